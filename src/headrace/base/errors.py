@@ -1,0 +1,150 @@
+"""Every error that headrace raises, one class per cause, grouped so that a caller can catch a meaning.
+
+HeadraceError
+├── SettingsError             a setting cannot be used; nothing has run yet           (also ValueError)
+├── MissingExtra              an optional package is not installed                    (also ImportError)
+├── SourceError               the queue, folder or list cannot be read at all
+│   └── QueueUnavailable      the queue service does not answer
+├── RunFolderError            a run folder cannot be written or read
+├── EngineError               a model cannot be opened on this machine
+├── Interrupted               the run was stopped from outside; what was measured is kept
+└── ItemError                 concerns one item; the run goes on
+    ├── ItemRejected          no retry can help: dead-letter queue, or "rejected" where there is none
+    │   ├── BadMessage        the message is not a job
+    │   ├── UnknownTask       no module takes this task
+    │   ├── FetchRejected     the address answers that it will never serve this
+    │   ├── DecodeRejected    the bytes are not an image that can be decoded
+    │   ├── DeliveryRejected  the receiver answers that it will never take this
+    │   └── DeadlinePassed    the job's deadline passed before the work was done
+    └── ItemFailed            worth another try
+        ├── FetchFailed       the download failed for now
+        ├── DeliveryFailed    the result could not be delivered for now
+        ├── StageFailed       a user's stage raised
+        ├── WrongResultCount  `process` returned more or fewer results than it was given
+        ├── WorkerDied        the process working on the item died
+        └── TimeLimitExceeded the item took longer in a stage than the Plan allows
+
+A message says what happened, the value seen, what was expected and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class HeadraceError(Exception):
+    """The root of all errors that headrace raises on purpose."""
+
+
+class SettingsError(HeadraceError, ValueError):
+    """A setting is unknown, of the wrong type or impossible; raised before the first job."""
+
+
+class MissingExtra(HeadraceError, ImportError):
+    """An optional package is missing; the message names the extra that installs it."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(
+            f"{what} needs a package that is not installed; install it with: pip install 'headrace[{extra}]'"
+        )
+        self.extra = extra
+
+
+class SourceError(HeadraceError):
+    """The source of jobs cannot be read at all."""
+
+
+class QueueUnavailable(SourceError):
+    """The queue service does not answer or refuses the call."""
+
+
+class RunFolderError(HeadraceError):
+    """A run folder cannot be written or read."""
+
+
+class EngineError(HeadraceError):
+    """A model cannot be opened on this machine."""
+
+
+class Interrupted(HeadraceError):
+    """The run was stopped from outside; what was measured is kept."""
+
+
+class ItemError(HeadraceError):
+    """Concerns one item; the run goes on.
+
+    Attributes:
+        stage: Name of the stage in which it happened; None until the runtime has filled it in.
+        item_id: Id of the item; None until the runtime has filled it in.
+        reason: The message without stage and item.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.stage: str | None = None
+        self.item_id: str | None = None
+
+    def located(self, stage: str, item_id: str) -> ItemError:
+        """Return this error with stage and item filled in, where they are not yet."""
+        self.stage = self.stage or stage
+        self.item_id = self.item_id or item_id
+        return self
+
+    def __str__(self) -> str:
+        where = f"{self.stage}: item {self.item_id}: " if self.stage else ""
+        return where + self.reason
+
+
+class ItemRejected(ItemError):
+    """No retry can help."""
+
+
+class BadMessage(ItemRejected):
+    """The message is not a job."""
+
+
+class UnknownTask(ItemRejected):
+    """No module of the pipeline takes this task."""
+
+
+class FetchRejected(ItemRejected):
+    """The address answers that it will never serve this."""
+
+
+class DecodeRejected(ItemRejected):
+    """The bytes are not an image that can be decoded."""
+
+
+class DeliveryRejected(ItemRejected):
+    """The receiver answers that it will never take this."""
+
+
+class DeadlinePassed(ItemRejected):
+    """The job's deadline passed before the work was done."""
+
+
+class ItemFailed(ItemError):
+    """Worth another try."""
+
+
+class FetchFailed(ItemFailed):
+    """The download failed for now."""
+
+
+class DeliveryFailed(ItemFailed):
+    """The result could not be delivered for now."""
+
+
+class StageFailed(ItemFailed):
+    """A user's stage raised; the cause is chained."""
+
+
+class WrongResultCount(ItemFailed):
+    """`process` returned more or fewer results than it was given."""
+
+
+class WorkerDied(ItemFailed):
+    """The process working on the item died."""
+
+
+class TimeLimitExceeded(ItemFailed):
+    """The item took longer in a stage than the Plan allows."""

@@ -1,0 +1,67 @@
+"""What a pipeline tells those who watch: subclass `Observer`, override what you need, pass it to `run(observers=[...])`.
+
+The pipeline knows nothing about profiling or monitoring: profiler, monitor, progress view and run folder all attach here. A
+hook that nobody overrides costs nothing. One that raises is logged and detached, and the item goes on. Hooks are called
+from the threads that do the work: they must be quick and thread-safe.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from headrace.base.records import BatchFormed, Job, Outcome, Span
+
+logger = logging.getLogger("headrace")
+
+
+class Observer:
+    """Typed hooks that do nothing."""
+
+    def job_received(self, jobs: Sequence[Job]) -> None:
+        """Jobs came from the source, before any stage."""
+
+    def stage_started(self, stage: str, item_ids: Sequence[str]) -> None:
+        """A worker took these items for this stage."""
+
+    def stage_finished(self, spans: Sequence[Span]) -> None:
+        """These passages through stages are over, and the next queue took the items."""
+
+    def batch_formed(self, batch: BatchFormed) -> None:
+        """A device took a batch."""
+
+    def job_settled(self, job: Job, outcome: Outcome) -> None:
+        """This delivery of the job ended; the source was told."""
+
+
+HOOKS = ("job_received", "stage_started", "stage_finished", "batch_formed", "job_settled")
+
+
+class Observers:
+    """Calls each hook of those observers that override it.
+
+    Attributes:
+        wants: For each hook, whether anybody listens; the pipeline asks before it builds arguments.
+    """
+
+    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+        self._listeners: dict[str, list[Callable[..., None]]] = {
+            hook: [
+                getattr(observer, hook)
+                for observer in observers
+                if getattr(type(observer), hook) is not getattr(Observer, hook)
+            ]
+            for hook in HOOKS
+        }
+        self.wants = {hook: bool(listeners) for hook, listeners in self._listeners.items()}
+
+    def notify(self, hook: str, *arguments: Any) -> None:
+        """Call one hook of everybody who listens; one that raises is logged and detached."""
+        for listener in tuple(self._listeners[hook]):
+            try:
+                listener(*arguments)
+            except Exception:
+                logger.exception("observer %r raised in %s and is detached; the items go on", listener, hook)
+                self._listeners[hook] = [other for other in self._listeners[hook] if other is not listener]
+                self.wants[hook] = bool(self._listeners[hook])

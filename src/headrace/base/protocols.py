@@ -1,0 +1,195 @@
+"""What can be swapped: queue, source, delivery and engine, each as a small protocol.
+
+A new queue implements `Queue` and passes the conformance suite in `headrace.testing.conformance`; a new engine implements
+`Engine`; a new place for results implements `Delivery`. All are called from several threads unless a method says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from headrace.base.records import DeadLetter, Job, Message, QueueStatistics
+
+#: Why a batch call did not succeed for one receipt.
+STALE = "stale"
+
+
+@runtime_checkable
+class Queue(Protocol):
+    """A queue service with visibility timeout, receive count and dead-letter queue. Delivery is at least once.
+
+    Batch calls take any number of receipts (the adapter cuts them to what the service allows) and return the failures
+    alone, as {receipt: reason}; the reason is `STALE` when the delivery is no longer ours. A receipt that is not in the
+    answer was carried out.
+
+    Raises (all methods):
+        QueueUnavailable: If the service cannot be reached or refuses the call as a whole.
+    """
+
+    @property
+    def name(self) -> str:
+        """Address without secrets, for people to read."""
+        ...
+
+    @property
+    def visibility_seconds(self) -> float:
+        """Visibility timeout given to each delivery."""
+        ...
+
+    def send(self, bodies: Sequence[bytes], *, delay_seconds: float = 0.0) -> list[str]:
+        """Store messages durably and return their ids, in order."""
+        ...
+
+    def receive(self, max_messages: int, *, wait_seconds: float = 0.0) -> list[Message]:
+        """Return up to max_messages, each lent for the visibility timeout; wait up to wait_seconds for the first."""
+        ...
+
+    def ack(self, receipts: Sequence[str]) -> dict[str, str]:
+        """Remove messages for good."""
+        ...
+
+    def nack(self, receipts: Sequence[str], *, delay_seconds: float = 0.0) -> dict[str, str]:
+        """Offer messages again after a delay."""
+        ...
+
+    def extend(self, receipts: Sequence[str], seconds: float) -> dict[str, str]:
+        """Extend the loans to this many seconds from now."""
+        ...
+
+    def dead_letter(self, message: Message, reason: str) -> bool:
+        """Move a message with its reason to the dead-letter queue; return False when the delivery is stale."""
+        ...
+
+    def statistics(self) -> QueueStatistics:
+        """Return depth, in flight, dead and age of the oldest."""
+        ...
+
+    def peek(self, max_messages: int, *, dead: bool = False) -> list[Message] | list[DeadLetter]:
+        """Return messages without receiving them, or dead letters, as far as the service can."""
+        ...
+
+    def redrive(self, max_messages: int | None = None) -> int:
+        """Move dead letters back to the queue with a receive count of zero and return how many."""
+        ...
+
+    def purge(self, *, dead: bool = False) -> int:
+        """Remove all messages, or all dead letters, and return how many (as far as the service tells)."""
+        ...
+
+    def close(self) -> None:
+        """Release connections; messages in flight come back after their visibility timeout."""
+        ...
+
+
+class Source(Protocol):
+    """Where jobs come from, and who is told how they ended (through `Job.settle`)."""
+
+    def open(self, settings: Any) -> None:
+        """Make ready; `settings` is the Plan's `[source]` table (`plan.SourcePlan`)."""
+        ...
+
+    def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
+        """Return up to limit jobs, [] if none came within wait_seconds, None when there will never be more."""
+        ...
+
+    def tend(self) -> None:
+        """Do what is due: send acks, extend loans. Called by the supervisor every few tens of milliseconds."""
+        ...
+
+    def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
+        """Return how many jobs may be in flight at this throughput (items/s), or None for no limit of the source's own."""
+        ...
+
+    def close(self) -> None:
+        """Carry out what is still to be acked and release connections."""
+        ...
+
+
+class Delivery(Protocol):
+    """Where results go. A job is settled as delivered only when its result is durable.
+
+    `deliver` returns True when the result is durable now, False when it will be at the next `flush`; the runtime then
+    flushes after `flush_items` or `flush_seconds`, whichever comes first, and at the end.
+    """
+
+    flush_items: int
+    flush_seconds: float
+    default_workers: int
+    """Threads that deliver side by side unless the Plan says otherwise; 1 for a delivery that is not thread-safe."""
+
+    def open(self, context: Any) -> None:
+        """Make ready, once, before the first result."""
+        ...
+
+    def deliver(self, job: Job, result: Any) -> bool:
+        """Deliver one result.
+
+        Raises:
+            DeliveryFailed: Worth another try.
+            DeliveryRejected: Never.
+        """
+        ...
+
+    def flush(self) -> None:
+        """Make everything delivered so far durable."""
+        ...
+
+    def close(self) -> None:
+        """Flush and release."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One input or output of a model."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    """Axis lengths; a str where the length is free."""
+
+
+class Model(Protocol):
+    """A model opened by an engine. Thread-safe; calls may run side by side where the engine allows it."""
+
+    @property
+    def inputs(self) -> Sequence[TensorSpec]:
+        """What it takes."""
+        ...
+
+    @property
+    def outputs(self) -> Sequence[TensorSpec]:
+        """What it gives."""
+        ...
+
+    @property
+    def variant(self) -> Mapping[str, Any]:
+        """The variant as resolved on this machine: artifact hash, engine, precision, threads, versions, ..."""
+        ...
+
+    def __call__(self, batch: np.ndarray | Mapping[str, np.ndarray]) -> Any:
+        """Return the output array, or {name: array} where the model has several outputs."""
+        ...
+
+
+class Engine(Protocol):
+    """Opens models. One module per engine; the heavy library is imported there and nowhere else."""
+
+    def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any]) -> Model:
+        """Open an artifact.
+
+        Args:
+            artifact: Model file; None for engines that need none (emulated).
+            threads: Threads inside one call; 1 to the cores this process may use.
+            options: The engine's own settings from the Plan's `[model.options]`.
+
+        Raises:
+            EngineError: If the file is missing, unreadable or not for this engine.
+            SettingsError: If an option is unknown or impossible.
+        """
+        ...

@@ -1,0 +1,258 @@
+"""The records that folders hand to one another: Job, Outcome, Span, Message and the statistics of queues.
+
+A Job is the envelope of one unit of work; a Span is one row per item and stage (its columns are binding, see
+`docs/design.md`); a Message is one delivery of a job by a queue service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+#: What a job may carry: an address, a path, bytes already at hand, or an array.
+Payload = str | bytes | Path | np.ndarray
+
+
+class OutcomeKind(StrEnum):
+    """How one delivery of a job ended."""
+
+    DELIVERED = "delivered"
+    """The result was delivered; the job is done."""
+    REJECTED = "rejected"
+    """No retry can help; the job is done."""
+    DEAD_LETTERED = "dead_lettered"
+    """Retries are used up; the job is done."""
+    RETRY = "retry"
+    """Failed for now; the source offers the job again."""
+    RETURNED = "returned"
+    """Not finished because the run stopped; the source offers the job again at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer to a source about one delivery of a job."""
+
+    kind: OutcomeKind
+    reason: str = ""
+    """Stage, item, cause and what to do; empty when delivered."""
+    delay_seconds: float = 0.0
+    """For RETRY: how long the source should hold the job back."""
+
+
+DELIVERED = Outcome(OutcomeKind.DELIVERED)
+
+
+class Job:
+    """The envelope of one unit of work.
+
+    Attributes:
+        id: The job's own id, unique in its source and stable over redeliveries; the idempotency key of its delivery.
+        payload: What to work on: URL, path, bytes or array.
+        task: Which module of the pipeline; empty for the only one.
+        attributes: What the sender added: `callback` (URL), `label`, ... passed on untouched.
+        stream: Name of the stream that a frame belongs to; None for single images.
+        sequence: Position in the stream or the source.
+        deadline_ns: On the run's clock; None for none.
+        attempt: 1 for the first delivery.
+        lost: Set by the source when another worker may have the job by now (its lease ran out); work on it is dropped.
+    """
+
+    __slots__ = (
+        "_settle",
+        "attempt",
+        "attributes",
+        "deadline_ns",
+        "id",
+        "lost",
+        "payload",
+        "sequence",
+        "stream",
+        "task",
+    )
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002 - the field's name in every queue
+        payload: Payload,
+        *,
+        task: str = "",
+        attributes: Mapping[str, Any] | None = None,
+        stream: str | None = None,
+        sequence: int = 0,
+        deadline_ns: int | None = None,
+        attempt: int = 1,
+        settle: Callable[[Job, Outcome], None] | None = None,
+    ) -> None:
+        self.id = id
+        self.payload = payload
+        self.task = task
+        self.attributes = attributes or {}
+        self.stream = stream
+        self.sequence = sequence
+        self.deadline_ns = deadline_ns
+        self.attempt = attempt
+        self.lost = False
+        self._settle = settle or _ignore
+
+    def settle(self, outcome: Outcome) -> None:
+        """Tell the source how this delivery ended; the runtime calls it exactly once.
+
+        Raises:
+            RuntimeError: If it was called before: a defect of the runtime, never of a user's stage.
+        """
+        settle, self._settle = self._settle, _settled_before
+        settle(self, outcome)
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r}, task={self.task!r}, attempt={self.attempt})"
+
+
+def _ignore(job: Job, outcome: Outcome) -> None:
+    """A source that needs no answer."""
+
+
+def _settled_before(job: Job, outcome: Outcome) -> None:
+    raise RuntimeError(f"job {job.id} was settled twice; the second outcome was {outcome.kind}: report this as a bug")
+
+
+class Span(msgspec.Struct, gc=False):
+    """One row per unit and stage; the columns of `docs/design.md`, times in ns of the host's monotonic clock.
+
+    Derived and never stored: queue wait = dequeued - arrived, service = ended - started, blocked = put - ended.
+    """
+
+    unit: str
+    """item | batch | frame | step."""
+    unit_id: str
+    parent_id: str | None
+    """Item that this one was cut from (fan-out)."""
+    stage: str
+    plan_id: str
+    host: str
+    process: int
+    thread: str
+    rank: int
+    attempt: int
+    outcome: str
+    """ok | failed | rejected."""
+    arrived: int
+    """The stage's queue took the item."""
+    dequeued: int
+    """A worker took it."""
+    started: int
+    ended: int
+    put: int
+    """The next queue took it, or it was settled."""
+    cpu: int | None
+    """CPU time of the service, ns; None where not measured."""
+    run_delay: int | None
+    """Time runnable but not running during the service, ns; None where not measured."""
+    batch_id: int | None
+    batch_size: int | None
+    release_reason: str | None
+    """Why the batch was released; see `policies.batching`."""
+    queue_depth: int
+    """Items in the stage's queue when this one arrived."""
+    bytes_in: int
+    bytes_out: int
+    shape_key: str | None
+    """Shape and type of the stage's output where it is an array."""
+
+
+#: Version of the span table and of `run.json`. 1: 2026-11, first.
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One delivery of one message by a queue service."""
+
+    id: str
+    """The service's id of the message, stable over redeliveries."""
+    body: bytes
+    receipt: str
+    """Handle of this delivery; stale after the visibility timeout."""
+    receive_count: int
+    """1 for the first delivery."""
+    sent_at: float
+    """Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One message in the dead-letter queue."""
+
+    id: str
+    body: bytes
+    reason: str
+    receive_count: int
+    died_at: float
+    """Unix seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatistics:
+    """State of one queue; None where the service does not tell."""
+
+    visible: int
+    """Messages that could be received now."""
+    in_flight: int
+    """Messages received and not yet settled."""
+    delayed: int
+    """Messages held back until later."""
+    dead: int
+    """Messages in the dead-letter queue."""
+    oldest_age_seconds: float | None
+    """Age of the oldest message that could be received now; None if there is none or the service does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageStatistics:
+    """State of one stage's queue and workers at one moment."""
+
+    name: str
+    workers: int
+    busy: int
+    """Workers in service."""
+    depth: int
+    """Items in the queue before the stage."""
+    depth_bytes: int
+    capacity: int
+    """Bound of that queue, in items."""
+    waiting_producers: int
+    """Workers upstream that are blocked because the queue is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFormed:
+    """One batch as the device took it."""
+
+    stage: str
+    batch_id: int
+    size: int
+    reason: str
+    """See `policies.batching`."""
+    waited_seconds: float
+    """Age of the oldest item in the stage's queue."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Exact counts of a run."""
+
+    received: int = 0
+    delivered: int = 0
+    rejected: int = 0
+    dead_lettered: int = 0
+    retried: int = 0
+    returned: int = 0
+    lost: int = 0
+    """Deliveries dropped because their lease ran out; another worker has the job."""
+    notes: dict[str, int] = field(default_factory=dict)
+    """What stages counted: `decode.decoder.simplejpeg`, ..."""

@@ -1,0 +1,89 @@
+"""Turns tables of a file into settings records, with errors that name the key, the value and what is allowed."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from headrace.base.errors import SettingsError
+
+T = TypeVar("T")
+
+
+def check(condition: bool, key: str, value: object, allowed: str) -> None:
+    """Raise SettingsError that names key, value and what is allowed unless the condition holds."""
+    if not condition:
+        raise SettingsError(f"{key} = {value!r} is not possible; allowed: {allowed}")
+
+
+def unknown_key(key: str, where: str, allowed: Iterable[str]) -> SettingsError:
+    """Return the error for a key that does not exist, with the nearest that does."""
+    names = sorted(allowed)
+    near = difflib.get_close_matches(key, names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return SettingsError(f"{where}: unknown key {key!r}.{hint} Allowed: {', '.join(names) or 'none'}.")
+
+
+def build(cls: type[T], table: object, where: str, *, parse: Mapping[str, Callable[[Any], Any]] | None = None) -> T:
+    """Return the settings record `cls` filled from a table.
+
+    Args:
+        cls: A dataclass whose `__post_init__` checks values.
+        table: What the file holds at this place.
+        where: Its name in the file, such as `[stages.fetch]`, for errors.
+        parse: For some keys, what turns the written value into the field's (units).
+
+    Raises:
+        SettingsError: If a key is unknown, a value has the wrong type or is impossible.
+    """
+    if not isinstance(table, Mapping):
+        raise SettingsError(f"{where} must be a table, got {table!r}")
+    hints = typing.get_type_hints(cls)
+    fields = {field.name: hints[field.name] for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    values = {}
+    for key, value in table.items():
+        if key not in fields:
+            raise unknown_key(str(key), where, fields)
+        if parse and key in parse:
+            try:
+                value = parse[key](value)
+            except (ValueError, TypeError) as error:
+                raise SettingsError(f"{where}: {key} = {value!r}: {error}") from None
+        if not _fits(value, fields[key]):
+            raise SettingsError(f"{where}: {key} = {value!r} has the wrong type; expected {_readable(fields[key])}")
+        values[key] = value
+    try:
+        return cls(**values)
+    except SettingsError as error:
+        raise SettingsError(f"{where}: {error}") from None
+
+
+def _fits(value: object, hint: Any) -> bool:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, option) for option in arguments)
+    if origin is typing.Literal:
+        return value in arguments
+    if hint is Any:
+        return True
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, origin or hint)
+
+
+def _readable(hint: Any) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_readable(option) for option in arguments if option is not type(None))
+    if origin is typing.Literal:
+        return " or ".join(repr(option) for option in arguments)
+    names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    return names.get(
+        hint, "a table" if origin in (dict, Mapping) or hint is dict else getattr(hint, "__name__", str(hint))
+    )

@@ -1,0 +1,62 @@
+"""Quantities as people write them in a Plan or on a command line, and as they read them in a table."""
+
+from __future__ import annotations
+
+import re
+
+_DURATIONS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SIZES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z]+)\s*")
+
+
+def parse_duration(text: str | float) -> float:
+    """Return seconds from a number of seconds or from text such as `300ms`, `2s`, `1.5 min`.
+
+    Raises:
+        ValueError: If the text is not a duration or the value is negative or not finite.
+    """
+    return _parse(text, _DURATIONS, "a duration such as '300ms', '2s' or a number of seconds")
+
+
+def parse_size(text: str | float) -> int:
+    """Return bytes from a number of bytes or from text such as `256MB` (10^6) or `1GiB` (2^30).
+
+    Raises:
+        ValueError: If the text is not a size or the value is negative or not finite.
+    """
+    return int(_parse(text, _SIZES, "a size such as '256MB', '1GiB' or a number of bytes"))
+
+
+def _parse(text: str | float, scale: dict[str, float] | dict[str, int], expected: str) -> float:
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        value = float(text)
+    else:
+        match = _QUANTITY.fullmatch(str(text))
+        if not match or match[2].lower() not in scale:
+            raise ValueError(f"expected {expected}, got {text!r}")
+        value = float(match[1]) * scale[match[2].lower()]
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"expected {expected} that is not negative, got {text!r}")
+    return value
+
+
+def format_duration(seconds: float) -> str:
+    """Return seconds as people read them: `850 us`, `12.3 ms`, `4.56 s`, `3.2 min`."""
+    if seconds >= 120:
+        return f"{seconds / 60:.1f} min"
+    for unit, scale in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= scale:
+            return f"{_three_digits(seconds / scale)} {unit}"
+    return f"{_three_digits(seconds * 1e6)} us"
+
+
+def format_size(num_bytes: float) -> str:
+    """Return bytes as people read them, in powers of ten: `512 B`, `1.25 MB`."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= scale:
+            return f"{_three_digits(num_bytes / scale)} {unit}"
+    return f"{num_bytes:.0f} B"
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
