@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from headrace.base.errors import SettingsError
+from headrace.base.units import parse_duration, parse_size
 
 T = TypeVar("T")
 
@@ -48,10 +49,11 @@ def build(cls: type[T], table: object, where: str, *, parse: Mapping[str, Callab
     for key, value in table.items():
         if key not in fields:
             raise unknown_key(str(key), where, fields)
-        if parse and key in parse:
+        parse = _parser(key)
+        if parse:
             try:
-                value = parse[key](value)
-            except (ValueError, TypeError) as error:
+                value = parse(value)
+            except ValueError as error:
                 raise SettingsError(f"{where}: {key} = {value!r}: {error}") from None
         if not _fits(value, fields[key]):
             raise SettingsError(f"{where}: {key} = {value!r} has the wrong type; expected {_readable(fields[key])}")
@@ -60,6 +62,10 @@ def build(cls: type[T], table: object, where: str, *, parse: Mapping[str, Callab
         return cls(**values)
     except SettingsError as error:
         raise SettingsError(f"{where}: {error}") from None
+
+
+def _parser(key: str) -> Callable[[Any], float] | None:
+    return parse_duration if key.endswith("_seconds") else parse_size if key.endswith("_bytes") else None
 
 
 def _fits(value: object, hint: Any) -> bool:

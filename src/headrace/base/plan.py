@@ -1,0 +1,345 @@
+"""The Plan: how a Pipeline is run. TOML on disk, immutable in memory; the hash of the resolved Plan is its `plan_id`.
+
+    [stages.fetch]
+    workers = 32
+
+    [stages.decode]
+    workers = 2
+
+    [stages.process]
+    batch = 8
+
+    [decode]
+    scale = "auto"
+
+    [model]
+    engine = "onnx"
+    threads = 1
+
+Every table and every key may be left out; what is left out is filled in by `resolve` from the kind of each stage and the
+cores this process may use, and the resolved Plan is stored with the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from headrace.base.errors import SettingsError
+from headrace.base.settings import build, check, unknown_key
+
+Kind = Literal["io", "cpu", "device"]
+Executor = Literal["thread", "process", "inline"]
+
+#: Version of the Plan's file format. 1: 2026-11, first.
+PLAN_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagePlan:
+    """How one stage is run; None means "by the kind of the stage"."""
+
+    executor: Executor | None = None
+    """`thread`, `process`, or `inline`: no queue and no workers of its own, it runs in the worker of the stage before (the
+    first stage: in the receiver). Inline stages are still timed one by one."""
+    workers: int | None = None
+    """Threads or processes, each serving one item (device stages: one batch) at a time."""
+    queue_items: int | None = None
+    """Bound of the queue before the stage, in items."""
+    queue_bytes: int | None = None
+    """Bound of that queue in bytes; one larger item passes alone."""
+    batch: int | None = None
+    """Device stages: largest batch."""
+    max_wait_seconds: float = 0.0
+    """Device stages: how long an idle device may wait for company; 0: never."""
+    attempts: int | None = None
+    """Tries of one item in this stage before it goes back to the source."""
+    retry_budget_seconds: float = 30.0
+    """Time within which those tries may begin."""
+    time_limit_seconds: float | None = None
+    """Longest service of one item; enforced by the process executor, which kills the process, and by no other."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """The stage's own settings; see its documentation."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        for key in ("workers", "queue_items", "queue_bytes", "batch", "attempts"):
+            value = getattr(self, key)
+            check(value is None or value >= 1, key, value, "a whole number >= 1")
+        check(
+            self.time_limit_seconds is None or self.time_limit_seconds > 0,
+            "time_limit_seconds",
+            self.time_limit_seconds,
+            "more than 0",
+        )
+        check(
+            self.time_limit_seconds is None or self.executor == "process",
+            "time_limit_seconds",
+            self.time_limit_seconds,
+            'only with executor = "process": a thread cannot be stopped',
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodePlan:
+    """How images are decoded for the module's `ImageInput`."""
+
+    scale: Literal["auto", "full"] = "auto"
+    """`auto`: decode at the smallest scale that still covers what the model needs; `full`: decode every pixel."""
+    decoder: Literal["auto", "simplejpeg", "opencv", "pillow"] = "auto"
+    """`auto`: simplejpeg for JPEG, OpenCV for the rest, Pillow for what those refuse."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPlan:
+    """Which variant of the model runs."""
+
+    artifact: str | None = None
+    """Model file; None: the one that the module names."""
+    engine: str = "onnx"
+    """`onnx`, `emulated`, ... see `headrace.engines`."""
+    threads: int | None = None
+    """Threads inside one call; None: the cores divided by the workers of the stage."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """The engine's own settings."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        check(self.threads is None or self.threads >= 1, "threads", self.threads, "a whole number >= 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcePlan:
+    """How jobs are received."""
+
+    receivers: int = 1
+    """Threads that receive."""
+    receive_batch: int = 10
+    """Jobs asked for per call."""
+    wait_seconds: float = 1.0
+    """How long one call may wait for the first job."""
+    max_in_flight: int | None = None
+    """Jobs received and not yet settled; None: what the queues of the stages hold, and what can be finished in time."""
+    visibility_seconds: float | None = None
+    """Visibility timeout asked for; None: what the source says."""
+    max_receives: int | None = None
+    """Deliveries of one job before it is dead-lettered; None: what the source says."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        for key in ("receivers", "receive_batch", "max_in_flight", "max_receives"):
+            value = getattr(self, key)
+            check(value is None or value >= 1, key, value, "a whole number >= 1")
+        value = self.visibility_seconds
+        check(value is None or value > 0, "visibility_seconds", value, "more than 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """How the run as a whole behaves."""
+
+    ordered: bool = False
+    """Deliver in the order of receipt; a slow item then holds back those behind it."""
+    warm_up: bool = True
+    """Run each batch size once with the first real items before timing starts; gives the device's cost curve."""
+    grace_seconds: float = 30.0
+    """After SIGTERM or Ctrl-C: time to finish what was received; the rest is returned to the source."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How a Pipeline is run."""
+
+    stages: Mapping[str, StagePlan] = field(default_factory=dict)
+    decode: DecodePlan = DecodePlan()
+    model: ModelPlan = ModelPlan()
+    models: Mapping[str, ModelPlan] = field(default_factory=dict)
+    """By task, where a pipeline has several modules; `model` is the default."""
+    source: SourcePlan = SourcePlan()
+    run: RunPlan = RunPlan()
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        """Return the Plan in a TOML file.
+
+        Raises:
+            SettingsError: If the file cannot be read, is not TOML, or holds an unknown or impossible setting.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"plan {path} cannot be read: {error}") from None
+        try:
+            table = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise SettingsError(f"plan {path} is not TOML: {error}") from None
+        try:
+            return cls.from_table(table)
+        except SettingsError as error:
+            raise SettingsError(f"plan {path}: {error}") from None
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Plan:
+        """Return the Plan that a table as read from TOML or `as_table` describes.
+
+        Raises:
+            SettingsError: If a key is unknown, or a value of the wrong type or impossible.
+        """
+        parts = dict(table)
+        version = parts.pop("version", PLAN_VERSION)
+        check(version == PLAN_VERSION, "version", version, f"{PLAN_VERSION}, the only version this headrace knows")
+        single = {"decode": DecodePlan, "model": ModelPlan, "source": SourcePlan, "run": RunPlan}
+        several = {"stages": StagePlan, "models": ModelPlan}
+        values: dict[str, Any] = {}
+        for key, part in parts.items():
+            if key in single:
+                values[key] = build(single[key], part, f"[{key}]")
+            elif key in several:
+                check(isinstance(part, Mapping), key, part, f"tables such as [{key}.NAME]")
+                values[key] = {name: build(several[key], sub, f"[{key}.{name}]") for name, sub in part.items()}
+            else:
+                raise unknown_key(key, "the plan", ["version", *single, *several])
+        return cls(**values)
+
+    def with_settings(self, settings: Iterable[str]) -> Plan:
+        """Return this Plan with single settings replaced, each written `KEY=VALUE` with a TOML value.
+
+        A key is a path into the file (`stages.fetch.workers`, `model.threads`); `fetch.workers` is short for
+        `stages.fetch.workers`.
+
+        Raises:
+            SettingsError: If a setting is malformed, unknown or impossible.
+        """
+        table = self.as_table()
+        for setting in settings:
+            path, equals, written = setting.partition("=")
+            keys = path.strip().split(".")
+            check(bool(equals) and len(keys) >= 2 and all(keys), "--set", setting, "KEY=VALUE such as fetch.workers=32")
+            if keys[0] not in _TABLES:
+                keys.insert(0, "stages")
+            place = table
+            for key in keys[:-1]:
+                place = place.setdefault(key, {})
+                check(isinstance(place, dict), "--set", setting, "a path to a setting, not below one")
+            place[keys[-1]] = _toml_value(written.strip())
+        return Plan.from_table(table)
+
+    def as_table(self) -> dict[str, Any]:
+        """Return the Plan as nested dicts without what is None; `from_table` reads it back."""
+        return {"version": PLAN_VERSION, **_without_none(dataclasses.asdict(self))}
+
+    def as_toml(self) -> str:
+        """Return the Plan as TOML that `load` reads back."""
+        return _toml(self.as_table())
+
+    @property
+    def plan_id(self) -> str:
+        """Twelve hexadecimal digits of the hash of all settings."""
+        canonical = json.dumps(self.as_table(), sort_keys=True, default=str)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+_TABLES = ("decode", "model", "models", "source", "run", "stages")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageDefaults:
+    """What a stage asks for where the Plan says nothing; see `resolve`."""
+
+    name: str
+    kind: Kind
+    executor: Executor = "thread"
+    workers: int | None = None
+    task: str = ""
+
+
+def resolve(plan: Plan, stages: Iterable[StageDefaults], cores: int) -> Plan:
+    """Return the Plan with every setting of every stage filled in.
+
+    Args:
+        plan: As written.
+        stages: The pipeline's stages, in order.
+        cores: Cores that this process may use, >= 1.
+
+    Raises:
+        SettingsError: If the Plan names a stage or task that the pipeline does not have, or sets what a stage cannot.
+    """
+    wanted = list(stages)
+    for name in plan.stages:
+        if name not in {stage.name for stage in wanted}:
+            raise unknown_key(name, "[stages]", [stage.name for stage in wanted])
+    tasks = {stage.task for stage in wanted if stage.task}
+    for name in plan.models:
+        if name not in tasks:
+            raise unknown_key(name, "[models]", tasks)
+    return dataclasses.replace(
+        plan,
+        stages={stage.name: _resolve_stage(plan.stages.get(stage.name, StagePlan()), stage, cores) for stage in wanted},
+    )
+
+
+_DEFAULT_QUEUE_BYTES = 256 * 10**6
+
+
+def _resolve_stage(plan: StagePlan, stage: StageDefaults, cores: int) -> StagePlan:
+    check(
+        plan.batch is None or stage.kind == "device", f"stages.{stage.name}.batch", plan.batch, "only on device stages"
+    )
+    check(
+        plan.max_wait_seconds == 0 or stage.kind == "device",
+        f"stages.{stage.name}.max_wait_seconds",
+        plan.max_wait_seconds,
+        "only on device stages",
+    )
+    by_kind = {"io": 16, "cpu": cores, "device": 1}
+    workers = plan.workers or stage.workers or by_kind[stage.kind]
+    batch = plan.batch or 1
+    # A stage that the Plan gives workers to is meant to have them.
+    executor = plan.executor or ("thread" if plan.workers else stage.executor)
+    return dataclasses.replace(
+        plan,
+        executor=executor,
+        workers=workers,
+        batch=batch,
+        queue_items=plan.queue_items or max(4 * workers * batch, 2 * batch, 16),
+        queue_bytes=plan.queue_bytes or _DEFAULT_QUEUE_BYTES,
+        attempts=plan.attempts or (3 if stage.kind == "io" else 1),
+    )
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_none(part) for key, part in value.items() if part is not None and part != {}}
+    return value
+
+
+def _toml_value(written: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {written}")["value"]
+    except tomllib.TOMLDecodeError:
+        return written  # a bare word is text, as people type it
+
+
+def _toml(table: Mapping[str, Any], prefix: str = "") -> str:
+    # tomllib only reads; a Plan holds nothing but scalars, lists and tables, so writing it takes ten lines.
+    lines = [f"{key} = {_toml_scalar(value)}" for key, value in table.items() if not isinstance(value, Mapping)]
+    text = "\n".join(lines) + ("\n" if lines else "")
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            name = f"{prefix}{key if key.replace('_', '').isalnum() else json.dumps(key)}"
+            body = _toml(value, f"{name}.")
+            has_scalars = any(not isinstance(part, Mapping) for part in value.values())
+            text += (f"\n[{name}]\n" if has_scalars else "") + body
+    return text
+
+
+def _toml_scalar(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml_scalar(part) for part in value) + "]"
+    return json.dumps(value)
