@@ -1,1 +1,3 @@
 """headrace."""
+
+__version__ = "0.1.0"

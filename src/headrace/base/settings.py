@@ -29,14 +29,15 @@ def unknown_key(key: str, where: str, allowed: Iterable[str]) -> SettingsError:
     return SettingsError(f"{where}: unknown key {key!r}.{hint} Allowed: {', '.join(names) or 'none'}.")
 
 
-def build(cls: type[T], table: object, where: str, *, parse: Mapping[str, Callable[[Any], Any]] | None = None) -> T:
+def build(cls: type[T], table: object, where: str) -> T:
     """Return the settings record `cls` filled from a table.
+
+    Values of keys that end in `_seconds` or `_bytes` may be written with a unit (`"300ms"`, `"256MB"`).
 
     Args:
         cls: A dataclass whose `__post_init__` checks values.
         table: What the file holds at this place.
         where: Its name in the file, such as `[stages.fetch]`, for errors.
-        parse: For some keys, what turns the written value into the field's (units).
 
     Raises:
         SettingsError: If a key is unknown, a value has the wrong type or is impossible.

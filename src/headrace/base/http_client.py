@@ -1,0 +1,150 @@
+"""HTTP by libcurl: one handle per worker, connections kept alive, limits on time, size, redirects and schemes.
+
+Chosen by CPU cost per request (see `docs/decisions/0004-http-client.md`): with threads, libcurl runs a whole transfer
+without the GIL, so 64 downloads do not queue for it. A handle is not thread-safe: open one per worker.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import certifi
+import pycurl
+
+from headrace import __version__
+from headrace.base.settings import check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """Limits of one request."""
+
+    timeout_seconds: float = 30.0
+    """The whole request, redirects included."""
+    connect_timeout_seconds: float = 5.0
+    """TCP and TLS set-up."""
+    max_bytes: int = 64 * 10**6
+    """Largest body."""
+    max_redirects: int = 3
+    """Redirects followed by GET; POST follows none."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        for key in ("timeout_seconds", "connect_timeout_seconds", "max_bytes"):
+            check(getattr(self, key) > 0, key, getattr(self, key), "more than 0")
+        check(self.max_redirects >= 0, "max_redirects", self.max_redirects, "a whole number >= 0")
+
+
+class HttpError(Exception):
+    """The request got no answer.
+
+    Attributes:
+        permanent: Whether another try cannot help.
+    """
+
+    def __init__(self, message: str, *, permanent: bool) -> None:
+        super().__init__(message)
+        self.permanent = permanent
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What the server answered."""
+
+    status: int
+    body: bytes
+
+
+#: Causes that no retry mends: the address itself is wrong, or the answer breaks a limit.
+_PERMANENT = {
+    pycurl.E_URL_MALFORMAT,
+    pycurl.E_UNSUPPORTED_PROTOCOL,
+    pycurl.E_FILESIZE_EXCEEDED,
+    pycurl.E_TOO_MANY_REDIRECTS,
+}
+#: Read buffer. A large one means few callbacks into Python, each of which needs the GIL.
+_BUFFER_BYTES = 512 * 1024
+
+
+class HttpClient:
+    """Sends requests, one at a time."""
+
+    def __init__(self, settings: HttpSettings) -> None:
+        self._settings = settings
+        self._curl = curl = pycurl.Curl()
+        curl.setopt(pycurl.NOSIGNAL, 1)  # signals and threads do not mix
+        curl.setopt(pycurl.PROTOCOLS_STR, "http,https")
+        curl.setopt(pycurl.REDIR_PROTOCOLS_STR, "http,https")
+        curl.setopt(pycurl.TIMEOUT_MS, int(settings.timeout_seconds * 1000))
+        curl.setopt(pycurl.CONNECTTIMEOUT_MS, int(settings.connect_timeout_seconds * 1000))
+        curl.setopt(pycurl.MAXFILESIZE_LARGE, settings.max_bytes)
+        curl.setopt(pycurl.MAXREDIRS, settings.max_redirects)
+        curl.setopt(pycurl.BUFFERSIZE, _BUFFER_BYTES)
+        curl.setopt(pycurl.TCP_NODELAY, 1)
+        curl.setopt(pycurl.TCP_KEEPALIVE, 1)
+        curl.setopt(pycurl.USERAGENT, f"headrace/{__version__}")
+        curl.setopt(pycurl.CAINFO, os.environ.get("SSL_CERT_FILE") or certifi.where())
+
+    def get(self, url: str) -> Response:
+        """Return the answer to a GET, redirects followed.
+
+        Raises:
+            HttpError: If there is none.
+        """
+        self._curl.setopt(pycurl.HTTPGET, 1)
+        self._curl.setopt(pycurl.FOLLOWLOCATION, 1)
+        self._curl.setopt(pycurl.HTTPHEADER, [])
+        return self._perform(url)
+
+    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
+        """Return the answer to a POST, redirects not followed.
+
+        Raises:
+            HttpError: If there is none.
+        """
+        self._curl.setopt(pycurl.POST, 1)
+        self._curl.setopt(pycurl.FOLLOWLOCATION, 0)
+        # "Expect:" off: waiting for "100 Continue" costs a round trip.
+        self._curl.setopt(pycurl.HTTPHEADER, ["Expect:", *(f"{name}: {value}" for name, value in headers.items())])
+        self._curl.setopt(pycurl.POSTFIELDS, body)
+        return self._perform(url)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._curl.close()
+
+    def _perform(self, url: str) -> Response:
+        body = io.BytesIO()
+        try:
+            self._curl.setopt(pycurl.URL, url)
+            self._curl.setopt(pycurl.WRITEDATA, body)
+            self._curl.perform()
+        except pycurl.error as error:
+            code, message = error.args
+            raise HttpError(f"{without_secrets(url)}: {message}", permanent=code in _PERMANENT) from None
+        except (UnicodeError, ValueError) as error:
+            raise HttpError(f"{without_secrets(url)}: not an address ({error})", permanent=True) from None
+        return Response(self._curl.getinfo(pycurl.RESPONSE_CODE), body.getvalue())
+
+
+def is_permanent(status: int) -> bool:
+    """Return whether a status other than 2xx means that another try cannot help.
+
+    408 (timeout), 425 (too early), 429 (too many) and all 5xx are worth another try; see RFC 9110 and RFC 6585.
+    """
+    return 300 <= status < 500 and status not in (408, 425, 429)
+
+
+def without_secrets(url: str) -> str:
+    """Return an address without user, password and query, for messages and logs."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "(unreadable address)"
+    return f"{parts.scheme}://{host}{port}{parts.path}" + ("?..." if parts.query else "")

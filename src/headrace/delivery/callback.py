@@ -1,0 +1,66 @@
+"""HTTP POST of each result to the address that its job names."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.base.errors import DeliveryFailed, DeliveryRejected
+from headrace.base.http_client import HttpClient, HttpError, HttpSettings, is_permanent, without_secrets
+from headrace.base.records import Job
+from headrace.base.settings import build
+from headrace.delivery.encoding import encode
+
+
+class Callback:
+    """Posts `{"id", "task", "result", ...}` as JSON to `job.attributes["callback"]`.
+
+    The job's id goes along as `Idempotency-Key`: delivery is at least once, and a receiver that keeps the keys it has seen
+    can drop a second copy. Failed posts are retried by the `deliver` stage with full jitter within the Plan's budget.
+
+    Args:
+        url: Where to post when a job names no address.
+        headers: Added to each request.
+    """
+
+    flush_items = 1
+    flush_seconds = 0.0
+    default_workers = 8
+
+    def __init__(self, url: str | None = None, *, headers: Mapping[str, str] | None = None) -> None:
+        self.url = url
+        self.headers = {"Content-Type": "application/json", **(headers or {})}
+        self._settings = HttpSettings()
+        self._local = threading.local()
+
+    def open(self, context: Any) -> None:
+        """Read the options of the Plan's `[stages.deliver.options]`; see `HttpSettings`."""
+        self._settings = build(HttpSettings, context.options, "[stages.deliver.options]")
+
+    def deliver(self, job: Job, result: Any) -> bool:
+        """Post one result; see `protocols.Delivery.deliver`."""
+        url = job.attributes.get("callback") or self.url
+        if not url:
+            raise DeliveryRejected("the job names no callback address and the pipeline has no default one")
+        body = encode({"id": job.id, "task": job.task, "result": result})
+        try:
+            response = self._client().post(url, body, {**self.headers, "Idempotency-Key": job.id})
+        except HttpError as error:
+            raise (DeliveryRejected if error.permanent else DeliveryFailed)(str(error)) from None
+        if not 200 <= response.status < 300:
+            kind = DeliveryRejected if is_permanent(response.status) else DeliveryFailed
+            raise kind(f"{without_secrets(url)} answered {response.status}, expected 2xx")
+        return True
+
+    def flush(self) -> None:
+        """Nothing waits: the receiver's answer is the proof."""
+
+    def close(self) -> None:
+        """Connections close with their threads."""
+
+    def _client(self) -> HttpClient:
+        client: HttpClient | None = getattr(self._local, "client", None)
+        if client is None:
+            client = self._local.client = HttpClient(self._settings)
+        return client

@@ -1,0 +1,78 @@
+"""An accelerator that only takes time: a + b*n seconds per batch of n, one call at a time, without the GIL or the CPU.
+
+The decisions of a runtime (batching, overlap, feeding) depend only on the device's cost curve, so a machine without a GPU
+can try them. Every output of a run with this engine says so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.base.protocols import Model, TensorSpec
+from headrace.base.settings import build
+
+_PR_SET_TIMERSLACK = 29
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatedOptions:
+    """The Plan's `[model.options]` for this engine."""
+
+    launch_seconds: float = 0.0
+    """a: what a call costs whatever its size."""
+    item_seconds: float = 0.0
+    """b: what each item of the batch adds."""
+
+
+class EmulatedEngine:
+    """Opens emulated models; all of one process share one device."""
+
+    def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any]) -> Model:
+        """Return the device; artifact and threads mean nothing to it."""
+        return EmulatedModel(build(EmulatedOptions, options, "[model.options]"))
+
+
+_device = threading.Lock()
+
+
+class EmulatedModel:
+    """Takes its time and returns a zero for each input."""
+
+    inputs: Sequence[TensorSpec] = ()
+    outputs: Sequence[TensorSpec] = ()
+
+    def __init__(self, options: EmulatedOptions) -> None:
+        self._options = options
+        self.metadata: Mapping[str, str] = {}
+        self.variant: Mapping[str, Any] = {
+            "engine": "emulated",
+            "launch_seconds": options.launch_seconds,
+            "item_seconds": options.item_seconds,
+        }
+
+    def __call__(self, batch: Any) -> np.ndarray:
+        """Return float32 (batch, 1) after a + b*n seconds."""
+        with _device:
+            end = time.monotonic() + self._options.launch_seconds + self._options.item_seconds * len(batch)
+            _sharpen_timer()
+            while (left := end - time.monotonic()) > 0:
+                time.sleep(left)
+        return np.zeros((len(batch), 1), np.float32)
+
+
+def _sharpen_timer() -> None:
+    # Linux may end a sleep 50 microseconds late to save power; a device does not. Once per thread.
+    if not getattr(_sharpened, "done", False):
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1000, 0, 0, 0)
+        _sharpened.done = True
+
+
+_sharpened = threading.local()

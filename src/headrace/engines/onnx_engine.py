@@ -1,0 +1,84 @@
+"""ONNX Runtime on the CPU."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from headrace.base.errors import EngineError
+from headrace.base.protocols import Model, TensorSpec
+from headrace.base.settings import build
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnnxOptions:
+    """The Plan's `[model.options]` for this engine."""
+
+    inter_op_threads: int = 1
+    """Threads that run independent nodes side by side."""
+    spin: bool = False
+    """Whether idle threads inside a call burn CPU while they wait; takes cores from other stages."""
+
+
+class OnnxEngine:
+    """Opens ONNX files."""
+
+    def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any]) -> Model:
+        """Return a session on the CPU; see `protocols.Engine.open`."""
+        settings = build(OnnxOptions, options, "[model.options]")
+        if artifact is None:
+            raise EngineError(
+                "the onnx engine needs a model file; set the module's `model` or the Plan's model.artifact"
+            )
+        if not artifact.is_file():
+            raise EngineError(f"model file {artifact} does not exist; relative paths start at the module's own folder")
+        session_options = onnxruntime.SessionOptions()
+        session_options.intra_op_num_threads = threads
+        session_options.inter_op_num_threads = settings.inter_op_threads
+        session_options.add_session_config_entry("session.intra_op.allow_spinning", "1" if settings.spin else "0")
+        session_options.log_severity_level = 3
+        try:
+            session = onnxruntime.InferenceSession(str(artifact), session_options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime raises its own types, none of them public
+            raise EngineError(f"model file {artifact} cannot be opened by ONNX Runtime: {error}") from error
+        return OnnxModel(session, artifact, threads)
+
+
+class OnnxModel:
+    """An open session. Calls may run side by side."""
+
+    def __init__(self, session: Any, artifact: Path, threads: int) -> None:
+        self._session = session
+        self.inputs: Sequence[TensorSpec] = _specs(session.get_inputs())
+        self.outputs: Sequence[TensorSpec] = _specs(session.get_outputs())
+        self._output_names = [output.name for output in self.outputs]
+        self._input_name = self.inputs[0].name
+        self.variant: Mapping[str, Any] = {
+            "engine": "onnx",
+            "engine_version": onnxruntime.__version__,
+            "artifact": artifact.name,
+            "sha256": hashlib.sha256(artifact.read_bytes()).hexdigest(),
+            "threads": threads,
+            "provider": session.get_providers()[0],
+        }
+        metadata = session.get_modelmeta().custom_metadata_map
+        self.metadata: Mapping[str, str] = dict(metadata)
+
+    def __call__(self, batch: np.ndarray | Mapping[str, np.ndarray]) -> Any:
+        """Return the output array, or {name: array} when the model has several outputs."""
+        feed = batch if isinstance(batch, Mapping) else {self._input_name: batch}
+        results = self._session.run(self._output_names, feed)
+        return results[0] if len(results) == 1 else dict(zip(self._output_names, results, strict=True))
+
+
+def _specs(nodes: Sequence[Any]) -> list[TensorSpec]:
+    return [
+        TensorSpec(node.name, node.type, tuple(axis if axis is not None else "?" for axis in node.shape))
+        for node in nodes
+    ]

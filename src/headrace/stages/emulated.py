@@ -1,0 +1,43 @@
+"""Stages that only take time, for trying a pipeline's structure before its parts exist; every output says so."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from headrace.base.plan import Kind
+from headrace.stages.stage import Stage, StageContext
+
+
+class EmulatedStage(Stage):
+    """Sleeps, without holding the GIL or the CPU, and passes the value on."""
+
+    releases_gil = True
+
+    def __init__(self, name: str, *, kind: Kind, seconds: float, task: str = "") -> None:
+        super().__init__(name, task=task)
+        self.kind = kind
+        self.seconds = seconds
+
+    def open(self, context: StageContext) -> Callable[[Any], Any]:
+        """Return the sleep; the Plan's option `seconds` overrides the time."""
+        seconds = float(context.options.get("seconds", self.seconds))
+
+        def sleep_and_pass(value: Any) -> Any:
+            if seconds:
+                time.sleep(seconds)
+            return value
+
+        return sleep_and_pass
+
+
+def emulated(name: str, *, seconds: float, kind: Kind = "cpu") -> Stage:
+    """Return a stage that only takes time: the same for each item, asleep.
+
+    Args:
+        name: Unique in its pipeline.
+        seconds: Service time, >= 0.
+        kind: Of the stage it stands for.
+    """
+    return EmulatedStage(name, kind=kind, seconds=seconds)

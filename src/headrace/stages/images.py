@@ -1,0 +1,104 @@
+"""Resize, crop and normalise: plain functions on arrays, for stages and for users' own `preprocess`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+
+from headrace.stages.inputs import ImageInput
+
+#: Mean and standard deviation of ImageNet's pixels, RGB, on the scale 0-1, as torchvision's models expect.
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+_INTERPOLATION = {"linear": cv2.INTER_LINEAR, "area": cv2.INTER_AREA, "cubic": cv2.INTER_CUBIC}
+
+
+class Slot(threading.local):
+    """The place in the batch's buffer that the runtime has reserved for what this thread computes next.
+
+    A stage that writes its result there saves the copy that stacking would cost.
+    """
+
+    array: np.ndarray | None = None
+
+    def take(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Return the reserved place if it fits, else a new array."""
+        array, self.array = self.array, None
+        if array is not None and array.shape == shape and array.dtype == dtype:
+            return array
+        return np.empty(shape, dtype)
+
+
+slot = Slot()
+
+
+def fit(image: np.ndarray, wanted: ImageInput) -> np.ndarray:
+    """Return the image resized and cropped to what the module needs; never a view of a larger image.
+
+    Args:
+        image: uint8 (height, width, 3).
+        wanted: The module's input.
+    """
+    height, width = image.shape[:2]
+    resized = image
+    if wanted.short_side is not None and min(height, width) != wanted.short_side:
+        size = scaled_size(height, width, wanted.short_side)
+        resized = cv2.resize(image, (size[1], size[0]), interpolation=_INTERPOLATION[wanted.interpolation])
+    if wanted.crop is not None:
+        resized = centre_crop(resized, wanted.crop)
+    # A view would keep the decoder's reused buffer, or a far larger image, alive.
+    return resized.copy() if resized.base is not None or resized is image else resized
+
+
+def scaled_size(height: int, width: int, short_side: int) -> tuple[int, int]:
+    """Return (height, width) scaled so that the shorter side is short_side."""
+    scale = short_side / min(height, width)
+    return max(short_side, round(height * scale)), max(short_side, round(width * scale))
+
+
+def centre_crop(image: np.ndarray, side: int) -> np.ndarray:
+    """Return the central square as a view; an image smaller than that is enlarged first.
+
+    Args:
+        image: (height, width, channels).
+        side: Pixels, >= 1.
+    """
+    if min(image.shape[:2]) < side:
+        height, width = scaled_size(image.shape[0], image.shape[1], side)
+        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
+    top, left = (image.shape[0] - side) // 2, (image.shape[1] - side) // 2
+    return image[top : top + side, left : left + side]
+
+
+def normalize(
+    image: np.ndarray,
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
+    out: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return (image / 255 - mean) / std, channels first, written straight into the batch's buffer where there is one.
+
+    Args:
+        image: uint8 (height, width, channels), 0-255.
+        mean: One per channel, on the scale 0-1.
+        std: One per channel, on the scale 0-1, > 0.
+        out: float32 (channels, height, width) to write to; None: the batch's buffer or a new array.
+
+    Returns:
+        float32 (channels, height, width).
+    """
+    height, width, channels = image.shape
+    target = slot.take((channels, height, width), _FLOAT32) if out is None else out
+    for channel in range(channels):
+        scale = 1.0 / (255.0 * std[channel])
+        plane = target[channel]
+        np.multiply(image[:, :, channel], np.float32(scale), out=plane, casting="unsafe")
+        plane -= np.float32(mean[channel] / std[channel])
+    return target
+
+
+_FLOAT32 = np.dtype(np.float32)

@@ -1,0 +1,50 @@
+"""What a module needs; the Plan decides how to get there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.base.settings import check
+
+Interpolation = Literal["linear", "area", "cubic"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageInput:
+    """An image: uint8 (height, width, 3), RGB, 0-255, upright by its EXIF orientation."""
+
+    short_side: int | None = None
+    """Pixels to which the shorter side is resized; None keeps the size."""
+    crop: int | None = None
+    """Side of the square cut from the centre after that; None keeps all."""
+    interpolation: Interpolation = "linear"
+    """How the model was trained to see resized images. Area is the better filter for large reductions, and slower."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        for key in ("short_side", "crop"):
+            value = getattr(self, key)
+            check(value is None or value >= 1, key, value, "a whole number >= 1")
+        if self.crop is not None and self.short_side is not None:
+            check(self.crop <= self.short_side, "crop", self.crop, f"at most short_side = {self.short_side}")
+
+
+@dataclass(frozen=True, slots=True)
+class BytesInput:
+    """The bytes as fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextInput:
+    """The bytes as text."""
+
+    encoding: str = "utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInput:
+    """The payload as it stands in the job; nothing is fetched."""
+
+
+Input = ImageInput | BytesInput | TextInput | ArrayInput

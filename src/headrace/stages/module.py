@@ -1,0 +1,145 @@
+"""The class that users write: what their model needs before, at and after the device."""
+
+from __future__ import annotations
+
+import abc
+import copy
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from headrace.base.errors import WrongResultCount
+from headrace.stages.decode import DecodeStage, ResizeStage, TextStage
+from headrace.stages.inputs import BytesInput, ImageInput, Input, TextInput
+from headrace.stages.stage import FunctionStage, Stage, StageContext
+
+
+class ModuleContext:
+    """What `Module.load` gets."""
+
+    def __init__(self, context: StageContext, module: Module) -> None:
+        self._context = context
+        self._module = module
+        self.worker = context.worker
+        self.plan = context.plan
+
+    def open_model(self, path: str | Path | None = None) -> Any:
+        """Return the model, opened by the Plan's engine with the Plan's precision and threads.
+
+        Args:
+            path: Model file, relative to the file that defines the module; None: the class's `model`. The Plan's
+                `[model] artifact` goes before both.
+
+        Returns:
+            A callable: float32 (batch, ...) -> the output array, or {name: array} when there are several.
+        """
+        wanted = path or self._module.model
+        return self._context.open_model(None if wanted is None else str(self._module.folder() / wanted))
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Add to one of the run's counters."""
+        self._context.count(name, number)
+
+
+class Module(abc.ABC):
+    """What is done with an item; subclass it and write `process`, and whatever else is needed.
+
+    `preprocess` and `postprocess` are called from several threads at once: they must not change `self`. `process` is
+    called on a copy of the module that belongs to one worker, after `load` was called on that copy.
+
+    Attributes:
+        model: The default artifact, relative to the file that defines the class; a Plan may name another variant of it.
+        input: What the model needs; the Plan decides how to decode to it.
+    """
+
+    model: str | Path | None = None
+    input: Input = BytesInput()
+
+    def load(self, context: ModuleContext) -> None:  # noqa: B027 - optional on purpose
+        """Make ready: open the model. Called once in each worker that runs `process`."""
+
+    def preprocess(self, value: Any) -> Any:
+        """Return one model input, from what `input` describes; arrays of one shape are stacked into a batch."""
+        return value
+
+    @abc.abstractmethod
+    def process(self, batch: Any) -> Sequence[Any]:
+        """Return as many results as the batch has inputs, in the same order.
+
+        Args:
+            batch: Array (batch, ...) when all inputs are arrays of one shape and type, else a list. The array is the
+                runtime's buffer: it is overwritten by the next batch.
+        """
+
+    def postprocess(self, result: Any) -> Any:
+        """Return what is delivered, from one result of `process`."""
+        return result
+
+    @classmethod
+    def folder(cls) -> Path:
+        """Return the folder of the file that defines the class; relative model paths start there."""
+        file = getattr(sys.modules.get(cls.__module__), "__file__", None)
+        return Path(file).resolve().parent if file else Path.cwd()
+
+    def stages(self, prefix: str = "", task: str = "") -> list[Stage]:
+        """Return the module's stages: decode and resize as its input asks, preprocess, process, postprocess.
+
+        Args:
+            prefix: Put before each name, such as `faces.`, where a pipeline holds several modules.
+            task: The task by which the Plan's `[models.TASK]` is chosen.
+        """
+        stages: list[Stage] = []
+        if isinstance(self.input, ImageInput):
+            stages.append(DecodeStage(f"{prefix}decode", self.input, task=task))
+            if self.input.short_side is not None or self.input.crop is not None:
+                stages.append(ResizeStage(f"{prefix}resize", self.input, task=task))
+        elif isinstance(self.input, TextInput):
+            stages.append(TextStage(f"{prefix}decode", self.input, task=task))
+        if type(self).preprocess is not Module.preprocess:
+            # Python code gains nothing from a hand-off to other threads: by default it stays in the decoder's worker.
+            executor = "inline" if stages else "thread"
+            stages.append(
+                FunctionStage(f"{prefix}preprocess", self.preprocess, kind="cpu", executor=executor, task=task)  # type: ignore[arg-type]
+            )
+        stages.append(ProcessStage(f"{prefix}process", self, task=task))
+        if type(self).postprocess is not Module.postprocess:
+            stages.append(FunctionStage(f"{prefix}postprocess", self.postprocess, kind="cpu", task=task))
+        return stages
+
+
+class ProcessStage(Stage):
+    """A module's `process`, loaded in its worker."""
+
+    kind = "device"
+    releases_gil = True
+
+    def __init__(self, name: str, module: Module, *, task: str = "") -> None:
+        super().__init__(name, task=task)
+        self.module = module
+
+    def open(self, context: StageContext) -> Callable[[Any], Sequence[Any]]:
+        """Return `process` of a loaded copy, checked for the number of its results."""
+        module = copy.copy(self.module)
+        module.load(ModuleContext(context, module))
+        return module.process
+
+
+def checked_results(results: Any, num_inputs: int, stage: str) -> Sequence[Any]:
+    """Return the results of a batch if there are as many as inputs.
+
+    Raises:
+        WrongResultCount: Naming both lengths.
+    """
+    try:
+        num_results = len(results)
+    except TypeError:
+        raise WrongResultCount(
+            f"{stage} must return a sequence of {num_inputs} results, one per input, but returned "
+            f"{type(results).__name__}"
+        ) from None
+    if num_results != num_inputs:
+        raise WrongResultCount(
+            f"{stage} was given {num_inputs} inputs and returned {num_results} results; they must match"
+        )
+    return results  # type: ignore[no-any-return]

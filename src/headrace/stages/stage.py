@@ -1,0 +1,150 @@
+"""What a stage is, and the ways to write one's own.
+
+A stage maps one value to one value (a device stage: a batch to a batch). `open` is called once in each worker and returns
+what the worker calls from then on, so a stage keeps per-worker state (a connection, a buffer, a loaded model) in a closure
+and the Stage itself stays an immutable description that can be sent to another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from headrace.base.plan import Executor, Kind, Plan, StageDefaults
+from headrace.base.protocols import Model
+
+Role = Literal["map", "fan_out", "join", "deliver"]
+
+
+class OpenModel(Protocol):
+    """Opens the model that the Plan names for this stage's task."""
+
+    def __call__(self, path: str | None = None) -> Model:
+        """Return the model; `path` is used where the Plan names no artifact."""
+        ...
+
+
+@dataclass(slots=True)
+class StageContext:
+    """What a worker tells a stage when it opens it."""
+
+    stage: str
+    worker: int
+    """Number of the worker within the stage, from 0."""
+    plan: Plan
+    """Resolved."""
+    options: Mapping[str, Any]
+    """The Plan's `[stages.NAME.options]`."""
+    next_stage: Stage | None
+    """The stage that the same worker calls next with this one's result; None if the result leaves the worker."""
+    open_model: OpenModel
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Add to one of the run's counters, such as `decode.decoder.simplejpeg`."""
+        self.counts[name] = self.counts.get(name, 0) + number
+
+
+class Stage:
+    """One step of a pipeline.
+
+    Attributes:
+        name: Unique in its pipeline.
+        kind: `io` waits on the outside, `cpu` computes, `device` takes batches.
+        releases_gil: Whether threads of a cpu stage can run side by side; if not, use the process executor.
+        role: `fan_out` cuts one item into many, `join` puts them together again.
+        executor: Where it runs unless the Plan says otherwise; see `plan.StagePlan.executor`.
+        workers: How many workers unless the Plan says otherwise; None: by the kind.
+        task: The task whose model `open_model` opens, in pipelines with several modules.
+    """
+
+    kind: Kind = "cpu"
+    releases_gil: bool = False
+    role: Role = "map"
+    executor: Executor = "thread"
+    workers: int | None = None
+
+    def __init__(self, name: str, *, task: str = "") -> None:
+        self.name = name
+        self.task = task
+
+    def open(self, context: StageContext) -> Callable[[Any], Any]:
+        """Return the function that one worker calls for each item (device stages: for each batch)."""
+        raise NotImplementedError(f"{type(self).__name__} must define open()")
+
+    def defaults(self) -> StageDefaults:
+        """Return what the Plan's resolution needs to know."""
+        return StageDefaults(
+            name=self.name, kind=self.kind, executor=self.executor, workers=self.workers, task=self.task
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class FunctionStage(Stage):
+    """A stage made from a function without state."""
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[[Any], Any],
+        *,
+        kind: Kind = "cpu",
+        releases_gil: bool = False,
+        role: Role = "map",
+        executor: Executor = "thread",
+        task: str = "",
+    ) -> None:
+        super().__init__(name, task=task)
+        self.function = function
+        self.kind = kind
+        self.releases_gil = releases_gil
+        self.role = role
+        self.executor = executor
+
+    def open(self, context: StageContext) -> Callable[[Any], Any]:
+        """Return the function itself."""
+        return self.function
+
+
+def stage(name: str, function: Callable[[Any], Any], *, kind: Kind = "cpu", releases_gil: bool = False) -> Stage:
+    """Return a stage that calls a function with each value.
+
+    Args:
+        name: Unique in its pipeline.
+        function: Value to value; for kind "device" a batch (array or list) to as many results, in order. Called from
+            several threads.
+        kind: `io`, `cpu` or `device`.
+        releases_gil: For cpu stages, whether threads gain anything.
+    """
+    return FunctionStage(name, function, kind=kind, releases_gil=releases_gil)
+
+
+@dataclass(frozen=True, slots=True)
+class Fan:
+    """What a fan-out stage returns: the children's values, and what the join gets back beside their results."""
+
+    children: Sequence[Any]
+    keep: Any = None
+
+
+def fan_out(name: str, function: Callable[[Any], Fan]) -> Stage:
+    """Return a stage that cuts one item into many; each then runs through the following stages up to the join."""
+    return FunctionStage(name, function, role="fan_out")
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What a join stage is called with."""
+
+    keep: Any
+    """As the fan-out kept it."""
+    results: list[Any]
+    """One result per child, in the children's order."""
+
+
+def join(name: str, function: Callable[[Joined], Any]) -> Stage:
+    """Return a stage that makes one value of all children of an item; if one child fails, the item fails."""
+    return FunctionStage(name, function, role="join")
