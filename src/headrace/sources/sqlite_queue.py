@@ -1,0 +1,390 @@
+"""A queue in one SQLite file: the embedded default, shared by any number of processes of one host.
+
+How this works: every message is one row with the moment from which it may be received (`visible_at`). Receiving moves
+that moment into the future and counts the delivery; a loan that runs out therefore needs nobody to notice it. A receipt
+is the row's number and its receive count, so the next delivery of the same message makes it stale. Row numbers are never
+used twice (AUTOINCREMENT), also not after a redrive.
+
+One connection per object behind one lock: statements take microseconds, and waiting happens outside of the lock, so that
+acks never wait for a long poll. A connection per thread would need somebody to close it when its thread ends. Open the
+queue after forking, not before: SQLite connections must not cross a fork.
+
+A late ack or extension is carried out as long as nobody else has received the message: SQLite knows that for certain, and
+refusing it would only make somebody do the work again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from headrace.base.clock import Clock, SystemClock
+from headrace.base.errors import QueueUnavailable, SourceError
+from headrace.base.protocols import STALE
+from headrace.base.records import DeadLetter, Message, QueueStatistics
+from headrace.base.settings import check
+
+#: Version of the tables. 1: 2026-11, first.
+SCHEMA_VERSION = 1
+#: Marks the file as ours (`PRAGMA application_id`): the bytes "hrqu".
+APPLICATION_ID = 0x68727175
+
+#: How long a statement waits for another process's transaction before the queue counts as unavailable.
+BUSY_SECONDS = 10.0
+#: Pauses of a long poll: short at first, so that an almost empty queue answers fast, then longer, so that it costs little.
+FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.002, 0.05
+
+_TABLES = f"""
+CREATE TABLE queues (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+CREATE TABLE messages (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    queue INTEGER NOT NULL,
+    visible_at REAL NOT NULL,       -- Unix seconds
+    lent INTEGER NOT NULL,          -- 1 from receive until nack
+    receive_count INTEGER NOT NULL,
+    sent_at REAL NOT NULL,          -- Unix seconds
+    id TEXT NOT NULL,
+    body BLOB NOT NULL              -- last, so that the columns before it are read without its overflow pages
+);
+-- Covers receive, in exactly the order of its ORDER BY so that nothing is sorted, and statistics.
+CREATE INDEX messages_due ON messages (queue, visible_at, lent, sent_at);
+CREATE TABLE dead_letters (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    queue INTEGER NOT NULL,
+    died_at REAL NOT NULL,
+    receive_count INTEGER NOT NULL,
+    sent_at REAL NOT NULL,
+    id TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    body BLOB NOT NULL
+);
+CREATE INDEX dead_letters_of ON dead_letters (queue);
+PRAGMA application_id = {APPLICATION_ID};
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+
+_RECEIVE = """
+UPDATE messages SET visible_at = :until, lent = 1, receive_count = receive_count + 1
+WHERE number IN (
+    SELECT number FROM messages WHERE queue = :queue AND visible_at <= :now
+    ORDER BY visible_at, lent, sent_at, number LIMIT :most
+)
+RETURNING number, id, body, receive_count, sent_at
+"""
+_OURS = "number = ? AND receive_count = ? AND lent = 1 AND queue = ?"
+
+
+class SqliteQueue:
+    """A queue in one SQLite file, shared by the processes of one host. Thread-safe.
+
+    Sends are durable when `send` returns (fsync). Everything else is atomic and consistent, but a power cut may undo the
+    last moments, which at-least-once delivery allows.
+
+    Args:
+        path: The file; made when it is missing. Not on a network file system: SQLite's shared log needs one host.
+        queue: Name of the queue in the file; one file may hold several.
+        visibility_seconds: How long a received message stays lent.
+        clock: For tests.
+
+    Raises:
+        SourceError: If the file is not a queue of headrace or was written by a newer version.
+        QueueUnavailable: If the file cannot be opened or is locked for long.
+    """
+
+    def __init__(
+        self, path: str | Path, *, queue: str = "jobs", visibility_seconds: float = 30.0, clock: Clock | None = None
+    ) -> None:
+        check(0 < visibility_seconds <= 43_200, "visibility_seconds", visibility_seconds, "above 0, up to 43200 (12 h)")
+        check(bool(queue), "queue", queue, "a name")
+        self._path = Path(path)
+        self._queue_name = queue
+        self._visibility_seconds = float(visibility_seconds)
+        self._clock: Clock = clock or SystemClock()
+        self._lock = threading.RLock()
+        self._closed = threading.Event()
+        self._connection = _connect(self._path)
+        with self._transaction() as connection:
+            connection.execute("INSERT OR IGNORE INTO queues (name) VALUES (?)", (queue,))
+            (self._queue,) = connection.execute("SELECT number FROM queues WHERE name = ?", (queue,)).fetchone()
+
+    @property
+    def name(self) -> str:
+        """Address of the queue."""
+        return f"sqlite:///{self._path}?queue={self._queue_name}"
+
+    @property
+    def visibility_seconds(self) -> float:
+        """Visibility timeout given to each delivery."""
+        return self._visibility_seconds
+
+    def send(self, bodies: Sequence[bytes], *, delay_seconds: float = 0.0) -> list[str]:
+        """Store messages durably, in one transaction, and return their ids in order."""
+        if not bodies:
+            return []
+        now = self._clock.unix_seconds()
+        ids = [os.urandom(16).hex() for _ in bodies]
+        with self._transaction(durable=True) as connection:
+            connection.executemany(
+                "INSERT INTO messages (queue, visible_at, lent, receive_count, sent_at, id, body)"
+                " VALUES (?, ?, 0, 0, ?, ?, ?)",
+                [
+                    (self._queue, now + delay_seconds, now, id_, bytes(body))
+                    for id_, body in zip(ids, bodies, strict=True)
+                ],
+            )
+        return ids
+
+    def receive(self, max_messages: int, *, wait_seconds: float = 0.0) -> list[Message]:
+        """Return up to max_messages in the order sent; wait up to wait_seconds for the first."""
+        give_up_at = time.monotonic() + wait_seconds
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            # Looking before locking: an idle worker must not take the write lock twenty times a second.
+            if self._any_visible():
+                messages = self._lend(max_messages)
+                if messages:
+                    return messages
+            left = give_up_at - time.monotonic()
+            if left <= 0 or self._closed.wait(min(pause, left)):
+                return []
+            pause = min(pause * 2, LAST_PAUSE_SECONDS)
+
+    def ack(self, receipts: Sequence[str]) -> dict[str, str]:
+        """Remove messages for good; STALE for those that are gone or that another receiver has."""
+        return self._each(f"DELETE FROM messages WHERE {_OURS}", (), receipts)
+
+    def nack(self, receipts: Sequence[str], *, delay_seconds: float = 0.0) -> dict[str, str]:
+        """Offer messages again after a delay."""
+        until = self._clock.unix_seconds() + delay_seconds
+        return self._each(f"UPDATE messages SET visible_at = ?, lent = 0 WHERE {_OURS}", (until,), receipts)
+
+    def extend(self, receipts: Sequence[str], seconds: float) -> dict[str, str]:
+        """Extend the loans to this many seconds from now."""
+        until = self._clock.unix_seconds() + seconds
+        return self._each(f"UPDATE messages SET visible_at = ? WHERE {_OURS}", (until,), receipts)
+
+    def dead_letter(self, message: Message, reason: str) -> bool:
+        """Move a message with its reason to the dead letters, atomically; return False when the delivery is stale."""
+        key = _parse(message.receipt)
+        if key is None:
+            return False
+        now = self._clock.unix_seconds()
+        with self._transaction() as connection:
+            moved = connection.execute(
+                "INSERT INTO dead_letters (queue, died_at, receive_count, sent_at, id, reason, body)"
+                f" SELECT queue, ?, receive_count, sent_at, id, ?, body FROM messages WHERE {_OURS}",
+                (now, reason, *key, self._queue),
+            ).rowcount
+            connection.execute(f"DELETE FROM messages WHERE {_OURS}", (*key, self._queue))
+        return moved == 1
+
+    def statistics(self) -> QueueStatistics:
+        """Return exact counts; costs about 0.1 us per message in the queue."""
+        now = self._clock.unix_seconds()
+        with self._reading() as connection:
+            # One statement, so that the counts belong to one moment.
+            visible, oldest, in_flight, delayed, dead = connection.execute(
+                "SELECT visible, oldest, in_flight, hidden - in_flight,"
+                " (SELECT count(*) FROM dead_letters WHERE queue = :queue) FROM"
+                " (SELECT count(*) AS visible, min(sent_at) AS oldest FROM messages"
+                "  WHERE queue = :queue AND visible_at <= :now),"
+                " (SELECT count(*) AS hidden, coalesce(sum(lent), 0) AS in_flight FROM messages"
+                "  WHERE queue = :queue AND visible_at > :now)",
+                {"queue": self._queue, "now": now},
+            ).fetchone()
+        age = None if oldest is None else max(0.0, now - oldest)
+        return QueueStatistics(visible=visible, in_flight=in_flight, delayed=delayed, dead=dead, oldest_age_seconds=age)
+
+    def peek(self, max_messages: int, *, dead: bool = False) -> list[Message] | list[DeadLetter]:
+        """Return messages that could be received now, or dead letters, without touching them; receipts are empty."""
+        with self._reading() as connection:
+            if dead:
+                rows = connection.execute(
+                    "SELECT id, body, reason, receive_count, died_at FROM dead_letters WHERE queue = ?"
+                    " ORDER BY number LIMIT ?",
+                    (self._queue, max_messages),
+                ).fetchall()
+                return [DeadLetter(*row) for row in rows]
+            rows = connection.execute(
+                "SELECT id, body, '', receive_count, sent_at FROM messages WHERE queue = ? AND visible_at <= ?"
+                " ORDER BY visible_at, lent, sent_at, number LIMIT ?",
+                (self._queue, self._clock.unix_seconds(), max_messages),
+            ).fetchall()
+            return [Message(*row) for row in rows]
+
+    def redrive(self, max_messages: int | None = None) -> int:
+        """Move the oldest dead letters back, atomically, with a receive count of zero, and return how many."""
+        most = -1 if max_messages is None else max_messages
+        now = self._clock.unix_seconds()
+        chosen = "SELECT number FROM dead_letters WHERE queue = ? ORDER BY number LIMIT ?"
+        with self._transaction() as connection:
+            moved = connection.execute(
+                "INSERT INTO messages (queue, visible_at, lent, receive_count, sent_at, id, body)"
+                f" SELECT queue, ?, 0, 0, sent_at, id, body FROM dead_letters WHERE number IN ({chosen})"
+                " ORDER BY number",
+                (now, self._queue, most),
+            ).rowcount
+            connection.execute(f"DELETE FROM dead_letters WHERE number IN ({chosen})", (self._queue, most))
+        return moved
+
+    def purge(self, *, dead: bool = False) -> int:
+        """Remove all messages, those in flight included, or all dead letters, and return how many."""
+        table = "dead_letters" if dead else "messages"
+        with self._transaction() as connection:
+            return connection.execute(f"DELETE FROM {table} WHERE queue = ?", (self._queue,)).rowcount
+
+    def close(self) -> None:
+        """Release the file; messages in flight come back after their visibility timeout. Repeating it does nothing."""
+        self._closed.set()
+        with self._lock:
+            self._connection.close()
+
+    def _any_visible(self) -> bool:
+        with self._reading() as connection:
+            found = connection.execute(
+                "SELECT 1 FROM messages WHERE queue = ? AND visible_at <= ? LIMIT 1",
+                (self._queue, self._clock.unix_seconds()),
+            ).fetchone()
+        return found is not None
+
+    def _lend(self, max_messages: int) -> list[Message]:
+        with self._transaction() as connection:
+            now = self._clock.unix_seconds()  # after the lock is ours, so that waiting for it does not eat the loan
+            rows = connection.execute(
+                _RECEIVE,
+                {"until": now + self._visibility_seconds, "queue": self._queue, "now": now, "most": max_messages},
+            ).fetchall()
+        rows.sort()  # RETURNING promises no order
+        return [Message(id_, body, f"{number}.{count}", count, sent_at) for number, id_, body, count, sent_at in rows]
+
+    def _each(self, statement: str, values: tuple[float, ...], receipts: Sequence[str]) -> dict[str, str]:
+        """Carry out the statement for each receipt, in one transaction, and return those that it did not touch."""
+        failures: dict[str, str] = {}
+        if not receipts:
+            return failures
+        with self._transaction() as connection:
+            cursor = connection.cursor()
+            for receipt in dict.fromkeys(receipts):
+                key = _parse(receipt)
+                if key is None or cursor.execute(statement, (*values, *key, self._queue)).rowcount != 1:
+                    failures[receipt] = STALE
+        return failures
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, self._translated():
+            yield self._connection
+
+    @contextlib.contextmanager
+    def _transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        with self._reading() as connection:
+            # NORMAL syncs at checkpoints alone. After a power cut the last acks may be missing: the messages are then
+            # delivered again, which at-least-once allows, while an fsync per ack would cost milliseconds. A send that
+            # was confirmed must never be missing, hence FULL.
+            if durable:
+                connection.execute("PRAGMA synchronous = FULL")
+            try:
+                # IMMEDIATE: a transaction that starts by reading and then wants to write fails at once with "locked",
+                # whatever the busy timeout, when another process wrote in between.
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+            finally:
+                if durable:
+                    connection.execute("PRAGMA synchronous = NORMAL")
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        if self._closed.is_set():
+            raise QueueUnavailable(f"{self.name} was closed")
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise QueueUnavailable(f"{self.name}: {error}") from error
+
+
+def _parse(receipt: str) -> tuple[int, int] | None:
+    number, _, count = receipt.partition(".")
+    return (int(number), int(count)) if number.isdecimal() and count.isdecimal() else None
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Return a connection to a queue file, made when missing; never changes a file that is something else."""
+    if not path.parent.is_dir():
+        raise SourceError(f"the queue file {path} cannot be made: the folder {path.parent} does not exist")
+    try:
+        connection = sqlite3.connect(
+            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=32
+        )
+    except sqlite3.Error as error:
+        raise QueueUnavailable(f"the queue file {path} cannot be opened: {error}") from error
+    try:
+        _prepare(connection, path)
+    except sqlite3.OperationalError as error:
+        connection.close()
+        raise QueueUnavailable(f"the queue file {path} cannot be used: {error}") from error
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise SourceError(
+            f"{path} is not a queue file ({error}); expected a file made by headrace, or a name that does not exist yet"
+        ) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    if not _is_ours(connection, path):
+        _enable_shared_log(connection, path)
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if not _is_ours(connection, path):  # another process may have been faster
+                for statement in _TABLES.split(";\n"):
+                    connection.execute(statement)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
+    """Return whether the file is a queue; False for an empty file, an error for anything else."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (num_tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application == APPLICATION_ID and version == SCHEMA_VERSION:
+        return True
+    if application == APPLICATION_ID:
+        raise SourceError(
+            f"the queue file {path} has version {version}; this headrace reads version {SCHEMA_VERSION}: update headrace"
+        )
+    if num_tables or application:
+        raise SourceError(f"{path} is a SQLite file of something else, not a queue; name another file")
+    return False
+
+
+def _enable_shared_log(connection: sqlite3.Connection, path: Path) -> None:
+    """Set WAL, with which readers and one writer do not wait for each other; it stays with the file."""
+    give_up_at = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            break
+        except sqlite3.OperationalError:  # two processes at once: SQLite answers "locked" here without waiting
+            if time.monotonic() > give_up_at:
+                raise
+            time.sleep(0.01)
+    if mode != "wal":
+        raise SourceError(f"the file system of {path} does not allow SQLite's shared log (WAL); use a local disk")
