@@ -1,0 +1,221 @@
+"""Joins a queue to the runtime: messages become jobs, outcomes become acks.
+
+    receive -> LoanBook.lend -> decode -> Job ... Job.settle -> LoanBook.settled -> tend -> ack | nack | dead_letter
+
+Messages that are no jobs, and messages that were received too often, never reach the runtime: they are settled here with
+the reason and leave with the next `tend`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from headrace.base.clock import Clock, SystemClock
+from headrace.base.errors import BadMessage, QueueUnavailable, SettingsError
+from headrace.base.plan import SourcePlan
+from headrace.base.policies.visibility import VisibilityPolicy, prefetch_limit
+from headrace.base.protocols import Queue
+from headrace.base.records import Job, Outcome, OutcomeKind
+from headrace.base.settings import check
+from headrace.base.units import parse_duration
+from headrace.sources.addresses import open_queue, parse_address
+from headrace.sources.jobs import decode_message
+from headrace.sources.loans import FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS, LoanBook, LoanCounts
+
+log = logging.getLogger(__name__)
+
+#: Tries of `close` to send the last acks before the rest is left to the visibility timeout.
+CLOSING_TRIES = 3
+
+
+class QueueSource:
+    """Jobs from a queue. `receive` from several threads, `tend` from one.
+
+    Making one is cheap and connects nothing; `open` does. A queue opened from an address is closed with the source; a
+    queue that was passed in stays open for its owner.
+
+    Args:
+        queue: Address (see `headrace.sources.addresses`) or an open queue.
+        visibility: How long received messages stay lent, such as `30s`; None for what the address or the service says.
+            A Plan may say something else.
+        max_receives: Deliveries of one message before it is dead-lettered. A Plan may say something else.
+        drain: End when the queue is empty, nothing is held back and nobody works on anything. On SQS, which counts
+            approximately, that is a very likely end, not a certain one.
+        clock: The run's.
+    """
+
+    def __init__(
+        self,
+        queue: str | Queue,
+        *,
+        visibility: str | float | None = None,
+        max_receives: int = 5,
+        drain: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        check(max_receives >= 1, "max_receives", max_receives, "a whole number >= 1")
+        if isinstance(queue, str):
+            parse_address(queue)  # a wrong address is told where it is written
+        self._address = queue
+        self._visibility_seconds = _seconds(visibility)
+        self._max_receives = max_receives
+        self._drain = drain
+        self._clock: Clock = clock or SystemClock()
+        self._open: _OpenSource | None = None
+
+    def open(self, settings: SourcePlan) -> None:
+        """Connect; the Plan's `[source]` table wins over what was given at construction.
+
+        Raises:
+            SettingsError: If another visibility timeout is asked for than an open queue has.
+            SourceError: If the queue does not exist or the service does not answer.
+        """
+        asked = self._visibility_seconds if settings.visibility_seconds is None else settings.visibility_seconds
+        if isinstance(self._address, str):
+            queue = open_queue(self._address, visibility_seconds=asked)
+        else:
+            queue = self._address
+            if asked is not None and asked != queue.visibility_seconds:
+                raise SettingsError(
+                    f"visibility_seconds = {asked} was asked for, but {queue.name} was opened with "
+                    f"{queue.visibility_seconds}; pass the queue's address, or open it with the same"
+                )
+        self._open = _OpenSource(
+            queue,
+            max_receives=self._max_receives if settings.max_receives is None else settings.max_receives,
+            max_in_flight=settings.max_in_flight,
+            drain=self._drain,
+            clock=self._clock,
+            owned=isinstance(self._address, str),
+        )
+
+    def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
+        """Return up to limit jobs, [] if none came within wait_seconds, None when there will never be more."""
+        return self._opened().receive(limit, wait_seconds)
+
+    def tend(self) -> None:
+        """Send acks, extend loans; tolerates a service that does not answer."""
+        self._opened().book.tend()
+
+    def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
+        """Return how many jobs may be in flight so that each can be finished within its visibility timeout."""
+        return self._opened().in_flight_limit(throughput, at_least)
+
+    def statistics(self) -> LoanCounts:
+        """Return what happened so far."""
+        return self._opened().book.statistics()
+
+    @property
+    def num_in_flight(self) -> int:
+        """Messages received whose end the queue has not confirmed."""
+        return self._opened().book.num_in_flight
+
+    def close(self) -> None:
+        """Send the last acks and disconnect. Repeating it does nothing; statistics stay readable."""
+        if self._open is not None:
+            self._open.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the connection behind when pickled."""
+        return {**self.__dict__, "_open": None}
+
+    def _opened(self) -> _OpenSource:
+        if self._open is None:
+            raise RuntimeError("open the source before using it")
+        return self._open
+
+
+class _OpenSource:
+    """The part of a QueueSource that exists between open and close."""
+
+    def __init__(
+        self, queue: Queue, *, max_receives: int, max_in_flight: int | None, drain: bool, clock: Clock, owned: bool
+    ) -> None:
+        self.queue = queue
+        policy = VisibilityPolicy(timeout_seconds=queue.visibility_seconds)
+        self.book = LoanBook(queue, policy, max_receives=max_receives, clock=clock)
+        self._max_in_flight = max_in_flight
+        self._drain = drain
+        self._clock = clock
+        self._owned = owned
+        self._closed = threading.Event()
+        self._num_outages = 0
+
+    def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
+        if self._closed.is_set():
+            return None
+        try:
+            messages = self.queue.receive(limit, wait_seconds=0.0 if self._drain else wait_seconds)
+            if self._drain and not messages:
+                if self._is_empty():
+                    return None
+                messages = self.queue.receive(limit, wait_seconds=wait_seconds)
+        except QueueUnavailable as error:
+            self._wait_out(error, wait_seconds)
+            return []
+        if self._num_outages:
+            log.info("%s answers again", self.queue.name)
+            self._num_outages = 0
+        jobs = []
+        for message in messages:
+            loan = self.book.lend(message)
+            if loan is None:
+                continue
+            try:
+                loan.job = decode_message(message, clock=self._clock, settle=loan.settle)
+            except BadMessage as error:
+                self.book.counts.bad_messages += 1
+                loan.settle(None, Outcome(OutcomeKind.REJECTED, error.reason))
+                continue
+            jobs.append(loan.job)
+        return jobs
+
+    def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
+        limit = prefetch_limit(self.queue.visibility_seconds, throughput, at_least=at_least)
+        if self._max_in_flight is None:
+            return limit
+        return self._max_in_flight if limit is None else min(limit, self._max_in_flight)
+
+    def close(self) -> None:
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        for _ in range(CLOSING_TRIES):
+            self.book.tend(everything=True)
+            if not self.book.num_in_flight:
+                break
+        else:
+            log.warning(
+                "%s: %d messages were not settled; they come back after %g s",
+                *(self.queue.name, self.book.num_in_flight, self.queue.visibility_seconds),
+            )
+        if self._owned:
+            self.queue.close()
+
+    def _is_empty(self) -> bool:
+        """Return whether there is nothing in the queue and nothing of it anywhere."""
+        if self.book.num_in_flight:
+            return False
+        state = self.queue.statistics()
+        return not (state.visible or state.in_flight or state.delayed)
+
+    def _wait_out(self, error: QueueUnavailable, wait_seconds: float) -> None:
+        if self._num_outages == 0:
+            log.warning("nothing can be received: %s", error)
+        # At least the first pause, so that a receiver that does not wait does not spin.
+        pause = min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(self._num_outages, 10))
+        self._num_outages += 1
+        self._closed.wait(max(FIRST_PAUSE_SECONDS, min(pause, wait_seconds)))
+
+
+def _seconds(visibility: str | float | None) -> float | None:
+    if visibility is None:
+        return None
+    try:
+        seconds = parse_duration(visibility)
+    except ValueError as error:
+        raise SettingsError(f"visibility: {error}") from None
+    check(seconds > 0, "visibility", visibility, "more than 0")
+    return seconds
