@@ -94,6 +94,15 @@ class ItemError(HeadraceError):
         return where + self.reason
 
 
+def as_item_error(error: BaseException) -> ItemError:
+    """Return the error itself if it concerns an item, else a StageFailed that names and chains it."""
+    if isinstance(error, ItemError):
+        return error
+    failure = StageFailed(f"{type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
 class ItemRejected(ItemError):
     """No retry can help."""
 

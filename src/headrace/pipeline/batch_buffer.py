@@ -1,0 +1,54 @@
+"""The memory that batches live in: one array per worker, written in place where the stage before allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.stages.images import slot
+
+
+class BatchBuffer:
+    """Stacks inputs of one shape; one per worker, because the next batch overwrites it.
+
+    Fresh memory for each batch would cost a page fault per 4 KiB.
+
+    Args:
+        max_size: Largest batch.
+    """
+
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._array: np.ndarray | None = None
+
+    def reserve(self, index: int) -> None:
+        """Offer the place of the index-th input to what this thread computes next."""
+        slot.array = self._array[index] if self._array is not None and index < self._max_size else None
+
+    def stack(self, values: Sequence[Any]) -> Any:
+        """Return array (batch, ...) if all values are arrays of one shape and type, else the list of values."""
+        first = values[0]
+        if not isinstance(first, np.ndarray) or not all(
+            isinstance(value, np.ndarray) and value.shape == first.shape and value.dtype == first.dtype
+            for value in values
+        ):
+            return list(values)
+        array = self._array
+        if array is None or array.shape[1:] != first.shape or array.dtype != first.dtype or len(array) < len(values):
+            array = np.empty((max(self._max_size, len(values)), *first.shape), first.dtype)
+        for index, value in enumerate(values):
+            place = array[index]
+            if value.__array_interface__["data"] != place.__array_interface__["data"]:
+                place[...] = value
+        self._array = array
+        return array[: len(values)]
+
+    def shares_memory_with(self, results: Any) -> bool:
+        """Return whether results are views of the buffer, which the next batch would overwrite."""
+        return (
+            self._array is not None
+            and isinstance(results, np.ndarray)
+            and bool(np.may_share_memory(self._array, results))
+        )

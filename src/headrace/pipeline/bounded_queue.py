@@ -1,0 +1,180 @@
+"""The queue before a station: bounded in items and bytes, so that a slow stage holds back those before it.
+
+How this works: one lock and two conditions. Consumers take as soon as there is something. Producers that found the queue
+full are woken together once it has fallen to half of its bound: a wake per item would cost a context switch per item, which
+at thousands of items per second is the larger part of a runtime's cost. `close` wakes everybody; what is in the queue then
+is still handed out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headrace.base.clock import Clock
+from headrace.base.policies.batching import BatchingPolicy, Release, ReleaseReason, Waiting
+from headrace.pipeline.item import Item
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """State of one queue at one moment."""
+
+    depth: int
+    depth_bytes: int
+    capacity: int
+    waiting_producers: int
+    waiting_consumers: int
+    peak: int
+
+
+class BoundedQueue:
+    """First in, first out; thread-safe.
+
+    Args:
+        capacity: Bound in items, >= 1.
+        capacity_bytes: Bound in bytes; one larger item passes alone.
+        clock: Stamps arrivals.
+    """
+
+    def __init__(self, capacity: int, capacity_bytes: int, clock: Clock) -> None:
+        self._capacity = capacity
+        self._capacity_bytes = capacity_bytes
+        self._now_ns = clock.now_ns
+        self._items: deque[Item] = deque()
+        self._bytes = 0
+        self._peak = 0
+        self._closed = False
+        lock = threading.Lock()
+        self._not_empty = threading.Condition(lock)
+        self._not_full = threading.Condition(lock)
+        self._lock = lock
+        self._waiting_producers = 0
+        self._waiting_consumers = 0
+
+    def put(self, items: Sequence[Item], *, force: bool = False) -> list[int]:
+        """Add items in order, waiting while the queue is full, and return when each was taken in (ns).
+
+        Args:
+            items: What to add.
+            force: Do not wait: for items that were in this queue before (retries) and must not wait on themselves.
+        """
+        stamps: list[int] = []
+        with self._lock:
+            for item in items:
+                while self._is_full(item) and not force and not self._closed:
+                    self._wake_consumers(len(stamps))
+                    self._waiting_producers += 1
+                    self._not_full.wait()
+                    self._waiting_producers -= 1
+                item.arrived = stamp = self._now_ns()
+                item.queue_depth = len(self._items)
+                self._items.append(item)
+                self._bytes += item.num_bytes
+                stamps.append(stamp)
+            if len(self._items) > self._peak:
+                self._peak = len(self._items)
+            self._wake_consumers(len(items))
+        return stamps
+
+    def take(self, limit: int, share: int = 1) -> list[Item]:
+        """Return 1 to limit items, waiting for the first; [] once the queue is closed and empty.
+
+        Args:
+            limit: At most so many.
+            share: Number of workers that live on this queue: nobody takes more than its fair part of what is there.
+        """
+        with self._lock:
+            while not self._items:
+                if self._closed:
+                    return []
+                self._wait_for_items(None)
+            count = min(limit, -(-len(self._items) // share))
+            return self._pop(count)
+
+    def take_batch(
+        self, policy: BatchingPolicy, is_draining: Callable[[], bool]
+    ) -> tuple[list[Item], ReleaseReason, int]:
+        """Return the batch that the policy releases, why, and the age of its oldest item in ns; [] once closed and empty."""
+        with self._lock:
+            while True:
+                if self._items:
+                    waiting = self._look(policy.max_size, is_draining)
+                    decision = policy.decide(self._now_ns(), waiting)
+                    if isinstance(decision, Release):
+                        now = self._now_ns()
+                        return self._pop(decision.size), decision.reason, now - waiting.oldest_arrived_ns
+                    self._wait_for_items(max(0, decision.until_ns - self._now_ns()) / 1e9)
+                elif self._closed:
+                    return [], ReleaseReason.DRAIN, 0
+                else:
+                    self._wait_for_items(None)
+
+    def remove_all(self) -> list[Item]:
+        """Return everything in the queue and leave it empty."""
+        with self._lock:
+            return self._pop(len(self._items))
+
+    def close(self) -> None:
+        """Let consumers finish what is in the queue and then stop."""
+        with self._lock:
+            self._closed = True
+            self._not_empty.notify_all()
+            self._not_full.notify_all()
+
+    def wake(self) -> None:
+        """Make waiting consumers look again: no more items will come, so a batch need not wait for company."""
+        with self._lock:
+            self._not_empty.notify_all()
+
+    def state(self) -> QueueState:
+        """Return depth, bounds and who waits."""
+        with self._lock:
+            return QueueState(
+                len(self._items),
+                self._bytes,
+                self._capacity,
+                self._waiting_producers,
+                self._waiting_consumers,
+                self._peak,
+            )
+
+    def _is_full(self, item: Item) -> bool:
+        if len(self._items) >= self._capacity:
+            return True
+        return bool(self._items) and self._bytes + item.num_bytes > self._capacity_bytes
+
+    def _look(self, max_size: int, is_draining: Callable[[], bool]) -> Waiting:
+        # A batch is a run of items of one shape from the head: order is kept, and the first never starves.
+        first = self._items[0]
+        count = 1
+        closed_by_shape = False
+        while count < max_size and count < len(self._items):
+            if self._items[count].shape_key != first.shape_key:
+                closed_by_shape = True
+                break
+            count += 1
+        return Waiting(count, first.arrived, closed_by_shape, self._closed or is_draining())
+
+    def _pop(self, count: int) -> list[Item]:
+        items = [self._items.popleft() for _ in range(count)]
+        for item in items:
+            self._bytes -= item.num_bytes
+        if (
+            self._waiting_producers
+            and len(self._items) <= self._capacity // 2
+            and self._bytes <= self._capacity_bytes // 2
+        ):
+            self._not_full.notify_all()
+        return items
+
+    def _wait_for_items(self, seconds: float | None) -> None:
+        self._waiting_consumers += 1
+        self._not_empty.wait(seconds)
+        self._waiting_consumers -= 1
+
+    def _wake_consumers(self, count: int) -> None:
+        if self._waiting_consumers and count:
+            self._not_empty.notify(count)

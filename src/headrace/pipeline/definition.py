@@ -1,0 +1,109 @@
+"""What is done: source, stages, module, delivery. How it is done stands in the Plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from headrace.base.errors import SettingsError
+from headrace.base.protocols import Delivery, Source
+from headrace.delivery.collect import Collect
+from headrace.stages.fetch import FetchStage
+from headrace.stages.inputs import ArrayInput
+from headrace.stages.module import Module
+from headrace.stages.stage import Stage, StageContext
+
+FETCH = "fetch"
+DELIVER = "deliver"
+
+
+class DeliverStage(Stage):
+    """The last stage of every pipeline: hands each result to the pipeline's delivery."""
+
+    kind = "io"
+    releases_gil = True
+    role = "deliver"
+
+    def __init__(self, delivery: Delivery) -> None:
+        super().__init__(DELIVER)
+        self.delivery = delivery
+        self.workers = delivery.default_workers
+
+    def open(self, context: StageContext) -> Callable[..., Any]:
+        """Return the delivery; the pipeline has opened it once for all workers."""
+        return self.delivery.deliver
+
+
+class Pipeline:
+    """What is done with each job: source -> stages -> delivery.
+
+    Args:
+        source: Where jobs come from; `headrace.queue(...)`, `headrace.folder(...)`, `headrace.urls(...)`.
+        module: The user's module; gives the stages fetch, decode, resize, preprocess, process, postprocess.
+        modules: Several, by the job's `task`; they share fetch and deliver, and the names of their own stages start with
+            the task (`faces.process`).
+        stages: Instead of a module: the stages one by one.
+        delivery: Where results go; a list in memory by default.
+        name: For people to read.
+
+    Raises:
+        SettingsError: If not exactly one of module, modules and stages is given, or their names clash.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        module: Module | None = None,
+        modules: Mapping[str, Module] | None = None,
+        stages: Sequence[Stage] | None = None,
+        delivery: Delivery | None = None,
+        name: str = "pipeline",
+    ) -> None:
+        given = [key for key, value in (("module", module), ("modules", modules), ("stages", stages)) if value]
+        if len(given) != 1:
+            raise SettingsError(
+                f"a Pipeline takes exactly one of module, modules and stages, got {', '.join(given) or 'none'}"
+            )
+        self.name = name
+        self.source = source
+        self.delivery: Delivery = delivery or Collect()
+        deliver = DeliverStage(self.delivery)
+        self.routes: Mapping[str, tuple[Stage, ...]]
+        if stages is not None:
+            self.routes = {"": (*stages, deliver)}
+        elif modules:
+            fetch = FetchStage(FETCH)
+            self.routes = {
+                task: (*_fetch_for(one, fetch), *one.stages(f"{task}.", task), deliver) for task, one in modules.items()
+            }
+        elif module is not None:
+            self.routes = {"": (*_fetch_for(module, FetchStage(FETCH)), *module.stages(), deliver)}
+        _check(self.stages)
+
+    @property
+    def stages(self) -> list[Stage]:
+        """Every stage once, in the order an item meets them."""
+        unique: dict[int, Stage] = {}
+        for route in self.routes.values():
+            unique.update((id(stage), stage) for stage in route[:-1])
+        last = next(iter(self.routes.values()))[-1]
+        return [*unique.values(), last]
+
+
+def _fetch_for(module: Module, fetch: FetchStage) -> list[Stage]:
+    return [] if isinstance(module.input, ArrayInput) else [fetch]
+
+
+def _check(stages: Sequence[Stage]) -> None:
+    names = [stage.name for stage in stages]
+    for name in names:
+        if names.count(name) > 1:
+            raise SettingsError(f"two stages are named {name!r}; give each its own name")
+    depth = 0
+    for stage in stages:
+        depth += {"fan_out": 1, "join": -1}.get(stage.role, 0)
+        if depth < 0:
+            raise SettingsError(f"stage {stage.name} joins, but no fan_out stage stands before it")
+    if depth:
+        raise SettingsError("a fan_out stage needs a join stage after it")

@@ -1,0 +1,175 @@
+"""What travels through a running pipeline: a job, or one of the children that a fan-out cut from it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace.base.errors import ItemError
+from headrace.base.records import Job
+
+if TYPE_CHECKING:
+    from headrace.pipeline.station import Station
+
+
+class Mark:
+    """One passage of one item through one stage, as the worker saw it; the station makes a Span of it."""
+
+    __slots__ = (
+        "batch_id",
+        "batch_size",
+        "bytes_in",
+        "bytes_out",
+        "ended",
+        "outcome",
+        "reason",
+        "shape_key",
+        "stage",
+        "started",
+    )
+
+    def __init__(
+        self,
+        stage: int,
+        started: int,
+        ended: int,
+        bytes_in: int,
+        bytes_out: int,
+        shape_key: str | None,
+        outcome: str = "ok",
+        batch_id: int | None = None,
+        batch_size: int | None = None,
+        reason: str | None = None,
+    ) -> None:
+        self.stage = stage
+        self.started = started
+        self.ended = ended
+        self.bytes_in = bytes_in
+        self.bytes_out = bytes_out
+        self.shape_key = shape_key
+        self.outcome = outcome
+        self.batch_id = batch_id
+        self.batch_size = batch_size
+        self.reason = reason
+
+
+class Item:
+    """One unit of work inside the pipeline.
+
+    Attributes:
+        id: The job's id; for a child the parent's id and its number.
+        value: What the next stage gets.
+        num_bytes: Size of the value, for the bound of the queue that holds it.
+        shape_key: Shape and type of the value where it is an array; items of one batch share it.
+        route: The stations still to come and those passed, in order.
+        position: Index in the route.
+        sequence: Order of receipt.
+        arrived, queue_depth: Set by the queue that holds it.
+        tries, first_try_ns: In the present station, for its retry policy.
+        entry: Value, size and shape key with which it entered the present station; a retry starts from there.
+        error: Why the last stage failed; None while all is well.
+        marks: Passages through the stages of the present station.
+        settled: The source was told how the job ended.
+        inside: It still counts against the items in flight; results that wait to become durable do not.
+        parent, child_index: For a child.
+        pending, gathered, keep: For a parent: children still out, their results, what the fan-out kept.
+    """
+
+    __slots__ = (
+        "arrived",
+        "child_index",
+        "entry",
+        "error",
+        "first_try_ns",
+        "gathered",
+        "id",
+        "inside",
+        "job",
+        "keep",
+        "marks",
+        "num_bytes",
+        "parent",
+        "pending",
+        "position",
+        "queue_depth",
+        "received",
+        "route",
+        "sequence",
+        "settled",
+        "shape_key",
+        "tries",
+        "value",
+    )
+
+    def __init__(
+        self,
+        job: Job,
+        value: Any,
+        route: tuple[Station, ...],
+        *,
+        sequence: int = 0,
+        received: int = 0,
+        parent: Item | None = None,
+        child_index: int = 0,
+    ) -> None:
+        self.job = job
+        self.id: str = job.id if parent is None else f"{parent.id}/{child_index}"
+        self.value = value
+        self.num_bytes, self.shape_key = measure(value)
+        self.route = route
+        self.position: int = 0 if parent is None else parent.position + 1
+        self.sequence = sequence
+        self.received = received
+        self.arrived = received
+        self.queue_depth = 0
+        self.tries = 0
+        self.first_try_ns = 0
+        self.entry: tuple[Any, int, str | None] | None = None
+        self.error: ItemError | None = None
+        self.marks: list[Mark] = []
+        self.settled = False
+        self.inside = True
+        self.parent = parent
+        self.child_index = child_index
+        self.pending = 0
+        self.gathered: list[Any] = []
+        self.keep: Any = None
+
+    @property
+    def root(self) -> Item:
+        """The item that stands for the whole job."""
+        item = self
+        while item.parent is not None:
+            item = item.parent
+        return item
+
+
+_shape_keys: dict[tuple[tuple[int, ...], np.dtype], str] = {}
+
+
+def measure(value: Any) -> tuple[int, str | None]:
+    """Return a value's size in bytes, as far as one look tells, and its shape key.
+
+    Arrays and bytes are counted exactly, the members of a list, tuple or dict one level deep, anything else as nothing.
+    """
+    kind = type(value)
+    if kind is np.ndarray:
+        key = (value.shape, value.dtype)
+        name = _shape_keys.get(key)
+        if name is None:
+            name = f"{value.dtype}[{'x'.join(map(str, value.shape))}]"
+            if len(_shape_keys) < 10_000:  # a stream of ever new shapes must not grow memory without end
+                _shape_keys[key] = name
+        return value.nbytes, name
+    if kind is bytes:
+        return len(value), None
+    if kind is dict:
+        value = value.values()
+    elif kind is not list and kind is not tuple:
+        return 0, None
+    return sum(_flat_bytes(part) for part in value), None
+
+
+def _flat_bytes(value: Any) -> int:
+    return value.nbytes if isinstance(value, np.ndarray) else len(value) if isinstance(value, bytes) else 0

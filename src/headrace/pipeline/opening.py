@@ -1,0 +1,105 @@
+"""Opens the stages of one worker, in whichever thread or process it lives."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.base.clock import Clock
+from headrace.base.plan import Plan
+from headrace.base.protocols import Model
+from headrace.engines import engine
+from headrace.pipeline.governor import limit_library_threads
+from headrace.pipeline.group import Group
+from headrace.stages.stage import Stage, StageContext
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """What a worker opens; can be sent to another process."""
+
+    stages: tuple[Stage, ...]
+    plan: Plan
+    """Resolved."""
+    worker: int
+    model_threads: int
+    max_batch: int
+
+
+@dataclass(slots=True)
+class OpenedGroup:
+    """An opened group and what its stages reported."""
+
+    group: Group
+    counts: dict[str, int] = field(default_factory=dict)
+    variants: list[dict[str, Any]] = field(default_factory=list)
+
+
+# A model lives as long as a worker holds it.
+_models: weakref.WeakValueDictionary[tuple[Any, ...], Model] = weakref.WeakValueDictionary()
+_models_lock = threading.Lock()
+
+
+def open_group(spec: GroupSpec, clock: Clock) -> OpenedGroup:
+    """Return the group of a spec with all its stages opened.
+
+    Raises:
+        EngineError: If a model cannot be opened.
+        SettingsError: If a stage's option is unknown or impossible.
+    """
+    limit_library_threads()
+    counts: dict[str, int] = {}
+    variants: list[dict[str, Any]] = []
+    calls = []
+    for index, stage in enumerate(spec.stages):
+        later = spec.stages[index + 1] if index + 1 < len(spec.stages) else None
+        context = StageContext(
+            stage=stage.name,
+            worker=spec.worker,
+            plan=spec.plan,
+            options=spec.plan.stages[stage.name].options,
+            next_stage=later,
+            open_model=_ModelOpener(spec, stage, variants),
+            counts=counts,
+        )
+        calls.append(stage.open(context))
+    return OpenedGroup(Group(spec.stages, calls, clock, spec.max_batch), counts, variants)
+
+
+class _ModelOpener:
+    """Opens what the Plan names, once per process: the workers of a stage share a model, whose calls run side by side."""
+
+    def __init__(self, spec: GroupSpec, stage: Stage, variants: list[dict[str, Any]]) -> None:
+        self._spec = spec
+        self._stage = stage
+        self._variants = variants
+
+    def __call__(self, path: str | None = None) -> Model:
+        settings = self._spec.plan.models.get(self._stage.task, self._spec.plan.model)
+        artifact = settings.artifact or path
+        options = settings.options
+        key = (settings.engine, artifact, self._spec.model_threads, repr(sorted(options.items())))
+        with _models_lock:
+            model = _models.get(key)
+            if model is None:
+                model = _models[key] = engine(settings.engine).open(
+                    None if artifact is None else Path(artifact), threads=self._spec.model_threads, options=options
+                )
+        variant = dict(model.variant)
+        if variant not in self._variants:
+            self._variants.append(variant)
+        return model
+
+
+def groups(stages: Sequence[Stage], plan: Plan) -> list[tuple[Stage, ...]]:
+    """Return stages cut where a queue goes: before every stage whose executor is not `inline`."""
+    cut: list[list[Stage]] = []
+    for stage in stages:
+        if not cut or plan.stages[stage.name].executor != "inline":
+            cut.append([])
+        cut[-1].append(stage)
+    return [tuple(group) for group in cut]

@@ -1,0 +1,69 @@
+"""Results that were handed to the delivery and are not durable yet; their jobs are settled once they are."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from headrace.base.clock import Clock
+from headrace.base.errors import DeliveryFailed
+from headrace.base.protocols import Delivery
+from headrace.pipeline.item import Item
+
+logger = logging.getLogger("headrace")
+
+
+class Outbox:
+    """Flushes a buffering delivery after so many results or so much time, and tells who is delivered; thread-safe.
+
+    Args:
+        delivery: Where results go.
+        delivered: Called with items whose results are durable.
+        clock: For the time since the oldest.
+    """
+
+    def __init__(self, delivery: Delivery, delivered: Callable[[list[Item]], None], clock: Clock) -> None:
+        self._delivery = delivery
+        self._delivered = delivered
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._items: list[Item] = []
+        self._oldest_ns = 0
+
+    def add(self, item: Item) -> None:
+        """Keep an item until the next flush."""
+        with self._lock:
+            if not self._items:
+                self._oldest_ns = self._clock.now_ns()
+            self._items.append(item)
+            full = len(self._items) >= self._delivery.flush_items
+        if full:
+            self.flush()
+
+    def flush_if_due(self) -> None:
+        """Flush what has waited long enough."""
+        due = self._items and self._clock.now_ns() - self._oldest_ns >= self._delivery.flush_seconds * 1e9
+        if due:
+            self.flush()
+
+    def flush(self) -> bool:
+        """Make everything durable and tell; return False if the delivery could not."""
+        with self._lock:
+            if not self._items:
+                return True
+            try:
+                self._delivery.flush()
+            except DeliveryFailed as error:
+                logger.warning("results are kept and will be written later: %s", error)
+                self._oldest_ns = self._clock.now_ns()
+                return False
+            items, self._items = self._items, []
+        self._delivered(items)
+        return True
+
+    def abandon(self) -> list[Item]:
+        """Return what is not durable and forget it."""
+        with self._lock:
+            items, self._items = self._items, []
+            return items

@@ -1,0 +1,662 @@
+"""Joins sources, stations and delivery into one running pipeline.
+
+How this works. Receivers take jobs from the source, as many as may be in flight, and put each into the first station of its
+route. A station's workers run its stages and hand the items to the next station's bounded queue; a full queue makes them
+wait, and so on back to the receivers. The last stage is the delivery; then the job is settled, exactly once, and leaves.
+
+Who owns what: each queue belongs to its station; receivers and workers put, only the station's workers take. The supervisor
+thread sends acks, extends loans, brings back what waits for a retry, and flushes deliveries. The thread that called `run`
+only waits, so that it can hear signals.
+
+How it ends. When the source has no more (or on the first SIGTERM or Ctrl-C) the receivers stop; once every job is settled
+the queues are closed in the order of the stations, the workers leave, deliveries and source are closed. What is not done
+after the grace period, or at a second signal, is given back to the source at once, children are killed, and results that
+threads still produce are dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import logging
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from headrace.base.clock import Clock, SystemClock
+from headrace.base.errors import (
+    HeadraceError,
+    ItemError,
+    ItemFailed,
+    ItemRejected,
+    SettingsError,
+    StageFailed,
+    UnknownTask,
+)
+from headrace.base.observer import Observer, Observers
+from headrace.base.plan import Plan
+from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind, StageStatistics
+from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.governor import ThreadBudget
+from headrace.pipeline.group import CostCurve
+from headrace.pipeline.item import Item
+from headrace.pipeline.opening import GroupSpec, groups
+from headrace.pipeline.ordering import Reorderer
+from headrace.pipeline.outbox import Outbox
+from headrace.pipeline.station import Station, Worker, pause
+from headrace.stages.stage import Fan, Joined, Stage, StageContext
+
+logger = logging.getLogger("headrace")
+
+_TICK_SECONDS = 0.02
+#: How long threads that were told to leave may take before they are left behind (they are daemons).
+_LEAVE_SECONDS = 5.0
+#: Longest pause before the source offers a failed job again.
+_MAX_RETRY_SECONDS = 60.0
+_COUNTER = {
+    OutcomeKind.DELIVERED: "delivered",
+    OutcomeKind.REJECTED: "rejected",
+    OutcomeKind.DEAD_LETTERED: "dead_lettered",
+    OutcomeKind.RETRY: "retried",
+    OutcomeKind.RETURNED: "returned",
+}
+
+
+class Runtime:
+    """One run of a pipeline under a resolved Plan.
+
+    Args:
+        pipeline: What is done.
+        plan: Resolved.
+        budget: Threads per model call.
+        observers: Who is told.
+        limit: Stop after receiving so many jobs; None for no limit.
+        clock: Stamps everything.
+        tick: Called by the supervisor every 20 ms or so, for views.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        plan: Plan,
+        budget: ThreadBudget,
+        observers: Sequence[Observer] = (),
+        *,
+        limit: int | None = None,
+        clock: Clock | None = None,
+        tick: Callable[[], None] | None = None,
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.plan = plan
+        self.plan_id = plan.plan_id
+        self.observers = Observers(observers)
+        self.random = random.random
+        self.counters = Counters()
+        self.cost_curves: list[CostCurve] = []
+        self.interrupted = False
+        self._pipeline = pipeline
+        self._limit = limit
+        self._tick = tick
+        self._sequence = itertools.count()
+        self._lock = threading.Lock()
+        self._admission = threading.Condition(self._lock)
+        self._in_flight: dict[int, Item] = {}
+        self._inside = 0
+        self._stopping = False
+        self._abandoning = False
+        self._closing = False
+        self._sources_done = False
+        self._idle = threading.Event()
+        self._crash: BaseException | None = None
+        self._retries: list[tuple[float, int, Item, Station]] = []
+        self._retry_lock = threading.Lock()
+        self._opened = threading.Event()
+        self.stations, self._routes = self._lay_out(budget)
+        self._reorderer = Reorderer(self._release_ordered) if plan.run.ordered else None
+        self._outbox = Outbox(pipeline.delivery, self._delivered, self.clock)
+        self._max_in_flight = self._capacity()
+
+    # --- the outside
+
+    def run(self) -> None:
+        """Run until the source has no more, or until a signal.
+
+        Raises:
+            HeadraceError: If a part cannot be opened, or a worker breaks.
+        """
+        self._open()
+        supervisor = threading.Thread(target=self._guard(self._supervise), name="supervisor", daemon=True)
+        receivers = [
+            threading.Thread(target=self._guard(self._receive), args=(number,), name=f"receiver-{number}", daemon=True)
+            for number in range(self.plan.source.receivers)
+        ]
+        with self._signals():
+            try:
+                self._start_workers()
+                supervisor.start()
+                for thread in receivers:
+                    thread.start()
+                self._wait(receivers)
+            finally:
+                self._close(supervisor)
+        if self._crash is not None:
+            raise self._crash
+
+    def stop(self) -> None:
+        """Receive no more; finish what is inside within the grace period and return the rest. A second call: at once."""
+        with self._lock:
+            again, self._stopping = self._stopping, True
+            self.interrupted = True
+            self._admission.notify_all()
+        for station in self.stations:
+            station.queue.wake()
+        if again:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Give everything that is not settled back to the source at once."""
+        self._abandoning = True
+        self._outbox.flush()
+        with self._lock:
+            items = list(self._in_flight.values())
+        for item in items:
+            self._settle(item, Outcome(OutcomeKind.RETURNED, "the run was stopped before the job was done"))
+        for station in self.stations:
+            station.queue.remove_all()
+            station.kill_children()
+
+    def is_draining(self) -> bool:
+        """Return whether no more items can come, so that a batch need not wait for company."""
+        return self._stopping or self._sources_done
+
+    def statistics(self) -> list[StageStatistics]:
+        """Return queue and workers of each station as they are now."""
+        return [station.statistics() for station in self.stations]
+
+    def notes(self) -> dict[str, int]:
+        """Return what the stages counted."""
+        total: dict[str, int] = {}
+        for station in self.stations:
+            for counts in list(station.counts):
+                for name, number in list(counts.items()):
+                    total[name] = total.get(name, 0) + number
+        return total
+
+    def variants(self) -> list[dict[str, Any]]:
+        """Return the model variants as opened, each once."""
+        found: list[dict[str, Any]] = []
+        for station in self.stations:
+            for variants in station.variants:
+                found.extend(variant for variant in variants if variant not in found)
+        return found
+
+    # --- called by stations
+
+    def hand_on(self, items: Sequence[Item], station: Station) -> list[int]:
+        """Send items that went through a station on their way, and return when each left it (ns), in order."""
+        now = self.clock.now_ns()
+        stamps = [now] * len(items)
+        onward: list[tuple[int, Item]] = []
+        for index, item in enumerate(items):
+            if item.root.settled:
+                continue
+            if item.error is not None:
+                self._retry_or_fail(item, station)
+            elif station.last_role == "deliver":
+                self._handed_over(item)
+            elif station.last_role == "fan_out":
+                stamps[index] = self._fan_out(item)
+            else:
+                onward.append((index, item))
+        if onward:
+            for (index, _), stamp in zip(onward, self._move([item for _, item in onward]), strict=True):
+                stamps[index] = stamp
+        return stamps
+
+    def fail(self, item: Item, error: ItemError, stage: str) -> None:
+        """Settle an item's job as rejected or for another try, with the reason."""
+        error.located(stage, item.id)
+        if isinstance(error, ItemRejected):
+            outcome = Outcome(OutcomeKind.REJECTED, str(error))
+        else:
+            delay = min(_MAX_RETRY_SECONDS, 2.0 ** (item.job.attempt - 1)) * self.random()
+            outcome = Outcome(OutcomeKind.RETRY, str(error), delay)
+        logger.info("%s: %s", outcome.kind.value, error)
+        self._settle(item, outcome)
+
+    def drop_lost(self, item: Item) -> None:
+        """Leave an item whose loan ran out to whoever has it now."""
+        with self._lock:
+            self.counters.lost += 1
+        self._settle(item, Outcome(OutcomeKind.RETURNED, "its visibility timeout ran out before it was done"))
+
+    # --- laying out, opening, closing
+
+    def _lay_out(self, budget: ThreadBudget) -> tuple[list[Station], dict[str, tuple[Station, ...]]]:
+        stations: dict[tuple[int, ...], Station] = {}
+        routes: dict[str, tuple[Station, ...]] = {}
+        for task, stages in self._pipeline.routes.items():
+            route = []
+            for number, group in enumerate(groups(stages, self.plan)):
+                key = tuple(id(stage) for stage in group)
+                if key not in stations:
+                    devices = [stage for stage in group if stage.kind == "device"]
+                    spec = GroupSpec(
+                        group,
+                        self.plan,
+                        0,
+                        budget.model_threads[devices[0].name] if devices else 1,
+                        max((self.plan.stages[stage.name].batch or 1 for stage in devices), default=1),
+                    )
+                    _check_group(group, self.plan)
+                    inline = number == 0 and self.plan.stages[group[0].name].executor == "inline"
+                    stations[key] = Station(self, spec, has_queue=not inline)
+                route.append(stations[key])
+            routes[task] = tuple(route)
+        return list(stations.values()), routes
+
+    def _capacity(self) -> int:
+        # What the queues and the workers can hold; a fan-out's children stand for their parent.
+        plan = self.plan.source
+        total = sum(
+            (station.settings.queue_items or 1) + station.num_workers for station in self.stations if station.has_queue
+        )
+        return plan.max_in_flight or max(total, plan.receive_batch)
+
+    def _open(self) -> None:
+        self._pipeline.source.open(self.plan.source)
+        deliver = self._pipeline.stages[-1]
+        context = StageContext(
+            stage=deliver.name,
+            worker=0,
+            plan=self.plan,
+            options=self.plan.stages[deliver.name].options,
+            next_stage=None,
+            open_model=_no_model,
+        )
+        self._pipeline.delivery.open(context)
+
+    def _start_workers(self) -> None:
+        opening: list[threading.Thread] = []
+        for station in self.stations:
+            if not station.has_queue:
+                continue
+            for number in range(station.num_workers):
+                thread = threading.Thread(
+                    target=self._guard(self._work), args=(station, number), name=f"{station.name}-{number}", daemon=True
+                )
+                station.threads.append(thread)
+                opening.append(thread)
+        self._left_to_open = threading.Semaphore(0)
+        for thread in opening:
+            thread.start()
+        # Models are loaded before the first job is received: a job's visibility timeout is not for loading.
+        for _ in opening:
+            self._left_to_open.acquire()
+        if self._crash is not None:
+            raise self._crash
+
+    def _work(self, station: Station, number: int) -> None:
+        try:
+            worker = station.open_worker(number)
+        except Exception as error:
+            self._crash = self._crash or _opening_error(station, error)
+            return
+        finally:
+            self._left_to_open.release()
+        station.work(worker)
+
+    def _wait(self, receivers: Sequence[threading.Thread]) -> None:
+        grace_ends: float | None = None
+        while not (self._sources_done and self._idle.is_set()):
+            # Short waits: a signal handler runs only between them.
+            self._idle.wait(_TICK_SECONDS) if self._sources_done else pause(_TICK_SECONDS)
+            if self._crash is not None:
+                self.abandon()
+                return
+            if not self._sources_done and not any(thread.is_alive() for thread in receivers):
+                self._sources_done = True
+                for station in self.stations:
+                    station.queue.wake()
+                self._note_idle()
+            if self._stopping:
+                now = self.clock.now_ns() / 1e9
+                grace_ends = grace_ends or now + self.plan.run.grace_seconds
+                if now >= grace_ends:
+                    self.abandon()
+                    return
+
+    def _close(self, supervisor: threading.Thread) -> None:
+        deadline = self.clock.now_ns() / 1e9 + (1.0 if self._abandoning else _LEAVE_SECONDS)
+        for station in self.stations:
+            station.queue.close()
+            for thread in station.threads:
+                thread.join(max(0.0, deadline - self.clock.now_ns() / 1e9))
+        self._outbox.flush()
+        for item in self._outbox.abandon():
+            self._settle(item, Outcome(OutcomeKind.RETRY, "deliver: the result could not be written"))
+        self._closing = True
+        if supervisor.ident is not None:
+            supervisor.join(_LEAVE_SECONDS)
+        for station in self.stations:
+            station.close_workers()
+        with self._lock:
+            self.counters.notes = self.notes()
+        try:
+            self._pipeline.delivery.close()
+        finally:
+            self._pipeline.source.close()
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in before:
+            signal.signal(number, lambda *_: self.stop())
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _guard(self, body: Callable[..., None]) -> Callable[..., None]:
+        # A worker that breaks would leave its items in flight for ever: end the run loudly instead.
+        def guarded(*arguments: Any) -> None:
+            try:
+                body(*arguments)
+            except BaseException as error:
+                logger.debug("a thread of the pipeline broke", exc_info=True)
+                if self._crash is None:
+                    self._crash = error
+                with self._lock:
+                    self._stopping = True
+                    self._admission.notify_all()
+
+        return guarded
+
+    # --- receiving
+
+    def _receive(self, number: int) -> None:
+        source, plan = self._pipeline.source, self.plan.source
+        inline = {station: station.open_worker(number) for station in self.stations if not station.has_queue}
+        while (room := self._wait_for_room()) > 0:
+            jobs = source.receive(min(room, plan.receive_batch), plan.wait_seconds)
+            if jobs is None:
+                return
+            if self._stopping:
+                for job in jobs:
+                    job.settle(Outcome(OutcomeKind.RETURNED, "the run was stopped"))
+            elif jobs:
+                self._admit(jobs, inline)
+
+    def _wait_for_room(self) -> int:
+        with self._lock:
+            while not self._stopping and self._inside >= self._max_in_flight:
+                self._admission.wait()
+            room = self._max_in_flight - self._inside
+            if self._limit is not None:
+                room = min(room, self._limit - self.counters.received)
+            return 0 if self._stopping else room
+
+    def _admit(self, jobs: Sequence[Job], inline: dict[Station, Worker]) -> None:
+        now = self.clock.now_ns()
+        with self._lock:
+            self.counters.received += len(jobs)
+            self._inside += len(jobs)
+            over = 0 if self._limit is None else max(0, self.counters.received - self._limit)
+        if self.observers.wants["job_received"]:
+            self.observers.notify("job_received", jobs)
+        by_route: dict[tuple[Station, ...], list[Item]] = {}
+        for index, job in enumerate(jobs):
+            route = self._route(job)
+            item = Item(job, job.payload, route, sequence=next(self._sequence), received=now)
+            with self._lock:
+                self._in_flight[id(item)] = item
+            if index >= len(jobs) - over:
+                self._settle(item, Outcome(OutcomeKind.RETURNED, "more than the limit of this run"))
+            elif not route:
+                known = ", ".join(self._routes)
+                self.fail(item, UnknownTask(f"no module takes task {job.task!r}; this pipeline has: {known}"), "route")
+            else:
+                by_route.setdefault(route, []).append(item)
+        for route, items in by_route.items():
+            if route[0].has_queue:
+                route[0].queue.put(items)
+            else:
+                self._run_inline(inline[route[0]], route[0], items)
+
+    def _run_inline(self, worker: Worker, station: Station, items: list[Item]) -> None:
+        size = max(
+            (self.plan.stages[stage.name].batch or 1 for stage in station.stages if stage.kind == "device"), default=1
+        )
+        for start in range(0, len(items), size):
+            station.serve(worker, items[start : start + size], None)
+
+    def _route(self, job: Job) -> tuple[Station, ...]:
+        if len(self._routes) == 1 and "" in self._routes:
+            return self._routes[""]
+        return self._routes.get(job.task, ())
+
+    # --- moving on
+
+    def _move(self, items: list[Item]) -> list[int]:
+        """Put items into the next stations of their routes; return the stamps in the order of the items."""
+        stamps = [0] * len(items)
+        by_station: dict[Station, list[int]] = {}
+        for index, item in enumerate(items):
+            item.entry = None
+            item.tries = 0
+            item.position += 1
+            station = item.route[item.position]
+            if station.stages[0].role == "join" and item.parent is not None:
+                stamps[index] = self._gather(item)
+            else:
+                by_station.setdefault(station, []).append(index)
+        for station, indices in by_station.items():
+            moved = self._put(station, [items[index] for index in indices])
+            for index, stamp in zip(indices, moved, strict=True):
+                stamps[index] = stamp
+        return stamps
+
+    def _put(self, station: Station, items: list[Item]) -> list[int]:
+        if self._reorderer is not None and station.last_role == "deliver":
+            self._reorderer.push(items)
+            return [self.clock.now_ns()] * len(items)
+        return station.queue.put(items)
+
+    def _release_ordered(self, items: list[Item]) -> None:
+        for item in items:
+            item.route[item.position].queue.put([item])
+
+    def _fan_out(self, parent: Item) -> int:
+        fan = parent.value
+        if not isinstance(fan, Fan):
+            station = parent.route[parent.position]
+            self.fail(
+                parent,
+                StageFailed(f"a fan_out stage must return headrace.Fan(children, keep), got {type(fan).__name__}"),
+                station.stages[-1].name,
+            )
+            return self.clock.now_ns()
+        parent.keep = fan.keep
+        parent.pending = len(fan.children)
+        parent.gathered = [None] * len(fan.children)
+        parent.value = None
+        if not fan.children:
+            return self._all_gathered(parent, self._join_position(parent.route, parent.position))
+        children = [
+            Item(
+                parent.job,
+                value,
+                parent.route,
+                sequence=parent.sequence,
+                received=parent.received,
+                parent=parent,
+                child_index=index,
+            )
+            for index, value in enumerate(fan.children)
+        ]
+        for child in children:
+            child.position -= 1  # _move steps forward
+        return self._move(children)[-1]
+
+    def _gather(self, child: Item) -> int:
+        parent = child.parent
+        if parent is None:
+            raise RuntimeError("only a child can be gathered")
+        with self._lock:
+            parent.gathered[child.child_index] = child.value
+            parent.pending -= 1
+            complete = parent.pending == 0
+        return self._all_gathered(parent, child.position) if complete else self.clock.now_ns()
+
+    def _all_gathered(self, parent: Item, position: int) -> int:
+        parent.value = Joined(parent.keep, parent.gathered)
+        parent.keep, parent.gathered = None, []
+        parent.position = position - 1
+        return self._move([parent])[0]
+
+    @staticmethod
+    def _join_position(route: tuple[Station, ...], position: int) -> int:
+        depth = 0
+        for index in range(position, len(route)):
+            for stage in route[index].stages:
+                depth += {"fan_out": 1, "join": -1}.get(stage.role, 0)
+                if stage.role == "join" and depth == 0:
+                    return index
+        raise RuntimeError("the pipeline's check lets no fan_out without a join through")
+
+    # --- ending
+
+    def _retry_or_fail(self, item: Item, station: Station) -> None:
+        error = item.error
+        if error is None:
+            raise RuntimeError("nothing failed")
+        delay = station.retry_delay(item) if isinstance(error, ItemFailed) and not self._abandoning else None
+        if delay is None:
+            self.fail(item, error, station.name)
+            return
+        if item.entry is not None:
+            item.value, item.num_bytes, item.shape_key = item.entry
+        if station.retries_in_place:
+            pause(delay)  # the worker tries again itself
+            return
+        item.error = None
+        with self._retry_lock:
+            due = self.clock.now_ns() / 1e9 + delay
+            heapq.heappush(self._retries, (due, id(item), item, station))
+
+    def _handed_over(self, item: Item) -> None:
+        if item.value:
+            self._settle(item, DELIVERED)
+        else:
+            self._leave(item)
+            self._outbox.add(item)
+
+    def _delivered(self, items: list[Item]) -> None:
+        for item in items:
+            self._settle(item, DELIVERED)
+
+    def _leave(self, item: Item) -> None:
+        with self._lock:
+            item.root.inside = False
+            self._inside -= 1
+            self._admission.notify()
+
+    def _settle(self, item: Item, outcome: Outcome) -> None:
+        root = item.root
+        with self._lock:
+            if root.settled:
+                return
+            root.settled = True
+            self._in_flight.pop(id(root), None)
+            name = _COUNTER[outcome.kind]
+            setattr(self.counters, name, getattr(self.counters, name) + 1)
+            if root.inside:
+                self._inside -= 1
+                self._admission.notify()
+        root.job.settle(outcome)
+        if self._reorderer is not None:
+            self._reorderer.skip(root.sequence)
+        if self.observers.wants["job_settled"]:
+            self.observers.notify("job_settled", root.job, outcome)
+        self._note_idle()
+
+    def _note_idle(self) -> None:
+        if self._sources_done and not self._in_flight:
+            self._idle.set()
+
+    # --- the supervisor
+
+    def _supervise(self) -> None:
+        last_count, last_ns = 0, self.clock.now_ns()
+        while not self._closing:
+            self._pipeline.source.tend()
+            self._bring_back()
+            self._outbox.flush_if_due()
+            if self._tick:
+                self._tick()
+            now = self.clock.now_ns()
+            if now - last_ns >= 1e9:
+                done = self.counters.delivered
+                self._limit_in_flight((done - last_count) / ((now - last_ns) / 1e9))
+                last_count, last_ns = done, now
+            pause(_TICK_SECONDS)
+
+    def _bring_back(self) -> None:
+        now = self.clock.now_ns() / 1e9
+        while self._retries and self._retries[0][0] <= now:
+            with self._retry_lock:
+                _, _, item, station = heapq.heappop(self._retries)
+            station.queue.put([item], force=True)
+
+    def _limit_in_flight(self, throughput: float) -> None:
+        if self.plan.source.max_in_flight is not None or throughput <= 0:
+            return
+        workers = sum(station.num_workers for station in self.stations)
+        limit = self._pipeline.source.in_flight_limit(throughput, workers)
+        with self._lock:
+            self._max_in_flight = self._capacity() if limit is None else min(limit, self._capacity())
+            self._admission.notify_all()
+
+
+def _check_group(group: Sequence[Stage], plan: Plan) -> None:
+    for position, stage in enumerate(group):
+        if stage.role == "join" and position > 0:
+            raise SettingsError(
+                f"stages.{stage.name}.executor = 'inline' is not possible: a join waits for all children"
+            )
+        if stage.role == "fan_out" and position < len(group) - 1:
+            after = group[position + 1].name
+            raise SettingsError(
+                f"stages.{after}.executor = 'inline' is not possible after the fan_out stage {stage.name}"
+            )
+    head = plan.stages[group[0].name]
+    if head.executor != "process":
+        return
+    for stage in group:
+        if stage.role != "map":
+            raise SettingsError(f"stage {stage.name} ({stage.role}) cannot run in a process; allowed: thread or inline")
+        emulated = stage.kind == "device" and plan.models.get(stage.task, plan.model).engine == "emulated"
+        if emulated and (head.workers or 1) > 1:
+            raise SettingsError(
+                f"stages.{group[0].name}.workers = {head.workers} processes would make as many emulated devices; use 1, or "
+                "threads"
+            )
+
+
+def _opening_error(station: Station, error: Exception) -> HeadraceError:
+    if isinstance(error, HeadraceError):
+        return error
+    failure = HeadraceError(f"stage {station.name} could not be opened: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def _no_model(path: str | None = None) -> Any:
+    raise HeadraceError("a delivery has no model")

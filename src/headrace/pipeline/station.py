@@ -1,0 +1,303 @@
+"""A station: one queue, the workers that live on it, and the group of stages that each worker runs.
+
+How this works: a worker takes items (a device worker a batch), runs its group, hands the items on, and only then reports
+spans, because a span's last column is the time at which the next queue took the item. Cheap items are taken several at a
+time, so that the hand-off does not cost more than the work; a worker never takes more than its fair share of the queue.
+A station whose first stage is inline has no queue and no workers: the receiver runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headrace.base.errors import DeadlinePassed
+from headrace.base.policies.batching import BatchingPolicy, ReleaseReason
+from headrace.base.policies.retry import RetryPolicy
+from headrace.base.records import BatchFormed, Span, StageStatistics
+from headrace.pipeline.bounded_queue import BoundedQueue
+from headrace.pipeline.group import CostCurve
+from headrace.pipeline.item import Item
+from headrace.pipeline.opening import GroupSpec, open_group
+from headrace.pipeline.remote import RemoteGroup
+
+if TYPE_CHECKING:
+    from headrace.pipeline.runtime import Runtime
+
+_HOST = socket.gethostname()
+#: Work handed to a worker at once is to take at most about this long, so that chunks cost no visible latency.
+_CHUNK_SECONDS = 0.001
+_MAX_CHUNK = 64
+
+
+class RunsItems(Protocol):
+    """A `Group`, here or in another process."""
+
+    def run(self, items: Sequence[Item], reason: ReleaseReason | None) -> None:
+        """Run items through the stages."""
+        ...
+
+    def warm_up(self, item: Item) -> CostCurve | None:
+        """Measure the batch sizes."""
+        ...
+
+
+class Worker:
+    """One worker's opened group and its name for spans."""
+
+    def __init__(self, group: RunsItems, process_id: int, name: str) -> None:
+        self.group = group
+        self.process_id = process_id
+        self.name = name
+        self.busy_since = 0
+
+
+class Station:
+    """One queue and its workers.
+
+    Args:
+        runtime: What joins the stations.
+        spec: The stages of this station, with the resolved Plan; `spec.worker` is the first worker's number.
+        has_queue: False for the station that the receivers run themselves.
+    """
+
+    def __init__(self, runtime: Runtime, spec: GroupSpec, *, has_queue: bool) -> None:
+        self._runtime = runtime
+        self._spec = spec
+        self.stages = spec.stages
+        self.name = spec.stages[0].name
+        self.settings = spec.plan.stages[self.name]
+        self.last_role = spec.stages[-1].role
+        self.has_queue = has_queue
+        # Where there is no queue to come back to, or where coming back would break the order.
+        self.retries_in_place = not has_queue or (spec.plan.run.ordered and self.last_role == "deliver")
+        clock = runtime.clock
+        self.queue = BoundedQueue(self.settings.queue_items or 1, self.settings.queue_bytes or 1, clock)
+        device = next((stage for stage in spec.stages if stage.kind == "device"), None)
+        self._batching: BatchingPolicy | None = None
+        if device is not None:
+            plan = spec.plan.stages[device.name]
+            self._batching = BatchingPolicy(max_size=plan.batch or 1, max_wait_ns=int(plan.max_wait_seconds * 1e9))
+        self.device_name = device.name if device else None
+        self.retry = RetryPolicy(
+            max_attempts=self.settings.attempts or 1, budget_seconds=self.settings.retry_budget_seconds
+        )
+        self._warm = threading.Lock()
+        self._is_warm = device is None or not spec.plan.run.warm_up
+        self.workers: list[Worker] = []
+        self.threads: list[threading.Thread] = []
+        self._seconds_per_item = _CHUNK_SECONDS
+        self.counts: list[dict[str, int]] = []
+        self.variants: list[list[dict[str, Any]]] = []
+
+    @property
+    def num_workers(self) -> int:
+        """Workers that the Plan asks for."""
+        return (self.settings.workers or 1) if self.has_queue else self._spec.plan.source.receivers
+
+    def open_worker(self, number: int) -> Worker:
+        """Open the group of one worker, in this thread or in a child process."""
+        spec = GroupSpec(self._spec.stages, self._spec.plan, number, self._spec.model_threads, self._spec.max_batch)
+        group: RunsItems
+        counts: dict[str, int] = {}
+        variants: list[dict[str, Any]] = []
+        if self.settings.executor == "process":
+            group = remote = RemoteGroup(spec, self.settings.time_limit_seconds, counts, variants)
+            process_id = remote.process_id
+        else:
+            opened = open_group(spec, self._runtime.clock)
+            group, counts, variants = opened.group, opened.counts, opened.variants
+            process_id = os.getpid()
+        self.counts.append(counts)
+        self.variants.append(variants)
+        worker = Worker(group, process_id, f"{self.name}-{number}")
+        self.workers.append(worker)
+        return worker
+
+    def work(self, worker: Worker) -> None:
+        """Serve the queue until it is closed and empty."""
+        while True:
+            items, reason, waited_ns = self._take()
+            if not items:
+                return
+            self.serve(worker, items, reason, waited_ns)
+
+    def serve(self, worker: Worker, items: list[Item], reason: ReleaseReason | None, waited_ns: int = 0) -> None:
+        """Run items through the group and hand them on."""
+        clock = self._runtime.clock
+        dequeued = clock.now_ns()
+        worker.busy_since = dequeued
+        items = self._still_wanted(items, dequeued)
+        if not items:
+            worker.busy_since = 0
+            return
+        self._tell_started(items)
+        if not self._is_warm:
+            self._warm_up(worker, items[0])
+        for item in items:
+            item.error = None
+            item.entry = (item.value, item.num_bytes, item.shape_key)
+            if not item.tries:
+                item.first_try_ns = dequeued
+            item.tries += 1
+        arrivals = [(item, item.arrived, item.queue_depth) for item in items]
+        worker.group.run(items, reason)
+        self._learn_pace((clock.now_ns() - dequeued) / len(items))
+        if self.device_name and self._runtime.observers.wants["batch_formed"]:
+            self._tell_batch(items, reason, waited_ns)
+        worker.busy_since = 0
+        self._hand_on(worker, items, arrivals, dequeued)
+        if self.retries_in_place:
+            again = [item for item in items if item.error is not None and not item.root.settled]
+            if again:
+                self.serve(worker, again, reason)
+
+    def _hand_on(
+        self, worker: Worker, items: list[Item], arrivals: Sequence[tuple[Item, int, int]], dequeued: int
+    ) -> None:
+        if self._runtime.observers.wants["stage_finished"]:
+            # Made before the items move on: after that the next worker may already be changing them.
+            spans = [self._spans(worker, arrival, dequeued) for arrival in arrivals]
+            self._runtime.observers.notify("stage_finished", _closed(spans, self._runtime.hand_on(items, self)))
+        else:
+            for item in items:
+                item.marks = []
+            self._runtime.hand_on(items, self)
+
+    def statistics(self) -> StageStatistics:
+        """Return queue and workers as they are now."""
+        state = self.queue.state()
+        busy = sum(1 for worker in self.workers if worker.busy_since)
+        return StageStatistics(
+            self.name,
+            self.num_workers,
+            busy,
+            state.depth,
+            state.depth_bytes,
+            state.capacity,
+            state.waiting_producers,
+        )
+
+    def retry_delay(self, item: Item) -> float | None:
+        """Return seconds to wait before the item is tried here again, or None when its budget is used up."""
+        elapsed = (self._runtime.clock.now_ns() - item.first_try_ns) / 1e9
+        return self.retry.next_delay(item.tries, elapsed, self._runtime.random())
+
+    def kill_children(self) -> None:
+        """End the processes of this station at once."""
+        for worker in self.workers:
+            if isinstance(worker.group, RemoteGroup):
+                worker.group.kill()
+
+    def close_workers(self) -> None:
+        """Let the processes of this station end."""
+        for worker in self.workers:
+            if isinstance(worker.group, RemoteGroup):
+                worker.group.close()
+
+    def _take(self) -> tuple[list[Item], ReleaseReason | None, int]:
+        if self._batching is not None:
+            return self.queue.take_batch(self._batching, self._runtime.is_draining)
+        limit = 1
+        if self.settings.executor != "process":
+            limit = max(1, min(_MAX_CHUNK, int(_CHUNK_SECONDS / self._seconds_per_item)))
+        return self.queue.take(limit, self.num_workers), None, 0
+
+    def _learn_pace(self, nanoseconds: float) -> None:
+        # Racing writers lose an update of an estimate, which costs nothing; a lock per item would.
+        seconds = max(nanoseconds / 1e9, 1e-7)
+        self._seconds_per_item += 0.2 * (seconds - self._seconds_per_item)
+
+    def _still_wanted(self, items: list[Item], now: int) -> list[Item]:
+        wanted = []
+        for item in items:
+            deadline = item.job.deadline_ns
+            if item.root.settled:
+                continue  # a sibling failed, or the run was abandoned
+            if item.job.lost:
+                self._runtime.drop_lost(item)
+            elif deadline is not None and now > deadline:
+                late = (now - deadline) / 1e9
+                self._runtime.fail(item, DeadlinePassed(f"the job's deadline passed {late:.3f} s ago"), self.name)
+            else:
+                wanted.append(item)
+        return wanted
+
+    def _warm_up(self, worker: Worker, item: Item) -> None:
+        with self._warm:
+            if self._is_warm:
+                return
+            curve = worker.group.warm_up(item)
+            if curve is not None and (curve.seconds or self.settings.executor == "process"):
+                self._runtime.cost_curves.append(curve)
+            self._is_warm = True
+
+    def _tell_started(self, items: Sequence[Item]) -> None:
+        if self._runtime.observers.wants["stage_started"]:
+            self._runtime.observers.notify("stage_started", self.name, [item.id for item in items])
+
+    def _tell_batch(self, items: Sequence[Item], reason: ReleaseReason | None, waited_ns: int) -> None:
+        batch_id = next((mark.batch_id for item in items for mark in item.marks if mark.batch_id is not None), None)
+        if batch_id is not None:
+            formed = BatchFormed(
+                self.device_name or self.name, batch_id, len(items), str(reason or "idle"), waited_ns / 1e9
+            )
+            self._runtime.observers.notify("batch_formed", formed)
+
+    def _spans(self, worker: Worker, arrival: tuple[Item, int, int], dequeued: int) -> list[Span]:
+        item, arrived, queue_depth = arrival
+        marks, item.marks = item.marks, []
+        spans = []
+        # An inline stage has no queue: its item arrives, is taken and begins when the stage before it ends.
+        before = -1
+        for mark in marks:
+            first = mark.stage == 0
+            spans.append(
+                Span(
+                    "item",
+                    item.id,
+                    item.parent.id if item.parent else None,
+                    self.stages[mark.stage].name,
+                    self._runtime.plan_id,
+                    _HOST,
+                    worker.process_id,
+                    worker.name,
+                    0,
+                    item.job.attempt,
+                    mark.outcome,
+                    arrived if first else before,
+                    dequeued if first else before,
+                    mark.started,
+                    mark.ended,
+                    mark.ended,
+                    None,
+                    None,
+                    mark.batch_id,
+                    mark.batch_size,
+                    mark.reason,
+                    queue_depth if first else 0,
+                    mark.bytes_in,
+                    mark.bytes_out,
+                    mark.shape_key,
+                )
+            )
+            before = mark.ended
+        return spans
+
+
+def _closed(spans: Sequence[Sequence[Span]], stamps: Sequence[int]) -> list[Span]:
+    closed: list[Span] = []
+    for passages, stamp in zip(spans, stamps, strict=True):
+        if passages:
+            passages[-1].put = max(stamp, passages[-1].ended)
+        closed.extend(passages)
+    return closed
+
+
+def pause(seconds: float) -> None:
+    """Sleep; retries in place are the only sleeps of a worker."""
+    time.sleep(seconds)
