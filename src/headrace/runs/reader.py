@@ -1,0 +1,157 @@
+"""Reads a run folder back, and names what could not be read instead of leaving it out in silence."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace.base.errors import RunFolderError
+from headrace.base.records import SCHEMA_VERSION
+from headrace.runs.errors_log import ErrorLine
+from headrace.runs.run_folder import ERRORS_FILE, RUN_JSON, SPANS_FOLDER, RunInfo
+from headrace.runs.span_files import SPAN_SCHEMA
+
+
+class Run:
+    """One run as its folder tells it. Reads spans once, when they are first asked for.
+
+    Attributes:
+        path: The folder.
+        info: `run.json`.
+    """
+
+    def __init__(self, path: Path, info: RunInfo) -> None:
+        self.path = path
+        self.info = info
+
+    def spans(self) -> Any:
+        """Return a `pyarrow.Table` of `span_files.SPAN_SCHEMA`, in the order of the files' names.
+
+        Times are those of each span's own host; `info.clock_offsets_ns` brings them onto one clock. Rows of files that
+        cannot be read are missing; `problems` names those files.
+        """
+        return self._spans_and_problems[0]
+
+    def errors(self) -> list[ErrorLine]:
+        """Return the deliveries of jobs that did not succeed and have a line in `errors.jsonl`, in order."""
+        return self._errors_and_problems[0]
+
+    def stage_names(self) -> list[str]:
+        """Return the stages that have spans, in the order in which they first began to work."""
+        table = self.spans().select(["stage", "started"])
+        first = table.group_by("stage").aggregate([("started", "min")]).sort_by("started_min")
+        return [str(name) for name in first.column("stage").to_pylist()]
+
+    @property
+    def problems(self) -> list[str]:
+        """What is missing from this folder or cannot be trusted, one sentence each; reads everything to find out."""
+        found = []
+        if self.info.status == "running":
+            found.append(
+                f"{RUN_JSON} says the run is still running: it is, or it was killed; spans of its last seconds may be missing"
+            )
+        if self.info.lost_spans:
+            found.append(f"{self.info.lost_spans:,} spans could not be written during the run")
+        return found + self._spans_and_problems[1] + self._errors_and_problems[1]
+
+    @cached_property
+    def _spans_and_problems(self) -> tuple[Any, list[str]]:
+        tables, problems = [SPAN_SCHEMA.empty_table()], []
+        folder = self.path / SPANS_FOLDER
+        if not folder.is_dir():
+            problems.append(f"there is no folder {SPANS_FOLDER}: nothing was measured, or it was removed")
+        for file in sorted(folder.glob("[!.]*.parquet")):
+            try:
+                tables.append(_read_span_file(file))
+            except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors are subclasses of these
+                problems.append(f"{SPANS_FOLDER}/{file.name} cannot be read and is left out: {_first_line(error)}")
+        return pa.concat_tables(tables).unify_dictionaries(), problems
+
+    @cached_property
+    def _errors_and_problems(self) -> tuple[list[ErrorLine], list[str]]:
+        file = self.path / ERRORS_FILE
+        try:
+            content = file.read_bytes()
+        except FileNotFoundError:
+            return [], []
+        except OSError as error:
+            return [], [f"{ERRORS_FILE} cannot be read: {error.strerror}"]
+        lines, num_unreadable, problems = [], 0, []
+        for line in content.splitlines():
+            try:
+                lines.append(msgspec.json.decode(line, type=ErrorLine))
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                not_written = _not_written(line)
+                if not_written is None:
+                    num_unreadable += bool(line)
+                else:
+                    counts = ", ".join(f"{count:,} {outcome}" for outcome, count in not_written.items())
+                    problems.append(f"{ERRORS_FILE} is not complete; without a line of their own: {counts}")
+        if num_unreadable:
+            problems.append(f"{num_unreadable:,} lines of {ERRORS_FILE} cannot be read and are left out")
+        return lines, problems
+
+
+def read_run(path: str | Path) -> Run:
+    """Return the run in a folder.
+
+    Raises:
+        RunFolderError: If it is not a run folder, or its `run.json` is damaged or written by a newer headrace.
+    """
+    path = Path(path)
+    file = path / RUN_JSON
+    try:
+        content = file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        what = f"has no {RUN_JSON}" if path.is_dir() else "does not exist" if not path.exists() else "is not a folder"
+        raise RunFolderError(
+            f"{path} {what}; expected a run folder as `headrace run -o RUN` or `headrace profile -o RUN` writes it"
+        ) from error
+    except OSError as error:
+        raise RunFolderError(f"{file} cannot be read: {error.strerror}") from error
+    return Run(path, _decode_info(file, content))
+
+
+class _Version(msgspec.Struct):
+    schema_version: int
+
+
+def _decode_info(file: Path, content: bytes) -> RunInfo:
+    try:
+        # The version alone first: of a newer one nothing else need have the form known here.
+        version = msgspec.json.decode(content, type=_Version).schema_version
+        if version > SCHEMA_VERSION:
+            raise RunFolderError(
+                f"{file} has schema version {version}, and this headrace reads up to {SCHEMA_VERSION}; "
+                "it was written by a newer headrace: upgrade with pip install -U headrace"
+            )
+        return msgspec.json.decode(content, type=RunInfo)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RunFolderError(
+            f"{file} is damaged ({error}); it was cut off or edited. The spans beside it may still be whole: copy a "
+            f"{RUN_JSON} of the same pipeline and machine there to read them, or run again"
+        ) from error
+
+
+def _read_span_file(file: Path) -> Any:
+    table = pq.ParquetFile(file).read()
+    missing = [name for name in SPAN_SCHEMA.names if name not in table.column_names]
+    if missing:
+        raise ValueError(f"it has no column {', '.join(missing)}")
+    return table.select(SPAN_SCHEMA.names).cast(SPAN_SCHEMA)
+
+
+def _not_written(line: bytes) -> dict[str, int] | None:
+    try:
+        return msgspec.json.decode(line, type=dict[str, dict[str, int]])["not_written"]
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
+        return None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,221 @@
+"""The folder of one run, and its `run.json`.
+
+    RUN/
+      run.json                       RunInfo: what ran, on what, with which Plans, and how it ended
+      spans/HOST-PID-NNNNNN.parquet  one row per unit and stage; see `span_files`
+      resources.parquet              written by the profiler
+      errors.jsonl                   deliveries of jobs that did not succeed; see `errors_log`
+
+`run.json` is replaced as a whole, never edited in place: whoever reads it sees the old or the new, not half of one.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import socket
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from headrace.base.clock import Clock, SystemClock
+from headrace.base.errors import RunFolderError
+from headrace.base.records import SCHEMA_VERSION, Counters
+from headrace.runs.hardware import Hardware, find_hardware, find_versions
+
+RUN_JSON = "run.json"
+SPANS_FOLDER = "spans"
+ERRORS_FILE = "errors.jsonl"
+RESOURCES_FILE = "resources.parquet"
+
+Status = Literal["running", "finished", "interrupted", "failed"]
+
+
+class RunInfo(msgspec.Struct, kw_only=True):
+    """What `run.json` holds. Unknown keys are ignored, so that a newer headrace may add some within one schema version."""
+
+    schema_version: int
+    """`base.records.SCHEMA_VERSION` of the headrace that wrote it."""
+    headrace_version: str
+    status: Status
+    """Still `running` long after: the process was killed."""
+    pipeline: str
+    """Name of the pipeline, `module:attribute`."""
+    host: str
+    """Host whose monotonic clock is the run's clock."""
+    started_unix_seconds: float
+    started_monotonic_ns: int
+    """The host's monotonic clock at `started_unix_seconds`: span time t is Unix time
+    started_unix_seconds + (t + clock_offsets_ns[host of the span] - started_monotonic_ns) / 1e9."""
+    ended_unix_seconds: float | None = None
+    ended_monotonic_ns: int | None = None
+    plans: dict[str, dict[str, Any]] = {}
+    """{plan_id: the Plan as a table}."""
+    versions: dict[str, str] = {}
+    """{distribution: version} of what was installed and can change what is measured."""
+    hardware: Hardware = Hardware()
+    data_fingerprint: dict[str, Any] | None = None
+    """What the items were, as far as the source can tell: number, bytes, hash of ids, ..."""
+    counters: Counters = msgspec.field(default_factory=Counters)
+    cost_curves: dict[str, dict[int, list[float]]] = {}
+    """{device stage: {batch size: seconds of each call measured during warm-up}}."""
+    clock_offsets_ns: dict[str, int] = {}
+    """{host: ns to add to its span times to have them on the run's clock}."""
+    lost_spans: int = 0
+    """Spans that could not be written; see `span_files`."""
+
+
+class RunFolder:
+    """A run folder that is being written. Thread-safe.
+
+    Attributes:
+        path: The folder.
+        spans: Its folder of span files.
+        info: What `run.json` holds now; change it through `update`.
+    """
+
+    def __init__(self, path: Path, info: RunInfo) -> None:
+        self.path = path
+        self.spans = path / SPANS_FOLDER
+        self.info = info
+        self._lock = threading.Lock()
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        *,
+        pipeline: str = "",
+        plans: Mapping[str, Mapping[str, Any]] | None = None,
+        data_fingerprint: Mapping[str, Any] | None = None,
+        force: bool = False,
+        clock: Clock | None = None,
+    ) -> RunFolder:
+        """Make the folder, write a first `run.json` with status `running`, and return it.
+
+        Args:
+            path: New or empty folder; parents are made.
+            pipeline: Name of the pipeline.
+            plans: {plan_id: Plan as a table}; more may come with `update`.
+            data_fingerprint: What the source tells about the items.
+            force: Take a folder that is not empty. Files of an earlier run in it are removed; other files are left.
+            clock: The run's clock.
+
+        Raises:
+            RunFolderError: If the folder is not empty and `force` is not given, or if it cannot be written.
+        """
+        path, clock = Path(path), clock or SystemClock()
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if force:
+                _remove_earlier_run(path)
+            elif any(path.iterdir()):
+                raise RunFolderError(
+                    f"run folder {path} exists and is not empty; choose another with -o, or replace it with --force"
+                )
+            (path / SPANS_FOLDER).mkdir(exist_ok=True)
+        except OSError as error:
+            raise _not_writable(path, error) from error
+        host = socket.gethostname()
+        info = RunInfo(
+            schema_version=SCHEMA_VERSION,
+            headrace_version=headrace_version(),
+            status="running",
+            pipeline=pipeline,
+            host=host,
+            started_unix_seconds=clock.unix_seconds(),
+            started_monotonic_ns=clock.now_ns(),
+            plans={plan_id: dict(table) for plan_id, table in (plans or {}).items()},
+            versions=find_versions(),
+            hardware=find_hardware(),
+            data_fingerprint=dict(data_fingerprint) if data_fingerprint is not None else None,
+            clock_offsets_ns={host: 0},
+        )
+        folder = cls(path, info)
+        folder.update()
+        return folder
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of `info` and replace `run.json`.
+
+        Args:
+            **changes: Fields of RunInfo; each replaces what was there.
+
+        Raises:
+            TypeError: If there is no such field.
+            msgspec.ValidationError: If a value does not have the field's type (a ValueError).
+            RunFolderError: If the file cannot be written; the one before it is still there, and so are the changes in
+                `info` for the next call. A run in progress should log this and go on.
+        """
+        with self._lock:
+            changed = msgspec.structs.replace(self.info, **changes)
+            content = msgspec.json.format(msgspec.json.encode(changed), indent=2)
+            msgspec.json.decode(content, type=RunInfo)  # What cannot be read back must not be written.
+            self.info = changed
+            try:
+                replace_file(self.path / RUN_JSON, content + b"\n")
+            except OSError as error:
+                raise _not_writable(self.path, error) from error
+
+    def finish(self, status: Status, *, clock: Clock | None = None, **changes: Any) -> None:
+        """Write how and when the run ended, with any last changes; raises like `update`."""
+        clock = clock or SystemClock()
+        self.update(
+            status=status, ended_unix_seconds=clock.unix_seconds(), ended_monotonic_ns=clock.now_ns(), **changes
+        )
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that readers see the old content or the new, never a part.
+
+    The file is on disk (fsync) before it takes the old one's place: `run.json` is small and written rarely.
+
+    Raises:
+        OSError: If it cannot be written; the old one is untouched and no temporary file is left.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def encodable(text: str) -> str:
+    """Return text that UTF-8 can hold: names of files need not be Unicode, and Python then reads them as surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text
+
+
+def headrace_version() -> str:
+    """Return the installed headrace's version."""
+    try:
+        return importlib.metadata.version("headrace")
+    except importlib.metadata.PackageNotFoundError:  # run from a source tree that is not installed
+        return "unknown"
+
+
+def _remove_earlier_run(path: Path) -> None:
+    """Remove what headrace wrote into a run folder, and nothing else: `--force -o ~` must not empty a home folder."""
+    for name in (RUN_JSON, RESOURCES_FILE, ERRORS_FILE):
+        (path / name).unlink(missing_ok=True)
+    for pattern in ("*.parquet", ".*.parquet.tmp"):
+        for file in (path / SPANS_FOLDER).glob(pattern):
+            file.unlink()
+
+
+def _not_writable(path: Path, error: OSError) -> RunFolderError:
+    return RunFolderError(
+        f"run folder {path} cannot be written: {error.strerror or error}; "
+        "choose another with -o, free space on the disk or change the folder's rights"
+    )

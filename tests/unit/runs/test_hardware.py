@@ -1,0 +1,76 @@
+"""What a run had to work with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from headrace.runs.hardware import find_hardware, find_versions
+
+
+def make(root: Path, files: dict[str, str]) -> Path:
+    """Write files under a folder that stands for the machine's root."""
+    for name, text in files.items():
+        file = root / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return root
+
+
+def test_limits_of_a_version_2_control_group(tmp_path: Path) -> None:
+    """The tightest limit on the way down to the own group counts."""
+    root = make(
+        tmp_path,
+        {
+            "proc/meminfo": "MemTotal:       16000 kB\n",
+            "proc/cpuinfo": "model name\t: Fast 9000\n",
+            "proc/self/cgroup": "0::/pod/box\n",
+            "sys/fs/cgroup/pod/cpu.max": "150000 100000\n",
+            "sys/fs/cgroup/pod/box/cpu.max": "max 100000\n",
+            "sys/fs/cgroup/pod/box/memory.max": "1048576\n",
+        },
+    )
+    hardware = find_hardware(root)
+    assert (hardware.cpu_model, hardware.cpu_quota, hardware.memory_bytes) == ("Fast 9000", 1.5, 1048576)
+
+
+def test_limits_of_a_version_1_control_group(tmp_path: Path) -> None:
+    """The older control groups are understood, with their numbers for no limit."""
+    root = make(
+        tmp_path,
+        {
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+        },
+    )
+    hardware = find_hardware(root)
+    assert (hardware.cpu_quota, hardware.memory_bytes) == (None, None)
+
+
+def test_gpus_that_the_driver_lists(tmp_path: Path) -> None:
+    """GPUs are named without a library of theirs."""
+    root = make(tmp_path, {"proc/driver/nvidia/gpus/0000:01:00.0/information": "Model: \t NVIDIA T4\nIRQ: 1\n"})
+    assert find_hardware(root).accelerators == ("NVIDIA T4",)
+
+
+def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
+    """Missing files give None, not an error."""
+    assert find_hardware(tmp_path).memory_bytes is None
+
+
+def test_versions_import_nothing_heavy() -> None:
+    """Looking up versions does not import the libraries."""
+    program = (
+        "import sys; from headrace.runs.hardware import find_versions; find_versions(); "
+        "print([name for name in ('onnxruntime', 'cv2', 'torch', 'boto3') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_versions_name_installed_packages_alone() -> None:
+    """Every version found is text, and packages that are not installed are absent."""
+    assert "numpy" in find_versions()
+    assert all(find_versions().values())

@@ -1,0 +1,131 @@
+"""The run folder and its run.json."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headrace.base.errors import RunFolderError
+from headrace.base.records import SCHEMA_VERSION, Counters
+from headrace.runs.reader import read_run
+from headrace.runs.run_folder import RunFolder, encodable
+
+
+def test_create_writes_what_is_known_at_the_start(tmp_path: Path) -> None:
+    """A run.json is there before the first job, with status running."""
+    folder = RunFolder.create(
+        tmp_path / "a" / "b", pipeline="app:pipeline", plans={"p1": {"version": 1}}, data_fingerprint={"num_items": 3}
+    )
+    info = read_run(folder.path).info
+    assert (info.schema_version, info.status, info.pipeline) == (SCHEMA_VERSION, "running", "app:pipeline")
+    assert info.plans == {"p1": {"version": 1}}
+    assert info.data_fingerprint == {"num_items": 3}
+    assert info.clock_offsets_ns == {info.host: 0}
+    assert info.versions["numpy"]
+    assert info.hardware.num_cores >= 1
+    assert info.hardware.memory_bytes
+
+
+def test_update_and_finish_are_read_back(folder: RunFolder) -> None:
+    """Counters, cost curves and the end of a run survive the file."""
+    folder.update(cost_curves={"process": {1: [0.05, 0.051], 8: [0.3]}})
+    folder.finish("finished", counters=Counters(received=5, delivered=4, rejected=1, notes={"decode.pillow": 2}))
+    info = read_run(folder.path).info
+    assert info == folder.info
+    assert info.status == "finished"
+    assert info.cost_curves["process"][8] == [0.3]
+    assert info.counters.notes == {"decode.pillow": 2}
+    assert info.ended_monotonic_ns is not None
+    assert info.ended_monotonic_ns >= info.started_monotonic_ns
+
+
+def test_a_folder_with_content_is_refused(tmp_path: Path) -> None:
+    """Nothing is overwritten without --force, and the message names both."""
+    (tmp_path / "photo.jpg").write_bytes(b"x")
+    with pytest.raises(RunFolderError, match=r"not empty.*--force") as caught:
+        RunFolder.create(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_force_removes_the_earlier_run_and_nothing_else(folder: RunFolder) -> None:
+    """With --force the earlier run's files go, and files of other origin stay."""
+    stale = folder.spans / "h-1-000000.parquet"
+    stale.write_bytes(b"old")
+    (folder.path / "errors.jsonl").write_text("old")
+    (folder.path / "notes.txt").write_text("mine")
+    RunFolder.create(folder.path, force=True)
+    assert not stale.exists()
+    assert not (folder.path / "errors.jsonl").exists()
+    assert (folder.path / "notes.txt").read_text() == "mine"
+
+
+def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
+    """An empty folder needs no --force."""
+    RunFolder.create(tmp_path)
+    assert (tmp_path / "run.json").exists()
+
+
+def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    """A file in the folder's place gives an error that names it."""
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(RunFolderError, match=str(file)):
+        RunFolder.create(file)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_rights_is_refused(tmp_path: Path) -> None:
+    """A folder that may not be written gives an error that names it."""
+    tmp_path.chmod(0o500)
+    with pytest.raises(RunFolderError, match="cannot be written"):
+        RunFolder.create(tmp_path / "run")
+
+
+def test_what_cannot_be_read_back_is_not_written(folder: RunFolder) -> None:
+    """A value of the wrong type is the caller's mistake, and the file keeps its content."""
+    before = (folder.path / "run.json").read_bytes()
+    with pytest.raises(msgspec.ValidationError):
+        folder.update(status="fine")
+    with pytest.raises(TypeError):
+        folder.update(colour="red")
+    assert (folder.path / "run.json").read_bytes() == before
+    folder.update(status="failed")
+
+
+def test_full_disk_keeps_the_earlier_run_json(folder: RunFolder) -> None:
+    """An update that the disk refuses is an error, leaves the file as it was and no temporary file behind."""
+    program = """
+import resource, sys
+from pathlib import Path
+from headrace.base.errors import RunFolderError
+from headrace.runs.reader import read_run
+from headrace.runs.run_folder import RunFolder
+folder = RunFolder(Path(sys.argv[1]), read_run(sys.argv[1]).info)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+try:
+    folder.finish("finished")
+except RunFolderError as error:
+    print(error)
+"""
+    before = sorted(folder.path.iterdir()), (folder.path / "run.json").read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(folder.path)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "cannot be written" in done.stdout
+    assert (sorted(folder.path.iterdir()), (folder.path / "run.json").read_bytes()) == before
+
+
+def test_run_json_is_plain_json(folder: RunFolder) -> None:
+    """Other tools read run.json without headrace."""
+    assert json.loads((folder.path / "run.json").read_text())["schema_version"] == SCHEMA_VERSION
+
+
+def test_encodable_leaves_unicode_alone() -> None:
+    """Text that UTF-8 can hold is returned as it is."""
+    assert encodable("café") == "café"
