@@ -1,0 +1,509 @@
+"""A queue in Redis Streams (extra `redis`; Redis 6.2 or newer, Valkey too).
+
+How this works. One stream with one consumer group holds the messages. A stream knows who read an entry and how long ago,
+but not until when it is lent: XCLAIM sets no idle time in the future, so a loan could not be extended beyond the timeout
+it began with, and every reader would have to use the same one. The moment at which each delivery runs out is therefore
+kept beside it, in a sorted set, whose members are the receipts themselves (`entry-id/receive-count`):
+
+    headrace:{NAME}            stream    messages; group `headrace`
+    headrace:{NAME}:lent       sorted    receipt -> when the loan runs out (ms)
+    headrace:{NAME}:held       sorted    receipt -> when a nacked message may be received again (ms)
+    headrace:{NAME}:delayed    sorted    a message sent with a delay, packed -> when it enters the stream (ms)
+    headrace:{NAME}:dead       stream    dead letters with their reason
+
+A receipt that is not in `lent` is stale; nothing else has to be asked. Every step that touches more than one key is one
+Lua script, so it happens wholly or not at all, and time is the server's, so clients need no common clock. The braces keep
+all keys in one slot of a Redis Cluster.
+
+How durable a send is, is the server's business: `appendonly yes` with `appendfsync everysec` (the usual choice) may lose
+the last second when the power fails, `always` nothing. `maxmemory-policy` must be `noeviction`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from headrace.base.errors import MissingExtra, QueueUnavailable, SettingsError, SourceError
+from headrace.base.protocols import STALE
+from headrace.base.records import DeadLetter, Message, QueueStatistics
+from headrace.base.settings import check
+
+try:
+    import redis
+except ImportError as error:
+    raise MissingExtra("a queue in Redis", "redis") from error
+
+GROUP = CONSUMER = "headrace"
+#: Entries per script, so that no script holds up the server's other clients for long.
+MOST_PER_CALL = 500
+#: A long poll wakes this often to look for loans that ran out, beyond those it knows the moment of.
+LONGEST_BLOCK_SECONDS = 1.0
+SOCKET_SECONDS = 10.0
+
+# KEYS everywhere: 1 stream, 2 lent, 3 held, 4 delayed, 5 dead.
+_PRELUDE = f"""
+local stream, lent, held, delayed, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local group, consumer = '{GROUP}', '{CONSUMER}'
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local function add(id, sent, body) redis.call('XADD', stream, '*', 'id', id, 'sent', sent, 'body', body) end
+"""
+
+# ARGV: delay in ms, then id and body of each message.
+_SEND = (
+    _PRELUDE
+    + """
+local delay = tonumber(ARGV[1])
+for i = 2, #ARGV, 2 do
+    if delay > 0 then
+        redis.call('ZADD', delayed, now + delay, cmsgpack.pack({ARGV[i], now, ARGV[i + 1]}))
+    else
+        add(ARGV[i], now, ARGV[i + 1])
+    end
+end
+"""
+)
+
+# ARGV: most, visibility in ms. Returns rows {entry, count, fields}, the group's last entry, ms until the next is due or -1.
+_RECEIVE = (
+    _PRELUDE
+    + """
+local most, visibility = tonumber(ARGV[1]), tonumber(ARGV[2])
+local rows = {}
+
+for _, packed in ipairs(redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, most)) do
+    local message = cmsgpack.unpack(packed)
+    add(message[1], message[2], message[3])
+    redis.call('ZREM', delayed, packed)
+end
+
+local function lend(entry, count, fields)
+    redis.call('ZADD', lent, now + visibility, entry .. '/' .. count)
+    rows[#rows + 1] = {entry, count, fields}
+end
+
+-- Loans that ran out and messages that were held back: the next delivery of an entry that is pending already.
+for _, key in ipairs({lent, held}) do
+    for _, receipt in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, most - #rows)) do
+        local entry, count = string.match(receipt, '^(.*)/(%d+)$')
+        redis.call('ZREM', key, receipt)
+        local claimed = redis.call('XCLAIM', stream, group, consumer, 0, entry)
+        if claimed[1] then lend(entry, count + 1, claimed[1][2]) end
+    end
+end
+
+if #rows < most then
+    local new = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', most - #rows, 'STREAMS', stream, '>')
+    if new then
+        for _, entry in ipairs(new[1][2]) do lend(entry[1], 1, entry[2]) end
+    end
+end
+
+local due = -1
+if #rows == 0 then
+    for _, key in ipairs({lent, held, delayed}) do
+        local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+        if first[2] and (due < 0 or first[2] - now < due) then due = math.max(first[2] - now, 0) end
+    end
+end
+local last = '0-0'
+if #rows == 0 then
+    local found = redis.call('XINFO', 'GROUPS', stream)
+    for _, one in ipairs(found) do
+        local info = {}
+        for i = 1, #one, 2 do info[one[i]] = one[i + 1] end
+        if info['name'] == group then last = info['last-delivered-id'] end
+    end
+end
+return {rows, last, due}
+"""
+)
+
+# ARGV: receipts. Returns those that are stale.
+_ACK = (
+    _PRELUDE
+    + """
+local stale = {}
+for _, receipt in ipairs(ARGV) do
+    if redis.call('ZREM', lent, receipt) == 1 then
+        local entry = string.match(receipt, '^(.*)/')
+        redis.call('XACK', stream, group, entry)
+        redis.call('XDEL', stream, entry)
+    else
+        stale[#stale + 1] = receipt
+    end
+end
+return stale
+"""
+)
+
+# ARGV: delay in ms, receipts. Returns those that are stale.
+_NACK = (
+    _PRELUDE
+    + """
+local stale = {}
+for i = 2, #ARGV do
+    if redis.call('ZREM', lent, ARGV[i]) == 1 then
+        redis.call('ZADD', held, now + ARGV[1], ARGV[i])
+    else
+        stale[#stale + 1] = ARGV[i]
+    end
+end
+return stale
+"""
+)
+
+# ARGV: ms, receipts. Returns those that are stale. Resets the idle time too, for people who look with XPENDING.
+_EXTEND = (
+    _PRELUDE
+    + """
+local stale = {}
+for i = 2, #ARGV do
+    if redis.call('ZSCORE', lent, ARGV[i]) then
+        redis.call('ZADD', lent, now + ARGV[1], ARGV[i])
+        redis.call('XCLAIM', stream, group, consumer, 0, string.match(ARGV[i], '^(.*)/'), 'IDLE', 0, 'JUSTID')
+    else
+        stale[#stale + 1] = ARGV[i]
+    end
+end
+return stale
+"""
+)
+
+# ARGV: receipt, reason. Returns 1, or 0 when stale.
+_DEAD_LETTER = (
+    _PRELUDE
+    + """
+if redis.call('ZREM', lent, ARGV[1]) == 0 then return 0 end
+local entry, count = string.match(ARGV[1], '^(.*)/(%d+)$')
+local found = redis.call('XRANGE', stream, entry, entry)
+redis.call('XACK', stream, group, entry)
+redis.call('XDEL', stream, entry)
+if not found[1] then return 0 end
+local fields = found[1][2]
+fields[#fields + 1] = 'reason'
+fields[#fields + 1] = ARGV[2]
+fields[#fields + 1] = 'count'
+fields[#fields + 1] = count
+redis.call('XADD', dead, '*', unpack(fields))
+return 1
+"""
+)
+
+# ARGV: most. Returns how many were moved.
+_REDRIVE = (
+    _PRELUDE
+    + """
+local letters = redis.call('XRANGE', dead, '-', '+', 'COUNT', ARGV[1])
+for _, letter in ipairs(letters) do
+    local fields = {}
+    for i = 1, #letter[2], 2 do fields[letter[2][i]] = letter[2][i + 1] end
+    add(fields['id'], fields['sent'], fields['body'])
+    redis.call('XDEL', dead, letter[1])
+end
+return #letters
+"""
+)
+
+_STATISTICS = (
+    _PRELUDE
+    + """
+local expired = redis.call('ZCOUNT', lent, '-inf', now)
+local in_flight = redis.call('ZCARD', lent) - expired
+local held_now = redis.call('ZCOUNT', held, '-inf', now)
+local ready = redis.call('ZCOUNT', delayed, '-inf', now)
+local num_delayed = redis.call('ZCARD', held) - held_now + redis.call('ZCARD', delayed) - ready
+local never = redis.call('XLEN', stream) - redis.call('ZCARD', lent) - redis.call('ZCARD', held)
+
+local oldest = -1
+local function older(entry)
+    local found = redis.call('XRANGE', stream, entry, '+', 'COUNT', 1)
+    if found[1] then
+        local fields = found[1][2]
+        for i = 1, #fields, 2 do
+            if fields[i] == 'sent' then
+                local sent = tonumber(fields[i + 1])
+                if oldest < 0 or sent < oldest then oldest = sent end
+            end
+        end
+    end
+end
+if never > 0 then
+    for _, one in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+        local info = {}
+        for i = 1, #one, 2 do info[one[i]] = one[i + 1] end
+        if info['name'] == group then older('(' .. info['last-delivered-id']) end
+    end
+end
+-- Of those offered again, the first hundred: more would hold up the server for a number that people only look at.
+for _, key in ipairs({lent, held}) do
+    for _, receipt in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, 100)) do
+        older(string.match(receipt, '^(.*)/'))
+    end
+end
+for _, packed in ipairs(redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, 100)) do
+    local sent = cmsgpack.unpack(packed)[2]
+    if oldest < 0 or sent < oldest then oldest = sent end
+end
+local age = -1
+if oldest >= 0 then age = math.max(now - oldest, 0) end
+return {never + expired + held_now + ready, in_flight, num_delayed, redis.call('XLEN', dead), age}
+"""
+)
+
+# Returns messages that could be received now: {id, body, count, sent}. ARGV: most.
+_PEEK = (
+    _PRELUDE
+    + """
+local rows, most = {}, tonumber(ARGV[1])
+local function row(fields, count)
+    local by = {}
+    for i = 1, #fields, 2 do by[fields[i]] = fields[i + 1] end
+    rows[#rows + 1] = {by['id'], by['body'], count, by['sent']}
+end
+for _, key in ipairs({lent, held}) do
+    for _, receipt in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, most - #rows)) do
+        local entry, count = string.match(receipt, '^(.*)/(%d+)$')
+        local found = redis.call('XRANGE', stream, entry, entry)
+        if found[1] then row(found[1][2], tonumber(count)) end
+    end
+end
+for _, one in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    local info = {}
+    for i = 1, #one, 2 do info[one[i]] = one[i + 1] end
+    if info['name'] == group and #rows < most then
+        local found = redis.call('XRANGE', stream, '(' .. info['last-delivered-id'], '+', 'COUNT', most - #rows)
+        for _, entry in ipairs(found) do row(entry[2], 0) end
+    end
+end
+return rows
+"""
+)
+
+_PURGE = (
+    _PRELUDE
+    + """
+local count = redis.call('XLEN', stream) + redis.call('ZCARD', delayed)
+redis.call('DEL', stream, lent, held, delayed)
+redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
+return count
+"""
+)
+
+# Entries that somebody read past this adapter (XREADGROUP by hand) would be lent for ever. ARGV: idle ms.
+_ADOPT = (
+    _PRELUDE
+    + """
+local strays = 0
+for _, pending in ipairs(redis.call('XPENDING', stream, group, 'IDLE', ARGV[1], '-', '+', 1000)) do
+    local receipt = pending[1] .. '/' .. pending[4]
+    if not redis.call('ZSCORE', lent, receipt) and not redis.call('ZSCORE', held, receipt) then
+        redis.call('ZADD', held, now, receipt)
+        strays = strays + 1
+    end
+end
+return strays
+"""
+)
+
+
+class RedisQueue:
+    """A queue in Redis Streams. Thread-safe; the connection pool belongs to the object.
+
+    Args:
+        url: `redis://[user:password@]host:port/database` or `rediss://` for TLS.
+        queue: Name of the queue.
+        visibility_seconds: How long a received message stays lent.
+
+    Raises:
+        MissingExtra: On import, if the package `redis` is not installed.
+        SettingsError: If the URL cannot be used.
+        QueueUnavailable: If the server does not answer.
+        SourceError: If the key holds something else.
+    """
+
+    def __init__(self, url: str, *, queue: str = "jobs", visibility_seconds: float = 30.0) -> None:
+        check(0 < visibility_seconds <= 43_200, "visibility_seconds", visibility_seconds, "above 0, up to 43200 (12 h)")
+        check(bool(queue) and not set(queue) & set("{}"), "queue", queue, "a name without braces")
+        parts = urlsplit(url)
+        database = parts.path.strip("/") or "0"
+        self._name = f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or 6379}/{database}?queue={queue}"
+        self._visibility_seconds = float(visibility_seconds)
+        try:
+            self._redis = redis.Redis.from_url(
+                url, socket_timeout=SOCKET_SECONDS, socket_connect_timeout=SOCKET_SECONDS, decode_responses=False
+            )
+        except ValueError:
+            raise SettingsError(f"the address of {self._name} cannot be used by the redis package") from None
+        stream = f"headrace:{{{queue}}}"
+        self._keys = [stream, f"{stream}:lent", f"{stream}:held", f"{stream}:delayed", f"{stream}:dead"]
+        self._scripts: dict[str, Callable[..., Any]] = {}
+        self._closed = False
+        try:
+            with self._translated():
+                self._make_group()
+                self._run(_ADOPT, [round(visibility_seconds * 1000)])
+        except BaseException:
+            self._redis.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        """Address without user and password."""
+        return self._name
+
+    @property
+    def visibility_seconds(self) -> float:
+        """Visibility timeout given to each delivery."""
+        return self._visibility_seconds
+
+    def send(self, bodies: Sequence[bytes], *, delay_seconds: float = 0.0) -> list[str]:
+        """Store messages and return their ids in order; how durable, see the module."""
+        ids = [os.urandom(16).hex() for _ in bodies]
+        with self._translated():
+            for start in range(0, len(bodies), MOST_PER_CALL):
+                pairs = zip(ids[start : start + MOST_PER_CALL], bodies[start : start + MOST_PER_CALL], strict=True)
+                arguments: list[Any] = [_ms(delay_seconds)]
+                for pair in pairs:
+                    arguments.extend(pair)
+                self._run(_SEND, arguments)
+        return ids
+
+    def receive(self, max_messages: int, *, wait_seconds: float = 0.0) -> list[Message]:
+        """Return up to max_messages (500 at most per call), first those offered again; wait for the first."""
+        give_up_at = time.monotonic() + wait_seconds
+        most = min(max_messages, MOST_PER_CALL)
+        with self._translated():
+            while True:
+                rows, last, due_ms = self._run(_RECEIVE, [most, _ms(self._visibility_seconds)])
+                messages = [self._message(*row) for row in rows]
+                left = give_up_at - time.monotonic()
+                if messages or left <= 0:
+                    return messages
+                pause = min(left, LONGEST_BLOCK_SECONDS)
+                if due_ms >= 0:
+                    pause = min(pause, due_ms / 1000)
+                # Not XREADGROUP: an entry it hands out would be lent without a moment at which the loan runs out.
+                self._redis.xread({self._keys[0]: last}, count=1, block=max(1, round(pause * 1000)))
+
+    def ack(self, receipts: Sequence[str]) -> dict[str, str]:
+        """Remove messages for good; STALE for those that are gone or that another receiver has."""
+        return self._each(_ACK, [], receipts)
+
+    def nack(self, receipts: Sequence[str], *, delay_seconds: float = 0.0) -> dict[str, str]:
+        """Offer messages again after a delay."""
+        return self._each(_NACK, [_ms(delay_seconds)], receipts)
+
+    def extend(self, receipts: Sequence[str], seconds: float) -> dict[str, str]:
+        """Extend the loans to this many seconds from now."""
+        return self._each(_EXTEND, [_ms(seconds)], receipts)
+
+    def dead_letter(self, message: Message, reason: str) -> bool:
+        """Move a message with its reason to the dead letters, atomically; return False when the delivery is stale."""
+        with self._translated():
+            return bool(self._run(_DEAD_LETTER, [message.receipt, reason]))
+
+    def statistics(self) -> QueueStatistics:
+        """Return counts of one moment; the oldest age looks at the first hundred of those offered again."""
+        with self._translated():
+            visible, in_flight, delayed, dead, age_ms = self._run(_STATISTICS, [])
+        return QueueStatistics(
+            visible=visible,
+            in_flight=in_flight,
+            delayed=delayed,
+            dead=dead,
+            oldest_age_seconds=None if age_ms < 0 else age_ms / 1000,
+        )
+
+    def peek(self, max_messages: int, *, dead: bool = False) -> list[Message] | list[DeadLetter]:
+        """Return messages that could be received now, or dead letters, without touching them; receipts are empty."""
+        with self._translated():
+            if dead:
+                letters = cast("list[Any]", self._redis.xrange(self._keys[4], count=max_messages))
+                return [_dead_letter(entry, fields) for entry, fields in letters]
+            return [
+                Message(id_.decode(), body, "", count, int(sent) / 1000)
+                for id_, body, count, sent in self._run(_PEEK, [max_messages])
+            ]
+
+    def redrive(self, max_messages: int | None = None) -> int:
+        """Move the oldest dead letters back with a receive count of zero and return how many."""
+        moved = 0
+        with self._translated():
+            while max_messages is None or moved < max_messages:
+                left = MOST_PER_CALL if max_messages is None else min(MOST_PER_CALL, max_messages - moved)
+                count = self._run(_REDRIVE, [left])
+                moved += count
+                if count < left:
+                    break
+        return moved
+
+    def purge(self, *, dead: bool = False) -> int:
+        """Remove all messages, those in flight included, or all dead letters, and return how many."""
+        with self._translated():
+            if dead:
+                return int(self._redis.xtrim(self._keys[4], maxlen=0, approximate=False))
+            return int(self._run(_PURGE, []))
+
+    def close(self) -> None:
+        """Release connections; messages in flight come back after their visibility timeout."""
+        self._closed = True
+        self._redis.close()
+
+    def _each(self, script: str, arguments: list[Any], receipts: Sequence[str]) -> dict[str, str]:
+        wanted = list(dict.fromkeys(receipts))
+        failures: dict[str, str] = {}
+        with self._translated():
+            for start in range(0, len(wanted), MOST_PER_CALL):
+                stale = self._run(script, [*arguments, *wanted[start : start + MOST_PER_CALL]])
+                failures.update((receipt.decode(), STALE) for receipt in stale)
+        return failures
+
+    def _run(self, script: str, arguments: list[Any]) -> Any:
+        if script not in self._scripts:
+            self._scripts[script] = self._redis.register_script(script)
+        try:
+            return self._scripts[script](keys=self._keys, args=arguments)
+        except redis.ResponseError as error:
+            if "NOGROUP" not in str(error) and "no such key" not in str(error):
+                raise
+            self._make_group()  # somebody deleted the stream
+            return self._scripts[script](keys=self._keys, args=arguments)
+
+    def _make_group(self) -> None:
+        try:
+            self._redis.xgroup_create(self._keys[0], GROUP, id="0", mkstream=True)
+        except redis.ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+
+    def _message(self, entry: bytes, count: int, fields: list[bytes]) -> Message:
+        by = dict(zip(fields[::2], fields[1::2], strict=True))
+        receipt = f"{entry.decode()}/{count}"
+        return Message(by[b"id"].decode(), by[b"body"], receipt, count, int(by[b"sent"]) / 1000)
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        if self._closed:
+            raise QueueUnavailable(f"{self._name} was closed")
+        try:
+            yield
+        except redis.RedisError as error:
+            if "WRONGTYPE" in str(error):
+                raise SourceError(f"{self._name}: the key {self._keys[0]} holds something that is no queue") from error
+            raise QueueUnavailable(f"{self._name}: {type(error).__name__}: {error}") from error
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _dead_letter(entry: bytes, fields: dict[bytes, bytes]) -> DeadLetter:
+    died_at = int(entry.partition(b"-")[0]) / 1000
+    reason, count = fields[b"reason"].decode(), int(fields[b"count"])
+    return DeadLetter(fields[b"id"].decode(), fields[b"body"], reason, count, died_at)
