@@ -1,3 +1,143 @@
-"""headrace."""
+"""headrace keeps an accelerator fed, shows where the time goes, and proves every repair.
+
+A newcomer reads the folders in the order of the data:
+
+    base/        records, errors, clock, statistics, units, policies, protocols, observer, Plan
+    runs/        reads and writes run folders
+    sources/     queues (SQLite, SQS, Redis), folder, list of URLs
+    stages/      fetch, decode, resize, the user's module, postprocess
+    engines/     ONNX Runtime, the emulated device
+    delivery/    HTTP callback, JSON Lines, Parquet
+    pipeline/    joins the four: bounded queues, batches, workers, shutdown
+    samples/     real photographs, a generator of labelled crops, a small model
+    demo/        what `headrace demo` runs
+    cli/         one module per command
+    testing/     memory queue, fake clock, conformance suites, for users' own tests
+
+Nothing heavy is imported here: a name below is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from headrace.base.errors import DecodeRejected, HeadraceError, ItemError, ItemFailed, ItemRejected, SettingsError
+    from headrace.base.observer import Observer
+    from headrace.base.plan import Plan
+    from headrace.base.records import Job, Outcome, Span
+    from headrace.delivery.callback import Callback as callback
+    from headrace.delivery.collect import Collect as collect
+    from headrace.delivery.jsonl import JsonLines as jsonl
+    from headrace.delivery.parquet import Parquet as parquet
+    from headrace.pipeline.definition import Pipeline
+    from headrace.pipeline.execute import Result, run
+    from headrace.sources.folder import Folder as folder
+    from headrace.sources.queue_source import QueueSource as queue
+    from headrace.sources.urls import UrlList as urls
+    from headrace.stages import images
+    from headrace.stages.decode import DecodeStage as decode
+    from headrace.stages.emulated import emulated
+    from headrace.stages.fetch import FetchStage as fetch
+    from headrace.stages.inputs import ArrayInput, BytesInput, ImageInput, TextInput
+    from headrace.stages.module import Module
+    from headrace.stages.postprocess import nms
+    from headrace.stages.stage import Fan, Joined, Stage, fan_out, join, stage
+
+_WHERE = {
+    "ArrayInput": "headrace.stages.inputs",
+    "BytesInput": "headrace.stages.inputs",
+    "DecodeRejected": "headrace.base.errors",
+    "Fan": "headrace.stages.stage",
+    "HeadraceError": "headrace.base.errors",
+    "ImageInput": "headrace.stages.inputs",
+    "ItemError": "headrace.base.errors",
+    "ItemFailed": "headrace.base.errors",
+    "ItemRejected": "headrace.base.errors",
+    "Job": "headrace.base.records",
+    "Joined": "headrace.stages.stage",
+    "Module": "headrace.stages.module",
+    "Observer": "headrace.base.observer",
+    "Outcome": "headrace.base.records",
+    "Pipeline": "headrace.pipeline.definition",
+    "Plan": "headrace.base.plan",
+    "Result": "headrace.pipeline.execute",
+    "SettingsError": "headrace.base.errors",
+    "Span": "headrace.base.records",
+    "Stage": "headrace.stages.stage",
+    "TextInput": "headrace.stages.inputs",
+    "callback": "headrace.delivery.callback:Callback",
+    "collect": "headrace.delivery.collect:Collect",
+    "decode": "headrace.stages.decode:DecodeStage",
+    "emulated": "headrace.stages.emulated",
+    "fan_out": "headrace.stages.stage",
+    "fetch": "headrace.stages.fetch:FetchStage",
+    "folder": "headrace.sources.folder:Folder",
+    "images": "headrace.stages.images:",
+    "join": "headrace.stages.stage",
+    "jsonl": "headrace.delivery.jsonl:JsonLines",
+    "nms": "headrace.stages.postprocess",
+    "parquet": "headrace.delivery.parquet:Parquet",
+    "queue": "headrace.sources.queue_source:QueueSource",
+    "run": "headrace.pipeline.execute",
+    "stage": "headrace.stages.stage",
+    "urls": "headrace.sources.urls:UrlList",
+}
+
+__all__ = [
+    "ArrayInput",
+    "BytesInput",
+    "DecodeRejected",
+    "Fan",
+    "HeadraceError",
+    "ImageInput",
+    "ItemError",
+    "ItemFailed",
+    "ItemRejected",
+    "Job",
+    "Joined",
+    "Module",
+    "Observer",
+    "Outcome",
+    "Pipeline",
+    "Plan",
+    "Result",
+    "SettingsError",
+    "Span",
+    "Stage",
+    "TextInput",
+    "callback",
+    "collect",
+    "decode",
+    "emulated",
+    "fan_out",
+    "fetch",
+    "folder",
+    "images",
+    "join",
+    "jsonl",
+    "nms",
+    "parquet",
+    "queue",
+    "run",
+    "stage",
+    "urls",
+]
+
+
+def __getattr__(name: str) -> Any:
+    where = _WHERE.get(name)
+    if where is None:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    module, colon, attribute = where.partition(":")
+    loaded = importlib.import_module(module)
+    value = loaded if colon and not attribute else getattr(loaded, attribute or name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,87 @@
+"""The command line: one module per command, each with `add_arguments(parser)` and `run(args) -> exit status`.
+
+A command's module docstring is its help. Results go to stdout, progress and errors to stderr. Exit status: 0 done; 1 a
+negative answer to a goal that the user stated; 2 misuse; 3 something missing on this machine; 4 inconclusive; 130
+interrupted, with what was measured kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+
+from headrace import __version__
+from headrace.base.errors import HeadraceError, SettingsError
+
+#: In the order in which a user meets them.
+COMMANDS = {
+    "demo": "see what headrace does, on real photographs, in a minute",
+    "run": "run a pipeline",
+    "submit": "put jobs into a queue",
+    "queue": "look into a queue and its dead letters",
+    "samples": "make labelled sample images",
+}
+
+EXIT_DONE = 0
+EXIT_MISUSE = 2
+EXIT_MISSING = 3
+EXIT_INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status."""
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    parser = _parser(argv)
+    args = parser.parse_args(argv)
+    logging.basicConfig(
+        level=logging.INFO if args.verbose else logging.WARNING, format="headrace: %(message)s", stream=sys.stderr
+    )
+    try:
+        status: int = args.run(args)
+        sys.stdout.flush()
+        return status
+    except SettingsError as error:
+        return _failed(error, EXIT_MISUSE)
+    except HeadraceError as error:
+        return _failed(error, EXIT_MISSING)
+    except KeyboardInterrupt:
+        print("headrace: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; Python would complain again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
+
+
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="headrace",
+        description="Runs a deep-learning pipeline at the limit of the hardware and shows where the time goes.",
+        epilog="`headrace COMMAND --help` explains a command; `headrace demo` is the place to start.",
+    )
+    parser.add_argument("--version", action="version", version=f"headrace {__version__}")
+    parser.add_argument("-v", "--verbose", action="store_true", help="tell about each item that fails, as it fails")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        # Only the command that was asked for is imported: --help of the others needs no OpenCV.
+        wanted = name in argv
+        module = importlib.import_module(f"headrace.cli.{name}") if wanted else None
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=module.__doc__ if module else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if module:
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    return parser
+
+
+def _failed(error: Exception, status: int) -> int:
+    print(f"headrace: {error}", file=sys.stderr)
+    return status

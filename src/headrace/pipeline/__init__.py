@@ -1,0 +1,15 @@
+"""Joins sources, stages, engines and delivery into a pipeline that runs.
+
+Read in this order:
+
+    definition.py      Pipeline: what is done
+    execute.py         run(): Plan and Pipeline in, Result and run folder out
+    runtime.py         the running whole: receive, move on, settle, stop
+    station.py         one queue and its workers
+    group.py           what a worker does with what it took
+    remote.py          the same in a child process (shared_values.py: how values get there)
+    bounded_queue.py   backpressure; batch_buffer.py: the memory of a batch
+    outbox.py          results that are not durable yet; ordering.py: ordered output
+    governor.py        cores and threads; opening.py: stages and models of one worker
+    summary.py         counts, rates and percentiles while it runs
+"""

@@ -1,0 +1,147 @@
+"""Runs a Pipeline under a Plan, from settings to run folder."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.base.clock import SystemClock
+from headrace.base.errors import RunFolderError
+from headrace.base.observer import Observer
+from headrace.base.plan import Plan, resolve
+from headrace.base.records import Counters, StageStatistics
+from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.governor import budget, usable_cores
+from headrace.pipeline.runtime import Runtime
+from headrace.pipeline.summary import Summary
+from headrace.runs.errors_log import ErrorLog
+from headrace.runs.run_folder import RunFolder, Status
+from headrace.runs.span_files import SpanWriter
+
+logger = logging.getLogger("headrace")
+
+#: Makes a view of a run in progress from its summary and the state of its stations.
+View = Callable[[Summary, Callable[[], Sequence[StageStatistics]]], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a run came to."""
+
+    plan: Plan
+    """Resolved: every setting as used."""
+    plan_id: str
+    counters: Counters
+    summary: Summary
+    cost_curves: Mapping[str, Mapping[int, float]]
+    """By device stage: seconds per call by batch size, as warmed up."""
+    variants: Sequence[Mapping[str, Any]]
+    """Models as opened on this machine."""
+    warnings: Sequence[str]
+    """What does not add up."""
+    interrupted: bool
+    run_folder: Path | None
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether the device was emulated: its times are made up."""
+        return any(variant.get("engine") == "emulated" for variant in self.variants)
+
+
+def run(
+    pipeline: Pipeline,
+    plan: Plan | str | Path | None = None,
+    *,
+    output: str | Path | None = None,
+    limit: int | None = None,
+    force: bool = False,
+    observers: Sequence[Observer] = (),
+    view: View | None = None,
+) -> Result:
+    """Run a pipeline until its source has no more, or until SIGTERM or Ctrl-C.
+
+    Args:
+        pipeline: What is done.
+        plan: How: a Plan or the path of one; None for defaults.
+        output: Run folder to write; None for none.
+        limit: Receive at most so many jobs.
+        force: Replace what an earlier run left in the folder.
+        observers: Who else is told.
+        view: Shows the run in progress.
+
+    Raises:
+        SettingsError: If the Plan does not fit the pipeline; nothing has run.
+        HeadraceError: If a part cannot be opened, or a worker breaks.
+    """
+    plan = Plan.load(plan) if isinstance(plan, str | Path) else plan or Plan()
+    cores = usable_cores()
+    stages = [stage.defaults() for stage in pipeline.stages]
+    resolved = resolve(plan, stages, cores)
+    threads = budget(resolved, stages, cores)
+    for warning in threads.warnings:
+        logger.warning("%s", warning)
+    folder = None
+    writers: list[SpanWriter | ErrorLog] = []
+    if output is not None:
+        folder = RunFolder.create(
+            output, pipeline=pipeline.name, plans={resolved.plan_id: resolved.as_table()}, force=force
+        )
+        writers = [SpanWriter(folder.spans), ErrorLog(folder.path / "errors.jsonl")]
+    clock = SystemClock()
+    summary = Summary({stage.name: resolved.stages[stage.name].workers or 1 for stage in stages})
+    runtime = Runtime(
+        pipeline,
+        resolved,
+        threads,
+        [summary, *writers, *observers],
+        limit=limit,
+        clock=clock,
+        tick=summary.digest,
+    )
+    status: Status = "failed"
+    try:
+        with view(summary, runtime.statistics) if view else nullcontext():
+            runtime.run()
+        status = "interrupted" if runtime.interrupted else "finished"
+    finally:
+        summary.digest(everything=True)
+        for writer in writers:
+            writer.close()
+        result = _result(runtime, resolved, summary, threads.warnings, folder)
+        if folder is not None:
+            _finish(folder, status, result)
+    return result
+
+
+def _result(
+    runtime: Runtime, plan: Plan, summary: Summary, warnings: Sequence[str], folder: RunFolder | None
+) -> Result:
+    return Result(
+        plan=plan,
+        plan_id=plan.plan_id,
+        counters=runtime.counters,
+        summary=summary,
+        cost_curves={curve.stage: curve.seconds for curve in runtime.cost_curves},
+        variants=runtime.variants(),
+        warnings=warnings,
+        interrupted=runtime.interrupted,
+        run_folder=folder.path if folder else None,
+    )
+
+
+def _finish(folder: RunFolder, status: Status, result: Result) -> None:
+    try:
+        folder.finish(
+            status,
+            counters=result.counters,
+            cost_curves=result.cost_curves,
+            variants=list(result.variants),
+            warnings=list(result.warnings),
+        )
+    except RunFolderError as error:
+        # The run itself is done; its results are delivered. The folder keeps what was written before.
+        logger.error("%s", error)
