@@ -1,0 +1,112 @@
+# What people and continuous integration run; `make` lists it. Nothing here needs root.
+# Settings: PYTHON=/path/to/python3.12   interpreter for new virtual environments (3.11 or newer)
+#           ARGS="-k queue -x"           handed on to pytest, `headrace demo` or the benchmarks
+#           VERSION=0.2.0                for `make changelog`
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-slow lint types imports bench docs format changelog clean venv
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# The first interpreter that is new enough; empty if none is. Looked for only where an environment has to be made.
+PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
+	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v "$$name"; break; }; done)
+
+BIN := .venv/bin
+DEV := .venv/.installed-dev
+BENCH := .venv/.installed-bench
+DOCS := .venv/.installed-docs
+DEMO := .venv-demo/.installed
+SOURCES := $(shell find src -type f -not -name '*.pyc')
+DEFAULT_TESTS := not slow and not gpu and not network
+
+# $(call environment,DIR): makes the virtual environment DIR unless it is there and works.
+define environment
+@if ! $(1)/bin/python -c '' 2>/dev/null; then \
+	python="$(PYTHON)"; \
+	if [ -z "$$python" ]; then \
+		echo "No Python 3.11 or newer was found (looked for python3, python3.13, python3.12, python3.11)." >&2; \
+		echo "On Debian or Ubuntu install the packages python3 and python3-venv, or name one: make PYTHON=/path/to/python" >&2; \
+		exit 1; \
+	fi; \
+	if ! "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+		echo "$$python is not Python 3.11 or newer; name another: make PYTHON=/path/to/python" >&2; exit 1; \
+	fi; \
+	if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+		name="$$("$$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"; \
+		echo "$$python cannot make virtual environments." >&2; \
+		echo "On Debian or Ubuntu install the package python3-venv (for another Python than the system's: $$name)." >&2; \
+		exit 1; \
+	fi; \
+	echo "Making the virtual environment $(1) with $$("$$python" --version) ($$python)"; \
+	"$$python" -m venv --clear $(1); \
+fi
+endef
+
+help: ## list these targets
+	@echo "Targets of headrace's Makefile:"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: $(DEMO) ## show headrace at work on this machine; needs only Python 3.11
+	.venv-demo/bin/headrace demo $(ARGS)
+
+test: $(DEV) ## run all tests, except those marked slow, gpu or network
+	$(BIN)/python -m pytest -m "$(DEFAULT_TESTS)" $(ARGS)
+
+test-slow: $(DEV) ## run the tests that take minutes
+	$(BIN)/python -m pytest -m "slow and not gpu and not network" $(ARGS)
+
+lint: $(DEV) ## check style and format (ruff)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(DEV) ## check types (mypy, strict)
+	$(BIN)/mypy
+
+imports: $(DEV) ## check that no import points downstream
+	$(BIN)/python -m pytest -q tests/unit/test_imports.py::test_no_arrow_points_downstream
+
+bench: $(BENCH) ## run the three benchmarks, the short way
+	$(BIN)/python -m benchmarks.ladder --quick $(ARGS)
+	$(BIN)/python -m benchmarks.queue_to_callback --quick $(ARGS)
+	$(BIN)/python -m benchmarks.folder_to_parquet --quick $(ARGS)
+
+docs: $(DOCS) ## build the documentation into build/docs; a broken link is an error
+	$(BIN)/mkdocs build --strict --quiet --site-dir build/docs
+	@echo "The documentation is in build/docs/index.html"
+
+format: $(DEV) ## put code into the common format and mend what ruff can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+changelog: $(DEV) ## show what changes.d would add to CHANGELOG.md; with VERSION=0.2.0, write it
+	$(BIN)/towncrier build $(if $(VERSION),--yes --version "$(VERSION)",--draft --version next)
+
+clean: ## remove what was built, the caches and the demonstration's environment
+	rm -rf build dist .venv-demo headrace-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+venv: $(DEV)
+
+$(DEMO): pyproject.toml $(SOURCES)
+	$(call environment,.venv-demo)
+	@echo "Installing headrace and what it needs into .venv-demo (about 600 MB on disk; a minute or two the first time)"
+	@.venv-demo/bin/python -m pip install --quiet .
+	@touch $@
+
+$(DEV): pyproject.toml
+	$(call environment,.venv)
+	@echo "Installing headrace and the tools for its development into .venv"
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+$(BENCH): $(DEV)
+	@echo "Installing what the benchmarks need into .venv"
+	@$(BIN)/python -m pip install --quiet --editable '.[bench,dev]'
+	@touch $@
+
+$(DOCS): $(DEV)
+	@echo "Installing what builds the documentation into .venv"
+	@$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@
