@@ -77,8 +77,8 @@ class HttpClient:
         self._settings = settings
         self._curl = curl = pycurl.Curl()
         curl.setopt(pycurl.NOSIGNAL, 1)  # signals and threads do not mix
-        curl.setopt(pycurl.PROTOCOLS_STR, "http,https")
-        curl.setopt(pycurl.REDIR_PROTOCOLS_STR, "http,https")
+        curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
+        curl.setopt(pycurl.REDIR_PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
         curl.setopt(pycurl.TIMEOUT_MS, int(settings.timeout_seconds * 1000))
         curl.setopt(pycurl.CONNECTTIMEOUT_MS, int(settings.connect_timeout_seconds * 1000))
         curl.setopt(pycurl.MAXFILESIZE_LARGE, settings.max_bytes)

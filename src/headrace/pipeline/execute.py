@@ -92,15 +92,20 @@ def run(
         )
         writers = [SpanWriter(folder.spans), ErrorLog(folder.path / "errors.jsonl")]
     clock = SystemClock()
-    summary = Summary({stage.name: resolved.stages[stage.name].workers or 1 for stage in stages})
+    counters = Counters()
+    summary = Summary(counters=counters, clock=clock)
     runtime = Runtime(
         pipeline,
         resolved,
         threads,
         [summary, *writers, *observers],
+        counters=counters,
         limit=limit,
         clock=clock,
         tick=summary.digest,
+    )
+    summary.workers.update(
+        (stage.name, station.num_workers) for station in runtime.stations for stage in station.stages
     )
     status: Status = "failed"
     try:
@@ -108,12 +113,12 @@ def run(
             runtime.run()
         status = "interrupted" if runtime.interrupted else "finished"
     finally:
-        summary.digest(everything=True)
+        summary.digest(budget_seconds=None)
         for writer in writers:
             writer.close()
         result = _result(runtime, resolved, summary, threads.warnings, folder)
         if folder is not None:
-            _finish(folder, status, result)
+            _finish(folder, status, result, sum(w.lost_spans for w in writers if isinstance(w, SpanWriter)))
     return result
 
 
@@ -133,12 +138,16 @@ def _result(
     )
 
 
-def _finish(folder: RunFolder, status: Status, result: Result) -> None:
+def _finish(folder: RunFolder, status: Status, result: Result, lost_spans: int) -> None:
     try:
         folder.finish(
             status,
             counters=result.counters,
-            cost_curves=result.cost_curves,
+            cost_curves={
+                stage: {size: [seconds] for size, seconds in curve.items()}
+                for stage, curve in result.cost_curves.items()
+            },
+            lost_spans=lost_spans,
             variants=list(result.variants),
             warnings=list(result.warnings),
         )

@@ -73,6 +73,7 @@ class Runtime:
         plan: Resolved.
         budget: Threads per model call.
         observers: Who is told.
+        counters: Where to count; None for new ones.
         limit: Stop after receiving so many jobs; None for no limit.
         clock: Stamps everything.
         tick: Called by the supervisor every 20 ms or so, for views.
@@ -85,16 +86,17 @@ class Runtime:
         budget: ThreadBudget,
         observers: Sequence[Observer] = (),
         *,
+        counters: Counters | None = None,
         limit: int | None = None,
         clock: Clock | None = None,
-        tick: Callable[[], None] | None = None,
+        tick: Callable[[], object] | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.plan = plan
         self.plan_id = plan.plan_id
         self.observers = Observers(observers)
         self.random = random.random
-        self.counters = Counters()
+        self.counters = counters or Counters()
         self.cost_curves: list[CostCurve] = []
         self.interrupted = False
         self._pipeline = pipeline

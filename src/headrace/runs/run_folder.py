@@ -60,8 +60,16 @@ class RunInfo(msgspec.Struct, kw_only=True):
     data_fingerprint: dict[str, Any] | None = None
     """What the items were, as far as the source can tell: number, bytes, hash of ids, ..."""
     counters: Counters = msgspec.field(default_factory=Counters)
-    cost_curves: dict[str, dict[int, list[float]]] = {}
-    """{device stage: {batch size: seconds of each call measured during warm-up}}."""
+    cost_curves: dict[str, dict[int, float]] = {}
+    """{device stage: {batch size: seconds of one call, as warmed up}}."""
+    variants: list[dict[str, Any]] = []
+    """Models as opened on this machine: artifact, engine, precision, threads, ..."""
+    warnings: list[str] = []
+    """What did not add up, as it was told to the user."""
+    variants: list[dict[str, Any]] = []
+    """Models as opened: artifact and its hash, engine, threads, versions."""
+    warnings: list[str] = []
+    """What the settings do not add up to."""
     clock_offsets_ns: dict[str, int] = {}
     """{host: ns to add to its span times to have them on the run's clock}."""
     lost_spans: int = 0
@@ -142,7 +150,8 @@ class RunFolder:
         """Change fields of `info` and replace `run.json`.
 
         Args:
-            **changes: Fields of RunInfo; each replaces what was there.
+            **changes: Fields of RunInfo; each replaces what was there. Inside tables, values that JSON does not know are
+                written as text.
 
         Raises:
             TypeError: If there is no such field.
@@ -152,7 +161,7 @@ class RunFolder:
         """
         with self._lock:
             changed = msgspec.structs.replace(self.info, **changes)
-            content = msgspec.json.format(msgspec.json.encode(changed), indent=2)
+            content = msgspec.json.format(msgspec.json.encode(changed, enc_hook=str), indent=2)
             msgspec.json.decode(content, type=RunInfo)  # What cannot be read back must not be written.
             self.info = changed
             try:

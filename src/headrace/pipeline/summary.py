@@ -1,0 +1,555 @@
+"""What a run looks like in numbers, while it goes on and when it is over; kept in bounded memory.
+
+How this works: the hooks, called by the threads that do the work, only append to deques. The supervisor calls `digest`
+every few tens of milliseconds; it works in slices until its budget of time is spent and leaves the rest for the next call,
+so it never keeps the GIL for long. Counts and sums are exact; percentiles are of a uniform random sample of at most
+`RESERVOIR_SIZE` values for each stage and quantity. One lock orders `digest` and those who read (live view, `as_dict`).
+
+`as_dict` is the document that `headrace run --json` prints, schema `headrace.run/1` (the command adds Plan and settings):
+
+    schema                  "headrace.run/1"
+    complete                whether everything that was observed is counted
+    elapsed_seconds         from the first job received to the last thing observed
+    counters                received, delivered, rejected, dead_lettered, retried, returned, lost, notes
+    throughput_per_second   jobs delivered, between the first and the last that was settled for good; null with fewer than two.
+                            Of n jobs in batches of b it reads up to (b - 1) / n too high; the stages' do not.
+    latency_seconds         distribution; arrival of a job to its being settled as delivered
+    stages                  list in the order of first work, each:
+      name, workers         workers is null where nobody said how many there are
+      items, failed         passages through the stage; those of them that did not end ok
+      service_seconds       distribution; for a batching stage an item's service is its batch's
+      queue_wait_seconds    distribution
+      busy_seconds          service summed over workers; a batch counts once
+      utilization_ratio     busy time over workers x elapsed; null without workers
+      blocked_ratio         the same for time in which items were finished and the next queue was full
+      throughput_per_second items, between the first and the last start of work; null with a single start
+      batches               null, or: count, mean_size, release_reasons {reason: number}
+
+A distribution has mean, p50, p90, p99, num_samples (in the percentiles) and num_needed {percentile: samples}; a percentile
+of too small a sample is null. Version 1: 2026-11, first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import threading
+import time
+from array import array
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from headrace.base.clock import Clock, SystemClock
+from headrace.base.observer import Observer
+from headrace.base.records import BatchFormed, Counters, Job, Outcome, OutcomeKind, Span
+from headrace.base.statistics import percentile, samples_needed, utilization
+from headrace.base.units import format_duration
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+SCHEMA = "headrace.run/1"
+
+#: Values kept for each stage and quantity: half a megabyte.
+RESERVOIR_SIZE = 65_536
+
+#: Spans or jobs digested before the clock is looked at again: about a quarter of a millisecond.
+SLICE_SIZE = 256
+
+_PERCENTILES = (50, 90, 99)
+_HEADER = (
+    *("stage", "workers", "items", "failed"),
+    *("service:p50", "p90", "p99", "mean", "wait:p50", "p90"),
+    *("busy", "blocked", "rate", "batch"),
+)
+_FINAL = (OutcomeKind.DELIVERED, OutcomeKind.REJECTED, OutcomeKind.DEAD_LETTERED)
+
+
+class Reservoir:
+    """A uniform random sample of whole numbers from a stream of unknown length.
+
+    References:
+        Algorithm L; K.-H. Li, "Reservoir-sampling algorithms of time complexity O(n(1 + log(N/n)))", 1994. It draws how
+        many values to skip, so that a value that is not kept costs nothing.
+    """
+
+    def __init__(self, size: int, seed: int) -> None:
+        self.count = 0
+        self.total = 0
+        self._size = size
+        self._random = random.Random(seed)
+        self._kept = array("q")
+        self._next = -1
+        self._weight = 1.0
+
+    def extend(self, values: list[int]) -> None:
+        """Offer values to the sample."""
+        first, self.count, self.total = self.count, self.count + len(values), self.total + sum(values)
+        room = self._size - len(self._kept)
+        if room > 0:
+            self._kept.extend(values[:room])
+            if len(self._kept) == self._size:
+                self._next = self._size - 1
+                self._skip()
+        while 0 <= self._next < self.count:
+            self._kept[self._random.randrange(self._size)] = values[self._next - first]
+            self._skip()
+
+    def _skip(self) -> None:
+        # random() may be 0, and 1 - random() cannot.
+        self._weight *= math.exp(math.log(1 - self._random.random()) / self._size)
+        self._next += 1 + int(math.log(1 - self._random.random()) / math.log1p(-self._weight))
+
+    def sample(self) -> np.ndarray:
+        """Return a copy of the sample: int64, (kept,)."""
+        return np.array(self._kept, dtype=np.int64)
+
+    def mean(self) -> float | None:
+        """Return the exact mean of all values; None without any."""
+        return self.total / self.count if self.count else None
+
+
+@dataclass(slots=True)
+class _Stage:
+    name: str
+    service: Reservoir
+    queue_wait: Reservoir
+    items: int = 0
+    failed: int = 0
+    busy_ns: float = 0.0
+    blocked_ns: float = 0.0
+    first_start_ns: int | None = None
+    last_start_ns: int = 0
+    num_last_started: int = 0
+    num_batches: int = 0
+    num_batched: int = 0
+    release_reasons: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What a stage did between the first and the last start of its work, so that filling and draining do not count."""
+
+    items: int
+    """Items whose work began before the last start."""
+    seconds: float
+
+    @property
+    def throughput(self) -> float:
+        """Items per second."""
+        return self.items / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run stands at one moment; cheap to make."""
+
+    received: int
+    delivered: int
+    rejected: int
+    dead_lettered: int
+    retried: int
+    returned: int
+    elapsed_seconds: float
+    """From the first job received until now; 0 before it."""
+    busy_seconds: Mapping[str, float]
+    """By stage, since the start; in the order of first work."""
+
+    @property
+    def finished(self) -> int:
+        """Jobs that need no more work."""
+        return self.delivered + self.rejected + self.dead_lettered
+
+
+class Summary(Observer):
+    """Counts and times of one run.
+
+    Attributes:
+        workers: {stage: number of workers}, for utilization; whoever starts workers fills it in, and changes it with them.
+    """
+
+    def __init__(
+        self,
+        workers: Mapping[str, int] | None = None,
+        *,
+        counters: Counters | None = None,
+        clock: Clock | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Make an empty summary.
+
+        Args:
+            workers: {stage: number of workers} as far as known.
+            counters: The pipeline's own, shown instead of those counted from the hooks: it knows of lost deliveries and
+                of what stages counted.
+            clock: The run's clock.
+            seed: Of the samples, so that the same run gives the same percentiles.
+        """
+        self.workers = dict(workers or {})
+        self._pipeline_counters = counters
+        self._counted = Counters()
+        clock = clock or SystemClock()
+        self._now = clock.now_ns
+        self._seed = seed
+        self._lock = threading.Lock()
+        self._received: deque[tuple[int, Sequence[Job]]] = deque()
+        self._settled: deque[tuple[int, str, int, OutcomeKind]] = deque()
+        self._spans: deque[Sequence[Span]] = deque()
+        self._formed: deque[BatchFormed] = deque()
+        self._rest: list[Span] = []
+        self._arrivals: dict[tuple[str, int], int] = {}
+        self._latency = Reservoir(RESERVOIR_SIZE, seed)
+        self._stages: dict[str, _Stage] = {}
+        self._first_ns: int | None = None
+        self._last_ns = 0
+        self._settling: tuple[int, int, int] | None = None  # first and last settled for good, delivered after the first
+
+    def job_received(self, jobs: Sequence[Job]) -> None:
+        """Note the arrival of jobs."""
+        self._received.append((self._now(), jobs))
+
+    def stage_finished(self, spans: Sequence[Span]) -> None:
+        """Note passages through stages."""
+        self._spans.append(spans)
+
+    def batch_formed(self, batch: BatchFormed) -> None:
+        """Note a batch."""
+        self._formed.append(batch)
+
+    def job_settled(self, job: Job, outcome: Outcome) -> None:
+        """Note how a delivery of a job ended."""
+        # Not the job itself: its payload may be large.
+        self._settled.append((self._now(), job.id, job.attempt, outcome.kind))
+
+    def digest(self, *, budget_seconds: float = 0.001, everything: bool = False) -> None:
+        """Work through what the hooks noted.
+
+        Args:
+            budget_seconds: Stop after about this time (at least one slice is done); the rest waits for the next call.
+            everything: Go on until nothing waits, however long it takes.
+        """
+        end = math.inf if everything else time.perf_counter() + budget_seconds
+        with self._lock:
+            while self._waiting():
+                self._digest_slice()
+                if time.perf_counter() >= end:
+                    break
+
+    def backlog(self) -> int:
+        """Return how many notes of the hooks wait for `digest`."""
+        return self._waiting()
+
+    def progress(self) -> Progress:
+        """Return where the run stands, as far as digested."""
+        with self._lock:
+            counted = self._counted
+            return Progress(
+                counted.received,
+                counted.delivered,
+                counted.rejected,
+                counted.dead_lettered,
+                counted.retried,
+                counted.returned,
+                (self._now() - self._first_ns) / 1e9 if self._first_ns is not None else 0.0,
+                {stage.name: stage.busy_ns / 1e9 for stage in self._in_order()},
+            )
+
+    def counters(self) -> Counters:
+        """Return a copy of the pipeline's counters where it gave them, else of those counted here."""
+        source = self._pipeline_counters or self._counted
+        return dataclasses.replace(source, notes=dict(source.notes))
+
+    def efficiency_window(self, stage: str) -> Window | None:
+        """Return what a stage did between the first and the last start of its work; None with a single start or none.
+
+        For a device stage these are the starts of its first and its last batch.
+        """
+        with self._lock:
+            found = self._stages.get(stage)
+            return _window(found) if found else None
+
+    def efficiency(self, stage: str, limit_per_second: float) -> float | None:
+        """Return a stage's throughput over the most its device can do at the batch size used; None without a window.
+
+        Args:
+            stage: The device stage.
+            limit_per_second: Items per second of the device when it never waits, > 0.
+        """
+        window = self.efficiency_window(stage)
+        return window.throughput / limit_per_second if window else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the summary as the JSON document that this module describes; digests everything first."""
+        self.digest(everything=True)
+        with self._lock:
+            elapsed = self._elapsed_seconds()
+            latency = _Values.of(self._latency)
+            rows = [
+                (self._stage_row(stage, elapsed), _Values.of(stage.service), _Values.of(stage.queue_wait))
+                for stage in stages
+            ]
+            document = {
+                "schema": SCHEMA,
+                "complete": not self._waiting(),
+                "elapsed_seconds": elapsed,
+                "counters": dataclasses.asdict(self.counters()),
+                "throughput_per_second": self._throughput(),
+            }
+        # Percentiles without the lock: they take milliseconds, and the hooks' notes wait meanwhile.
+        document["latency_seconds"] = latency.distribution()
+        document["stages"] = [
+            row | {"service_seconds": service.distribution(), "queue_wait_seconds": wait.distribution()}
+            for row, service, wait in rows
+        ]
+        return document
+
+    def as_text(self) -> str:
+        """Return the summary for people, as plain text in lines that a pipe can take."""
+        head, rows, foot = _readable(self.as_dict())
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        lines = [
+            "  ".join(
+                [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+            )
+            for row in rows
+        ]
+        return "\n".join([*head, "", *lines, "", *foot]).rstrip() + "\n"
+
+    def as_table(self) -> RenderableType:
+        """Return the summary for people, as something that a rich console prints."""
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        head, rows, foot = _readable(self.as_dict())
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for number, name in enumerate(rows[0]):
+            table.add_column(name, justify="right" if number else "left", no_wrap=True)
+        for row in rows[1:]:
+            table.add_row(*(Text(cell) for cell in row))
+        return Group(*(Text(line) for line in head), "", table, "", *(Text(line, style="dim") for line in foot))
+
+    def _waiting(self) -> int:
+        return len(self._received) + len(self._settled) + len(self._spans) + len(self._formed) + len(self._rest)
+
+    def _digest_slice(self) -> None:
+        """Digest at most SLICE_SIZE notes of each kind."""
+        # A job is noted as received before it is noted as settled. So what is settled now was received before, and all
+        # that was received before now is taken first.
+        num_settled = min(len(self._settled), SLICE_SIZE)
+        if num_settled or self._received:
+            for _ in range(len(self._received)):
+                self._digest_received(*self._received.popleft())
+            for _ in range(num_settled):
+                self._digest_settled(*self._settled.popleft())
+        for _ in range(min(len(self._formed), SLICE_SIZE)):
+            self._digest_batch(self._formed.popleft())
+        spans = self._rest
+        while len(spans) < SLICE_SIZE and self._spans:
+            spans.extend(self._spans.popleft())
+        self._rest = spans[SLICE_SIZE:]
+        self._digest_spans(spans[:SLICE_SIZE])
+
+    def _digest_received(self, now: int, jobs: Sequence[Job]) -> None:
+        self._counted.received += len(jobs)
+        for job in jobs:
+            self._arrivals[job.id, job.attempt] = now
+        self._saw(now, now)
+
+    def _digest_settled(self, now: int, job_id: str, attempt: int, kind: OutcomeKind) -> None:
+        counted = self._counted
+        if kind is OutcomeKind.DELIVERED:
+            counted.delivered += 1
+        elif kind is OutcomeKind.REJECTED:
+            counted.rejected += 1
+        elif kind is OutcomeKind.DEAD_LETTERED:
+            counted.dead_lettered += 1
+        elif kind is OutcomeKind.RETRY:
+            counted.retried += 1
+        else:
+            counted.returned += 1
+        arrived = self._arrivals.pop((job_id, attempt), None)
+        if kind is OutcomeKind.DELIVERED and arrived is not None:
+            self._latency.extend([now - arrived])
+        if kind in _FINAL:
+            first, last, delivered = self._settling or (now, now, -(kind is OutcomeKind.DELIVERED))
+            self._settling = (first, max(last, now), delivered + (kind is OutcomeKind.DELIVERED))
+        self._saw(now, now)
+
+    def _digest_batch(self, batch: BatchFormed) -> None:
+        stage = self._stage(batch.stage)
+        stage.num_batches += 1
+        stage.num_batched += batch.size
+        stage.release_reasons[str(batch.reason)] = stage.release_reasons.get(str(batch.reason), 0) + 1
+
+    def _digest_spans(self, spans: list[Span]) -> None:
+        by_stage: defaultdict[str, list[Span]] = defaultdict(list)
+        for span in spans:
+            by_stage[span.stage].append(span)
+        for name, group in by_stage.items():
+            self._digest_passages(self._stage(name), group)
+
+    def _digest_passages(self, stage: _Stage, spans: list[Span]) -> None:
+        service = [span.ended - span.started for span in spans]
+        blocked = [span.put - span.ended for span in spans]
+        stage.items += len(spans)
+        stage.failed += len(spans) - [span.outcome for span in spans].count("ok")
+        stage.service.extend(service)
+        stage.queue_wait.extend([span.dequeued - span.arrived for span in spans])
+        # Each item of a batch has a span with the batch's times: a share each, so that together they count once.
+        sizes = [span.batch_size for span in spans]
+        if sizes.count(None) == len(sizes):
+            stage.busy_ns += sum(service)
+            stage.blocked_ns += sum(blocked)
+        else:
+            stage.busy_ns += sum([value / (size or 1) for value, size in zip(service, sizes, strict=True)])
+            stage.blocked_ns += sum([value / (size or 1) for value, size in zip(blocked, sizes, strict=True)])
+        starts = [span.started for span in spans]
+        first, last = min(starts), max(starts)
+        stage.first_start_ns = first if stage.first_start_ns is None else min(first, stage.first_start_ns)
+        if last > stage.last_start_ns:
+            stage.last_start_ns, stage.num_last_started = last, 0
+        stage.num_last_started += starts.count(stage.last_start_ns)
+        self._saw(min([span.arrived for span in spans]), max([span.put for span in spans]))
+
+    def _saw(self, first: int, last: int) -> None:
+        if self._first_ns is None or first < self._first_ns:
+            self._first_ns = first
+        self._last_ns = max(self._last_ns, last)
+
+    def _stage(self, name: str) -> _Stage:
+        stage = self._stages.get(name)
+        if stage is None:
+            seed = self._seed + 2 * len(self._stages) + 1
+            stage = _Stage(name, Reservoir(RESERVOIR_SIZE, seed), Reservoir(RESERVOIR_SIZE, seed + 1))
+            self._stages[name] = stage
+        return stage
+
+    def _in_order(self) -> list[_Stage]:
+        return sorted(self._stages.values(), key=lambda stage: stage.first_start_ns or 0)
+
+    def _elapsed_seconds(self) -> float:
+        return (self._last_ns - self._first_ns) / 1e9 if self._first_ns is not None else 0.0
+
+    def _throughput(self) -> float | None:
+        if self._settling is None or self._settling[1] == self._settling[0]:
+            return None
+        first, last, delivered = self._settling
+        return delivered / ((last - first) / 1e9)
+
+    def _stage_row(self, stage: _Stage, elapsed: float) -> dict[str, Any]:
+        workers = self.workers.get(stage.name)
+        known = bool(workers) and elapsed > 0
+        window = _window(stage)
+        return {
+            "name": stage.name,
+            "workers": workers,
+            "items": stage.items,
+            "failed": stage.failed,
+            "busy_seconds": stage.busy_ns / 1e9,
+            "utilization_ratio": utilization(stage.busy_ns / 1e9, elapsed, workers or 1) if known else None,
+            "blocked_ratio": utilization(stage.blocked_ns / 1e9, elapsed, workers or 1) if known else None,
+            "throughput_per_second": window.throughput if window else None,
+            "batches": {
+                "count": stage.num_batches,
+                "mean_size": stage.num_batched / stage.num_batches,
+                "release_reasons": dict(sorted(stage.release_reasons.items())),
+            }
+            if stage.num_batches
+            else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """A sample taken out of its reservoir."""
+
+    sample: np.ndarray
+    mean: float | None
+
+    @classmethod
+    def of(cls, reservoir: Reservoir) -> _Values:
+        return cls(reservoir.sample(), reservoir.mean())
+
+    def distribution(self) -> dict[str, Any]:
+        """Return mean and percentiles in seconds."""
+        found = {f"p{percent}": percentile(self.sample, percent) for percent in _PERCENTILES}
+        return {
+            "mean": self.mean / 1e9 if self.mean is not None else None,
+            **{name: value.value / 1e9 if value.value is not None else None for name, value in found.items()},
+            "num_samples": len(self.sample),
+            "num_needed": {name: value.num_needed for name, value in found.items()},
+        }
+
+
+def _window(stage: _Stage) -> Window | None:
+    if stage.first_start_ns is None or stage.last_start_ns <= stage.first_start_ns:
+        return None
+    return Window(stage.items - stage.num_last_started, (stage.last_start_ns - stage.first_start_ns) / 1e9)
+
+
+def _readable(document: Mapping[str, Any]) -> tuple[list[str], list[list[str]], list[str]]:
+    """Return head lines, table with its header, and foot lines of a summary."""
+    counters, latency = document["counters"], document["latency_seconds"]
+    counts = ", ".join(f"{counters[name]:,} {name.replace('_', '-')}" for name in _shown_counts(counters))
+    head = [
+        f"{counts} in {format_duration(document['elapsed_seconds'])}",
+        f"throughput {_rate(document['throughput_per_second'])}   latency "
+        + "  ".join(f"p{percent} {_time(latency[f'p{percent}'])}" for percent in _PERCENTILES),
+    ]
+    rows = [list(_HEADER)]
+    foot = []
+    for stage in document["stages"]:
+        service, wait, batches = stage["service_seconds"], stage["queue_wait_seconds"], stage["batches"]
+        rows.append(
+            [
+                stage["name"],
+                str(stage["workers"] or "-"),
+                f"{stage['items']:,}",
+                f"{stage['failed']:,}",
+                *(_time(service[name]) for name in ("p50", "p90", "p99", "mean")),
+                *(_time(wait[name]) for name in ("p50", "p90")),
+                _share(stage["utilization_ratio"]),
+                _share(stage["blocked_ratio"]),
+                _rate(stage["throughput_per_second"]),
+                f"{batches['mean_size']:.1f}" if batches else "",
+            ]
+        )
+        if batches:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in batches["release_reasons"].items())
+            foot.append(
+                f"{stage['name']}: {batches['count']:,} batches of {batches['mean_size']:.1f} on average; {reasons}"
+            )
+    missing = [
+        name
+        for name in ("p50", "p90", "p99")
+        if any(
+            values[name] is None for values in [latency, *(stage["service_seconds"] for stage in document["stages"])]
+        )
+    ]
+    if missing:
+        needed = ", ".join(f"{name} needs {samples_needed(int(name[1:]))}" for name in missing)
+        foot.append(f"-  too few samples to quote: {needed}")
+    return head, rows, foot
+
+
+def _shown_counts(counters: Mapping[str, Any]) -> list[str]:
+    always = ["received", "delivered"]
+    return always + [name for name in counters if name not in (*always, "notes") and counters[name]]
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else format_duration(seconds)
+
+
+def _rate(per_second: float | None) -> str:
+    return "-" if per_second is None else f"{per_second:.3g}/s" if per_second < 1000 else f"{per_second:,.0f}/s"
+
+
+def _share(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{100 * ratio:.0f} %"
