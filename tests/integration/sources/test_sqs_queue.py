@@ -1,0 +1,101 @@
+"""The SQS queue on a moto server: conformance, never speed. moto deletes with old receipts, as SQS may."""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from headrace.base.errors import QueueUnavailable, SourceError
+from headrace.base.protocols import STALE, Queue
+from headrace.sources.addresses import open_queue
+from headrace.testing.conformance import QueueConformance
+
+
+@pytest.fixture
+def client(sqs_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Return a client that makes queues."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "geheim")
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    client = boto3.session.Session().client("sqs", region_name="eu-west-1", endpoint_url=sqs_server)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def queue_name(client: Any) -> str:
+    """Make a queue that no other test uses."""
+    name = uuid.uuid4().hex
+    client.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "7"})
+    return name
+
+
+class TestSqsQueue(QueueConformance):
+    wait_seconds = 1.0
+
+    @pytest.fixture
+    def make_queue(self, sqs_server: str, queue_name: str) -> Callable[[], Queue]:
+        """Open the same queue each time."""
+        address = f"sqs://{queue_name}?region=eu-west-1&endpoint={sqs_server}"
+        return lambda: open_queue(address, visibility_seconds=self.visibility_seconds)
+
+    def test_the_success_of_a_late_delete_is_not_believed(self, queue: Queue) -> None:
+        """When the loan ran out, ack says STALE although the service answers success."""
+        queue.send([b"x"])
+        (message,) = self.take(queue, 1)
+        self.wait_out_loan()
+        assert queue.ack([message.receipt]) == {message.receipt: STALE}
+
+
+def test_the_queue_says_how_long_loans_are(sqs_server: str, queue_name: str) -> None:
+    """Without a visibility timeout of ours, the queue's own counts."""
+    queue = open_queue(f"sqs://{queue_name}?region=eu-west-1&endpoint={sqs_server}")
+    assert queue.visibility_seconds == 7
+    queue.close()
+
+
+def test_the_whole_url_is_an_address(sqs_server: str, queue_name: str, client: Any) -> None:
+    """A queue can be opened by the URL that SQS itself gives it."""
+    url = client.get_queue_url(QueueName=queue_name)["QueueUrl"]
+    queue = open_queue(f"{url}?region=eu-west-1")
+    queue.send([b"x"])
+    assert queue.name == url
+    assert len(queue.receive(1)) == 1
+    queue.close()
+
+
+def test_a_redrive_policy_names_the_dead_letter_queue(sqs_server: str, queue_name: str, client: Any) -> None:
+    """Dead letters go where the queue's RedrivePolicy says, and no other queue is made."""
+    dead_url = client.create_queue(QueueName=f"{queue_name}-graveyard")["QueueUrl"]
+    arn = client.get_queue_attributes(QueueUrl=dead_url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    client.set_queue_attributes(
+        QueueUrl=client.get_queue_url(QueueName=queue_name)["QueueUrl"],
+        Attributes={"RedrivePolicy": json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 50})},
+    )
+    queue = open_queue(f"sqs://{queue_name}?region=eu-west-1&endpoint={sqs_server}")
+    queue.send([b"x"])
+    (message,) = queue.receive(1, wait_seconds=1)
+    assert queue.dead_letter(message, "test")
+    queue.close()
+    (raw,) = client.receive_message(QueueUrl=dead_url, MessageAttributeNames=["All"])["Messages"]
+    assert raw["MessageAttributes"]["headrace.reason"]["StringValue"] == "test"
+    assert len(client.list_queues(QueueNamePrefix=queue_name)["QueueUrls"]) == 2
+
+
+def test_a_missing_queue_is_named(sqs_server: str, client: Any) -> None:
+    """A queue that does not exist is a SourceError with its name, not an outage."""
+    with pytest.raises(SourceError, match="no-such-queue") as raised:
+        open_queue(f"sqs://no-such-queue?region=eu-west-1&endpoint={sqs_server}")
+    assert not isinstance(raised.value, QueueUnavailable)
+
+
+def test_a_message_too_large_is_refused_here(sqs_server: str, queue_name: str) -> None:
+    """A body beyond the queue's limit is a ValueError that names both sizes."""
+    queue = open_queue(f"sqs://{queue_name}?region=eu-west-1&endpoint={sqs_server}")
+    with pytest.raises(ValueError, match="2000000 bytes"):
+        queue.send([b"x" * 2_000_000])
+    queue.close()
