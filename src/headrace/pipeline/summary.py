@@ -62,11 +62,9 @@ RESERVOIR_SIZE = 65_536
 SLICE_SIZE = 256
 
 _PERCENTILES = (50, 90, 99)
-_HEADER = (
-    *("stage", "workers", "items", "failed"),
-    *("service:p50", "p90", "p99", "mean", "wait:p50", "p90"),
-    *("busy", "blocked", "rate", "batch"),
-)
+# Two tables, so that each fits a terminal of 80 columns.
+_WORK = ("stage", "workers", "items", "failed", "rate", "busy", "blocked", "batch")
+_TIMES = ("stage", "service: p50", "p90", "p99", "mean", "wait: p50", "p90")
 _FINAL = (OutcomeKind.DELIVERED, OutcomeKind.REJECTED, OutcomeKind.DEAD_LETTERED)
 
 
@@ -226,14 +224,14 @@ class Summary(Observer):
         # Not the job itself: its payload may be large.
         self._settled.append((self._now(), job.id, job.attempt, outcome.kind))
 
-    def digest(self, *, budget_seconds: float = 0.001, everything: bool = False) -> None:
+    def digest(self, budget_seconds: float | None = 0.001) -> None:
         """Work through what the hooks noted.
 
         Args:
-            budget_seconds: Stop after about this time (at least one slice is done); the rest waits for the next call.
-            everything: Go on until nothing waits, however long it takes.
+            budget_seconds: Stop after about this time (at least one slice is done); the rest waits for the next call. None
+                goes on until nothing waits, however long it takes.
         """
-        end = math.inf if everything else time.perf_counter() + budget_seconds
+        end = math.inf if budget_seconds is None else time.perf_counter() + budget_seconds
         with self._lock:
             while self._waiting():
                 self._digest_slice()
@@ -285,13 +283,13 @@ class Summary(Observer):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the summary as the JSON document that this module describes; digests everything first."""
-        self.digest(everything=True)
+        self.digest(budget_seconds=None)
         with self._lock:
             elapsed = self._elapsed_seconds()
             latency = _Values.of(self._latency)
             rows = [
                 (self._stage_row(stage, elapsed), _Values.of(stage.service), _Values.of(stage.queue_wait))
-                for stage in stages
+                for stage in self._in_order()
             ]
             document = {
                 "schema": SCHEMA,
@@ -309,30 +307,24 @@ class Summary(Observer):
         return document
 
     def as_text(self) -> str:
-        """Return the summary for people, as plain text in lines that a pipe can take."""
-        head, rows, foot = _readable(self.as_dict())
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        lines = [
-            "  ".join(
-                [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-            )
-            for row in rows
-        ]
-        return "\n".join([*head, "", *lines, "", *foot]).rstrip() + "\n"
+        """Return the summary for people, as plain text."""
+        parts = _readable(self.as_dict())
+        return "\n\n".join("\n".join(_aligned(part) if isinstance(part[0], tuple) else part) for part in parts) + "\n"
 
     def as_table(self) -> RenderableType:
         """Return the summary for people, as something that a rich console prints."""
         from rich.console import Group
-        from rich.table import Table
         from rich.text import Text
 
-        head, rows, foot = _readable(self.as_dict())
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for number, name in enumerate(rows[0]):
-            table.add_column(name, justify="right" if number else "left", no_wrap=True)
-        for row in rows[1:]:
-            table.add_row(*(Text(cell) for cell in row))
-        return Group(*(Text(line) for line in head), "", table, "", *(Text(line, style="dim") for line in foot))
+        parts: list[RenderableType] = []
+        for part in _readable(self.as_dict()):
+            is_table = isinstance(part[0], tuple)
+            lines = _aligned(part) if is_table else part
+            text = Text("\n".join(["", *lines] if parts else lines), no_wrap=is_table)
+            if is_table:
+                text.stylize("bold", 1, len(lines[0]) + 1)
+            parts.append(text)
+        return Group(*parts)
 
     def _waiting(self) -> int:
         return len(self._received) + len(self._settled) + len(self._spans) + len(self._formed) + len(self._rest)
@@ -345,8 +337,8 @@ class Summary(Observer):
         if num_settled or self._received:
             for _ in range(len(self._received)):
                 self._digest_received(*self._received.popleft())
-            for _ in range(num_settled):
-                self._digest_settled(*self._settled.popleft())
+            latencies = [self._digest_settled(*self._settled.popleft()) for _ in range(num_settled)]
+            self._latency.extend([latency for latency in latencies if latency is not None])
         for _ in range(min(len(self._formed), SLICE_SIZE)):
             self._digest_batch(self._formed.popleft())
         spans = self._rest
@@ -361,7 +353,8 @@ class Summary(Observer):
             self._arrivals[job.id, job.attempt] = now
         self._saw(now, now)
 
-    def _digest_settled(self, now: int, job_id: str, attempt: int, kind: OutcomeKind) -> None:
+    def _digest_settled(self, now: int, job_id: str, attempt: int, kind: OutcomeKind) -> int | None:
+        """Count an outcome, and return the latency in ns of a job that was delivered."""
         counted = self._counted
         if kind is OutcomeKind.DELIVERED:
             counted.delivered += 1
@@ -374,12 +367,11 @@ class Summary(Observer):
         else:
             counted.returned += 1
         arrived = self._arrivals.pop((job_id, attempt), None)
-        if kind is OutcomeKind.DELIVERED and arrived is not None:
-            self._latency.extend([now - arrived])
         if kind in _FINAL:
             first, last, delivered = self._settling or (now, now, -(kind is OutcomeKind.DELIVERED))
             self._settling = (first, max(last, now), delivered + (kind is OutcomeKind.DELIVERED))
         self._saw(now, now)
+        return now - arrived if kind is OutcomeKind.DELIVERED and arrived is not None else None
 
     def _digest_batch(self, batch: BatchFormed) -> None:
         stage = self._stage(batch.stage)
@@ -493,49 +485,66 @@ def _window(stage: _Stage) -> Window | None:
     return Window(stage.items - stage.num_last_started, (stage.last_start_ns - stage.first_start_ns) / 1e9)
 
 
-def _readable(document: Mapping[str, Any]) -> tuple[list[str], list[list[str]], list[str]]:
-    """Return head lines, table with its header, and foot lines of a summary."""
-    counters, latency = document["counters"], document["latency_seconds"]
+def _readable(document: Mapping[str, Any]) -> list[list[Any]]:
+    """Return a summary as paragraphs: each a list of lines, or of rows with a header."""
+    counters, latency, stages = document["counters"], document["latency_seconds"], document["stages"]
     counts = ", ".join(f"{counters[name]:,} {name.replace('_', '-')}" for name in _shown_counts(counters))
-    head = [
-        f"{counts} in {format_duration(document['elapsed_seconds'])}",
-        f"throughput {_rate(document['throughput_per_second'])}   latency "
-        + "  ".join(f"p{percent} {_time(latency[f'p{percent}'])}" for percent in _PERCENTILES),
+    parts: list[list[Any]] = [
+        [
+            f"{counts} in {format_duration(document['elapsed_seconds'])}",
+            f"throughput {format_rate(document['throughput_per_second'])}, latency "
+            + ", ".join(f"p{percent} {_time(latency[f'p{percent}'])}" for percent in _PERCENTILES),
+        ]
     ]
-    rows = [list(_HEADER)]
-    foot = []
-    for stage in document["stages"]:
-        service, wait, batches = stage["service_seconds"], stage["queue_wait_seconds"], stage["batches"]
-        rows.append(
-            [
-                stage["name"],
-                str(stage["workers"] or "-"),
-                f"{stage['items']:,}",
-                f"{stage['failed']:,}",
-                *(_time(service[name]) for name in ("p50", "p90", "p99", "mean")),
-                *(_time(wait[name]) for name in ("p50", "p90")),
-                _share(stage["utilization_ratio"]),
-                _share(stage["blocked_ratio"]),
-                _rate(stage["throughput_per_second"]),
-                f"{batches['mean_size']:.1f}" if batches else "",
-            ]
-        )
-        if batches:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in batches["release_reasons"].items())
-            foot.append(
-                f"{stage['name']}: {batches['count']:,} batches of {batches['mean_size']:.1f} on average; {reasons}"
-            )
-    missing = [
-        name
-        for name in ("p50", "p90", "p99")
-        if any(
-            values[name] is None for values in [latency, *(stage["service_seconds"] for stage in document["stages"])]
-        )
-    ]
-    if missing:
-        needed = ", ".join(f"{name} needs {samples_needed(int(name[1:]))}" for name in missing)
+    if stages:
+        parts.append([_WORK, *(_work_row(stage) for stage in stages)])
+        parts.append([_TIMES, *(_times_row(stage) for stage in stages)])
+    foot = [_batches_line(stage) for stage in stages if stage["batches"]]
+    distributions = [latency, *(stage["service_seconds"] for stage in stages)]
+    short = [percent for percent in _PERCENTILES if any(values[f"p{percent}"] is None for values in distributions)]
+    if short:
+        needed = ", ".join(f"p{percent} needs {samples_needed(percent)}" for percent in short)
         foot.append(f"-  too few samples to quote: {needed}")
-    return head, rows, foot
+    return [*parts, foot] if foot else parts
+
+
+def _work_row(stage: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        stage["name"],
+        str(stage["workers"] or "-"),
+        f"{stage['items']:,}",
+        f"{stage['failed']:,}",
+        format_rate(stage["throughput_per_second"]),
+        _share(stage["utilization_ratio"]),
+        _share(stage["blocked_ratio"]),
+        f"{stage['batches']['mean_size']:.1f}" if stage["batches"] else "",
+    )
+
+
+def _times_row(stage: Mapping[str, Any]) -> tuple[str, ...]:
+    service, wait = stage["service_seconds"], stage["queue_wait_seconds"]
+    times = [*(service[name] for name in ("p50", "p90", "p99", "mean")), wait["p50"], wait["p90"]]
+    return (stage["name"], *map(_time, times))
+
+
+def _batches_line(stage: Mapping[str, Any]) -> str:
+    batches = stage["batches"]
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in batches["release_reasons"].items())
+    return (
+        f"{stage['name']}: {batches['count']:,} batches of {batches['mean_size']:.1f} on average; released: {reasons}"
+    )
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as lines, the first column to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if number else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def _shown_counts(counters: Mapping[str, Any]) -> list[str]:
@@ -547,7 +556,8 @@ def _time(seconds: float | None) -> str:
     return "-" if seconds is None else format_duration(seconds)
 
 
-def _rate(per_second: float | None) -> str:
+def format_rate(per_second: float | None) -> str:
+    """Return a rate as people read it; `-` for None."""
     return "-" if per_second is None else f"{per_second:.3g}/s" if per_second < 1000 else f"{per_second:,.0f}/s"
 
 

@@ -60,12 +60,8 @@ class RunInfo(msgspec.Struct, kw_only=True):
     data_fingerprint: dict[str, Any] | None = None
     """What the items were, as far as the source can tell: number, bytes, hash of ids, ..."""
     counters: Counters = msgspec.field(default_factory=Counters)
-    cost_curves: dict[str, dict[int, float]] = {}
-    """{device stage: {batch size: seconds of one call, as warmed up}}."""
-    variants: list[dict[str, Any]] = []
-    """Models as opened on this machine: artifact, engine, precision, threads, ..."""
-    warnings: list[str] = []
-    """What did not add up, as it was told to the user."""
+    cost_curves: dict[str, dict[int, list[float]]] = {}
+    """{device stage: {batch size: seconds of each call measured during warm-up}}."""
     variants: list[dict[str, Any]] = []
     """Models as opened: artifact and its hash, engine, threads, versions."""
     warnings: list[str] = []

@@ -241,7 +241,7 @@ class SpanWriter(Observer):
             logger.error(
                 "%s. The run goes on; spans that are lost are counted in run.json (lost_spans)%s.",
                 message,
-                ", free space on the disk to keep the rest" if cause == "disk" else "; report this as a bug",
+                "; free space on the disk to keep the rest" if cause == "disk" else "; report this as a bug",
             )
 
 

@@ -121,6 +121,12 @@ except RunFolderError as error:
     assert (sorted(folder.path.iterdir()), (folder.path / "run.json").read_bytes()) == before
 
 
+def test_values_that_json_does_not_know_are_text(folder: RunFolder, tmp_path: Path) -> None:
+    """A path in a table of settings does not stop the run from being recorded."""
+    folder.update(variants=[{"artifact": tmp_path / "model.onnx"}])
+    assert read_run(folder.path).info.variants == [{"artifact": str(tmp_path / "model.onnx")}]
+
+
 def test_run_json_is_plain_json(folder: RunFolder) -> None:
     """Other tools read run.json without headrace."""
     assert json.loads((folder.path / "run.json").read_text())["schema_version"] == SCHEMA_VERSION
