@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from benchmarks import corpus, models
 from benchmarks.measure import Window
 from benchmarks.paths import HEAVY_PYTHON, ROOT
 from benchmarks.peers import tuning
@@ -42,7 +41,8 @@ class Outcome:
     rate: float = 0.0
     """Items per second over ``seconds``."""
     steady_rate: float | None = None
-    """Rate between the tenth and the ninetieth percentile callback; None without callbacks."""
+    """Rate between the tenth and the ninetieth percentile callback, None without callbacks. Start-up drops out of it only
+    if it is short against the run: give Ray some thousand items before quoting it."""
     num_missing: int = 0
     num_duplicates: int = 0
     cpu_seconds_per_item: float = 0.0
@@ -173,8 +173,7 @@ class QueueBench(Bench):
     ) -> None:
         super().__init__(decode)
         self.delay_ms = delay_ms
-        self.corpus_folder = corpus_folder or corpus.build()
-        self.model = model or models.build()
+        self.corpus_folder, self.model = _inputs(corpus_folder, model)
         self.servers = Servers(self.corpus_folder)
 
     def __enter__(self) -> "QueueBench":
@@ -218,13 +217,12 @@ class FolderBench(Bench):
 
     def __init__(self, decode: Decode = "usual", corpus_folder: Path | None = None, model: Path | None = None) -> None:
         super().__init__(decode)
-        self.corpus_folder = corpus_folder or corpus.build()
-        self.model = model or models.build()
+        self.corpus_folder, self.model = _inputs(corpus_folder, model)
 
     @cached_property
     def paths(self) -> list[str]:
         """All images."""
-        return corpus.paths(self.corpus_folder)
+        return sorted(str(path) for path in self.corpus_folder.glob("*.jpg"))
 
     @property
     def output(self) -> Path:
@@ -326,6 +324,14 @@ class EmulatedBench(Bench):
 def different_labels(one: Outcome, other: Outcome) -> list[str]:
     """Return the ids or paths that both answered, with different labels."""
     return [key for key, label in one.labels.items() if other.labels.get(key, label) != label]
+
+
+def _inputs(corpus_folder: Path | None, model: Path | None) -> tuple[Path, Path]:
+    """Return the given corpus and model, or the default ones, built if need be."""
+    # Imported here: every peer's process imports this package, also in an environment without onnx.
+    from benchmarks import corpus, models
+
+    return corpus_folder or corpus.build(), model or models.build()
 
 
 def _outcome_of_callbacks(

@@ -4,9 +4,9 @@ Nothing here computes, so what is left is the price of the design itself: thread
 original speed (222 ms of I/O, 63 ms of preprocessing, 13.6 + 34 n ms on the device) every reasonable design reaches the
 device's limit; a hundred times faster they part.
 
-The asyncio peer has two forms. In the honest one, preprocessing occupies an executor thread, as real preprocessing
+The asyncio peer has two forms. In the one that could be real, preprocessing occupies an executor thread, as real preprocessing
 would. In the other (``on_loop=True``) it is a timer of the event loop, which only a sleep can be: it shows what the loop
-and the HTTP client cost alone, and stands in the tables as an upper bound, not as a design.
+and the HTTP client cost alone; it is a check on the first, not a design.
 """
 
 import asyncio
@@ -143,7 +143,7 @@ PEERS = (
     ),
     Peer(
         name="asyncio-timers",
-        title="asyncio, aiohttp, uvloop; preprocess as a timer (upper bound)",
+        title="asyncio, aiohttp, uvloop; preprocess as a timer",
         workload="emulated",
         grid=grid(
             batch=(BATCH,),
