@@ -60,6 +60,7 @@ class Job:
         sequence: Position in the stream or the source.
         deadline_ns: On the run's clock; None for none.
         attempt: 1 for the first delivery.
+        max_attempts: The delivery after which a failure is final; None where the source never gives up.
         lost: Set by the source when another worker may have the job by now (its lease ran out); work on it is dropped.
     """
 
@@ -70,6 +71,7 @@ class Job:
         "deadline_ns",
         "id",
         "lost",
+        "max_attempts",
         "payload",
         "sequence",
         "stream",
@@ -87,6 +89,7 @@ class Job:
         sequence: int = 0,
         deadline_ns: int | None = None,
         attempt: int = 1,
+        max_attempts: int | None = None,
         settle: Callable[[Job, Outcome], None] | None = None,
     ) -> None:
         self.id = id
@@ -97,6 +100,7 @@ class Job:
         self.sequence = sequence
         self.deadline_ns = deadline_ns
         self.attempt = attempt
+        self.max_attempts = max_attempts
         self.lost = False
         self._settle = settle or _ignore
 

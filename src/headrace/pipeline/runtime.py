@@ -223,6 +223,9 @@ class Runtime:
         error.located(stage, item.id)
         if isinstance(error, ItemRejected):
             outcome = Outcome(OutcomeKind.REJECTED, str(error))
+        elif item.job.max_attempts is not None and item.job.attempt >= item.job.max_attempts:
+            last = f"(delivery {item.job.attempt} of {item.job.max_attempts})"
+            outcome = Outcome(OutcomeKind.DEAD_LETTERED, f"{error} {last}")
         else:
             delay = min(_MAX_RETRY_SECONDS, 2.0 ** (item.job.attempt - 1)) * self.random()
             outcome = Outcome(OutcomeKind.RETRY, str(error), delay)

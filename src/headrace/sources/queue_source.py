@@ -137,6 +137,7 @@ class _OpenSource:
         policy = VisibilityPolicy(timeout_seconds=queue.visibility_seconds)
         self.book = LoanBook(queue, policy, max_receives=max_receives, clock=clock)
         self._max_in_flight = max_in_flight
+        self._max_receives = max_receives
         self._drain = drain
         self._clock = clock
         self._owned = owned
@@ -169,6 +170,7 @@ class _OpenSource:
                 self.book.counts.bad_messages += 1
                 loan.settle(None, Outcome(OutcomeKind.REJECTED, error.reason))
                 continue
+            loan.job.max_attempts = self._max_receives
             jobs.append(loan.job)
         return jobs
 
