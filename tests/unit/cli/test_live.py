@@ -1,0 +1,191 @@
+"""The view of a run in progress."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from headrace.base.records import DELIVERED, Job, Outcome, OutcomeKind, Span, StageStatistics
+from headrace.cli.live import LiveView
+from headrace.pipeline.summary import Summary
+from headrace.testing.clock import FakeClock
+
+SECOND = 10**9
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        """Return True."""
+        return True
+
+
+class Scene:
+    """A run of two stations of which tests move the clock."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.summary = Summary(clock=self.clock)
+        self.num_jobs = 0
+
+    def stages(self) -> Sequence[StageStatistics]:
+        """Return fetch with a queue half full, and process."""
+        return [StageStatistics("fetch", 2, 1, 5, 0, 10, 0), StageStatistics("process", 1, 1, 10, 0, 10, 2)]
+
+    def work(self, stage: str, seconds: float) -> None:
+        """Note a passage through a stage that has just ended."""
+        now = self.clock.now_ns()
+        start = now - int(seconds * SECOND)
+        times = (start, start, start, now, now)
+        self.summary.stage_finished(
+            [Span("item", "1", None, stage, "p", "h", 1, "t", 0, 1, "ok", *times, *[None] * 5, 0, 0, 0, None)]
+        )
+        self.summary.digest()
+
+    def settle(self, kind: OutcomeKind = OutcomeKind.DELIVERED) -> None:
+        """Receive and settle one job at once."""
+        job = Job(str(self.num_jobs), b"")
+        self.num_jobs += 1
+        self.summary.job_received([job])
+        self.summary.job_settled(job, DELIVERED if kind is OutcomeKind.DELIVERED else Outcome(kind, "x"))
+        self.summary.digest()
+
+    def view(self, total: int | None = None, stream: io.StringIO | None = None) -> LiveView:
+        """Return a view of this run."""
+        return LiveView(self.summary, self.stages, total, stream=stream or io.StringIO())
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """A run that has just begun."""
+    return Scene()
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal that can move its cursor."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return Terminal()
+
+
+def test_a_log_gets_a_plain_line(scene: Scene) -> None:
+    """Where stderr is not a terminal a whole line without control characters is written, the last at the end."""
+    stream = io.StringIO()
+    with scene.view(stream=stream):
+        scene.settle()
+        scene.settle(OutcomeKind.REJECTED)
+    [line] = stream.getvalue().splitlines()
+    assert line.startswith("headrace: 2 received, 1 delivered, 1 rejected; ")
+    assert line.isprintable()
+
+
+def test_a_dumb_terminal_gets_plain_lines(scene: Scene, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal that cannot move its cursor is written to like a log."""
+    monkeypatch.setenv("TERM", "dumb")
+    with scene.view(stream=terminal):
+        scene.settle()
+    assert "\x1b" not in terminal.getvalue()
+    assert terminal.getvalue().startswith("headrace: 1 received")
+
+
+def test_rates_now_and_on_average(scene: Scene) -> None:
+    """The rate now is that of the last ten seconds, the mean that of the whole run."""
+    view = scene.view()
+    scene.settle()
+    for _ in range(20):  # one every two seconds, then four a second
+        view.plain_line()
+        scene.clock.advance(2.0)
+        scene.settle()
+    for _ in range(10):
+        view.plain_line()
+        scene.clock.advance(1.0)
+        for _ in range(4):
+            scene.settle()
+    assert "4/s now, 1.22/s on average" in view.plain_line()
+
+
+def test_time_to_go_when_the_total_is_known(scene: Scene) -> None:
+    """With ten of forty done in ten seconds about half a minute is to go."""
+    scene.settle(OutcomeKind.RETRY)
+    view = scene.view(total=40)
+    view.plain_line()
+    scene.clock.advance(10.0)
+    for _ in range(10):
+        scene.settle()
+    assert "10 of 40 delivered" in view.plain_line()
+    assert "10.0 s elapsed, about 30.0 s to go" in view.plain_line()
+
+
+def test_no_time_to_go_without_a_total(scene: Scene) -> None:
+    """Where nobody knows how many will come, nothing is guessed."""
+    scene.settle()
+    scene.clock.advance(10.0)
+    assert "to go" not in scene.view().plain_line()
+
+
+def test_the_slowest_station_is_named(scene: Scene) -> None:
+    """The station with the least time to spare is named, by busy time over its workers, not by busy time alone."""
+    scene.settle()
+    view = scene.view()
+    view.plain_line()
+    scene.clock.advance(10.0)
+    scene.work("fetch", 9.0)
+    scene.work("process", 8.0)
+    assert "slowest process (80 % busy)" in view.plain_line()
+
+
+def test_fused_stages_count_for_their_station(scene: Scene) -> None:
+    """Work in a stage that shares a station with the one before it keeps that station's workers busy."""
+    scene.settle()
+    view = scene.view()
+    view.plain_line()
+    scene.clock.advance(10.0)
+    scene.work("fetch", 10.0)
+    scene.work("decode", 9.0)
+    scene.work("process", 8.0)
+    assert "slowest fetch (95 % busy)" in view.plain_line()
+
+
+def test_a_terminal_shows_queues_and_is_left_clean(scene: Scene, terminal: Terminal) -> None:
+    """In a terminal every station has its queue's bar, and the view is erased at the end."""
+    scene.settle()
+    with scene.view(total=3, stream=terminal):
+        pass
+    shown = terminal.getvalue()
+    assert "1 of 3 delivered" in shown
+    assert "██████░░░░░░     5/10" in shown
+    assert "████████████    10/10" in shown
+    assert shown.rstrip("\r\n").endswith("\x1b[2K")
+
+
+def test_log_lines_appear_above_the_view(scene: Scene, terminal: Terminal) -> None:
+    """A handler that writes to the terminal is lent to the view and given back."""
+    handler = logging.StreamHandler(terminal)
+    logger = logging.getLogger("headrace")
+    logger.addHandler(handler)
+    try:
+        with scene.view(stream=terminal):
+            assert handler.stream is not terminal
+            logger.warning("watch out")
+        assert handler.stream is terminal
+    finally:
+        logger.removeHandler(handler)
+    assert "watch out" in terminal.getvalue()
+
+
+def test_a_view_that_fails_does_not_end_the_run(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    """An error while drawing is logged, and the run goes on."""
+
+    def broken() -> Sequence[StageStatistics]:
+        raise OSError("no terminal")
+
+    with LiveView(scene.summary, broken, stream=io.StringIO()):
+        scene.settle()
+    assert "the run goes on" in caplog.text
