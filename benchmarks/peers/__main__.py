@@ -89,7 +89,8 @@ def _check(outcomes: list[Outcome]) -> int:
         if (differing := different_labels(good[0], outcome))
     ]
     num_labels = len(set(good[0].labels.values())) if good else 0
-    print("\n" + ("\n".join(wrong) or f"all answered exactly once, all labels equal ({num_labels} different labels)"))
+    same = f"; all peers gave the same labels, of which {num_labels} different ones" if num_labels else ""
+    print("\n" + ("\n".join(wrong) or f"every item answered exactly once{same}"))
     return 1 if wrong else 0
 
 
