@@ -193,14 +193,12 @@ class LoanBook:
             due = self._take_due(now)
             try:
                 if now >= self._resume_at or everything:
-                    if self._num_pending and (
-                        everything or self._num_pending >= self._ack_items or now >= self._flush_at
-                    ):
+                    if self._is_flush_due(now, everything):
                         self._flush(now)
-                    due = self._extend(due)
-                    if self._num_outages:
-                        log.info("%s answers again", self._queue.name)
-                        self._num_outages = 0
+                        self._answered()
+                    if due:
+                        due = self._extend(due)
+                        self._answered()
             except QueueUnavailable as error:
                 self._pause(now, error)
             finally:
@@ -344,8 +342,6 @@ class LoanBook:
 
     def _extend(self, due: list[Loan]) -> list[Loan]:
         """Extend the loans and return those for which it failed."""
-        if not due:
-            return due
         asked_at = self._now()  # before the call: the service's loan starts later than we believe
         receipts = [loan.receipt for loan in due]
         failures = self._queue.extend(receipts, self._policy.timeout_seconds)
@@ -380,6 +376,14 @@ class LoanBook:
             loan.job.lost = True
         self.counts.lost += 1
         self._end(loan)
+
+    def _is_flush_due(self, now: float, everything: bool) -> bool:
+        return self._num_pending > 0 and (everything or self._num_pending >= self._ack_items or now >= self._flush_at)
+
+    def _answered(self) -> None:
+        if self._num_outages:
+            log.info("%s answers again", self._queue.name)
+            self._num_outages = 0
 
     def _pause(self, now: float, error: QueueUnavailable) -> None:
         self.counts.failed_calls += 1

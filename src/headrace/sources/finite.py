@@ -1,0 +1,195 @@
+"""What sources that end have in common: jobs in a fixed order, retries kept in memory, outcomes counted.
+
+Nothing survives the run: a job that was retried too often is counted as dead-lettered and logged with its reason.
+"""
+
+from __future__ import annotations
+
+import abc
+import heapq
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headrace.base.plan import SourcePlan
+from headrace.base.records import Job, Outcome, OutcomeKind, Payload
+from headrace.base.settings import check
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a job is made of, again for each try."""
+
+    id: str
+    payload: Payload
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class FiniteCounts:
+    """Exact counts of jobs; a retried job ends in one of the others later."""
+
+    received: int = 0
+    """First deliveries."""
+    delivered: int = 0
+    rejected: int = 0
+    dead_lettered: int = 0
+    retried: int = 0
+    returned: int = 0
+
+
+class FiniteSource(abc.ABC):
+    """Jobs that come to an end. Subclasses say which; `receive` and `settle` from any thread.
+
+    Args:
+        max_receives: Tries of one job. A Plan may say something else.
+    """
+
+    def __init__(self, *, max_receives: int = 3) -> None:
+        check(max_receives >= 1, "max_receives", max_receives, "a whole number >= 1")
+        self._max_receives = max_receives
+        self._open: _OpenFinite | None = None
+
+    @abc.abstractmethod
+    def entries(self) -> Iterator[Entry]:
+        """Return what there is to do, in order; called by `open`, and read while the run goes on.
+
+        Raises:
+            SourceError: If it cannot be read at all; names the path.
+        """
+
+    def open(self, settings: SourcePlan) -> None:
+        """Find out what there is to do."""
+        tries = self._max_receives if settings.max_receives is None else settings.max_receives
+        self._open = _OpenFinite(self.entries(), tries, settings.max_in_flight)
+
+    def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
+        """Return up to limit jobs; [] while others may still have to be retried; None at the end."""
+        return self._opened().receive(limit, wait_seconds)
+
+    def tend(self) -> None:  # noqa: B027 - no subclass has anything to do here either
+        """Nothing is ever due."""
+
+    def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
+        """Return the Plan's limit: a list has none of its own."""
+        return self._opened().max_in_flight
+
+    def statistics(self) -> FiniteCounts:
+        """Return what happened so far."""
+        return replace(self._opened().counts)
+
+    @property
+    def num_in_flight(self) -> int:
+        """Jobs received and not settled."""
+        return self._opened().num_in_flight
+
+    def close(self) -> None:
+        """End it: nothing more is given out. Repeating it does nothing."""
+        if self._open is not None:
+            self._open.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the state of a run behind when pickled."""
+        return {**self.__dict__, "_open": None}
+
+    def _opened(self) -> _OpenFinite:
+        if self._open is None:
+            raise RuntimeError("open the source before using it")
+        return self._open
+
+
+class _OpenFinite:
+    """The part of a FiniteSource that exists between open and close."""
+
+    def __init__(self, entries: Iterator[Entry], max_receives: int, max_in_flight: int | None) -> None:
+        self.counts = FiniteCounts()
+        self.num_in_flight = 0
+        self.max_in_flight = max_in_flight
+        self._entries: Iterator[Entry] | None = entries
+        self._max_receives = max_receives
+        self._changed = threading.Condition()
+        self._again: list[tuple[float, int, int, Entry]] = []
+        """Heap of what is offered again: when (time.monotonic()), its place in the source, the attempt it will be."""
+
+    def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
+        give_up_at = time.monotonic() + wait_seconds
+        with self._changed:
+            while True:
+                jobs = self._take(limit)
+                if jobs:
+                    return jobs
+                if not self.num_in_flight and not self._again:
+                    return None
+                now = time.monotonic()
+                if now >= give_up_at:
+                    return []
+                wake_at = min(give_up_at, self._again[0][0]) if self._again else give_up_at
+                self._changed.wait(max(0.0, wake_at - now))
+
+    def close(self) -> None:
+        with self._changed:
+            self._entries = None
+            self._again.clear()
+            self._changed.notify_all()
+
+    def _take(self, limit: int) -> list[Job]:
+        jobs: list[Job] = []
+        while len(jobs) < limit:
+            if self._again and self._again[0][0] <= time.monotonic():
+                _, place, attempt, entry = heapq.heappop(self._again)
+            elif (fresh := self._next_entry()) is not None:
+                place, attempt, entry = self.counts.received, 1, fresh
+                self.counts.received += 1
+            else:
+                break
+            self.num_in_flight += 1
+            jobs.append(self._job(place, attempt, entry))
+        return jobs
+
+    def _next_entry(self) -> Entry | None:
+        entry = None if self._entries is None else next(self._entries, None)
+        if entry is None:
+            self._entries = None
+        return entry
+
+    def _job(self, place: int, attempt: int, entry: Entry) -> Job:
+        def settle(job: Job, outcome: Outcome) -> None:
+            self._settle(place, attempt, entry, outcome)
+
+        attributes = dict(entry.attributes)  # stages may add to it
+        return Job(
+            entry.id,
+            entry.payload,
+            attributes=attributes,
+            sequence=place,
+            attempt=attempt,
+            max_attempts=self._max_receives,
+            settle=settle,
+        )
+
+    def _settle(self, place: int, attempt: int, entry: Entry, outcome: Outcome) -> None:
+        counts = self.counts
+        with self._changed:
+            self.num_in_flight -= 1
+            if outcome.kind is OutcomeKind.DELIVERED:
+                counts.delivered += 1
+            elif outcome.kind is OutcomeKind.REJECTED:
+                counts.rejected += 1
+            elif outcome.kind is OutcomeKind.RETURNED:
+                counts.returned += 1
+                heapq.heappush(self._again, (time.monotonic(), place, attempt, entry))
+            elif outcome.kind is OutcomeKind.RETRY and attempt < self._max_receives:
+                counts.retried += 1
+                due = time.monotonic() + outcome.delay_seconds
+                heapq.heappush(self._again, (due, place, attempt + 1, entry))
+            else:
+                counts.dead_lettered += 1
+                log.warning(
+                    "%s is given up after %d of %d tries: %s", entry.id, attempt, self._max_receives, outcome.reason
+                )
+            self._changed.notify_all()

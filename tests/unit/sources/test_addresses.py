@@ -1,0 +1,70 @@
+"""Addresses of queues."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.base.errors import SettingsError
+from headrace.sources.addresses import open_queue, parse_address
+
+
+def test_a_file_beside_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three slashes name a file beside the working folder, and make it."""
+    monkeypatch.chdir(tmp_path)
+    queue = open_queue("sqlite:///jobs.db?queue=night&visibility=90s")
+    assert queue.name == "sqlite:///jobs.db?queue=night"
+    assert queue.visibility_seconds == 90
+    assert (tmp_path / "jobs.db").exists()
+    queue.close()
+
+
+def test_an_absolute_file(tmp_path: Path) -> None:
+    """Four slashes name an absolute file; what is escaped in the address is not in the name of the file."""
+    queue = open_queue(f"sqlite:///{tmp_path}/my%20jobs.db")
+    assert (tmp_path / "my jobs.db").exists()
+    assert queue.visibility_seconds == 30
+    queue.close()
+
+
+def test_what_the_caller_says_wins(tmp_path: Path) -> None:
+    """A visibility timeout of the caller's wins over the address."""
+    queue = open_queue(f"sqlite:///{tmp_path}/jobs.db?visibility=90", visibility_seconds=5)
+    assert queue.visibility_seconds == 5
+    queue.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("jobs.db", "sqlite:///jobs.db"),
+        ("amqp://user:geheim@host", "got 'amqp'"),
+        ("sqlite://jobs.db", "third slash"),
+        ("sqlite:///", "third slash"),
+        ("sqlite:///jobs.db?que=a", "unknown key 'que'. Did you mean 'queue'"),
+        ("sqlite:///jobs.db?queue=", "says nothing for queue"),
+        ("sqlite:///jobs.db?queue=a&queue=b", "queue twice"),
+        ("sqlite:///jobs.db?visibility=soon", "visibility"),
+        ("sqlite:///jobs.db#a", "after #"),
+        ("redis://user:geheim@host:port/0", "port is not a number"),
+        ("redis://user:geheim@host/jobs", r"\?queue=jobs"),
+        ("redis://user:geheim@host/0?region=a", "unknown key 'region'"),
+        ("sqs://", "QUEUE_NAME"),
+        ("sqs://key:geheim@name", "keys do not belong"),
+        ("sqs://name?queue=a", "unknown key 'queue'"),
+        ("sqs://name.fifo", "FIFO"),
+        ("https://e.com/a/b/c", "/ACCOUNT/QUEUE_NAME"),
+        ("http://[::1", "not a URL"),
+    ],
+)
+def test_a_wrong_address_is_explained(address: str, said: str) -> None:
+    """What cannot be understood is a SettingsError that says what, without the password."""
+    with pytest.raises(SettingsError, match=said.replace("(", r"\(")) as raised:
+        open_queue(address)
+    assert "geheim" not in str(raised.value)
+
+
+def test_parsing_opens_nothing(tmp_path: Path) -> None:
+    """An address can be checked without its service."""
+    parse_address(f"sqlite:///{tmp_path}/jobs.db")
+    parse_address("redis://nowhere.invalid/0?queue=a")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,172 @@
+"""Sources that end: folder and list of URLs."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from headrace.base.errors import SourceError
+from headrace.base.plan import SourcePlan
+from headrace.base.records import DELIVERED, Job, Outcome, OutcomeKind
+from headrace.sources.finite import FiniteSource
+from headrace.sources.folder import Folder
+from headrace.sources.urls import UrlList
+
+RETRY = Outcome(OutcomeKind.RETRY, "failed")
+
+
+def opened(source: FiniteSource, **plan: int) -> FiniteSource:
+    """Return the source, opened."""
+    source.open(SourcePlan(**plan))
+    return source
+
+
+def take(source: FiniteSource, limit: int = 100) -> list[Job]:
+    """Return what can be received now."""
+    jobs = source.receive(limit, 0.0)
+    assert jobs is not None
+    return jobs
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Make a folder of images and other files."""
+    for name in ("b.jpg", "a/z.PNG", "a/notes.txt", ".hidden.jpg", ".cache/c.jpg"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    return tmp_path
+
+
+def test_a_folder_gives_its_images_in_order(photos: Path) -> None:
+    """Images of any case below the folder come sorted, with relative ids; hidden and other files do not."""
+    jobs = take(opened(Folder(photos)))
+    assert [job.id for job in jobs] == ["a/z.PNG", "b.jpg"]
+    assert [job.payload for job in jobs] == [photos / "a/z.PNG", photos / "b.jpg"]
+    assert [job.sequence for job in jobs] == [0, 1]
+
+
+def test_a_folder_alone(photos: Path) -> None:
+    """Without recursion, folders below do not count."""
+    assert [job.id for job in take(opened(Folder(photos, recursive=False)))] == ["b.jpg"]
+
+
+def test_other_names(photos: Path) -> None:
+    """Patterns of ours replace the images."""
+    assert [job.id for job in take(opened(Folder(photos, patterns=["*.TXT"])))] == ["a/notes.txt"]
+
+
+def test_a_pattern_of_paths(photos: Path) -> None:
+    """A pattern names files itself; ids are relative to its fixed part."""
+    assert [job.id for job in take(opened(Folder(photos / "**" / "z.*")))] == ["a/z.PNG"]
+    assert [job.id for job in take(opened(Folder(str(photos / "a" / "*.txt"))))] == ["notes.txt"]
+
+
+def test_one_file(photos: Path) -> None:
+    """A file is a source of one job."""
+    assert [job.id for job in take(opened(Folder(photos / "b.jpg")))] == ["b.jpg"]
+
+
+@pytest.mark.parametrize("name", ["nowhere", "nowhere/*.jpg", "a/*.gif"])
+def test_a_folder_without_files_is_named(photos: Path, name: str) -> None:
+    """A path that gives nothing is an error with the path, at open."""
+    with pytest.raises(SourceError, match=str(photos / name).replace("*", r"\*")):
+        opened(Folder(photos / name))
+
+
+def test_an_empty_folder_is_named(tmp_path: Path) -> None:
+    """A folder without images says what it looked for."""
+    with pytest.raises(SourceError, match=r"\*\.jpg"):
+        opened(Folder(tmp_path))
+
+
+def test_urls_from_a_file(tmp_path: Path) -> None:
+    """One URL per line, without comments and empty lines; ids are unique."""
+    file = tmp_path / "urls.txt"
+    file.write_text("# photos\n\nhttps://e.com/1\n  https://e.com/2  \nhttps://e.com/1\n")
+    jobs = take(opened(UrlList(file)))
+    assert [job.payload for job in jobs] == ["https://e.com/1", "https://e.com/2", "https://e.com/1"]
+    assert [job.id for job in jobs] == ["https://e.com/1", "https://e.com/2", "https://e.com/1#2"]
+
+
+def test_a_line_that_is_no_url_is_named(tmp_path: Path) -> None:
+    """A wrong line is told with file, line and text, at open."""
+    file = tmp_path / "urls.txt"
+    file.write_text("# photos\nphoto.jpg\n")
+    with pytest.raises(SourceError, match=r"urls\.txt: entry 2 is not a URL: 'photo\.jpg'"):
+        opened(UrlList(file))
+
+
+def test_a_missing_list_is_named(tmp_path: Path) -> None:
+    """A list that cannot be read is an error with its path."""
+    with pytest.raises(SourceError, match=r"none\.txt"):
+        opened(UrlList(str(tmp_path / "none.txt")))
+
+
+def test_an_empty_list_is_an_error() -> None:
+    """A list without URLs is a mistake rather than a run of nothing."""
+    with pytest.raises(SourceError, match="no URL"):
+        opened(UrlList([]))
+
+
+def test_the_end_comes_after_the_last_answer() -> None:
+    """While a job is out it may still come back: [] until it is settled, then None for ever."""
+    source = opened(UrlList(["https://e.com/1"]))
+    (job,) = take(source)
+    assert source.receive(1, 0.0) == []
+    job.settle(DELIVERED)
+    assert source.receive(1, 0.0) is None
+    assert source.receive(1, 0.0) is None
+    assert source.statistics().delivered == 1
+
+
+def test_a_retry_comes_again() -> None:
+    """A job to be retried comes again with the next attempt, and after the last is counted as dead-lettered."""
+    source = opened(UrlList(["https://e.com/1"]), max_receives=2)
+    (job,) = take(source)
+    job.settle(RETRY)
+    (again,) = take(source)
+    assert (again.id, again.attempt, again.sequence) == (job.id, 2, 0)
+    again.settle(RETRY)
+    assert source.receive(1, 0.0) is None
+    counts = source.statistics()
+    assert (counts.received, counts.retried, counts.dead_lettered) == (1, 1, 1)
+
+
+def test_a_delayed_retry_is_waited_for() -> None:
+    """Receive waits for a retry that becomes due in its time."""
+    source = opened(UrlList(["https://e.com/1"]))
+    (job,) = take(source)
+    job.settle(Outcome(OutcomeKind.RETRY, delay_seconds=0.02))
+    assert source.receive(1, 0.0) == []
+    jobs = source.receive(1, 10.0)
+    assert jobs is not None
+    assert jobs[0].attempt == 2
+
+
+def test_a_returned_job_is_no_attempt() -> None:
+    """A returned job is offered again at once as the same attempt."""
+    source = opened(UrlList(["https://e.com/1"]))
+    take(source)[0].settle(Outcome(OutcomeKind.RETURNED))
+    assert take(source)[0].attempt == 1
+
+
+def test_close_ends_it() -> None:
+    """After close nothing more is given out."""
+    source = opened(UrlList(["https://e.com/1", "https://e.com/2"]))
+    take(source, 1)[0].settle(DELIVERED)
+    source.close()
+    assert source.receive(1, 0.0) is None
+
+
+def test_it_can_be_pickled() -> None:
+    """A source can be sent to another process and opened there."""
+    source = opened(UrlList(["https://e.com/1"]))
+    copy = pickle.loads(pickle.dumps(source))
+    assert [job.id for job in take(opened(copy))] == ["https://e.com/1"]
+
+
+def test_before_open() -> None:
+    """Using a source before opening it says so."""
+    with pytest.raises(RuntimeError, match="open the source"):
+        UrlList(["https://e.com/1"]).receive(1, 0.0)

@@ -1,0 +1,110 @@
+"""The wire format of jobs."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.base.errors import BadMessage
+from headrace.base.records import Job, Message
+from headrace.sources.jobs import decode_message, encode_job
+from headrace.testing import FakeClock
+
+
+def decoded(body: bytes, **options: Any) -> Job:
+    """Return the job of a message with this body."""
+    return decode_message(Message("m1", body, "r1", 3, 0.0), **options)
+
+
+@given(
+    payload=st.one_of(st.text(min_size=1), st.binary(min_size=1)),
+    task=st.text(),
+    callback=st.none() | st.text(),
+    attributes=st.dictionaries(
+        st.text().filter(lambda key: key != "callback"), st.integers(-(2**53), 2**53) | st.text()
+    ),
+)
+def test_a_job_survives_the_wire(
+    payload: str | bytes, task: str, callback: str | None, attributes: dict[str, Any]
+) -> None:
+    """What is encoded is decoded unchanged, and the callback is among the attributes."""
+    job = decoded(encode_job(payload, id="j", task=task, callback=callback, attributes=attributes))
+    assert (job.id, job.payload, job.task, job.attempt) == ("j", payload, task, 3)
+    assert job.attributes == attributes | ({} if callback is None else {"callback": callback})
+
+
+def test_a_path_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path is made absolute where it is sent."""
+    monkeypatch.chdir(tmp_path)
+    assert decoded(encode_job(Path("a.jpg"))).payload == tmp_path / "a.jpg"
+
+
+def test_the_format_is_what_is_documented() -> None:
+    """The body is JSON with a version and no empty fields."""
+    assert json.loads(encode_job("https://e.com/1", id="j")) == {"v": 1, "id": "j", "url": "https://e.com/1"}
+    assert json.loads(encode_job(b"\xff", id="j")) == {"v": 1, "id": "j", "data": "/w=="}
+
+
+def test_ids_are_made() -> None:
+    """Jobs without an id get one each."""
+    assert decoded(encode_job("https://e.com/1")).id != decoded(encode_job("https://e.com/1")).id
+
+
+def test_a_message_by_hand() -> None:
+    """The smallest message is a URL alone; the message's id is then the job's."""
+    job = decoded(b'{"url": "https://e.com/1"}')
+    assert (job.id, job.payload, job.attributes) == ("m1", "https://e.com/1", {})
+
+
+def test_the_deadline_is_on_the_runs_clock() -> None:
+    """A deadline in Unix seconds becomes nanoseconds of the monotonic clock."""
+    clock = FakeClock(unix_seconds=1000.0)
+    job = decoded(encode_job("https://e.com/1", deadline=1060.0), clock=clock)
+    assert job.deadline_ns == clock.now_ns() + 60_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "truncated"),
+        (b"https://e.com/1.jpg", "malformed"),
+        (b"\xff\xd8\xff\xe0", "malformed"),
+        (b"[]", "Expected `object`, got `array`"),
+        (b'{"v": 1}', "exactly one of url, data, path; got none"),
+        (b'{"url": "x", "path": "/x"}', "got url and path"),
+        (b'{"url": ""}', "url is empty"),
+        (b'{"url": 7}', r"got `int` - at `\$\.url`"),
+        (b'{"ulr": "x"}', "unknown field `ulr`"),
+        (b'{"path": "x.jpg"}', "'x.jpg' is not absolute"),
+        (b'{"data": "%%"}', "base64"),
+        (b'{"v": 2, "url": "x"}', "version 2; this headrace reads version 1"),
+        (b'{"v": 2, "new": "x"}', "version 2; this headrace reads version 1"),
+        (b'{"url": "x", "deadline": 1e300}', "not a moment"),
+        (b'{"url": "x", "deadline": -1}', "not a moment"),
+    ],
+)
+def test_what_is_wrong_is_said(body: bytes, said: str) -> None:
+    """A body that is not a job is refused with what is wrong with it."""
+    with pytest.raises(BadMessage, match=said):
+        decoded(body)
+
+
+@given(st.binary(max_size=200))
+def test_no_body_breaks_it(body: bytes) -> None:
+    """Whatever a message holds, the answer is a job or BadMessage."""
+    with contextlib.suppress(BadMessage):
+        assert decoded(body).payload
+
+
+def test_what_cannot_be_encoded_is_refused() -> None:
+    """Empty payloads, attributes that JSON cannot hold and other types are callers' mistakes."""
+    with pytest.raises(ValueError, match="empty"):
+        encode_job("")
+    with pytest.raises(ValueError, match="attributes"):
+        encode_job("x", attributes={"a": object()})
+    with pytest.raises(TypeError, match="int"):
+        encode_job(7)  # type: ignore[arg-type]

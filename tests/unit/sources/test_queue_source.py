@@ -1,0 +1,450 @@
+"""The queue source on a memory queue: acks in batches, loans extended, nothing twice, nothing lost."""
+
+import logging
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from headrace.base.errors import SettingsError
+from headrace.base.plan import SourcePlan
+from headrace.base.records import DELIVERED, DeadLetter, Job, Outcome, OutcomeKind
+from headrace.sources.jobs import encode_job
+from headrace.sources.loans import ACK_SECONDS, MAX_TRIES
+from headrace.sources.queue_source import QueueSource
+from headrace.testing import FakeClock, Lies, MemoryQueue, lying
+
+RETURNED = Outcome(OutcomeKind.RETURNED)
+
+
+class Bench:
+    """A queue, a source on it and the clock of both."""
+
+    def __init__(self, lies: Lies | None = None, *, seed: int = 0, drain: bool = False, **plan: Any) -> None:
+        self.clock = FakeClock()
+        self.queue = MemoryQueue(visibility_seconds=30.0, clock=self.clock, lies=lies or Lies(), seed=seed)
+        self.source = QueueSource(self.queue, drain=drain, clock=self.clock)
+        self.source.open(SourcePlan(**plan))
+
+    def send(self, count: int) -> None:
+        """Send so many jobs."""
+        self.queue.send([encode_job(f"https://e.com/{number}", id=f"j{number}") for number in range(count)])
+
+    def take(self, limit: int = 100) -> list[Job]:
+        """Return what can be received now."""
+        jobs = self.source.receive(limit, 0.0)
+        assert jobs is not None
+        return jobs
+
+    def tend(self, after_seconds: float = ACK_SECONDS) -> None:
+        """Let time pass and tend twice: to collect, and to send what waited for company."""
+        self.source.tend()
+        self.clock.advance(after_seconds)
+        self.source.tend()
+
+    def letters(self) -> list[DeadLetter]:
+        """Return the dead letters."""
+        return cast("list[DeadLetter]", self.queue.peek(100, dead=True))
+
+    def remaining(self) -> int:
+        """Return how many messages are in the queue in any state but dead."""
+        state = self.queue.statistics()
+        return state.visible + state.in_flight + state.delayed
+
+
+def test_a_message_becomes_a_job() -> None:
+    """A job has the message's payload, id and attempt."""
+    bench = Bench()
+    bench.send(1)
+    (job,) = bench.take()
+    assert (job.id, job.payload, job.attempt) == ("j0", "https://e.com/0", 1)
+
+
+def test_delivered_is_acked() -> None:
+    """A delivered job's message is gone, and nothing is in flight."""
+    bench = Bench()
+    bench.send(3)
+    for job in bench.take():
+        job.settle(DELIVERED)
+    bench.tend()
+    assert bench.remaining() == 0
+    assert bench.source.num_in_flight == 0
+    assert bench.source.statistics().delivered == 3
+
+
+def test_acks_go_in_batches() -> None:
+    """Ten acks go at once in one call; fewer wait for company, but not for long."""
+    bench = Bench()
+    bench.send(14)
+    jobs = bench.take()
+    for job in jobs[:10]:
+        job.settle(DELIVERED)
+    bench.source.tend()
+    assert bench.queue.calls["ack"] == 1
+    for job in jobs[10:]:
+        job.settle(DELIVERED)
+    bench.source.tend()
+    assert bench.queue.calls["ack"] == 1
+    bench.clock.advance(ACK_SECONDS)
+    bench.source.tend()
+    assert bench.queue.calls["ack"] == 2
+    assert bench.remaining() == 0
+
+
+def test_settling_calls_nobody() -> None:
+    """Settle itself never calls the service, even when it does not answer."""
+    bench = Bench()
+    bench.send(1)
+    (job,) = bench.take()
+    bench.queue.available = False
+    job.settle(DELIVERED)
+    assert set(bench.queue.calls) == {"send", "receive"}
+
+
+def test_a_second_settle_is_a_defect() -> None:
+    """A job is settled once; a second time is told as a bug and changes nothing."""
+    bench = Bench()
+    bench.send(1)
+    (job,) = bench.take()
+    job.settle(DELIVERED)
+    with pytest.raises(RuntimeError, match="settled twice"):
+        job.settle(RETURNED)
+    bench.tend()
+    assert bench.remaining() == 0
+
+
+def test_a_retry_is_held_back() -> None:
+    """A job to be retried comes again after its delay, as the next attempt."""
+    bench = Bench()
+    bench.send(1)
+    bench.take()[0].settle(Outcome(OutcomeKind.RETRY, "fetch: 503", delay_seconds=5.0))
+    bench.tend()
+    assert bench.take() == []
+    bench.clock.advance(5.0)
+    (again,) = bench.take()
+    assert again.attempt == 2
+
+
+def test_delays_share_calls() -> None:
+    """Retries with delays that differ by little are sent in one call."""
+    bench = Bench()
+    bench.send(8)
+    for number, job in enumerate(bench.take()):
+        job.settle(Outcome(OutcomeKind.RETRY, delay_seconds=1.0 + number / 100))
+    bench.tend()
+    assert bench.queue.calls["nack"] == 1
+
+
+def test_the_last_retry_is_a_dead_letter() -> None:
+    """A job that was received max_receives times is dead-lettered with its reason rather than retried."""
+    bench = Bench(max_receives=2)
+    bench.send(1)
+    for _ in range(2):
+        bench.take()[0].settle(Outcome(OutcomeKind.RETRY, "fetch: 503"))
+        bench.tend()
+    (letter,) = bench.letters()
+    assert letter.reason == "fetch: 503 (delivery 2 of 2)"
+    assert (bench.source.statistics().retried, bench.source.statistics().dead_lettered) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", [OutcomeKind.REJECTED, OutcomeKind.DEAD_LETTERED])
+def test_what_cannot_be_done_is_a_dead_letter(kind: OutcomeKind) -> None:
+    """Rejected and dead-lettered jobs go to the dead letters with their reason."""
+    bench = Bench()
+    bench.send(1)
+    bench.take()[0].settle(Outcome(kind, "decode: item j0: not an image"))
+    bench.tend()
+    assert [letter.reason for letter in bench.letters()] == ["decode: item j0: not an image"]
+    assert bench.remaining() == 0
+
+
+def test_returned_is_offered_at_once() -> None:
+    """A returned job can be received again at once."""
+    bench = Bench()
+    bench.send(1)
+    bench.take()[0].settle(RETURNED)
+    bench.tend()
+    assert len(bench.take()) == 1
+
+
+def test_a_message_that_is_no_job_is_a_dead_letter() -> None:
+    """A message that is not a job never reaches the runtime, and its reason says what is wrong."""
+    bench = Bench()
+    bench.queue.send([b'{"ulr": "x"}'])
+    bench.send(1)
+    assert [job.id for job in bench.take()] == ["j0"]
+    bench.tend()
+    (letter,) = bench.letters()
+    assert "unknown field `ulr`" in letter.reason
+    assert bench.source.statistics().bad_messages == 1
+
+
+def test_a_poison_message_is_a_dead_letter() -> None:
+    """A message that was received too often and never settled (it kills its workers) is not tried again."""
+    bench = Bench(max_receives=3)
+    bench.send(1)
+    for attempt in (1, 2, 3):
+        assert [message.receive_count for message in bench.queue.receive(1)] == [attempt]
+        bench.clock.advance(31)
+    assert bench.take() == []
+    bench.tend()
+    (letter,) = bench.letters()
+    assert "received 4 times, allowed are 3" in letter.reason
+    assert bench.source.statistics().exhausted == 1
+
+
+def test_loans_are_extended() -> None:
+    """A job that takes five times the visibility timeout stays ours, and nobody else receives it."""
+    bench = Bench()
+    bench.send(25)
+    jobs = bench.take()
+    for _ in range(150):
+        bench.clock.advance(1.0)
+        bench.source.tend()
+        assert bench.queue.receive(1) == []
+    assert not any(job.lost for job in jobs)
+    assert bench.source.statistics().extended >= 25 * 9
+    for job in jobs:
+        job.settle(DELIVERED)
+    bench.tend()
+    assert bench.remaining() == 0
+    assert {letter.id for letter in bench.letters()} == set()
+
+
+def test_extensions_share_calls() -> None:
+    """Loans that began at nearly the same time are extended in one call."""
+    bench = Bench()
+    bench.send(20)
+    for _ in range(10):
+        bench.take(2)
+        bench.clock.advance(0.1)
+    bench.clock.advance(14.5)
+    bench.source.tend()
+    assert bench.queue.calls["extend"] == 1
+    assert bench.source.statistics().extended == 20
+
+
+def test_a_settled_job_is_extended_until_its_ack_arrives() -> None:
+    """While the ack cannot be sent, the loan is still extended, so that nobody repeats what was delivered."""
+    bench = Bench(Lies(batch_failure_ratio=0.5), seed=2)
+    bench.send(40)
+    for job in bench.take():
+        job.settle(DELIVERED)
+    for _ in range(400):
+        bench.tend(0.5)
+        assert bench.queue.receive(10) == []
+        if not bench.source.num_in_flight:
+            break
+    assert bench.remaining() == 0
+    assert bench.source.statistics().failed_entries > 0
+
+
+def test_an_outage_is_waited_out(caplog: pytest.LogCaptureFixture) -> None:
+    """While the service does not answer, acks wait, pauses grow, one warning is logged, and then all is sent."""
+    bench = Bench()
+    bench.send(3)
+    for job in bench.take():
+        job.settle(DELIVERED)
+    bench.queue.available = False
+    with caplog.at_level(logging.INFO, "headrace"):
+        for _ in range(100):
+            bench.tend(0.1)
+        bench.queue.available = True
+        bench.tend(6.0)
+    assert bench.remaining() == 0
+    assert 3 <= bench.source.statistics().failed_calls <= 12
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+def test_loans_run_out_in_an_outage() -> None:
+    """Jobs whose loan ran out while the service did not answer are marked lost, and not before."""
+    bench = Bench()
+    bench.send(1)
+    (job,) = bench.take()
+    bench.queue.available = False
+    bench.clock.advance(29)
+    bench.source.tend()
+    assert not job.lost
+    bench.clock.advance(1)
+    bench.source.tend()
+    assert job.lost
+    bench.queue.available = True
+    bench.clock.advance(10)
+    job.settle(Outcome(OutcomeKind.RETRY, "too late"))
+    (again,) = bench.take()
+    assert (again.id, again.attempt, again.lost) == ("j0", 2, False)
+    bench.tend()
+    assert bench.queue.calls.get("nack") is None
+    assert bench.source.statistics().lost == 1
+
+
+def test_a_stale_extension_means_lost() -> None:
+    """When the queue says that the delivery is no longer ours, the job is told."""
+    bench = Bench()
+    bench.send(1)
+    (job,) = bench.take()
+    bench.clock.advance(31)
+    assert len(bench.queue.receive(1)) == 1
+    bench.source.tend()
+    assert job.lost
+    assert bench.source.num_in_flight == 0
+
+
+def test_a_late_result_is_not_repeated() -> None:
+    """A job that was delivered although its loan was lost is acked, not done again, when it comes once more."""
+    bench = Bench()
+    bench.send(1)
+    (job,) = bench.take()
+    bench.clock.advance(31)
+    bench.queue.receive(1)
+    bench.source.tend()
+    job.settle(DELIVERED)
+    bench.tend()
+    assert bench.source.statistics().stale == 1
+    bench.clock.advance(31)
+    assert bench.take() == []
+    bench.tend()
+    assert bench.remaining() == 0
+    assert bench.source.statistics().redelivered == 1
+
+
+def test_a_second_delivery_is_adopted() -> None:
+    """A message that comes again while we work on it makes no second job, and is acked with its latest receipt."""
+    bench = Bench(Lies(duplicate_ratio=1.0))
+    bench.send(1)
+    (job,) = bench.take()
+    assert bench.take() == []
+    job.settle(DELIVERED)
+    bench.tend()
+    assert bench.remaining() == 0
+    assert bench.source.statistics().adopted == 1
+
+
+def test_an_ack_that_did_nothing_is_repeated() -> None:
+    """A message that comes again after its ack "succeeded" is acked again and not done again."""
+    bench = Bench(Lies(resurrect_ratio=0.7), seed=1)
+    bench.send(20)
+    done: Counter[str] = Counter()
+    for _ in range(100):
+        for job in bench.take():
+            done[job.id] += 1
+            job.settle(DELIVERED)
+        bench.tend()
+    assert set(done.values()) == {1}
+    assert len(done) == 20
+    assert bench.remaining() == 0
+
+
+def test_an_entry_that_always_fails_is_given_up() -> None:
+    """An ack that fails for one receipt time after time is given up with a warning, and the rest goes on."""
+    bench = Bench(Lies(batch_failure_ratio=1.0))
+    bench.send(1)
+    bench.take()[0].settle(DELIVERED)
+    for _ in range(MAX_TRIES + 1):
+        bench.tend()
+    assert bench.source.num_in_flight == 0
+    assert bench.source.statistics().given_up == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_the_queue_does_each_job_is_done(seed: int) -> None:
+    """On a queue that does everything wrong at once, each job is done once by this worker and none is lost."""
+    queue = lying(seed)
+    queue.send([encode_job(f"https://e.com/{number}", id=str(number)) for number in range(200)])
+    source = QueueSource(queue, drain=True)
+    source.open(SourcePlan())
+    done: Counter[str] = Counter()
+    while (jobs := source.receive(10, 0.01)) is not None:
+        for job in jobs:
+            done[job.id] += 1
+            job.settle(DELIVERED)
+        source.tend()
+    source.close()
+    assert done == Counter({str(number): 1 for number in range(200)})
+
+
+def test_draining_ends_when_all_is_done() -> None:
+    """A draining source ends when nothing is visible, held back or in flight anywhere."""
+    bench = Bench(drain=True)
+    bench.send(2)
+    (job,) = bench.take(1)
+    (elsewhere,) = bench.queue.receive(1)
+    assert bench.source.receive(1, 0.0) == []
+    job.settle(DELIVERED)
+    bench.tend()
+    assert bench.source.receive(1, 0.0) == []
+    bench.queue.nack([elsewhere.receipt], delay_seconds=5)
+    assert bench.source.receive(1, 0.0) == []
+    bench.clock.advance(5)
+    bench.take()[0].settle(DELIVERED)
+    bench.tend()
+    assert bench.source.receive(1, 0.0) is None
+
+
+def test_without_drain_it_never_ends() -> None:
+    """An empty queue is no end unless asked for."""
+    assert Bench().source.receive(1, 0.0) == []
+
+
+def test_receiving_tolerates_an_outage() -> None:
+    """A receive that the service does not answer is an empty one."""
+    bench = Bench()
+    bench.queue.available = False
+    assert bench.source.receive(1, 0.0) == []
+
+
+def test_closing_sends_the_last_acks() -> None:
+    """Close sends what waited for company, and leaves a queue that was passed in open."""
+    bench = Bench()
+    bench.send(1)
+    bench.take()[0].settle(DELIVERED)
+    bench.source.close()
+    bench.source.close()
+    assert bench.remaining() == 0
+
+
+def test_closing_in_an_outage_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """Close does not wait for a service that does not answer; it says what was left."""
+    bench = Bench()
+    bench.send(1)
+    bench.take()[0].settle(DELIVERED)
+    bench.queue.available = False
+    with caplog.at_level(logging.WARNING, "headrace"):
+        bench.source.close()
+    assert "1 messages were not settled" in caplog.text
+
+
+def test_prefetch_follows_the_timeout() -> None:
+    """No more is in flight than can be done within the timeout, or than the Plan says."""
+    bench = Bench()
+    assert bench.source.in_flight_limit(None, 8) is None
+    assert bench.source.in_flight_limit(10.0, 8) == 300
+    assert bench.source.in_flight_limit(0.1, 8) == 8
+    assert Bench(max_in_flight=50).source.in_flight_limit(10.0, 8) == 50
+
+
+def test_the_plan_wins(tmp_path: Path) -> None:
+    """The Plan's visibility timeout wins over the source's, and the source's over the address's."""
+    address = f"sqlite:///{tmp_path}/jobs.db?visibility=60s"
+    for visibility, plan, expected in ((None, None, 60), ("90s", None, 90), ("90s", 120.0, 120)):
+        source = QueueSource(address, visibility=visibility)
+        source.open(SourcePlan(visibility_seconds=plan))
+        assert source.in_flight_limit(1.0, 1) == expected
+        source.close()
+
+
+def test_what_cannot_be_applied_is_an_error() -> None:
+    """Another timeout than that of a queue passed in is an error rather than ignored."""
+    source = QueueSource(MemoryQueue(visibility_seconds=30), visibility="60s")
+    with pytest.raises(SettingsError, match=r"60\.0 was asked for"):
+        source.open(SourcePlan())
+
+
+def test_making_one_connects_nothing(tmp_path: Path) -> None:
+    """A source is made and pickled without its service; a wrong address is told at once."""
+    source = QueueSource("redis://nowhere.invalid/0")
+    assert isinstance(pickle.loads(pickle.dumps(source)), QueueSource)
+    with pytest.raises(SettingsError, match="third slash"):
+        QueueSource("sqlite://jobs.db")
