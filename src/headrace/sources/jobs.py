@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import os
-import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -75,7 +74,7 @@ def encode_job(
     """
     wire = _WireJob(
         v=WIRE_VERSION,
-        id=uuid.uuid4().hex if id is None else id,
+        id=os.urandom(16).hex() if id is None else id,
         task=task,
         callback=callback,
         deadline=deadline,
@@ -131,16 +130,18 @@ def decode_message(
 
 
 def _payload(wire: _WireJob) -> str | bytes | Path:
-    given = [name for name in ("url", "data", "path") if getattr(wire, name) is not None]
-    if len(given) != 1:
+    url, data, text = wire.url, wire.data, wire.path
+    if (url is not None) + (data is not None) + (text is not None) != 1:
+        given = [name for name, value in (("url", url), ("data", data), ("path", text)) if value is not None]
         raise BadMessage(f"expected exactly one of url, data, path; got {' and '.join(given) or 'none of them'}")
-    if not getattr(wire, given[0]):
-        raise BadMessage(f"{given[0]} is empty")
-    if wire.url is not None:
-        return wire.url
-    if wire.data is not None:
-        return wire.data
-    path = Path(wire.path or "")
+    if not (url or data or text):
+        name = "url" if url is not None else "data" if data is not None else "path"
+        raise BadMessage(f"{name} is empty")
+    if url is not None:
+        return url
+    if data is not None:
+        return data
+    path = Path(text or "")
     if not path.is_absolute():
         raise BadMessage(f"path = {wire.path!r} is not absolute; a worker may run in another folder than the sender")
     return path

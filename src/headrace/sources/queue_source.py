@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 #: Tries of `close` to send the last acks before the rest is left to the visibility timeout.
 CLOSING_TRIES = 3
+#: How long one receive of a draining source waits at most.
+DRAINING_WAIT_SECONDS = 0.25
 
 
 class QueueSource:
@@ -152,7 +154,8 @@ class _OpenSource:
             if self._drain and not messages:
                 if self._is_empty():
                     return None
-                messages = self.queue.receive(limit, wait_seconds=wait_seconds)
+                # Briefly, because the end is mostly our own last acks, of which a long poll does not hear.
+                messages = self.queue.receive(limit, wait_seconds=min(wait_seconds, DRAINING_WAIT_SECONDS))
         except QueueUnavailable as error:
             self._wait_out(error, wait_seconds)
             return []
