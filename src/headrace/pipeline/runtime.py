@@ -42,7 +42,7 @@ from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import ThreadBudget
 from headrace.pipeline.group import CostCurve
-from headrace.pipeline.item import Item
+from headrace.pipeline.item import Item, measure
 from headrace.pipeline.opening import GroupSpec, groups
 from headrace.pipeline.ordering import Reorderer
 from headrace.pipeline.outbox import Outbox
@@ -480,19 +480,19 @@ class Runtime:
 
     def _fan_out(self, parent: Item) -> int:
         fan = parent.value
-        if not isinstance(fan, Fan):
-            station = parent.route[parent.position]
+        if not isinstance(fan, Fan) or not hasattr(fan.children, "__len__"):
+            got = f"Fan({type(fan.children).__name__}, ...)" if isinstance(fan, Fan) else type(fan).__name__
             self.fail(
                 parent,
-                StageFailed(f"a fan_out stage must return headrace.Fan(children, keep), got {type(fan).__name__}"),
-                station.stages[-1].name,
+                StageFailed(f"a fan_out stage must return headrace.Fan(list of children, keep), got {got}"),
+                parent.route[parent.position].stages[-1].name,
             )
             return self.clock.now_ns()
         parent.keep = fan.keep
         parent.pending = len(fan.children)
-        parent.gathered = [None] * len(fan.children)
+        parent.gathered = [None] * parent.pending
         parent.value = None
-        if not fan.children:
+        if parent.pending == 0:
             return self._all_gathered(parent, self._join_position(parent.route, parent.position))
         children = [
             Item(
@@ -521,15 +521,20 @@ class Runtime:
         return self._all_gathered(parent, child.position) if complete else self.clock.now_ns()
 
     def _all_gathered(self, parent: Item, position: int) -> int:
+        # Not by _move: there an item that comes to a join is a child, and this one may be a child of another fan-out.
+        parent.num_bytes = measure(parent.gathered)[0] + measure(parent.keep)[0]
+        parent.shape_key = None
         parent.value = Joined(parent.keep, parent.gathered)
         parent.keep, parent.gathered = None, []
-        parent.position = position - 1
-        return self._move([parent])[0]
+        parent.entry = None
+        parent.tries = 0
+        parent.position = position
+        return self._put(parent.route[position], [parent])[0]
 
     @staticmethod
     def _join_position(route: tuple[Station, ...], position: int) -> int:
-        depth = 0
-        for index in range(position, len(route)):
+        depth = 1  # the fan_out that ends the station at `position`
+        for index in range(position + 1, len(route)):
             for stage in route[index].stages:
                 depth += {"fan_out": 1, "join": -1}.get(stage.role, 0)
                 if stage.role == "join" and depth == 0:
