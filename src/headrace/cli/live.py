@@ -137,6 +137,8 @@ class LiveView:
         return _view(self._readings[0], now, self._total)
 
     def _print_line(self, view: _View) -> None:
+        if self._stopping.is_set() and not view.progress.received:
+            return  # the run ended before it began, and the error says more
         self._stream.write(f"headrace: {_plain_line(view)}\n")
         self._stream.flush()
 

@@ -21,7 +21,7 @@ so it never keeps the GIL for long. Counts and sums are exact; percentiles are o
       queue_wait_seconds    distribution
       busy_seconds          service summed over workers; a batch counts once
       utilization_ratio     busy time over workers x elapsed; null without workers
-      blocked_ratio         the same for time in which items were finished and the next queue was full
+      blocked_ratio         the same for the time in which workers, their work done, waited for room in the next queue
       throughput_per_second items, between the first and the last start of work; null with a single start
       batches               null, or: count, mean_size, release_reasons {reason: number}
 
@@ -120,7 +120,9 @@ class _Stage:
     items: int = 0
     failed: int = 0
     busy_ns: float = 0.0
-    blocked_ns: float = 0.0
+    blocked_ns: int = 0
+    handing_on: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By worker: when its last item was ended and put, until its next item tells how much of that it was blocked."""
     first_start_ns: int | None = None
     last_start_ns: int = 0
     num_last_started: int = 0
@@ -388,7 +390,6 @@ class Summary(Observer):
 
     def _digest_passages(self, stage: _Stage, spans: list[Span]) -> None:
         service = [span.ended - span.started for span in spans]
-        blocked = [span.put - span.ended for span in spans]
         stage.items += len(spans)
         stage.failed += len(spans) - [span.outcome for span in spans].count("ok")
         stage.service.extend(service)
@@ -397,10 +398,9 @@ class Summary(Observer):
         sizes = [span.batch_size for span in spans]
         if sizes.count(None) == len(sizes):
             stage.busy_ns += sum(service)
-            stage.blocked_ns += sum(blocked)
         else:
             stage.busy_ns += sum([value / (size or 1) for value, size in zip(service, sizes, strict=True)])
-            stage.blocked_ns += sum([value / (size or 1) for value, size in zip(blocked, sizes, strict=True)])
+        _add_blocked(stage, spans)
         starts = [span.started for span in spans]
         first, last = min(starts), max(starts)
         stage.first_start_ns = first if stage.first_start_ns is None else min(first, stage.first_start_ns)
@@ -445,7 +445,7 @@ class Summary(Observer):
             "failed": stage.failed,
             "busy_seconds": stage.busy_ns / 1e9,
             "utilization_ratio": utilization(stage.busy_ns / 1e9, elapsed, workers or 1) if known else None,
-            "blocked_ratio": utilization(stage.blocked_ns / 1e9, elapsed, workers or 1) if known else None,
+            "blocked_ratio": utilization(_blocked_seconds(stage), elapsed, workers or 1) if known else None,
             "throughput_per_second": window.throughput if window else None,
             "batches": {
                 "count": stage.num_batches,
@@ -477,6 +477,28 @@ class _Values:
             "num_samples": len(self.sample),
             "num_needed": {name: value.num_needed for name, value in found.items()},
         }
+
+
+def _add_blocked(stage: _Stage, spans: list[Span]) -> None:
+    """Add the time in which workers were blocked.
+
+    Put - ended is an item's blocked time, and not its worker's: a worker that took several items puts them all when the
+    last is done, and those of a batch end together. A worker is blocked from an item's end until it is put or until the
+    worker starts on the next, whichever is first.
+    """
+    handing_on, blocked = stage.handing_on, 0
+    for span in spans:
+        started, worker = span.started, span.thread
+        ended, put = handing_on.get(worker, (0, 0))
+        until = put if put < started else started  # noqa: FURB136 - min() costs three times as much
+        if until > ended:
+            blocked += until - ended
+        handing_on[worker] = (span.ended, span.put)
+    stage.blocked_ns += blocked
+
+
+def _blocked_seconds(stage: _Stage) -> float:
+    return (stage.blocked_ns + sum(put - ended for ended, put in stage.handing_on.values())) / 1e9
 
 
 def _window(stage: _Stage) -> Window | None:

@@ -86,6 +86,14 @@ def test_a_log_gets_a_plain_line(scene: Scene) -> None:
     assert line.isprintable()
 
 
+def test_a_run_that_received_nothing_has_no_last_line(scene: Scene) -> None:
+    """A run that fails before its first job leaves the word to its error."""
+    stream = io.StringIO()
+    with scene.view(stream=stream):
+        pass
+    assert stream.getvalue() == ""
+
+
 def test_a_dumb_terminal_gets_plain_lines(scene: Scene, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     """A terminal that cannot move its cursor is written to like a log."""
     monkeypatch.setenv("TERM", "dumb")

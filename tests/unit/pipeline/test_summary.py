@@ -108,11 +108,21 @@ def test_busy_time_of_a_batch_counts_once() -> None:
     """Four spans of one batch of two seconds are two busy seconds, and utilization follows from them."""
     summary = Summary({"process": 1})
     summary.stage_finished(batch(0, 4))
-    summary.stage_finished(batch(2, 4, arrived=0))
+    summary.stage_finished(batch(6, 4))
     stage = only_stage(summary)
     assert (stage["items"], stage["busy_seconds"]) == (8, 4.0)
-    assert stage["utilization_ratio"] == pytest.approx(4 / 8)
-    assert stage["blocked_ratio"] == pytest.approx(6 / 8)
+    assert stage["utilization_ratio"] == pytest.approx(4 / 12)
+    assert stage["blocked_ratio"] == pytest.approx(6 / 12)
+
+
+def test_a_worker_is_not_blocked_while_it_works_on() -> None:
+    """Of items taken together and put together, a worker is blocked only after the last is done."""
+    summary = Summary({"fetch": 1})
+    put = 10 * SECOND
+    first = span(0, arrived=0, started=0, ended=4 * SECOND, put=put)
+    second = span(0, arrived=0, started=4 * SECOND, ended=7 * SECOND, put=put)
+    summary.stage_finished([first, second])
+    assert only_stage(summary)["blocked_ratio"] == pytest.approx(3 / 10)
 
 
 def test_utilization_needs_the_number_of_workers() -> None:
