@@ -45,7 +45,12 @@ class MissingExtra(HeadraceError, ImportError):
         super().__init__(
             f"{what} needs a package that is not installed; install it with: pip install 'headrace[{extra}]'"
         )
+        self.what = what
         self.extra = extra
+
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
+        # Exceptions are pickled by their message; this one is made of two parts.
+        return type(self), (self.what, self.extra)
 
 
 class SourceError(HeadraceError):

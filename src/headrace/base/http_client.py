@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import io
 import os
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import certifi
 import pycurl
@@ -79,8 +80,8 @@ class HttpClient:
         curl.setopt(pycurl.NOSIGNAL, 1)  # signals and threads do not mix
         curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
         curl.setopt(pycurl.REDIR_PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
-        curl.setopt(pycurl.TIMEOUT_MS, int(settings.timeout_seconds * 1000))
-        curl.setopt(pycurl.CONNECTTIMEOUT_MS, int(settings.connect_timeout_seconds * 1000))
+        curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(settings.timeout_seconds))
+        curl.setopt(pycurl.CONNECTTIMEOUT_MS, _milliseconds(settings.connect_timeout_seconds))
         curl.setopt(pycurl.MAXFILESIZE_LARGE, settings.max_bytes)
         curl.setopt(pycurl.MAXREDIRS, settings.max_redirects)
         curl.setopt(pycurl.BUFFERSIZE, _BUFFER_BYTES)
@@ -108,8 +109,12 @@ class HttpClient:
         """
         self._curl.setopt(pycurl.POST, 1)
         self._curl.setopt(pycurl.FOLLOWLOCATION, 0)
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        if any(character in "\r\n\0" for line in lines for character in line):
+            # libcurl sends them as they are: the rest would be read as further headers.
+            raise HttpError(f"{without_secrets(url)}: a header holds a line break or NUL", permanent=True)
         # "Expect:" off: waiting for "100 Continue" costs a round trip.
-        self._curl.setopt(pycurl.HTTPHEADER, ["Expect:", *(f"{name}: {value}" for name, value in headers.items())])
+        self._curl.setopt(pycurl.HTTPHEADER, [b"Expect:", *(line.encode() for line in lines)])
         self._curl.setopt(pycurl.POSTFIELDS, body)
         return self._perform(url)
 
@@ -120,7 +125,7 @@ class HttpClient:
     def _perform(self, url: str) -> Response:
         body = io.BytesIO()
         try:
-            self._curl.setopt(pycurl.URL, url)
+            self._curl.setopt(pycurl.URL, url if url.isascii() else quote(url, safe=string.punctuation))
             self._curl.setopt(pycurl.WRITEDATA, body)
             self._curl.perform()
         except pycurl.error as error:
@@ -129,6 +134,10 @@ class HttpClient:
         except (UnicodeError, ValueError) as error:
             raise HttpError(f"{without_secrets(url)}: not an address ({error})", permanent=True) from None
         return Response(self._curl.getinfo(pycurl.RESPONSE_CODE), body.getvalue())
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))  # 0 would mean no limit
 
 
 def is_permanent(status: int) -> bool:
@@ -140,11 +149,13 @@ def is_permanent(status: int) -> bool:
 
 
 def without_secrets(url: str) -> str:
-    """Return an address without user, password and query, for messages and logs."""
+    """Return an address without user, password and query, and no longer than a line, for messages and logs."""
     try:
         parts = urlsplit(url)
-        host = parts.hostname or ""
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
         return "(unreadable address)"
-    return f"{parts.scheme}://{host}{port}{parts.path}" + ("?..." if parts.query else "")
+    start = f"{parts.scheme}:" + ("//" if parts.netloc or parts.scheme == "file" else "") if parts.scheme else ""
+    path = parts.path if len(parts.path) <= 200 else f"{parts.path[:200]}..."  # a data: address holds a whole image
+    return f"{start}{host}{port}{path}" + ("?..." if parts.query else "")

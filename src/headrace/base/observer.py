@@ -46,10 +46,11 @@ class Observers:
     """
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
+        every = list(observers)
         self._listeners: dict[str, list[Callable[..., None]]] = {
             hook: [
                 getattr(observer, hook)
-                for observer in observers
+                for observer in every
                 if getattr(type(observer), hook) is not getattr(Observer, hook)
             ]
             for hook in HOOKS

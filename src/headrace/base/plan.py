@@ -23,8 +23,10 @@ cores this process may use, and the resolved Plan is stored with the run.
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -194,24 +196,23 @@ class Plan:
         parts = dict(table)
         version = parts.pop("version", PLAN_VERSION)
         check(version == PLAN_VERSION, "version", version, f"{PLAN_VERSION}, the only version this headrace knows")
-        single = {"decode": DecodePlan, "model": ModelPlan, "source": SourcePlan, "run": RunPlan}
         several = {"stages": StagePlan, "models": ModelPlan}
         values: dict[str, Any] = {}
         for key, part in parts.items():
-            if key in single:
-                values[key] = build(single[key], part, f"[{key}]")
+            if key in _TABLES:
+                values[key] = build(_TABLES[key], part, f"[{key}]")
             elif key in several:
                 check(isinstance(part, Mapping), key, part, f"tables such as [{key}.NAME]")
                 values[key] = {name: build(several[key], sub, f"[{key}.{name}]") for name, sub in part.items()}
             else:
-                raise unknown_key(key, "the plan", ["version", *single, *several])
+                raise unknown_key(key, "the plan", ["version", *_TABLES, *several])
         return cls(**values)
 
     def with_settings(self, settings: Iterable[str]) -> Plan:
         """Return this Plan with single settings replaced, each written `KEY=VALUE` with a TOML value.
 
         A key is a path into the file (`stages.fetch.workers`, `model.threads`); `fetch.workers` is short for
-        `stages.fetch.workers`.
+        `stages.fetch.workers`. A stage's name may hold dots (`faces.decode.workers`).
 
         Raises:
             SettingsError: If a setting is malformed, unknown or impossible.
@@ -219,10 +220,12 @@ class Plan:
         table = self.as_table()
         for setting in settings:
             path, equals, written = setting.partition("=")
-            keys = path.strip().split(".")
+            keys = path.replace('"', "").strip().split(".")
             check(bool(equals) and len(keys) >= 2 and all(keys), "--set", setting, "KEY=VALUE such as fetch.workers=32")
-            if keys[0] not in _TABLES:
+            if not _is_table_key(keys):
                 keys.insert(0, "stages")
+            if keys[0] == "stages":
+                keys = _stage_setting(keys)
             place = table
             for key in keys[:-1]:
                 place = place.setdefault(key, {})
@@ -241,11 +244,19 @@ class Plan:
     @property
     def plan_id(self) -> str:
         """Twelve hexadecimal digits of the hash of all settings."""
-        canonical = json.dumps(self.as_table(), sort_keys=True, default=str)
+        canonical = json.dumps(_canonical(self.as_table()), sort_keys=True, default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
-_TABLES = ("decode", "model", "models", "source", "run", "stages")
+_TABLES = {"decode": DecodePlan, "model": ModelPlan, "source": SourcePlan, "run": RunPlan}
+
+
+def _is_table_key(keys: list[str]) -> bool:
+    # A stage may bear a table's name: decode.scale is the table's, decode.workers the stage's.
+    if keys[0] in ("stages", "models"):
+        return True
+    table = _TABLES.get(keys[0])
+    return table is not None and keys[1] in {part.name for part in dataclasses.fields(table)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +312,7 @@ def _resolve_stage(plan: StagePlan, stage: StageDefaults, cores: int) -> StagePl
     workers = plan.workers or stage.workers or by_kind[stage.kind]
     batch = plan.batch or 1
     # A stage that the Plan gives workers to is meant to have them.
-    executor = plan.executor or ("thread" if plan.workers else stage.executor)
+    executor = plan.executor or ("thread" if plan.workers and stage.executor == "inline" else stage.executor)
     return dataclasses.replace(
         plan,
         executor=executor,
@@ -319,6 +330,22 @@ def _without_none(value: Any) -> Any:
     return value
 
 
+def _canonical(value: Any) -> Any:
+    # Plans that are equal have one id: 5 from a program, 5.0 from a file.
+    if isinstance(value, Mapping):
+        return {key: _canonical(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_canonical(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _stage_setting(keys: list[str]) -> list[str]:
+    # A stage's name may hold dots: it ends before the first key that stages have.
+    known = {part.name for part in dataclasses.fields(StagePlan)}
+    end = next((index for index, key in enumerate(keys) if index >= 2 and key in known), max(2, len(keys) - 1))
+    return ["stages", ".".join(keys[1:end]), *keys[end:]]
+
+
 def _toml_value(written: str) -> Any:
     try:
         return tomllib.loads(f"value = {written}")["value"]
@@ -327,12 +354,14 @@ def _toml_value(written: str) -> Any:
 
 
 def _toml(table: Mapping[str, Any], prefix: str = "") -> str:
-    # tomllib only reads; a Plan holds nothing but scalars, lists and tables, so writing it takes ten lines.
-    lines = [f"{key} = {_toml_scalar(value)}" for key, value in table.items() if not isinstance(value, Mapping)]
+    # tomllib only reads; a Plan holds nothing but scalars, lists and tables, so writing it takes few lines.
+    lines = [
+        f"{_toml_key(key)} = {_toml_scalar(value)}" for key, value in table.items() if not isinstance(value, Mapping)
+    ]
     text = "\n".join(lines) + ("\n" if lines else "")
     for key, value in table.items():
         if isinstance(value, Mapping):
-            name = f"{prefix}{key if key.replace('_', '').isalnum() else json.dumps(key)}"
+            name = f"{prefix}{_toml_key(key)}"
             body = _toml(value, f"{name}.")
             has_scalars = any(not isinstance(part, Mapping) for part in value.values())
             text += (f"\n[{name}]\n" if has_scalars else "") + body
@@ -342,4 +371,22 @@ def _toml(table: Mapping[str, Any], prefix: str = "") -> str:
 def _toml_scalar(value: Any) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(_toml_scalar(part) for part in value) + "]"
-    return json.dumps(value)
+    if isinstance(value, Mapping):  # within a list
+        return "{" + ", ".join(f"{_toml_key(key)} = {_toml_scalar(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, str):
+        return _toml_text(value)
+    return str(value) if isinstance(value, float) else json.dumps(value)
+
+
+def _toml_key(key: str) -> str:
+    return key if _BARE_KEY.fullmatch(key) else _toml_text(key)
+
+
+def _toml_text(text: str) -> str:
+    # JSON's escapes are TOML's but for two: no pairs of surrogates, and DEL is escaped.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+_BARE_KEY = re.compile("[A-Za-z0-9_-]+")

@@ -172,6 +172,11 @@ class Model(Protocol):
         """The variant as resolved on this machine: artifact hash, engine, precision, threads, versions, ..."""
         ...
 
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What the model file says of itself, such as the names of its classes; empty where it says nothing."""
+        ...
+
     def __call__(self, batch: np.ndarray | Mapping[str, np.ndarray]) -> Any:
         """Return the output array, or {name: array} where the model has several outputs."""
         ...

@@ -24,12 +24,16 @@ def parse_size(text: str | float) -> int:
     Raises:
         ValueError: If the text is not a size or the value is negative or not finite.
     """
-    return int(_parse(text, _SIZES, "a size such as '256MB', '1GiB' or a number of bytes"))
+    # round: 1.001 * 1000 is a little less than 1001
+    return round(_parse(text, _SIZES, "a size such as '256MB', '1GiB' or a number of bytes"))
 
 
 def _parse(text: str | float, scale: dict[str, float] | dict[str, int], expected: str) -> float:
     if isinstance(text, int | float) and not isinstance(text, bool):
-        value = float(text)
+        try:
+            value = float(text)
+        except OverflowError:
+            value = float("inf")
     else:
         match = _QUANTITY.fullmatch(str(text))
         if not match or match[2].lower() not in scale:

@@ -32,5 +32,6 @@ class RetryPolicy:
         """
         if attempt >= self.max_attempts:
             return None
-        delay = jitter * min(self.max_seconds, self.base_seconds * 2 ** (attempt - 1))
+        doublings = min(attempt - 1, 60)  # by then any pause has met its limit; 2**1024 is no float
+        delay = jitter * min(self.max_seconds, self.base_seconds * 2**doublings)
         return delay if elapsed_seconds + delay <= self.budget_seconds else None

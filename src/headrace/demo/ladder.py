@@ -1,0 +1,175 @@
+"""Runs the rungs of the ladder one after the other, and says what each step bought."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.base.plan import Plan
+from headrace.delivery.callback import Callback
+from headrace.demo.scenes import Scenes
+from headrace.demo.servers import DemoServers
+from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.execute import Result, View, run
+from headrace.pipeline.governor import usable_cores
+from headrace.samples.generator import make
+from headrace.sources.addresses import open_queue
+from headrace.sources.jobs import encode_job
+from headrace.sources.queue_source import QueueSource
+
+PLANS = Path(__file__).parent / "plans"
+
+#: A step that changes throughput by less than this in one pass is called no change: a shared machine drifts as much.
+NOISE_RATIO = 0.05
+
+#: How often each image is run by every rung but the first.
+REPEATS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One Plan's run."""
+
+    name: str
+    explanation: str
+    rate_per_second: float
+    """Images per second, from the first job received to the last one delivered."""
+    answers: dict[str, str]
+    """Scene by job."""
+    result: Result
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """All rungs."""
+
+    rungs: Sequence[Rung]
+    truth: dict[str, str]
+    """Scene by job, as the generator cut it."""
+
+    @property
+    def num_agreeing(self) -> int:
+        """Jobs that every rung answered alike."""
+        return sum(1 for job in self.truth if len({rung.answers.get(job) for rung in self.rungs}) == 1)
+
+    def num_right(self, rung: Rung) -> int:
+        """Return how many jobs a rung named rightly."""
+        return sum(1 for job, scene in self.truth.items() if rung.answers.get(job) == scene)
+
+    def verdict(self, rung: Rung) -> str:
+        """Return what the step to this rung bought, in words."""
+        index = list(self.rungs).index(rung)
+        if index == 0:
+            return "the baseline"
+        ratio = rung.rate_per_second / self.rungs[index - 1].rate_per_second
+        if abs(ratio - 1) < NOISE_RATIO:
+            return f"x{ratio:.2f}: no change that one pass can tell from noise"
+        return f"x{ratio:.2f}" if ratio > 1 else f"x{ratio:.2f}: bought nothing here"
+
+
+def climb(
+    folder: Path,
+    *,
+    count: int,
+    delay_seconds: float,
+    seed: int = 1,
+    view: Callable[[str, int], View | None] = lambda name, total: None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Ladder:
+    """Make the images, run every rung and return what came out.
+
+    Args:
+        folder: Where images, queues, Plans and run folders go; new or empty.
+        count: Number of images.
+        delay_seconds: The image server's; the only thing that is simulated.
+        seed: Of the images.
+        view: Makes the live view of a rung, from its name and its number of images.
+        progress: Told what is going on.
+    """
+    progress(f"cutting {count} crops from the photographs that ship with headrace")
+    manifest = make(folder / "images", count=count, seed=seed, split="held_out")
+    truth = {label.file: str(label.label) for label in manifest.labels}
+    rungs: list[Rung] = []
+    with DemoServers(folder / "images", delay_seconds) as servers:
+        for path in sorted(PLANS.glob("*.toml")):
+            name, explanation = _introduction(path)
+            plan = _for_this_machine(Plan.load(path), name, rungs)
+            # One image after the other takes its time; the faster rungs need more images to be timed at all.
+            repeats = REPEATS if rungs else 1
+            progress(f"running {name} ({repeats * count} images)")
+            course = _Course(folder, path.stem, servers, truth, repeats)
+            rungs.append(course.run(name, explanation, plan, view(name, repeats * count)))
+    return Ladder(rungs, truth)
+
+
+def _for_this_machine(plan: Plan, name: str, rungs: Sequence[Rung]) -> Plan:
+    settings = []
+    if plan.stages["decode"].workers == 2:
+        settings.append(f"decode.workers={usable_cores()}")
+    before = {rung.name: rung.rate_per_second for rung in rungs}
+    if name == "decode at scale" and before["batched"] < before["overlapped"]:
+        # Where batching bought nothing, the next step does not carry it on.
+        settings.append("process.batch=1")
+    return plan.with_settings(settings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """What one rung runs over: each image so many times, in a queue of its own."""
+
+    folder: Path
+    stem: str
+    servers: DemoServers
+    truth: dict[str, str]
+    repeats: int
+
+    def run(self, name: str, explanation: str, plan: Plan, view: View | None) -> Rung:
+        """Fill the queue, run the Plan until it is empty, and collect the answers."""
+        plan_path = self.folder / "plans" / f"{self.stem}.toml"
+        plan_path.parent.mkdir(exist_ok=True)
+        plan_path.write_text(plan.as_toml(), encoding="utf-8")
+        pipeline = Pipeline(
+            QueueSource(self._fill_queue(), drain=True),
+            module=Scenes(),
+            delivery=Callback(),
+            name=f"headrace demo: {name}",
+        )
+        result = run(pipeline, plan, output=self.folder / "runs" / self.stem, view=view)
+        elapsed = float(result.summary.as_dict()["elapsed_seconds"])
+        return Rung(name, explanation, result.counters.delivered / elapsed, self._answers(), result)
+
+    def _fill_queue(self) -> str:
+        (self.folder / "queues").mkdir(exist_ok=True)
+        address = f"sqlite:///{(self.folder / 'queues' / self.stem).resolve()}.db"
+        with contextlib.closing(open_queue(address)) as queue:
+            queue.send(
+                [
+                    encode_job(self.servers.image_url(file), id=f"{turn}/{file}", callback=self.servers.callback_url)
+                    for turn in range(self.repeats)
+                    for file in self.truth
+                ]
+            )
+        return address
+
+    def _answers(self) -> dict[str, str]:
+        answers: dict[str, str] = {}
+        for body in self.servers.take_results():
+            file = str(body["id"]).partition("/")[2]
+            scene = str(body["result"]["scene"])
+            answers[file] = scene if answers.get(file, scene) == scene else "(differs between repeats)"
+        return answers
+
+
+def _introduction(plan: Path) -> tuple[str, str]:
+    """Return the name and the explanation in the comment that opens a Plan."""
+    lines = plan.read_text(encoding="utf-8").splitlines()
+    name, _, explanation = " ".join(line.lstrip("# ") for line in lines if line.startswith("#")).partition(": ")
+    return name, explanation
+
+
+def describe_machine() -> str:
+    """Return the processor count that the run used, for the table's caption."""
+    return f"{usable_cores()} of {os.cpu_count()} cores"
