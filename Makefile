@@ -73,7 +73,7 @@ bench: $(BENCH) ## run the three benchmarks, the short way
 	$(BIN)/python -m benchmarks.folder_to_parquet --quick $(ARGS)
 
 docs: $(DOCS) ## build the documentation into build/docs; a broken link is an error
-	$(BIN)/mkdocs build --strict --quiet --site-dir build/docs
+	$(BIN)/mkdocs build --strict --site-dir build/docs
 	@echo "The documentation is in build/docs/index.html"
 
 format: $(DEV) ## put code into the common format and mend what ruff can
