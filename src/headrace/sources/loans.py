@@ -193,11 +193,12 @@ class LoanBook:
             due = self._take_due(now)
             try:
                 if now >= self._resume_at or everything:
-                    if self._is_flush_due(now, everything):
-                        self._flush(now)
-                        self._answered()
+                    # Extensions first: an ack may wait for a service that is slow to refuse it, a loan may not.
                     if due:
                         due = self._extend(due)
+                        self._answered()
+                    if self._is_flush_due(now, everything):
+                        self._flush(now)
                         self._answered()
             except QueueUnavailable as error:
                 self._pause(now, error)
@@ -240,6 +241,7 @@ class LoanBook:
             loan.outcome = Outcome(OutcomeKind.DEAD_LETTERED, reason)
         if outcome.kind is OutcomeKind.REJECTED:
             counts.rejected += 1
+            counts.bad_messages += loan.job is None
         else:
             counts.dead_lettered += 1
         return "dead_letter", 0.0
@@ -367,8 +369,9 @@ class LoanBook:
             if self._policy.is_lost(now, loan.lent_at):
                 self._lose(loan)
             else:
+                runs_out_at = loan.lent_at + self._policy.timeout_seconds
                 with self._lock:
-                    self._schedule(loan, now)
+                    self._schedule(loan, min(max(now, self._resume_at), runs_out_at))
 
     def _lose(self, loan: Loan) -> None:
         loan.lost = True

@@ -170,7 +170,6 @@ class _OpenSource:
             try:
                 loan.job = decode_message(message, clock=self._clock, settle=loan.settle)
             except BadMessage as error:
-                self.book.counts.bad_messages += 1
                 loan.settle(None, Outcome(OutcomeKind.REJECTED, error.reason))
                 continue
             loan.job.max_attempts = self._max_receives

@@ -2,7 +2,9 @@
 
 import logging
 import pickle
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +12,8 @@ import pytest
 
 from headrace.base.errors import SettingsError
 from headrace.base.plan import SourcePlan
-from headrace.base.records import DELIVERED, DeadLetter, Job, Outcome, OutcomeKind
+from headrace.base.records import DELIVERED, DeadLetter, Job, Outcome, OutcomeKind, QueueStatistics
+from headrace.sources.addresses import open_queue
 from headrace.sources.jobs import encode_job
 from headrace.sources.loans import ACK_SECONDS, MAX_TRIES
 from headrace.sources.queue_source import QueueSource
@@ -448,3 +451,37 @@ def test_making_one_connects_nothing(tmp_path: Path) -> None:
     assert isinstance(pickle.loads(pickle.dumps(source)), QueueSource)
     with pytest.raises(SettingsError, match="third slash"):
         QueueSource("sqlite://jobs.db")
+
+
+def test_threads_share_a_source(tmp_path: Path) -> None:
+    """Receivers, workers and a supervisor side by side on a real file: each job once, and an orderly end."""
+    address = f"sqlite:///{tmp_path}/jobs.db"
+    queue = open_queue(address)
+    queue.send([encode_job(f"https://e.com/{number}", id=str(number)) for number in range(1000)])
+    source = QueueSource(address, drain=True)
+    source.open(SourcePlan())
+    done: list[str] = []
+    ended = threading.Event()
+
+    def supervise() -> None:
+        while not ended.wait(0.005):
+            source.tend()
+
+    def work() -> None:
+        while (jobs := source.receive(7, 0.05)) is not None:
+            for job in jobs:
+                done.append(job.id)
+                job.settle(DELIVERED)
+
+    supervisor = threading.Thread(target=supervise)
+    supervisor.start()
+    with ThreadPoolExecutor(3) as pool:
+        for future in [pool.submit(work) for _ in range(3)]:
+            future.result()
+    ended.set()
+    supervisor.join()
+    source.close()
+    assert Counter(done) == Counter(str(number) for number in range(1000))
+    assert source.statistics().delivered == 1000
+    assert queue.statistics() == QueueStatistics(0, 0, 0, 0, None)
+    queue.close()

@@ -1,0 +1,176 @@
+"""What SQS may answer and no local server does: partial failures, throttling, the twelve-hour limit."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from botocore.stub import ANY, Stubber
+
+from headrace.base.errors import QueueUnavailable, SettingsError
+from headrace.base.protocols import STALE
+from headrace.sources import sqs_queue
+from headrace.sources.sqs_queue import SqsQueue
+
+URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/photos"
+
+
+class Bench:
+    """An SqsQueue of which the service's answers are scripted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        clients = sqs_queue._clients("eu-west-1", None)
+        self.stubs = [Stubber(client) for client in clients]
+        self.calls, self.polls = self.stubs
+        monkeypatch.setattr(sqs_queue, "_clients", lambda region, endpoint: clients)
+        for stub in self.stubs:
+            stub.activate()
+        self.answer("get_queue_attributes", Attributes={"VisibilityTimeout": "30", "MaximumMessageSize": "1048576"})
+        self.queue = SqsQueue(URL)
+
+    def answer(self, method: str, **answer: Any) -> None:
+        """Script the answer to the next call."""
+        self.calls.add_response(method, answer)
+
+    def received(self, *ids: str) -> list[str]:
+        """Receive messages and return their receipts."""
+        messages = [
+            {
+                "MessageId": id_,
+                "ReceiptHandle": f"r-{id_}",
+                "Body": "x",
+                "Attributes": {"ApproximateReceiveCount": "1", "SentTimestamp": "1000"},
+            }
+            for id_ in ids
+        ]
+        self.polls.add_response("receive_message", {"Messages": messages})
+        return [message.receipt for message in self.queue.receive(10)]
+
+    def done(self) -> None:
+        """Check that every scripted answer was used."""
+        for stub in self.stubs:
+            stub.assert_no_pending_responses()
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """Return a queue with scripted answers."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "geheim")
+    bench = Bench(monkeypatch)
+    yield bench
+    bench.queue.close()
+    bench.done()
+
+
+def failed(number: int, code: str, *, sender: bool, message: str = "") -> dict[str, Any]:
+    """Return one entry of a batch's `Failed`."""
+    return {"Id": str(number), "Code": code, "SenderFault": sender, "Message": message}
+
+
+def test_a_partial_failure_is_tried_once_more(bench: Bench) -> None:
+    """An entry that the service failed with a passing error is tried once more, alone."""
+    receipts = bench.received("a", "b")
+    bench.answer("delete_message_batch", Failed=[failed(1, "InternalError", sender=False)], Successful=[{"Id": "0"}])
+    bench.calls.add_response(
+        "delete_message_batch",
+        {"Successful": [{"Id": "0"}], "Failed": []},
+        {"QueueUrl": URL, "Entries": [{"Id": "0", "ReceiptHandle": "r-b"}]},
+    )
+    assert bench.queue.ack(receipts) == {}
+
+
+def test_a_lasting_failure_is_told_and_can_be_tried_again(bench: Bench) -> None:
+    """What fails twice is told with its code; the loan stays ours and a later ack succeeds."""
+    receipts = bench.received("a", "b")
+    for number in (1, 0):
+        bench.answer(
+            "delete_message_batch",
+            Failed=[failed(number, "RequestThrottled", sender=True, message="slow down")],
+            Successful=[],
+        )
+    assert bench.queue.ack(receipts) == {"r-b": "RequestThrottled: slow down"}
+    bench.answer("delete_message_batch", Successful=[{"Id": "0"}], Failed=[])
+    assert bench.queue.ack(["r-b"]) == {}
+
+
+def test_a_refused_receipt_is_stale(bench: Bench) -> None:
+    """A receipt that SQS calls invalid is STALE and not tried again."""
+    receipts = bench.received("a")
+    bench.answer("delete_message_batch", Failed=[failed(0, "ReceiptHandleIsInvalid", sender=True)], Successful=[])
+    assert bench.queue.ack(receipts) == {"r-a": STALE}
+
+
+def test_the_end_of_twelve_hours_is_not_stale(bench: Bench) -> None:
+    """An extension beyond twelve hours fails with SQS's words: the message is still ours until then."""
+    receipts = bench.received("a")
+    text = "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]"
+    refusal = failed(0, "InvalidParameterValue", sender=True, message=text)
+    bench.answer("change_message_visibility_batch", Failed=[refusal], Successful=[])
+    assert bench.queue.extend(receipts, 60) == {"r-a": f"InvalidParameterValue: {text}"}
+
+
+def test_a_second_delivery_makes_the_first_stale(bench: Bench) -> None:
+    """When a message comes again before its loan ran out, as SQS may, only the latest receipt counts."""
+    messages = [
+        {"MessageId": "a", "ReceiptHandle": receipt, "Body": "x", "Attributes": {}} for receipt in ("first", "second")
+    ]
+    for message in messages:
+        bench.polls.add_response("receive_message", {"Messages": [message]})
+        bench.queue.receive(10)
+    bench.answer("change_message_visibility_batch", Successful=[{"Id": "0"}], Failed=[])
+    assert bench.queue.extend(["first", "second"], 30) == {"first": STALE}
+
+
+def test_an_outage_of_one_slice_is_a_partial_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When some of a batch's calls are not answered, their receipts are told; the others were carried out."""
+    monkeypatch.setattr(bench.queue, "_pool", sqs_queue.ThreadPoolExecutor(1))  # in order, as the answers are scripted
+    first, second = bench.received(*"abcdefghij"), bench.received("k")
+    bench.answer("delete_message_batch", Successful=[{"Id": str(number)} for number in range(10)], Failed=[])
+    bench.calls.add_client_error("delete_message_batch", "ServiceUnavailable", "later")
+    failures = bench.queue.ack(first + second)
+    assert list(failures) == ["r-k"]
+    assert "ServiceUnavailable" in failures["r-k"]
+
+
+def test_an_outage_is_unavailable(bench: Bench) -> None:
+    """A call that SQS refuses as a whole is QueueUnavailable with its code."""
+    bench.polls.add_client_error("receive_message", "AccessDenied", "no")
+    with pytest.raises(QueueUnavailable, match="photos: AccessDenied: no"):
+        bench.queue.receive(1)
+
+
+def test_a_send_that_was_half_done_says_so(bench: Bench) -> None:
+    """A send of which a part failed twice raises with how many."""
+    bench.answer(
+        "send_message_batch",
+        Successful=[{"Id": "0", "MessageId": "m0", "MD5OfMessageBody": "9dd4e461268c8034f5c8564e155c67a6"}],
+        Failed=[failed(1, "InternalError", sender=False)],
+    )
+    bench.answer("send_message_batch", Successful=[], Failed=[failed(1, "InternalError", sender=False)])
+    with pytest.raises(QueueUnavailable, match="1 of 2 messages were not stored: InternalError"):
+        bench.queue.send([b"x", b"y"])
+
+
+def test_batches_fit_by_size(bench: Bench) -> None:
+    """Messages that are too large together are sent in several calls."""
+    for number in range(2):
+        bench.calls.add_response(
+            "send_message_batch",
+            {"Successful": [{"Id": str(number), "MessageId": f"m{number}", "MD5OfMessageBody": ""}], "Failed": []},
+            {"QueueUrl": URL, "Entries": ANY},
+        )
+    bench.queue._pool.shutdown()
+    bench.queue._pool = sqs_queue.ThreadPoolExecutor(1)
+    assert bench.queue.send([b"x" * 600_000] * 2) == ["m0", "m1"]
+
+
+def test_long_delays_are_refused(bench: Bench) -> None:
+    """A delay beyond what SQS knows is the caller's mistake."""
+    with pytest.raises(ValueError, match="0 to 900 s, got 901"):
+        bench.queue.send([b"x"], delay_seconds=901)
+
+
+def test_fifo_queues_are_refused() -> None:
+    """A FIFO queue is refused by its name, before any call."""
+    with pytest.raises(SettingsError, match="FIFO"):
+        SqsQueue("photos.fifo")
