@@ -92,21 +92,21 @@ venv: $(DEV)
 $(DEMO): pyproject.toml $(SOURCES)
 	$(call environment,.venv-demo)
 	@echo "Installing headrace and what it needs into .venv-demo (about 600 MB on disk; a minute or two the first time)"
-	@.venv-demo/bin/python -m pip install --quiet .
+	@.venv-demo/bin/python -m pip install -qq .
 	@touch $@
 
 $(DEV): pyproject.toml
 	$(call environment,.venv)
 	@echo "Installing headrace and the tools for its development into .venv"
-	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@$(BIN)/python -m pip install -qq --editable '.[dev]'
 	@touch $@
 
 $(BENCH): $(DEV)
 	@echo "Installing what the benchmarks need into .venv"
-	@$(BIN)/python -m pip install --quiet --editable '.[bench,dev]'
+	@$(BIN)/python -m pip install -qq --editable '.[bench,dev]'
 	@touch $@
 
 $(DOCS): $(DEV)
 	@echo "Installing what builds the documentation into .venv"
-	@$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@$(BIN)/python -m pip install -qq --editable '.[docs]'
 	@touch $@
