@@ -40,15 +40,27 @@ class BatchBuffer:
             array = np.empty((max(self._max_size, len(values)), *first.shape), first.dtype)
         for index, value in enumerate(values):
             place = array[index]
-            if value.__array_interface__["data"] != place.__array_interface__["data"]:
+            # A value that was written in place and then turned starts at the same address and is not in place.
+            if value.__array_interface__["data"] != place.__array_interface__["data"] or value.strides != place.strides:
                 place[...] = value
         self._array = array
         return array[: len(values)]
 
-    def shares_memory_with(self, results: Any) -> bool:
-        """Return whether results are views of the buffer, which the next batch would overwrite."""
-        return (
-            self._array is not None
-            and isinstance(results, np.ndarray)
-            and bool(np.may_share_memory(self._array, results))
-        )
+    def detached(self, result: Any) -> Any:
+        """Return a result with every array that is a view of the buffer copied: the next batch would overwrite it.
+
+        Looks into lists, tuples and dicts.
+        """
+        kind = type(result)
+        if isinstance(result, np.ndarray):
+            # An array that owns its memory cannot be a view; asking costs a tenth of comparing addresses.
+            if result.base is None or self._array is None or not np.may_share_memory(self._array, result):
+                return result
+            return result.copy()
+        if kind is list:
+            return [self.detached(part) for part in result]
+        if kind is tuple:
+            return tuple(self.detached(part) for part in result)
+        if kind is dict:
+            return {key: self.detached(part) for key, part in result.items()}
+        return result

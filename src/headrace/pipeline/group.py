@@ -8,6 +8,7 @@ thread and in a child process.
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,6 +51,7 @@ class Group:
         self, stages: Sequence[Stage], calls: Sequence[Callable[..., Any]], clock: Clock, max_batch: int
     ) -> None:
         self.stages = stages
+        self.process_id = os.getpid()
         self._now_ns = clock.now_ns
         self._max_batch = max_batch
         self._buffer = BatchBuffer(max_batch)
@@ -127,12 +129,11 @@ class Group:
         started = self._now_ns()
         try:
             results = checked_results(function(inputs), len(items), self.stages[index].name)
+            ended = self._now_ns()
+            results = self._buffer.detached(results)
         except Exception as error:
             self._split(call, items, error, (started, self._now_ns(), batch_id, reason))
             return
-        ended = self._now_ns()
-        if self._buffer.shares_memory_with(results):
-            results = results.copy()  # type: ignore[attr-defined]
         for item, result in zip(items, results, strict=True):
             num_bytes, shape_key = measure(result)
             item.marks.append(
