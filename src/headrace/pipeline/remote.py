@@ -6,17 +6,23 @@ out. The child's pipe closes when either side dies: a dead parent ends the child
 the items in its hands and replaced. With several items in hand they are tried again one by one, so that the culprit stands
 alone. This is the only place where a time limit can be enforced: the child is killed. The standard pools do none of this:
 after one killed child `ProcessPoolExecutor` is unusable and `multiprocessing.Pool` hangs.
+
+Who ends a child: the worker's thread, which alone talks to it, when it leaves (`close`). Any other thread may only `kill`
+it; the worker's thread then notices, and starts no other. A child whose parent was killed ends by itself, also in the midst
+of an item.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
-import dataclasses
 import multiprocessing
 import os
 import pickle
 import signal
+import threading
 import traceback
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -32,7 +38,7 @@ from headrace.base.records import Job
 from headrace.pipeline.group import CostCurve, Group
 from headrace.pipeline.item import Item, Mark, measure
 from headrace.pipeline.opening import GroupSpec, open_group
-from headrace.pipeline.shared_values import Arena, pack, unpack
+from headrace.pipeline.shared_values import Arena, new_prefix, pack, sweep, unpack
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -40,6 +46,7 @@ if TYPE_CHECKING:
 #: A child must open its stages (import libraries, load the model) within this time.
 _START_SECONDS = 120.0
 _STOP_SECONDS = 2.0
+_now_ns = SystemClock.now_ns
 
 
 class _Request(msgspec.Struct, array_like=True):
@@ -100,66 +107,73 @@ class RemoteGroup:
         self._limit = time_limit_seconds
         self._counts = counts
         self._variants = variants
-        self._arena = Arena()
+        self.process_id = os.getpid()
+        self._killed = False
         self._answers: Arena | None = None
+        self._answers_prefix = ""
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
-        self._start()
-
-    @property
-    def process_id(self) -> int:
-        """The child's."""
-        return (self._process.pid if self._process else None) or os.getpid()
+        self._arena = Arena()
+        _alive.add(self)
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, items: Sequence[Item], reason: ReleaseReason | None) -> None:
         """Run items in the child; see `Group.run`."""
-        try:
-            values = pack([item.value for item in items], self._arena)
-        except StageFailed as error:
-            for item in items:
-                item.error = self._located(error, item)
-            return
-        request = _Request(values, self._arena.name, reason, False)
-        limit = None if self._limit is None else self._limit * len(items)
-        answer = self._ask(request, limit)
+        started = _now_ns()
+        answer = self._pack_and_ask(items, reason)
         if isinstance(answer, _Answer):
             self._accept(items, answer)
         elif len(items) == 1:
-            items[0].error = self._located(answer, items[0])
+            (item,) = items
+            item.error = answer.located(self._spec.stages[0].name, item.id)
+            item.marks.append(Mark(0, started, _now_ns(), item.num_bytes, 0, None, "failed"))
         else:
             for item in items:
                 self.run([item], ReleaseReason.SPLIT)
+
+    def _pack_and_ask(self, items: Sequence[Item], reason: ReleaseReason | None) -> _Answer | ItemError:
+        try:
+            values = pack([item.value for item in items], self._arena)
+        except StageFailed as error:
+            return error
+        limit = None if self._limit is None else self._limit * len(items)
+        return self._ask(_Request(values, self._arena.name, reason, False), limit)
 
     def warm_up(self, item: Item) -> CostCurve | None:
         """Warm the child up; see `Group.warm_up`."""
         device = next((stage.name for stage in self._spec.stages if stage.kind == "device"), None)
         if device is None:
             return None
-        request = _Request(pack([item.value], self._arena), self._arena.name, None, True)
-        answer = self._ask(request, None)
+        try:
+            values = pack([item.value], self._arena)
+        except StageFailed:
+            return CostCurve(device)  # the item's own turn will tell
+        answer = self._ask(_Request(values, self._arena.name, None, True), None)
         if isinstance(answer, ItemError):
             return CostCurve(device)
         return CostCurve(device, dict(answer.curve or {}))
 
     def close(self) -> None:
-        """Let the child end, and end it if it does not."""
+        """Let the child end, and end it if it does not. Only from the thread that runs items."""
+        self._killed = True  # no other is started
         self._stop()
         self._arena.close()
-        if self._answers:
-            self._answers.close()
 
     def kill(self) -> None:
-        """End the child at once; the thread that waits for its answer gets WorkerDied."""
-        if self._process is not None:
-            self._process.kill()
-
-    def _located(self, error: ItemError, item: Item) -> ItemError:
-        return error.located(self._spec.stages[0].name, item.id)
+        """End the child at once, from any thread; the thread that waits for its answer gets WorkerDied."""
+        self._killed = True
+        process = self._process
+        if process is not None:
+            process.kill()
 
     def _ask(self, request: _Request, limit: float | None) -> _Answer | ItemError:
         connection, process = self._connection, self._process
         if connection is None or process is None:
-            raise RuntimeError("the child was closed")
+            return WorkerDied("the run was stopped")
         try:
             connection.send_bytes(msgspec.msgpack.encode(request))
             if not connection.poll(limit):
@@ -172,11 +186,10 @@ class RemoteGroup:
             return msgspec.msgpack.decode(connection.recv_bytes(), type=_Answer)
         except (EOFError, OSError):
             process.join(_STOP_SECONDS)
-            code = process.exitcode
+            died = _described_end(process.exitcode)
             self._restart()
-            cause = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
             return WorkerDied(
-                f"the process working on it died ({cause}); a crash in native code or too little memory are the usual "
+                f"the process working on it died ({died}); a crash in native code or too little memory are the usual "
                 "causes: look at the item"
             )
 
@@ -189,7 +202,7 @@ class RemoteGroup:
         for item, value, rows, failure in zip(items, values, answer.marks, answer.failures, strict=True):
             item.marks.extend(Mark(*msgspec.structs.astuple(row)) for row in rows)
             if failure is not None:
-                item.error = self._located(_revived(failure), item)
+                item.error = _revived(failure).located(self._spec.stages[0].name, item.id)
             else:
                 item.value = value
                 item.num_bytes, item.shape_key = measure(value)
@@ -202,16 +215,26 @@ class RemoteGroup:
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        name = f"headrace-{self._spec.stages[0].name}-{self._spec.worker}"
-        self._process = context.Process(target=child_main, args=(theirs, self._spec), name=name, daemon=True)
+        self._answers_prefix = new_prefix()
+        process = context.Process(
+            target=child_main,
+            args=(theirs, self._spec, self._answers_prefix),
+            name=f"headrace-{self._spec.stages[0].name}-{self._spec.worker}",
+            daemon=True,
+        )
         try:
-            self._process.start()
+            process.start()
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise SettingsError(
                 f"stage {self._spec.stages[0].name} cannot be sent to another process: {error}; define its class or "
                 "function at the top of a module that can be imported, or use executor = 'thread'"
             ) from None
-        theirs.close()
+        finally:
+            theirs.close()
+        self._process = process
+        self.process_id = process.pid or 0
+        if self._killed:
+            process.kill()
         self._await_start()
 
     def _await_start(self) -> None:
@@ -225,23 +248,50 @@ class RemoteGroup:
             return
         self._process.kill()
         self._process.join()
-        reason = message.decode() if message else f"it ended with exit code {self._process.exitcode}"
+        if self._killed:
+            return  # nothing is to start any more
+        reason = message.decode() if message else f"it died ({_described_end(self._process.exitcode)})"
         raise HeadraceError(f"the process for stage {self._spec.stages[0].name} could not start: {reason}")
 
     def _restart(self) -> None:
-        self._counts["worker_restarts"] = self._counts.get("worker_restarts", 0) + 1
         self._stop()
-        self._start()
+        if not self._killed:
+            self._counts["worker_restarts"] = self._counts.get("worker_restarts", 0) + 1
+            self._start()
 
     def _stop(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        if self._process is not None:
-            self._process.join(_STOP_SECONDS)
-            if self._process.is_alive():
-                self._process.kill()
-                self._process.join()
+        connection, process = self._connection, self._process
         self._connection = self._process = None
+        if connection is not None:
+            connection.close()
+        if process is not None:
+            process.join(_STOP_SECONDS)
+            if process.is_alive():
+                process.kill()
+                process.join()
+        if self._answers is not None:
+            self._answers.close()
+            self._answers = None
+        if self._answers_prefix:
+            sweep(self._answers_prefix)
+
+
+#: What is left of these at exit is killed: multiprocessing would ask with SIGTERM, which children leave to the parent, and
+#: then wait for them for ever.
+_alive: weakref.WeakSet[RemoteGroup] = weakref.WeakSet()
+
+
+@atexit.register
+def _kill_all() -> None:
+    for group in list(_alive):
+        group.kill()
+
+
+def _described_end(code: int | None) -> str:
+    try:
+        return signal.Signals(-(code or 0)).name
+    except ValueError:
+        return f"exit code {code}"
 
 
 def _revived(failure: _Failure) -> ItemError:
@@ -254,21 +304,35 @@ def _revived(failure: _Failure) -> ItemError:
     return error
 
 
-def child_main(connection: Connection, spec: GroupSpec) -> None:
+def child_main(connection: Connection, spec: GroupSpec, answers_prefix: str) -> None:
     """Serve requests until the parent is gone. Runs in the child."""
-    # Ctrl-C goes to the whole foreground group; the parent decides what happens.
+    # Ctrl-C goes to the whole foreground group, and a service manager's SIGTERM to all processes of the service; the parent
+    # decides what happens.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    results = Arena(prefix=answers_prefix)
+    threading.Thread(target=_leave_with_parent, args=(results,), name="leave-with-parent", daemon=True).start()
     try:
         opened = open_group(spec, SystemClock())
     except BaseException as error:
         connection.send_bytes(f"{type(error).__name__}: {error}"[:4000].encode())
+        results.close()
         return
     connection.send_bytes(b"ready")
-    child = _Child(opened.group, opened.counts, opened.variants)
+    child = _Child(opened.group, opened.counts, opened.variants, results)
     with contextlib.suppress(EOFError, OSError):
         while True:
             connection.send_bytes(child.answer(msgspec.msgpack.decode(connection.recv_bytes(), type=_Request)))
     child.close()
+
+
+def _leave_with_parent(results: Arena) -> None:
+    # The main thread hears of the parent's end between items; one that hangs in an item never would.
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        results.close()
+        os._exit(1)
 
 
 @dataclass
@@ -276,8 +340,8 @@ class _Child:
     group: Group
     counts: dict[str, int]
     variants: list[dict[str, Any]]
+    results: Arena
     requests: Arena | None = None
-    results: Arena = dataclasses.field(default_factory=Arena)
 
     def answer(self, request: _Request) -> bytes:
         """Return the encoded answer to one request."""
@@ -346,4 +410,6 @@ def _row(mark: Mark) -> _MarkRow:
 def _failure(error: ItemError) -> _Failure:
     cause = error.__cause__
     detail = "".join(traceback.format_exception(cause))[-4000:] if cause else ""
-    return _Failure(type(error).__name__, error.reason, error.stage, detail)
+    # A user's own subclass means what the nearest class of ours means: to try again or not.
+    kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == errors.__name__)
+    return _Failure(kind, error.reason, error.stage, detail)

@@ -1,12 +1,21 @@
 """Values between processes: structure as MessagePack, arrays and long bytes through shared memory; nothing is pickled.
 
 One arena per direction and child. A request is answered before the next is written, so an arena is free again by then.
+
+A value arrives as it was sent or not at all: MessagePack alone would turn tuples and sets into lists and dataclasses into
+dicts, and a stage would then answer differently in another process.
+
+Who cleans up: the owner of an arena removes it. All processes of a run share one resource tracker (multiprocessing's),
+which outlives them and removes what a killed owner left; until then `sweep` does, for a child that died.
 """
 
 from __future__ import annotations
 
 import contextlib
-from multiprocessing import resource_tracker, shared_memory
+import itertools
+import os
+from multiprocessing import shared_memory
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,6 +25,9 @@ from headrace.base.errors import StageFailed
 
 _ARRAY = 1
 _BYTES = 2
+_SCALAR = 3
+_TUPLE = 4
+_SHARED_MEMORY = Path("/dev/shm")
 #: Shorter bytes travel inside the message.
 _INLINE_BYTES = 1024
 _ALIGNMENT = 64
@@ -40,11 +52,19 @@ class Arena:
 
     Args:
         name: Of an arena to attach to; None makes one.
+        prefix: What the names of one that is made begin with.
+        num_bytes: Size of one that is made.
+
+    Raises:
+        OSError: If there is not so much shared memory.
     """
 
-    def __init__(self, name: str | None = None, num_bytes: int = 1 << 20) -> None:
+    def __init__(self, name: str | None = None, *, prefix: str = "", num_bytes: int = 1 << 20) -> None:
         self._owner = name is None
-        self._memory = _attach(name) if name else shared_memory.SharedMemory(create=True, size=num_bytes)
+        self._prefix = prefix or new_prefix()
+        # Attaching registers the name with the tracker a second time, which changes nothing; unregistering here, as often
+        # advised, would make the tracker forget the owner's registration, for it is the same tracker.
+        self._memory = shared_memory.SharedMemory(name=name) if name else _make(self._prefix, num_bytes)
         self._used = 0
 
     @property
@@ -64,10 +84,15 @@ class Arena:
         self._used = 0
 
     def reserve(self, num_bytes: int) -> None:
-        """Make room for a whole message; only between `reset` and the first `write`."""
+        """Make room for a whole message; only between `reset` and the first `write`.
+
+        Raises:
+            OSError: If there is not so much shared memory; the arena is as it was.
+        """
         if num_bytes > self._memory.size:
+            larger = _make(self._prefix, num_bytes + num_bytes // 4)
             self.close()
-            self._memory = shared_memory.SharedMemory(create=True, size=2 * num_bytes)
+            self._memory = larger
 
     def write(self, data: np.ndarray | bytes) -> int:
         """Copy data in and return its offset."""
@@ -98,10 +123,33 @@ class Arena:
                 self._memory.unlink()
 
 
-def _attach(name: str) -> shared_memory.SharedMemory:
-    memory = shared_memory.SharedMemory(name=name)
-    # Before Python 3.13 attaching also registers for clean-up, and the reader's exit would destroy the owner's memory.
-    resource_tracker.unregister(memory._name, "shared_memory")  # type: ignore[attr-defined]  # noqa: SLF001
+_prefixes = itertools.count(1)
+_serials = itertools.count(1)
+
+
+def new_prefix() -> str:
+    """Return what the names of one child's arenas begin with; unique on this machine."""
+    return f"headrace-{os.getpid()}-{next(_prefixes)}-{os.urandom(3).hex()}-"
+
+
+def sweep(prefix: str) -> None:
+    """Remove the arenas that a dead process left."""
+    for path in _SHARED_MEMORY.glob(f"{prefix}*"):
+        with contextlib.suppress(FileNotFoundError):
+            left = shared_memory.SharedMemory(name=path.name)
+            left.close()
+            left.unlink()
+
+
+def _make(prefix: str, num_bytes: int) -> shared_memory.SharedMemory:
+    memory = shared_memory.SharedMemory(name=f"{prefix}{next(_serials)}", create=True, size=num_bytes)
+    try:
+        # Without this, memory that is not there (containers often have 64 MB) kills the process that writes to it, by SIGBUS.
+        os.posix_fallocate(memory._fd, 0, num_bytes)  # type: ignore[attr-defined]  # noqa: SLF001
+    except OSError:
+        memory.close()
+        memory.unlink()
+        raise
     return memory
 
 
@@ -111,25 +159,37 @@ def pack(value: Any, arena: Arena) -> bytes:
     Raises:
         StageFailed: If the value holds something that cannot travel between processes.
     """
-    arena.reset()
-    arena.reserve(_needed(value))
 
     def outside(part: Any) -> msgspec.msgpack.Ext:
-        if isinstance(part, np.ndarray) and not part.dtype.hasobject:
+        if type(part) is np.ndarray and not part.dtype.hasobject and part.dtype.names is None:
             header = _ArrayHeader(arena.write(part), part.dtype.str, part.shape)
             return msgspec.msgpack.Ext(_ARRAY, _headers.encode(header))
         if isinstance(part, _Long):
             return msgspec.msgpack.Ext(_BYTES, _headers.encode(_BytesHeader(arena.write(part.data), len(part.data))))
-        if isinstance(part, np.generic):
-            return outside(np.asarray(part))
-        raise TypeError(type(part).__name__)
+        if isinstance(part, np.generic) and not part.dtype.hasobject and part.dtype.names is None:
+            header = _ArrayHeader(arena.write(np.asarray(part)), part.dtype.str, ())
+            return msgspec.msgpack.Ext(_SCALAR, _headers.encode(header))
+        if isinstance(part, _Tuple):
+            return msgspec.msgpack.Ext(_TUPLE, msgspec.msgpack.encode(part.parts, enc_hook=outside))
+        raise TypeError(_described(part))
 
     try:
-        return msgspec.msgpack.encode(_lengthened(value), enc_hook=outside)
+        arena.reset()
+        arena.reserve(_needed(value))
+        return msgspec.msgpack.encode(_prepared(value), enc_hook=outside)
+    except OSError as error:
+        raise StageFailed(
+            f"a value of {_needed(value)} bytes does not fit into shared memory ({error.strerror}); give {_SHARED_MEMORY} "
+            "more room (docker run --shm-size), or make the value smaller"
+        ) from None
+    except RecursionError:
+        raise StageFailed(
+            "a value that contains itself, or is nested too deeply, cannot travel between processes"
+        ) from None
     except (TypeError, ValueError, OverflowError) as error:
         raise StageFailed(
-            f"a value of type {error} cannot travel between processes; stages with executor = 'process' take and return "
-            "arrays, bytes, text, numbers, lists and dicts"
+            f"this cannot travel between processes: {error}; stages with executor = 'process' take and return arrays, bytes, "
+            "text, numbers, lists, tuples and dicts"
         ) from None
 
 
@@ -143,10 +203,14 @@ def unpack(message: bytes, arena: Arena, *, copy: bool) -> Any:
     """
 
     def outside(code: int, data: memoryview) -> Any:
-        if code == _ARRAY:
-            array = arena.array(msgspec.msgpack.decode(data, type=_ArrayHeader))
-            return array.copy() if copy else array
-        return arena.bytes(msgspec.msgpack.decode(data, type=_BytesHeader))
+        if code == _BYTES:
+            return arena.bytes(msgspec.msgpack.decode(data, type=_BytesHeader))
+        if code == _TUPLE:
+            return tuple(msgspec.msgpack.decode(data, ext_hook=outside))
+        array = arena.array(msgspec.msgpack.decode(data, type=_ArrayHeader))
+        if code == _SCALAR:
+            return array[()]
+        return array.copy() if copy else array
 
     return msgspec.msgpack.decode(message, ext_hook=outside)
 
@@ -160,15 +224,44 @@ class _Long:
         self.data = data
 
 
-def _lengthened(value: Any) -> Any:
+class _Tuple:
+    """Marks a tuple, which MessagePack would turn into a list."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.parts = parts
+
+
+_PLAIN = frozenset((type(None), bool, int, float, str, bytes))
+
+
+def _prepared(value: Any) -> Any:
+    """Return the value with its long bytes and tuples marked.
+
+    Raises:
+        TypeError: If something in it would not arrive as it was sent.
+    """
     kind = type(value)
     if kind is bytes and len(value) > _INLINE_BYTES:
         return _Long(value)
-    if kind is list or kind is tuple:
-        return [_lengthened(part) for part in value]
+    if kind in _PLAIN or kind is np.ndarray or isinstance(value, np.generic):
+        return value
+    if kind is list:
+        return [_prepared(part) for part in value]
+    if kind is tuple:
+        return _Tuple([_prepared(part) for part in value])
     if kind is dict:
-        return {key: _lengthened(part) for key, part in value.items()}
-    return value
+        for key in value:
+            if type(key) not in _PLAIN:
+                raise TypeError(f"a dict with a key of type {type(key).__name__}")
+        return {key: _prepared(part) for key, part in value.items()}
+    raise TypeError(_described(value))
+
+
+def _described(value: Any) -> str:
+    dtype = f" of {value.dtype}" if isinstance(value, np.ndarray | np.generic) else ""
+    return f"a value of type {type(value).__name__}{dtype}"
 
 
 def _needed(value: Any) -> int:

@@ -8,7 +8,6 @@ A station whose first stage is inline has no queue and no workers: the receiver 
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 import time
@@ -37,6 +36,9 @@ _MAX_CHUNK = 64
 class RunsItems(Protocol):
     """A `Group`, here or in another process."""
 
+    process_id: int
+    """Where it runs; changes when a process is replaced."""
+
     def run(self, items: Sequence[Item], reason: ReleaseReason | None) -> None:
         """Run items through the stages."""
         ...
@@ -49,11 +51,15 @@ class RunsItems(Protocol):
 class Worker:
     """One worker's opened group and its name for spans."""
 
-    def __init__(self, group: RunsItems, process_id: int, name: str) -> None:
+    def __init__(self, group: RunsItems, name: str) -> None:
         self.group = group
-        self.process_id = process_id
         self.name = name
         self.busy_since = 0
+
+    def close(self) -> None:
+        """Let a process of its own end; called by the worker's thread, which alone talks to it."""
+        if isinstance(self.group, RemoteGroup):
+            self.group.close()
 
 
 class Station:
@@ -106,15 +112,13 @@ class Station:
         counts: dict[str, int] = {}
         variants: list[dict[str, Any]] = []
         if self.settings.executor == "process":
-            group = remote = RemoteGroup(spec, self.settings.time_limit_seconds, counts, variants)
-            process_id = remote.process_id
+            group = RemoteGroup(spec, self.settings.time_limit_seconds, counts, variants)
         else:
             opened = open_group(spec, self._runtime.clock)
             group, counts, variants = opened.group, opened.counts, opened.variants
-            process_id = os.getpid()
         self.counts.append(counts)
         self.variants.append(variants)
-        worker = Worker(group, process_id, f"{self.name}-{number}")
+        worker = Worker(group, f"{self.name}-{number}")
         self.workers.append(worker)
         return worker
 
@@ -129,32 +133,35 @@ class Station:
     def serve(self, worker: Worker, items: list[Item], reason: ReleaseReason | None, waited_ns: int = 0) -> None:
         """Run items through the group and hand them on."""
         clock = self._runtime.clock
-        dequeued = clock.now_ns()
-        worker.busy_since = dequeued
-        items = self._still_wanted(items, dequeued)
-        if not items:
+        while items:
+            dequeued = clock.now_ns()
+            worker.busy_since = dequeued
+            items = self._still_wanted(items, dequeued)
+            if not items:
+                worker.busy_since = 0
+                return
+            self._tell_started(items)
+            if not self._is_warm:
+                self._warm_up(worker, items[0])
+            for item in items:
+                item.error = None
+                item.entry = (item.value, item.num_bytes, item.shape_key)
+                if not item.tries:
+                    item.first_try_ns = dequeued
+                item.tries += 1
+            arrivals = [(item, item.arrived, item.queue_depth) for item in items]
+            worker.group.run(items, reason)
+            self._learn_pace((clock.now_ns() - dequeued) / len(items))
+            if self.device_name and self._runtime.observers.wants["batch_formed"]:
+                self._tell_batch(items, reason, waited_ns)
             worker.busy_since = 0
-            return
-        self._tell_started(items)
-        if not self._is_warm:
-            self._warm_up(worker, items[0])
-        for item in items:
-            item.error = None
-            item.entry = (item.value, item.num_bytes, item.shape_key)
-            if not item.tries:
-                item.first_try_ns = dequeued
-            item.tries += 1
-        arrivals = [(item, item.arrived, item.queue_depth) for item in items]
-        worker.group.run(items, reason)
-        self._learn_pace((clock.now_ns() - dequeued) / len(items))
-        if self.device_name and self._runtime.observers.wants["batch_formed"]:
-            self._tell_batch(items, reason, waited_ns)
-        worker.busy_since = 0
-        self._hand_on(worker, items, arrivals, dequeued)
-        if self.retries_in_place:
-            again = [item for item in items if item.error is not None and not item.root.settled]
-            if again:
-                self.serve(worker, again, reason)
+            if not self.retries_in_place:
+                self._hand_on(worker, items, arrivals, dequeued)
+                return
+            # Looked up before: what moves on may already have failed elsewhere when we come back.
+            failed = [item for item in items if item.error is not None]
+            self._hand_on(worker, items, arrivals, dequeued)
+            items = [item for item in failed if not item.root.settled]
 
     def _hand_on(
         self, worker: Worker, items: list[Item], arrivals: Sequence[tuple[Item, int, int]], dequeued: int
@@ -193,17 +200,12 @@ class Station:
             if isinstance(worker.group, RemoteGroup):
                 worker.group.kill()
 
-    def close_workers(self) -> None:
-        """Let the processes of this station end."""
-        for worker in self.workers:
-            if isinstance(worker.group, RemoteGroup):
-                worker.group.close()
-
     def _take(self) -> tuple[list[Item], ReleaseReason | None, int]:
         if self._batching is not None:
             return self.queue.take_batch(self._batching, self._runtime.is_draining)
         limit = 1
-        if self.settings.executor != "process":
+        # In order and in place, one that is tried again must not be overtaken by those taken with it.
+        if self.settings.executor != "process" and not self.retries_in_place:
             limit = max(1, min(_MAX_CHUNK, int(_CHUNK_SECONDS / self._seconds_per_item)))
         return self.queue.take(limit, self.num_workers), None, 0
 
@@ -241,16 +243,18 @@ class Station:
             self._runtime.observers.notify("stage_started", self.name, [item.id for item in items])
 
     def _tell_batch(self, items: Sequence[Item], reason: ReleaseReason | None, waited_ns: int) -> None:
-        batch_id = next((mark.batch_id for item in items for mark in item.marks if mark.batch_id is not None), None)
-        if batch_id is not None:
+        batched = (mark for item in items for mark in item.marks if mark.batch_id is not None)
+        mark = next(batched, None)  # the whole batch; parts of one that failed come after it
+        if mark is not None and mark.batch_id is not None and mark.batch_size is not None:
             formed = BatchFormed(
-                self.device_name or self.name, batch_id, len(items), str(reason or "idle"), waited_ns / 1e9
+                self.stages[mark.stage].name, mark.batch_id, mark.batch_size, str(reason or "idle"), waited_ns / 1e9
             )
             self._runtime.observers.notify("batch_formed", formed)
 
     def _spans(self, worker: Worker, arrival: tuple[Item, int, int], dequeued: int) -> list[Span]:
         item, arrived, queue_depth = arrival
         marks, item.marks = item.marks, []
+        process_id = worker.group.process_id
         spans = []
         # An inline stage has no queue: its item arrives, is taken and begins when the stage before it ends.
         before = -1
@@ -264,7 +268,7 @@ class Station:
                     self.stages[mark.stage].name,
                     self._runtime.plan_id,
                     _HOST,
-                    worker.process_id,
+                    process_id,
                     worker.name,
                     0,
                     item.job.attempt,
