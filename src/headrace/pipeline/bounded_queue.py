@@ -65,6 +65,7 @@ class BoundedQueue:
         with self._lock:
             for item in items:
                 while self._is_full(item) and not force and not self._closed:
+                    self._note_peak()
                     self._wake_consumers(len(stamps))
                     self._waiting_producers += 1
                     self._not_full.wait()
@@ -74,8 +75,7 @@ class BoundedQueue:
                 self._items.append(item)
                 self._bytes += item.num_bytes
                 stamps.append(stamp)
-            if len(self._items) > self._peak:
-                self._peak = len(self._items)
+            self._note_peak()
             self._wake_consumers(len(items))
         return stamps
 
@@ -145,6 +145,10 @@ class BoundedQueue:
         if len(self._items) >= self._capacity:
             return True
         return bool(self._items) and self._bytes + item.num_bytes > self._capacity_bytes
+
+    def _note_peak(self) -> None:
+        if len(self._items) > self._peak:
+            self._peak = len(self._items)
 
     def _look(self, max_size: int, is_draining: Callable[[], bool]) -> Waiting:
         # A batch is a run of items of one shape from the head: order is kept, and the first never starves.

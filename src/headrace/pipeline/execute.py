@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,8 +12,8 @@ from typing import Any
 
 from headrace.base.clock import SystemClock
 from headrace.base.errors import RunFolderError
-from headrace.base.observer import Observer
-from headrace.base.plan import Plan, resolve
+from headrace.base.observer import Observer, Observers
+from headrace.base.plan import Plan, StageDefaults, resolve
 from headrace.base.records import Counters, StageStatistics
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import budget, usable_cores
@@ -21,6 +22,7 @@ from headrace.pipeline.summary import Summary
 from headrace.runs.errors_log import ErrorLog
 from headrace.runs.run_folder import RunFolder, Status
 from headrace.runs.span_files import SpanWriter
+from headrace.stages.stage import Stage
 
 logger = logging.getLogger("headrace")
 
@@ -79,18 +81,11 @@ def run(
     """
     plan = Plan.load(plan) if isinstance(plan, str | Path) else plan or Plan()
     cores = usable_cores()
-    stages = [stage.defaults() for stage in pipeline.stages]
+    stages = [_defaults(stage, plan) for stage in pipeline.stages]
     resolved = resolve(plan, stages, cores)
     threads = budget(resolved, stages, cores)
     for warning in threads.warnings:
         logger.warning("%s", warning)
-    folder = None
-    writers: list[SpanWriter | ErrorLog] = []
-    if output is not None:
-        folder = RunFolder.create(
-            output, pipeline=pipeline.name, plans={resolved.plan_id: resolved.as_table()}, force=force
-        )
-        writers = [SpanWriter(folder.spans), ErrorLog(folder.path / "errors.jsonl")]
     clock = SystemClock()
     counters = Counters()
     summary = Summary(counters=counters, clock=clock)
@@ -98,12 +93,20 @@ def run(
         pipeline,
         resolved,
         threads,
-        [summary, *writers, *observers],
         counters=counters,
         limit=limit,
         clock=clock,
         tick=summary.digest,
     )
+    # After the Runtime has found the Plan possible: one that is not leaves no folder behind.
+    folder = None
+    writers: list[SpanWriter | ErrorLog] = []
+    if output is not None:
+        folder = RunFolder.create(
+            output, pipeline=pipeline.name, plans={resolved.plan_id: resolved.as_table()}, force=force
+        )
+        writers = [SpanWriter(folder.spans), ErrorLog(folder.path / "errors.jsonl")]
+    runtime.observers = Observers([summary, *writers, *observers])
     summary.workers.update(
         (stage.name, station.num_workers) for station in runtime.stations for stage in station.stages
     )
@@ -120,6 +123,13 @@ def run(
         if folder is not None:
             _finish(folder, status, result, sum(w.lost_spans for w in writers if isinstance(w, SpanWriter)))
     return result
+
+
+def _defaults(stage: Stage, plan: Plan) -> StageDefaults:
+    defaults = stage.defaults()
+    if plan.run.ordered and stage.role == "deliver":
+        return dataclasses.replace(defaults, workers=1)  # several would overtake one another
+    return defaults
 
 
 def _result(

@@ -54,8 +54,10 @@ class Outbox:
                 return True
             try:
                 self._delivery.flush()
-            except DeliveryFailed as error:
-                logger.warning("results are kept and will be written later: %s", error)
+            except Exception as error:
+                # Not only DeliveryFailed: a defect of somebody's delivery must not end the thread that happened to flush.
+                known = isinstance(error, DeliveryFailed)
+                logger.warning("results are kept and will be written later: %s", error, exc_info=not known)
                 self._oldest_ns = self._clock.now_ns()
                 return False
             items, self._items = self._items, []

@@ -52,8 +52,11 @@ from headrace.stages.stage import Fan, Joined, Stage, StageContext
 logger = logging.getLogger("headrace")
 
 _TICK_SECONDS = 0.02
+#: After so many ticks with nothing inside, what an ending source gave is done.
+_QUIET_TICKS = 5
 #: How long threads that were told to leave may take before they are left behind (they are daemons).
 _LEAVE_SECONDS = 5.0
+_ABANDON_SECONDS = 1.0
 #: Longest pause before the source offers a failed job again.
 _MAX_RETRY_SECONDS = 60.0
 _COUNTER = {
@@ -107,15 +110,22 @@ class Runtime:
         self._admission = threading.Condition(self._lock)
         self._in_flight: dict[int, Item] = {}
         self._inside = 0
+        self._reserved = 0
         self._stopping = False
         self._abandoning = False
         self._closing = False
         self._sources_done = False
+        self._quiet_ticks = 0
         self._idle = threading.Event()
         self._crash: BaseException | None = None
         self._retries: list[tuple[float, int, Item, Station]] = []
         self._retry_lock = threading.Lock()
-        self._opened = threading.Event()
+        self._left_to_open = threading.Semaphore(0)
+        self._parts = contextlib.ExitStack()
+        self._inline: dict[tuple[Station, int], Worker] = {}
+        self._num_signals = 0
+        self._num_heeded = 0
+        self._leaving_since: float | None = None
         self.stations, self._routes = self._lay_out(budget)
         self._reorderer = Reorderer(self._release_ordered) if plan.run.ordered else None
         self._outbox = Outbox(pipeline.delivery, self._delivered, self.clock)
@@ -143,7 +153,7 @@ class Runtime:
                     thread.start()
                 self._wait(receivers)
             finally:
-                self._close(supervisor)
+                self._close(supervisor, receivers)
         if self._crash is not None:
             raise self._crash
 
@@ -167,6 +177,7 @@ class Runtime:
         for item in items:
             self._settle(item, Outcome(OutcomeKind.RETURNED, "the run was stopped before the job was done"))
         for station in self.stations:
+            station.queue.close()  # or one that waits for room in it would wait on
             station.queue.remove_all()
             station.kill_children()
 
@@ -234,9 +245,8 @@ class Runtime:
 
     def drop_lost(self, item: Item) -> None:
         """Leave an item whose loan ran out to whoever has it now."""
-        with self._lock:
-            self.counters.lost += 1
-        self._settle(item, Outcome(OutcomeKind.RETURNED, "its visibility timeout ran out before it was done"))
+        outcome = Outcome(OutcomeKind.RETURNED, "its visibility timeout ran out before it was done")
+        self._settle(item, outcome, counter="lost")
 
     # --- laying out, opening, closing
 
@@ -257,6 +267,7 @@ class Runtime:
                         max((self.plan.stages[stage.name].batch or 1 for stage in devices), default=1),
                     )
                     _check_group(group, self.plan)
+                    _check_order(group, self.plan)
                     inline = number == 0 and self.plan.stages[group[0].name].executor == "inline"
                     stations[key] = Station(self, spec, has_queue=not inline)
                 route.append(stations[key])
@@ -272,7 +283,6 @@ class Runtime:
         return plan.max_in_flight or max(total, plan.receive_batch)
 
     def _open(self) -> None:
-        self._pipeline.source.open(self.plan.source)
         deliver = self._pipeline.stages[-1]
         context = StageContext(
             stage=deliver.name,
@@ -282,12 +292,18 @@ class Runtime:
             next_stage=None,
             open_model=_no_model,
         )
-        self._pipeline.delivery.open(context)
+        with contextlib.ExitStack() as parts:
+            self._pipeline.source.open(self.plan.source)
+            parts.callback(self._pipeline.source.close)
+            self._pipeline.delivery.open(context)
+            parts.callback(self._pipeline.delivery.close)
+            self._parts = parts.pop_all()
 
     def _start_workers(self) -> None:
         opening: list[threading.Thread] = []
         for station in self.stations:
             if not station.has_queue:
+                self._open_receivers_workers(station)
                 continue
             for number in range(station.num_workers):
                 thread = threading.Thread(
@@ -295,14 +311,23 @@ class Runtime:
                 )
                 station.threads.append(thread)
                 opening.append(thread)
-        self._left_to_open = threading.Semaphore(0)
         for thread in opening:
             thread.start()
         # Models are loaded before the first job is received: a job's visibility timeout is not for loading.
         for _ in opening:
-            self._left_to_open.acquire()
+            while not self._left_to_open.acquire(timeout=_TICK_SECONDS):
+                self._heed_signals()
+                if self._stopping:
+                    return  # nothing was received, so there is nothing to finish
         if self._crash is not None:
             raise self._crash
+
+    def _open_receivers_workers(self, station: Station) -> None:
+        for number in range(station.num_workers):
+            try:
+                self._inline[station, number] = station.open_worker(number)
+            except Exception as error:
+                self._crash = self._crash or _opening_error(station, error)
 
     def _work(self, station: Station, number: int) -> None:
         try:
@@ -312,15 +337,20 @@ class Runtime:
             return
         finally:
             self._left_to_open.release()
-        station.work(worker)
+        try:
+            station.work(worker)
+        finally:
+            worker.close()
 
     def _wait(self, receivers: Sequence[threading.Thread]) -> None:
         grace_ends: float | None = None
         while not (self._sources_done and self._idle.is_set()):
             # Short waits: a signal handler runs only between them.
             self._idle.wait(_TICK_SECONDS) if self._sources_done else pause(_TICK_SECONDS)
+            self._heed_signals()
             if self._crash is not None:
                 self.abandon()
+            if self._abandoning:
                 return
             if not self._sources_done and not any(thread.is_alive() for thread in receivers):
                 self._sources_done = True
@@ -334,40 +364,63 @@ class Runtime:
                     self.abandon()
                     return
 
-    def _close(self, supervisor: threading.Thread) -> None:
-        deadline = self.clock.now_ns() / 1e9 + (1.0 if self._abandoning else _LEAVE_SECONDS)
-        for station in self.stations:
-            station.queue.close()
-            for thread in station.threads:
-                thread.join(max(0.0, deadline - self.clock.now_ns() / 1e9))
-        self._outbox.flush()
-        for item in self._outbox.abandon():
-            self._settle(item, Outcome(OutcomeKind.RETRY, "deliver: the result could not be written"))
-        self._closing = True
-        if supervisor.ident is not None:
-            supervisor.join(_LEAVE_SECONDS)
-        for station in self.stations:
-            station.close_workers()
-        with self._lock:
-            self.counters.notes = self.notes()
+    def _close(self, supervisor: threading.Thread, receivers: Sequence[threading.Thread]) -> None:
         try:
-            self._pipeline.delivery.close()
+            self._let_leave(receivers)
+            for station in self.stations:
+                station.queue.close()
+                self._let_leave(station.threads)
+            self._outbox.flush()
+            for item in self._outbox.abandon():
+                self._settle(item, Outcome(OutcomeKind.RETRY, "deliver: the result could not be written"))
         finally:
-            self._pipeline.source.close()
+            self._closing = True
+            if supervisor.ident is not None:
+                supervisor.join(_LEAVE_SECONDS)
+            for station in self.stations:
+                station.kill_children()  # of workers that did not leave; the others have closed theirs
+            with self._lock:
+                self.counters.notes = self.notes()
+            try:
+                self._parts.close()
+            except Exception as error:
+                self._crash = self._crash or error
+
+    def _let_leave(self, threads: Sequence[threading.Thread]) -> None:
+        """Wait for threads that were told to leave, all stations' together at most so long."""
+        for thread in threads:
+            while thread.is_alive():
+                now = self.clock.now_ns() / 1e9
+                self._leaving_since = self._leaving_since or now
+                left = self._leaving_since + (_ABANDON_SECONDS if self._abandoning else _LEAVE_SECONDS) - now
+                if left <= 0:
+                    break  # a daemon: it is left behind, and what it still produces is dropped
+                thread.join(min(left, _TICK_SECONDS))
+                self._heed_signals()
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
+        # A handler runs between any two instructions of this thread, perhaps while it holds a lock that `stop` needs: it
+        # only counts, and whatever this thread waits for looks at the count.
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         for number in before:
-            signal.signal(number, lambda *_: self.stop())
+            signal.signal(number, self._note_signal)
         try:
             yield
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _note_signal(self, *_: Any) -> None:
+        self._num_signals += 1
+
+    def _heed_signals(self) -> None:
+        while self._num_heeded < self._num_signals:
+            self._num_heeded += 1
+            self.stop()
 
     def _guard(self, body: Callable[..., None]) -> Callable[..., None]:
         # A worker that breaks would leave its items in flight for ever: end the run loudly instead.
@@ -387,33 +440,49 @@ class Runtime:
     # --- receiving
 
     def _receive(self, number: int) -> None:
-        source, plan = self._pipeline.source, self.plan.source
-        inline = {station: station.open_worker(number) for station in self.stations if not station.has_queue}
-        while (room := self._wait_for_room()) > 0:
-            jobs = source.receive(min(room, plan.receive_batch), plan.wait_seconds)
+        source, wait_seconds = self._pipeline.source, self.plan.source.wait_seconds
+        inline = {station: worker for (station, which), worker in self._inline.items() if which == number}
+        while (room := self._reserve_room()) > 0:
+            jobs = source.receive(room, wait_seconds)
             if jobs is None:
+                self._admit([], room, inline)
                 return
             if self._stopping:
                 for job in jobs:
                     job.settle(Outcome(OutcomeKind.RETURNED, "the run was stopped"))
-            elif jobs:
-                self._admit(jobs, inline)
+                return
+            self._admit(jobs, room, inline)
 
-    def _wait_for_room(self) -> int:
+    def _reserve_room(self) -> int:
+        """Wait until something may be received and return how much; 0 at the end.
+
+        What is asked for counts as inside until the source has answered, or several receivers would ask for the same room.
+        """
         with self._lock:
-            while not self._stopping and self._inside >= self._max_in_flight:
+            while not self._stopping:
+                room = min(self._max_in_flight - self._inside, self.plan.source.receive_batch)
+                if self._limit is not None:
+                    if self.counters.received >= self._limit:
+                        return 0
+                    room = min(room, self._limit - self.counters.received - self._reserved)
+                if room > 0:
+                    self._inside += room
+                    self._reserved += room
+                    return room
                 self._admission.wait()
-            room = self._max_in_flight - self._inside
-            if self._limit is not None:
-                room = min(room, self._limit - self.counters.received)
-            return 0 if self._stopping else room
+            return 0
 
-    def _admit(self, jobs: Sequence[Job], inline: dict[Station, Worker]) -> None:
+    def _admit(self, jobs: Sequence[Job], room: int, inline: dict[Station, Worker]) -> None:
         now = self.clock.now_ns()
         with self._lock:
             self.counters.received += len(jobs)
-            self._inside += len(jobs)
+            self._reserved -= room
+            self._inside += len(jobs) - room
             over = 0 if self._limit is None else max(0, self.counters.received - self._limit)
+            if self.plan.source.receivers > 1:
+                self._admission.notify_all()
+        if not jobs:
+            return
         if self.observers.wants["job_received"]:
             self.observers.notify("job_received", jobs)
         by_route: dict[tuple[Station, ...], list[Item]] = {}
@@ -422,7 +491,10 @@ class Runtime:
             item = Item(job, job.payload, route, sequence=next(self._sequence), received=now)
             with self._lock:
                 self._in_flight[id(item)] = item
-            if index >= len(jobs) - over:
+                too_late = self._abandoning  # whoever gave everything back may not have seen this one
+            if too_late:
+                self._settle(item, Outcome(OutcomeKind.RETURNED, "the run was stopped"))
+            elif index >= len(jobs) - over:
                 self._settle(item, Outcome(OutcomeKind.RETURNED, "more than the limit of this run"))
             elif not route:
                 known = ", ".join(self._routes)
@@ -574,24 +646,26 @@ class Runtime:
 
     def _leave(self, item: Item) -> None:
         with self._lock:
-            item.root.inside = False
-            self._inside -= 1
-            self._admission.notify()
+            if item.inside and not item.settled:
+                item.inside = False
+                self._inside -= 1
+                self._admission.notify()
 
-    def _settle(self, item: Item, outcome: Outcome) -> None:
+    def _settle(self, item: Item, outcome: Outcome, counter: str | None = None) -> None:
         root = item.root
         with self._lock:
             if root.settled:
                 return
             root.settled = True
             self._in_flight.pop(id(root), None)
-            name = _COUNTER[outcome.kind]
+            name = counter or _COUNTER[outcome.kind]
             setattr(self.counters, name, getattr(self.counters, name) + 1)
             if root.inside:
                 self._inside -= 1
                 self._admission.notify()
         root.job.settle(outcome)
-        if self._reorderer is not None:
+        # Once everything is given back nothing is to be put in order, and releasing could block whoever gives it back.
+        if self._reorderer is not None and not self._abandoning:
             self._reorderer.skip(root.sequence)
         if self.observers.wants["job_settled"]:
             self.observers.notify("job_settled", root.job, outcome)
@@ -608,7 +682,7 @@ class Runtime:
         while not self._closing:
             self._pipeline.source.tend()
             self._bring_back()
-            self._outbox.flush_if_due()
+            self._flush_results()
             if self._tick:
                 self._tick()
             now = self.clock.now_ns()
@@ -617,6 +691,14 @@ class Runtime:
                 self._limit_in_flight((done - last_count) / ((now - last_ns) / 1e9))
                 last_count, last_ns = done, now
             pause(_TICK_SECONDS)
+
+    def _flush_results(self) -> None:
+        # A source that ends waits until all is settled, and results that are not durable for company that never comes.
+        quiet = self._pipeline.source.ends and self._inside == self._reserved
+        self._quiet_ticks = self._quiet_ticks + 1 if quiet else 0
+        if self._quiet_ticks == _QUIET_TICKS:
+            self._outbox.flush()
+        self._outbox.flush_if_due()
 
     def _bring_back(self) -> None:
         now = self.clock.now_ns() / 1e9
@@ -658,6 +740,24 @@ def _check_group(group: Sequence[Stage], plan: Plan) -> None:
                 f"stages.{group[0].name}.workers = {head.workers} processes would make as many emulated devices; use 1, or "
                 "threads"
             )
+
+
+def _check_order(group: Sequence[Stage], plan: Plan) -> None:
+    if not plan.run.ordered or group[-1].role != "deliver":
+        return
+    head = plan.stages[group[0].name]
+    where = f"stages.{group[0].name}"
+    workers = plan.source.receivers if head.executor == "inline" else head.workers
+    if (workers or 1) > 1:
+        setting = "source.receivers" if head.executor == "inline" else f"{where}.workers"
+        raise SettingsError(
+            f"{setting} = {workers} is not possible with run.ordered: several would overtake; allowed: 1"
+        )
+    if any((plan.stages[stage.name].batch or 1) > 1 for stage in group):
+        raise SettingsError(
+            f"{where} is not possible with run.ordered and a batch above 1: a result tried again would come after those of "
+            "its batch; give deliver a queue of its own"
+        )
 
 
 def _opening_error(station: Station, error: Exception) -> HeadraceError:
