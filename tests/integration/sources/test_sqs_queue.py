@@ -14,16 +14,17 @@ from headrace.sources.addresses import open_queue
 from headrace.testing.conformance import QueueConformance
 
 
-@pytest.fixture
-def client(sqs_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Return a client that makes queues."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "geheim")
-    monkeypatch.delenv("AWS_PROFILE", raising=False)
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    client = boto3.session.Session().client("sqs", region_name="eu-west-1", endpoint_url=sqs_server)
-    yield client
-    client.close()
+@pytest.fixture(scope="module")
+def client(sqs_server: str) -> Iterator[Any]:
+    """Return a client that makes queues, and give every queue of this file the credentials that it has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "geheim")
+        patch.delenv("AWS_PROFILE", raising=False)
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        client = boto3.session.Session().client("sqs", region_name="eu-west-1", endpoint_url=sqs_server)
+        yield client
+        client.close()
 
 
 @pytest.fixture
