@@ -132,7 +132,7 @@ def _as_text(one: Message | DeadLetter) -> str:
     age = format_duration(max(0.0, time.time() - moment))
     body = one.body.decode(errors="replace")
     shown = body if len(body) <= _NUM_SHOWN else f"{body[:_NUM_SHOWN]}... ({len(one.body)} bytes)"
-    lines = [f"{one.id}  received {one.receive_count} times, {verb} {age} ago"]
+    lines = [f"{one.id}  received {_counted(one.receive_count, 'time')}, {verb} {age} ago"]
     if isinstance(one, DeadLetter):
         lines.append(f"  reason  {one.reason if one.reason.isprintable() else ascii(one.reason)}")
     # Bodies and reasons quote strangers: nothing in them may steer the terminal.
