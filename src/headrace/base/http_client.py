@@ -98,7 +98,7 @@ class HttpClient:
         """
         self._curl.setopt(pycurl.HTTPGET, 1)
         self._curl.setopt(pycurl.FOLLOWLOCATION, 1)
-        self._curl.setopt(pycurl.HTTPHEADER, [])
+        self._curl.unsetopt(pycurl.HTTPHEADER)  # an empty list would leave those of the last POST
         return self._perform(url)
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:

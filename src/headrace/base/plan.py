@@ -299,8 +299,12 @@ _DEFAULT_QUEUE_BYTES = 256 * 10**6
 
 
 def _resolve_stage(plan: StagePlan, stage: StageDefaults, cores: int) -> StagePlan:
+    # 1 is what resolving fills in, and a resolved Plan is one to run again.
     check(
-        plan.batch is None or stage.kind == "device", f"stages.{stage.name}.batch", plan.batch, "only on device stages"
+        plan.batch in (None, 1) or stage.kind == "device",
+        f"stages.{stage.name}.batch",
+        plan.batch,
+        "only on device stages",
     )
     check(
         plan.max_wait_seconds == 0 or stage.kind == "device",

@@ -102,4 +102,5 @@ def wilson_interval(successes: int, trials: int, z: float = 1.96) -> tuple[float
     p, z2 = successes / trials, z * z
     centre = (p + z2 / (2 * trials)) / (1 + z2 / trials)
     half = z * math.sqrt(p * (1 - p) / trials + z2 / (4 * trials * trials)) / (1 + z2 / trials)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    # The proportion itself always lies within; rounding would leave 0 of 11 just outside.
+    return max(0.0, min(p, centre - half)), min(1.0, max(p, centre + half))
