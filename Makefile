@@ -91,7 +91,7 @@ venv: $(DEV)
 
 $(DEMO): pyproject.toml $(SOURCES)
 	$(call environment,.venv-demo)
-	@echo "Installing headrace and what it needs into .venv-demo (about 600 MB on disk; a minute or two the first time)"
+	@echo "Installing headrace and what it needs into .venv-demo (about 550 MB on disk; a minute or two the first time)"
 	@.venv-demo/bin/python -m pip install -qq .
 	@touch $@
 

@@ -10,6 +10,10 @@ import pytest
 
 import headrace
 from headrace.base import plan
+from headrace.base.records import Span
+from headrace.cli.run import as_dict
+from headrace.runs.errors_log import ErrorLine
+from headrace.runs.run_folder import RunInfo
 
 ROOT = Path(__file__).resolve().parents[2]
 CLI = ROOT / "src" / "headrace" / "cli"
@@ -45,6 +49,30 @@ def test_every_setting_of_a_plan_is_in_the_guide() -> None:
     }
     missing = [where for where, name in fields.items() if not re.search(rf"`\[?{name}(\.NAME|\.TASK)?\]?`", text)]
     assert not missing, f"docs/guides/plans.md does not explain: {', '.join(missing)}"
+
+
+@pytest.mark.parametrize(
+    ("page", "record"),
+    [("design.md", Span), ("reference/run-folder.md", RunInfo), ("reference/run-folder.md", ErrorLine)],
+)
+def test_every_field_that_is_stored_is_in_the_manual(page: str, record: type) -> None:
+    """Each column of the span table, and each key of the run folder's files, stands on its page, as code."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    missing = [name for name in record.__annotations__ if f"`{name}`" not in text]
+    assert not missing, f"docs/{page} does not explain: {', '.join(missing)}"
+
+
+def test_every_key_of_the_json_of_a_run_is_in_the_manual(tmp_path: Path) -> None:
+    """Each key that `headrace run --json` prints, at any level that is not data, stands in docs/reference/json.md."""
+    (tmp_path / "one.txt").touch()
+    source = headrace.folder(tmp_path, patterns=["*.txt"])
+    stages = [headrace.stage("name", str), headrace.stage("upper", list, kind="device")]
+    document = as_dict(headrace.run(headrace.Pipeline(source, stages=stages)))
+    records = [document, document["counters"], document["latency_seconds"], document["stages"][1]]
+    records += [document["stages"][1]["batches"]]
+    text = (ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
+    missing = {key for record in records for key in record if f"`{key}`" not in text}
+    assert not missing, f"docs/reference/json.md does not explain: {', '.join(sorted(missing))}"
 
 
 @pytest.mark.parametrize("name", headrace.__all__)
