@@ -46,6 +46,16 @@ class BatchBuffer:
         self._array = array
         return array[: len(values)]
 
+    def holds(self, value: Any) -> bool:
+        """Return whether a value is an array that lies in the buffer."""
+        # An array that owns its memory cannot be a view; asking costs a tenth of comparing addresses.
+        return (
+            isinstance(value, np.ndarray)
+            and value.base is not None
+            and self._array is not None
+            and bool(np.may_share_memory(self._array, value))
+        )
+
     def detached(self, result: Any) -> Any:
         """Return a result with every array that is a view of the buffer copied: the next batch would overwrite it.
 
@@ -53,10 +63,7 @@ class BatchBuffer:
         """
         kind = type(result)
         if isinstance(result, np.ndarray):
-            # An array that owns its memory cannot be a view; asking costs a tenth of comparing addresses.
-            if result.base is None or self._array is None or not np.may_share_memory(self._array, result):
-                return result
-            return result.copy()
+            return result.copy() if self.holds(result) else result
         if kind is list:
             return [self.detached(part) for part in result]
         if kind is tuple:

@@ -132,7 +132,7 @@ class Group:
             ended = self._now_ns()
             results = self._buffer.detached(results)
         except Exception as error:
-            self._split(call, items, error, (started, self._now_ns(), batch_id, reason))
+            self._split(call, items, inputs, error, (started, self._now_ns(), batch_id, reason))
             return
         for item, result in zip(items, results, strict=True):
             num_bytes, shape_key = measure(result)
@@ -144,7 +144,12 @@ class Group:
             item.shape_key = shape_key
 
     def _split(
-        self, call: _Call, items: Sequence[Item], error: Exception, passage: tuple[int, int, int, ReleaseReason]
+        self,
+        call: _Call,
+        items: Sequence[Item],
+        inputs: Any,
+        error: Exception,
+        passage: tuple[int, int, int, ReleaseReason],
     ) -> None:
         # Halves, until the culprit stands alone: log2(batch) extra calls for one bad item, and the rest succeeds.
         started, ended, batch_id, reason = passage
@@ -155,6 +160,9 @@ class Group:
         if len(items) == 1:
             items[0].error = as_item_error(error).located(self.stages[call[0]].name, items[0].id)
             return
+        for item, value in zip(items, inputs, strict=True):
+            # One that was written in place may have been moved forward, and is overwritten when the parts are stacked.
+            item.value = self._buffer.detached(value if self._buffer.holds(item.value) else item.value)
         half = len(items) // 2
         self._run_batch(call, items[:half], ReleaseReason.SPLIT)
         self._run_batch(call, items[half:], ReleaseReason.SPLIT)
