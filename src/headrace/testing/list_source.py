@@ -72,7 +72,7 @@ class ListSource:
         with self._changed:
             while not self.closed:
                 now = time.monotonic()
-                jobs = []
+                jobs: list[Job] = []
                 while self._waiting and len(jobs) < limit and self._waiting[0][0] <= now:
                     jobs.append(self._lend(*heapq.heappop(self._waiting)[2:]))
                 if jobs:
