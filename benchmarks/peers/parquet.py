@@ -16,5 +16,6 @@ def write(rows: Iterable[Row], output: str) -> None:
 
 def read_labels(output: str) -> list[tuple[str, int]]:
     """Return path and label of every row of a Parquet file or folder."""
-    table = pq.read_table(output, columns=["path", "label"])
-    return list(zip(table["path"].to_pylist(), table["label"].to_pylist(), strict=True))
+    table = pq.read_table(output)
+    names = table["path" if "path" in table.column_names else "id"]  # headrace's rows carry the job's id
+    return list(zip(names.to_pylist(), table["label"].to_pylist(), strict=True))

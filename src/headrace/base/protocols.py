@@ -89,6 +89,11 @@ class Queue(Protocol):
 class Source(Protocol):
     """Where jobs come from, and who is told how they ended (through `Job.settle`)."""
 
+    @property
+    def ends(self) -> bool:
+        """Whether it comes to an end by itself once everything is settled (a folder), or waits for more (a queue)."""
+        ...
+
     def open(self, settings: Any) -> None:
         """Make ready; `settings` is the Plan's `[source]` table (`plan.SourcePlan`)."""
         ...

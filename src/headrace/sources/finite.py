@@ -55,6 +55,8 @@ class FiniteSource(abc.ABC):
         self._max_receives = max_receives
         self._open: _OpenFinite | None = None
 
+    ends = True
+
     @abc.abstractmethod
     def entries(self) -> Iterator[Entry]:
         """Return what there is to do, in order; called by `open`, and read while the run goes on.

@@ -67,6 +67,11 @@ class QueueSource:
         self._clock: Clock = clock or SystemClock()
         self._open: _OpenSource | None = None
 
+    @property
+    def ends(self) -> bool:
+        """Whether it ends when the queue is empty."""
+        return self._drain
+
     def open(self, settings: SourcePlan) -> None:
         """Connect; the Plan's `[source]` table wins over what was given at construction.
 
