@@ -32,7 +32,7 @@ def unknown_key(key: str, where: str, allowed: Iterable[str]) -> SettingsError:
 def build(cls: type[T], table: object, where: str) -> T:
     """Return the settings record `cls` filled from a table.
 
-    Values of keys that end in `_seconds` or `_bytes` may be written with a unit (`"300ms"`, `"256MB"`).
+    Values of keys that end in `seconds` or `bytes` may be written with a unit (`"300ms"`, `"256MB"`).
 
     Args:
         cls: A dataclass whose `__post_init__` checks values.
@@ -66,7 +66,7 @@ def build(cls: type[T], table: object, where: str) -> T:
 
 
 def _parser(key: str) -> Callable[[Any], float] | None:
-    return parse_duration if key.endswith("_seconds") else parse_size if key.endswith("_bytes") else None
+    return parse_duration if key.endswith("seconds") else parse_size if key.endswith("bytes") else None
 
 
 def _fits(value: object, hint: Any) -> bool:

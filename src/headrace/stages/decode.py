@@ -13,7 +13,7 @@ from collections.abc import Callable
 import cv2
 import numpy as np
 import simplejpeg
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from headrace.base.errors import DecodeRejected
 from headrace.base.plan import DecodePlan
@@ -26,6 +26,7 @@ Decoder = Callable[[bytes, int], np.ndarray]
 
 _JPEG_MAGIC = b"\xff\xd8\xff"
 _EXIF_MAGIC = b"Exif\x00\x00"
+_START_OF_SCAN = b"\xda"
 _ORIENTATION_TAG = 274
 
 
@@ -73,6 +74,8 @@ class DecodeChain:
 
     def decode(self, data: bytes) -> np.ndarray:
         """Return the image; see `decode`."""
+        if not data:
+            raise DecodeRejected("there are no bytes to decode; check what the sender stored")
         refusals = []
         for name, decoder in self._decoders.items():
             if name == "simplejpeg" and not data.startswith(_JPEG_MAGIC):
@@ -86,7 +89,7 @@ class DecodeChain:
             return image
         start = data[:8].hex(" ")
         raise DecodeRejected(
-            f"{len(data)} bytes starting with {start or 'nothing'} are not an image that can be decoded "
+            f"{len(data)} bytes starting with {start} are not an image that can be decoded "
             f"({'; '.join(refusals)}); check what the sender stored"
         )
 
@@ -142,21 +145,37 @@ def decode_opencv(data: bytes, cover: int) -> np.ndarray:
 
 def decode_pillow(data: bytes, cover: int) -> np.ndarray:
     """Return the image as Pillow reads it; JPEG by `draft` at the scale that covers."""
-    image: Image.Image = Image.open(io.BytesIO(data))
+    try:
+        image: Image.Image = Image.open(io.BytesIO(data))
+    except UnidentifiedImageError:
+        raise ValueError("not an image") from None  # Pillow's own message names a memory address
     if cover:
         image.draft("RGB", (cover, cover))
-    return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I;16"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))  # convert() would clip, not scale
+    return np.asarray(image.convert("RGB"))
 
 
 def orientation(data: bytes) -> int:
     """Return the EXIF orientation of a JPEG, 1 to 8; 1 when it carries none."""
-    # Most crops carry no EXIF: a search of the first bytes saves Pillow's 60 microseconds.
-    if _EXIF_MAGIC not in data[:4096]:
+    # Most crops carry no EXIF: a look at the headers saves Pillow's 60 microseconds.
+    if not _has_exif(data):
         return 1
     try:
         return int(Image.open(io.BytesIO(data)).getexif().get(_ORIENTATION_TAG, 1))
     except (OSError, ValueError, SyntaxError):
         return 1
+
+
+def _has_exif(data: bytes) -> bool:
+    # From header to header; EXIF may stand behind a colour profile of any size.
+    position = len(_JPEG_MAGIC) - 1
+    while data[position : position + 1] == b"\xff" and data[position + 1 : position + 2] != _START_OF_SCAN:
+        if data.startswith(_EXIF_MAGIC, position + 4):
+            return True
+        position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+    return False
 
 
 def upright(image: np.ndarray, exif_orientation: int) -> np.ndarray:

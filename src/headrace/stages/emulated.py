@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.plan import Kind
+from headrace.base.settings import build
 from headrace.stages.stage import Stage, StageContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatedStageOptions:
+    """The Plan's `[stages.NAME.options]` of an emulated stage."""
+
+    seconds: float
+    """Service time, instead of the one given in the program."""
 
 
 class EmulatedStage(Stage):
@@ -22,7 +32,8 @@ class EmulatedStage(Stage):
 
     def open(self, context: StageContext) -> Callable[[Any], Any]:
         """Return the sleep; the Plan's option `seconds` overrides the time."""
-        seconds = float(context.options.get("seconds", self.seconds))
+        given = {"seconds": self.seconds, **context.options}
+        seconds = build(EmulatedStageOptions, given, f"[stages.{self.name}.options]").seconds
 
         def sleep_and_pass(value: Any) -> Any:
             if seconds:

@@ -69,10 +69,12 @@ def read_path(path: Path, max_bytes: int) -> bytes:
         FetchRejected: If there is no such file, it may not be read, or it is too large.
     """
     try:
-        with path.open("rb", buffering=0) as file:
-            data: bytes = file.read(max_bytes + 1)
+        with path.open("rb") as file:  # buffered: reads on where the system gives less than was asked for
+            data = file.read(max_bytes + 1)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
         raise FetchRejected(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise FetchRejected(f"{str(path)!r} is not a path: {error}") from None
     except OSError as error:
         raise FetchFailed(f"{path} cannot be read: {error}") from None
     if len(data) > max_bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,6 +41,13 @@ class TextInput:
     """The bytes as text."""
 
     encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        """Check the encoding."""
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            check(False, "encoding", self.encoding, "an encoding that Python knows, such as 'utf-8' or 'latin-1'")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,8 @@ def checked_results(results: Any, num_inputs: int, stage: str) -> Sequence[Any]:
         WrongResultCount: Naming both lengths.
     """
     try:
+        if isinstance(results, Mapping | str | bytes):
+            raise TypeError
         num_results = len(results)
     except TypeError:
         raise WrongResultCount(

@@ -38,19 +38,22 @@ def nms(
     """
     if boxes.ndim != 2 or boxes.shape[1:] != (4,) or scores.shape != (len(boxes),):
         raise ValueError(f"expected boxes (n, 4) and scores (n,), got {boxes.shape} and {scores.shape}")
+    if classes is not None and classes.shape != scores.shape:
+        raise ValueError(f"expected classes (n,) as scores {scores.shape}, got {classes.shape}")
     candidates = np.flatnonzero(scores >= score_threshold)
     if not len(candidates):
         return np.empty(0, np.int64)
+    candidates = candidates[np.argsort(-scores[candidates], kind="stable")]
     corners = boxes[candidates].astype(np.float64)
+    if classes is not None:
+        corners -= corners.min()  # OpenCV sets classes apart by what it adds to coordinates; negative ones would meet
     rectangles = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1)
-    kept_scores = scores[candidates].astype(np.float32)
+    # Ranks in place of scores: OpenCV rounds those to float32 and drops what only equals the threshold.
+    ranks = np.arange(len(candidates), 0, -1, dtype=np.float32)
     dnn: Any = cv2.dnn  # its stubs ask for lists, which would cost a copy per box
     if classes is None:
-        kept = dnn.NMSBoxes(rectangles, kept_scores, score_threshold, iou_threshold)
+        kept = dnn.NMSBoxes(rectangles, ranks, 0.0, iou_threshold)
     else:
-        kept = dnn.NMSBoxesBatched(
-            rectangles, kept_scores, classes[candidates].astype(np.int32), score_threshold, iou_threshold
-        )
-    indices = candidates[np.asarray(kept, np.int64).reshape(-1)]
-    best_first = np.argsort(-scores[indices], kind="stable")[:max_boxes]
-    return np.asarray(indices[best_first], np.int64)
+        kept = dnn.NMSBoxesBatched(rectangles, ranks, classes[candidates].astype(np.int32), 0.0, iou_threshold)
+    best_first = np.sort(np.asarray(kept, np.int64).reshape(-1))[:max_boxes]
+    return np.asarray(candidates[best_first], np.int64)

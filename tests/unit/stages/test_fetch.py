@@ -1,0 +1,164 @@
+"""Address or path -> bytes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.base.errors import FetchFailed, FetchRejected, SettingsError
+from headrace.stages.fetch import FetchStage, read_path
+
+
+@pytest.fixture
+def fetch(make_context: Any) -> Callable[[Any], Any]:
+    """An opened stage that takes up to 1000 bytes."""
+    return FetchStage("fetch").open(make_context(options={"max_bytes": 1000, "timeout_seconds": 10}))
+
+
+def test_http(fetch: Any, server: Any) -> None:
+    """An address gives the body behind it."""
+    server.answers["/a.jpg"] = (200, b"image")
+    assert fetch(f"{server.url}/a.jpg?size=1") == b"image"
+    assert fetch(f"HTTP{server.url.removeprefix('http')}/a.jpg") == b"image"
+
+
+def test_http_keeps_its_connection(fetch: Any, server: Any) -> None:
+    """A worker's downloads from one server share a connection."""
+    server.answers["/a.jpg"] = (200, b"image")
+    for _ in range(3):
+        fetch(f"{server.url}/a.jpg")
+    assert len(server.connections) == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410])
+def test_statuses_that_stay(fetch: Any, server: Any, status: int) -> None:
+    """What the server will never serve is rejected, with the address without its query."""
+    server.answers["/a.jpg"] = (status, b"")
+    with pytest.raises(FetchRejected) as caught:
+        fetch(f"{server.url}/a.jpg?token=secret")
+    assert str(caught.value) == f"{server.url}/a.jpg?... answered {status}, expected 200"
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
+def test_statuses_that_pass(fetch: Any, server: Any, status: int) -> None:
+    """What may work later is worth another try."""
+    server.answers["/a.jpg"] = (status, b"")
+    with pytest.raises(FetchFailed, match=f"answered {status}"):
+        fetch(f"{server.url}/a.jpg")
+
+
+def test_http_too_large(fetch: Any, server: Any) -> None:
+    """A body over max_bytes is rejected."""
+    server.answers["/a.jpg"] = (200, b"x" * 1001)
+    with pytest.raises(FetchRejected, match=r"a\.jpg"):
+        fetch(f"{server.url}/a.jpg")
+
+
+def test_no_server(fetch: Any, server: Any) -> None:
+    """A server that is not there may come back."""
+    server.server_close()
+    with pytest.raises(FetchFailed):
+        fetch(f"{server.url}/a.jpg")
+
+
+@pytest.mark.parametrize("url", ["ftp://example.com/a.jpg", "s3://bucket/key", "a.jpg", ""])
+def test_other_addresses(fetch: Any, url: str) -> None:
+    """Schemes that cannot be fetched are rejected with those that can."""
+    with pytest.raises(FetchRejected) as caught:
+        fetch(url)
+    assert str(caught.value) == f"address {url!r} cannot be fetched; expected http, https or file"
+
+
+@pytest.mark.parametrize("payload", [b"bytes", np.zeros(3)], ids=["bytes", "array"])
+def test_what_is_at_hand_passes(fetch: Any, payload: Any) -> None:
+    """Bytes and arrays need no fetching."""
+    assert fetch(payload) is payload
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "with space.jpg", "ünï 100%.jpg"])
+def test_file(fetch: Any, tmp_path: Path, name: str) -> None:
+    """A path, and a file address with its escapes, give the file's bytes."""
+    path = tmp_path / name
+    path.write_bytes(b"image")
+    assert fetch(path) == b"image"
+    assert fetch(path.as_uri()) == b"image"
+
+
+@pytest.mark.parametrize("size", [0, 999, 1000])
+def test_file_of_any_size(fetch: Any, tmp_path: Path, size: int) -> None:
+    """A file up to max_bytes is read whole, an empty one too."""
+    path = tmp_path / "a.jpg"
+    path.write_bytes(b"x" * size)
+    assert len(fetch(path)) == size
+
+
+def test_file_too_large(fetch: Any, tmp_path: Path) -> None:
+    """A file over max_bytes is rejected, and no more of it is read."""
+    path = tmp_path / "a.jpg"
+    path.write_bytes(b"x" * 1001)
+    with pytest.raises(FetchRejected) as caught:
+        fetch(path)
+    assert str(caught.value) == f"{path} is larger than max_bytes = 1000"
+
+
+def test_file_missing(fetch: Any, tmp_path: Path) -> None:
+    """A file that is not there is rejected by its name."""
+    with pytest.raises(FetchRejected) as caught:
+        fetch(tmp_path / "none.jpg")
+    assert str(caught.value) == f"{tmp_path / 'none.jpg'} cannot be read: No such file or directory"
+
+
+def test_file_within_a_file(fetch: Any, tmp_path: Path) -> None:
+    """A path through a file is rejected."""
+    (tmp_path / "a").write_bytes(b"")
+    with pytest.raises(FetchRejected, match="Not a directory"):
+        fetch(tmp_path / "a" / "b.jpg")
+
+
+def test_directory(fetch: Any, tmp_path: Path) -> None:
+    """A folder is no image."""
+    with pytest.raises(FetchRejected, match="Is a directory"):
+        fetch(tmp_path)
+
+
+def test_what_is_no_path(fetch: Any) -> None:
+    """A file address with a NUL byte is rejected, not tried again."""
+    with pytest.raises(FetchRejected, match="is not a path"):
+        fetch("file:///tmp/a%00b.jpg")
+
+
+def test_a_file_that_comes_in_pieces(tmp_path: Path) -> None:
+    """Where the system gives less than was asked for (a network file system, here a pipe), reading goes on."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+
+    def write() -> None:
+        with path.open("wb", buffering=0) as pipe:
+            for _ in range(4):
+                pipe.write(b"x" * 65_536)  # what a pipe holds: the next waits until this was read
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    data = read_path(path, 10**6)
+    writer.join()
+    assert len(data) == 4 * 65_536
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"timeout": 3}, r"\[stages\.fetch\.options\]: unknown key 'timeout'\. Did you mean 'timeout_seconds'\?"),
+        ({"max_bytes": 0}, r"\[stages\.fetch\.options\]: max_bytes = 0 is not possible"),
+        ({"max_bytes": "lots"}, r"\[stages\.fetch\.options\]: max_bytes = 'lots': expected a size"),
+    ],
+)
+def test_options_are_checked(make_context: Any, options: dict[str, Any], message: str) -> None:
+    """Unknown and impossible options are told before the first item, with their place in the Plan."""
+    with pytest.raises(SettingsError, match=message):
+        FetchStage("fetch").open(make_context(options=options))
