@@ -1,0 +1,366 @@
+"""Inline, in threads or in processes: the answers are the same, and a bad item hurts nobody else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.base.errors import HeadraceError, ItemRejected, SettingsError, StageFailed
+from headrace.base.plan import Plan
+from headrace.base.records import OutcomeKind
+from headrace.delivery.collect import Collect
+from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.execute import run as execute
+from headrace.pipeline.shared_values import Arena, pack, unpack
+from headrace.stages.stage import FunctionStage, Stage, StageContext
+from headrace.testing import FaultyStage, ListSource
+
+Run = Callable[..., Any]
+IN_PROCESS = {"executor": "process", "workers": 1}
+
+
+def arenas() -> set[str]:
+    """Return the pieces of shared memory that runs of this process made."""
+    return {path.name for path in Path("/dev/shm").glob(f"headrace-{os.getpid()}-*")}
+
+
+def children() -> set[int]:
+    """Return this process's children, except for multiprocessing's tracker."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        for child in (task / "children").read_text().split():
+            command = Path(f"/proc/{child}/cmdline")
+            if command.exists() and b"spawn_main" in command.read_bytes():
+                found.add(int(child))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    """After each test there are no more children and no more shared memory than before."""
+    before = arenas(), children()
+    yield
+    assert (arenas(), children()) == before
+
+
+class NotAPhoto(ItemRejected):
+    """A user's own rejection."""
+
+
+class Refuses(Stage):
+    """Raises an error of the user's own class."""
+
+    def open(self, context: StageContext) -> Callable[[Any], Any]:
+        """Return a refusal."""
+        return refuse
+
+
+def refuse(value: Any) -> Any:
+    """Refuse a value."""
+    raise NotAPhoto("a drawing")
+
+
+@pytest.fixture
+def _importable(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> None:
+    # A child imports what it is sent by name, from the parent's path.
+    monkeypatch.syspath_prepend(str(pytestconfig.rootpath))
+
+
+# --- same answers
+
+ARRAYS = [np.full(4, float(n)) for n in range(9)] + [np.arange(5.0), np.ones((2, 2), np.float32), np.arange(5.0) - 9]
+OBJECTS = [
+    np.arange(6.0), "text", 7, b"\x00" * 3000, [1, [2.5, None]], {"k": np.arange(3, dtype=np.uint8)}, "!raise", "!reject",
+    np.arange(4000, dtype=np.int32), True, (1, ("a", np.float32(2.5))), np.zeros((0, 2)), "", np.datetime64("2026-01-01"),
+]  # fmt: skip
+
+
+def families() -> list[tuple[list[Any], list[Stage]]]:
+    """Return payloads with stages for them that can be sent anywhere."""
+    return [
+        (ARRAYS, [
+            FunctionStage("first", np.negative),
+            FunctionStage("second", np.cbrt),
+            FunctionStage("device", np.abs, kind="device"),
+            FunctionStage("last", np.sum),
+        ]),
+        (OBJECTS, [FaultyStage("first"), FaultyStage("second"), FaultyStage("device", kind="device"),
+                   FaultyStage("last")]),
+    ]  # fmt: skip
+
+
+def answers(payloads: list[Any], stages: list[Stage], plan: dict[str, Any]) -> dict[str, str]:
+    """Return how each job ended, and its result with its type."""
+    source, delivery = ListSource(payloads), Collect()
+    execute(Pipeline(source, stages=stages, delivery=delivery), Plan.from_table(plan))
+    ends = {id_: str(outcomes[0].kind) for id_, outcomes in source.outcomes.items()}
+    return ends | {id_: f"{type(value).__name__} {value!r}" for id_, value in delivery.results}
+
+
+plans = st.fixed_dictionaries(
+    {
+        "first": st.sampled_from(["thread", "inline"]),
+        "second": st.sampled_from(["thread", "inline", "process"]),
+        "device": st.sampled_from(["thread", "inline", "process"]),
+        "last": st.sampled_from(["thread", "inline"]),
+        "deliver": st.sampled_from(["thread", "inline"]),
+    }
+)
+
+
+@pytest.mark.timeout(100)
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(plans, st.integers(1, 5), st.integers(1, 3), st.booleans(), st.integers(0, 1))
+def test_same_answers_everywhere(
+    executors: dict[str, str], batch: int, queue_items: int, warm_up: bool, family: int
+) -> None:
+    """Whatever runs inline, in threads or in a process, and however small the queues, the answers are the same."""
+    payloads, stages = families()[family]
+    workers = {"thread": 2, "process": 1, "inline": 1}
+    plan: dict[str, Any] = {
+        name: {"executor": executor, "workers": workers[executor], "queue_items": queue_items}
+        for name, executor in executors.items()
+    }
+    if "process" in executors.values():
+        plan["deliver"]["executor"] = "thread"  # deliver cannot run in a child
+    plan["device"]["batch"] = batch
+    wanted = answers(payloads, stages, {})
+    assert len(wanted) == len(payloads)
+    assert answers(payloads, stages, {"stages": plan, "run": {"warm_up": warm_up}}) == wanted
+
+
+# --- one bad item
+
+
+def test_killed_child_fails_its_item_alone(run: Run) -> None:
+    """A child that dies in a batch fails the item that kills it, and the rest of the batch succeeds."""
+    payloads = ["x"] * 5 + ["!kill"] + ["y"] * 4 + ["!exit"]
+    ran = run(
+        [FaultyStage("p", kind="device")],
+        payloads,
+        {"stages": {"p": {**IN_PROCESS, "batch": 8}}, "run": {"warm_up": False}},
+    )
+    assert ran.ids(OutcomeKind.DEAD_LETTERED) == {"5", "10"}
+    assert ran.reason("5").startswith("p: item 5: the process working on it died (SIGKILL)")
+    assert "exit code 3" in ran.reason("10")
+    assert ran.result.counters.notes["worker_restarts"] >= 2
+
+
+def test_restarted_child_has_its_own_spans(run: Run) -> None:
+    """After a restart spans name the new process, and the item whose process died has a span that failed."""
+    ran = run([FaultyStage("p")], ["x", "!kill", "y"], {"stages": {"p": IN_PROCESS}})
+    spans = {span.unit_id: span for span in ran.spans if span.stage == "p"}
+    assert spans["0"].process != spans["2"].process
+    assert os.getpid() not in (spans["0"].process, spans["2"].process)
+    assert {id_: span.outcome for id_, span in spans.items()} == {"0": "ok", "1": "failed", "2": "ok"}
+
+
+def test_time_limit_blames_one_item(run: Run) -> None:
+    """An item that hangs is stopped after the limit and named; the others go on."""
+    ran = run([FaultyStage("p")], ["x", "!hang", "y"], {"stages": {"p": {**IN_PROCESS, "time_limit_seconds": 0.3}}})
+    assert set(ran.results) == {"0", "2"}
+    assert "longer than time_limit_seconds = 0.3" in ran.reason("1")
+
+
+def test_time_limit_in_a_batch(run: Run) -> None:
+    """A batch may take the limit times its size; when it hangs, the culprit alone fails."""
+    ran = run(
+        [FaultyStage("p", kind="device")],
+        ["x", "!hang", "y"],
+        {"stages": {"p": {**IN_PROCESS, "batch": 3, "max_wait_seconds": 5, "time_limit_seconds": 0.2}},
+         "run": {"warm_up": False}},
+    )  # fmt: skip
+    assert set(ran.results) == {"0", "2"}
+
+
+def test_exceptions_bring_their_traceback() -> None:
+    """An exception in a child is told with the lines of the child's code, as a note."""
+    from headrace.pipeline.item import Item
+    from headrace.pipeline.opening import GroupSpec
+    from headrace.pipeline.remote import RemoteGroup
+
+    stage = FaultyStage("p")
+    group = RemoteGroup(GroupSpec((stage,), _resolved(stage), 0, 1, 1), None, {}, [])
+    try:
+        item = Item(hr.Job("7", "!raise deep"), "!raise deep", ())
+        group.run([item], None)
+    finally:
+        group.close()
+    assert str(item.error) == "p: item 7: ValueError: as asked: deep"
+    assert "faults.py" in item.error.__notes__[0]
+
+
+def _resolved(stage: Stage) -> Plan:
+    from headrace.base.plan import resolve
+
+    return resolve(Plan.from_table({"stages": {stage.name: IN_PROCESS}}), [stage.defaults()], 1)
+
+
+@pytest.mark.usefixtures("_importable")
+def test_users_own_rejection_stays_one(run: Run) -> None:
+    """A subclass of ItemRejected rejects in a process as it does in a thread."""
+    ran = run([Refuses("p")], ["x"], {"stages": {"p": IN_PROCESS}}, source={"max_receives": 3})
+    assert ran.ids(OutcomeKind.REJECTED) == {"0"}
+
+
+@pytest.mark.parametrize(
+    "value", [{1, 2}, object(), 1 << 70, np.zeros(2, dtype=[("a", int)]), {(1, 2): 3}, np.array([None])], ids=repr
+)
+def test_what_cannot_travel_fails_its_item(value: Any) -> None:
+    """A value that would not arrive as it was sent is refused, saying what can be sent."""
+    arena = Arena()
+    try:
+        with pytest.raises(StageFailed, match=r"cannot travel between processes.*arrays, bytes, text"):
+            pack([value], arena)
+    finally:
+        arena.close()
+
+
+def test_one_of_a_batch_cannot_travel(run: Run) -> None:
+    """In a batch the item that cannot be sent fails alone, also at warm-up and also on the way back."""
+    itself: list[Any] = []
+    itself.append(itself)
+    ran = run(
+        [FaultyStage("p", kind="device")],
+        [{1, 2}, "x", itself, "y", np.broadcast_to(np.uint8(0), (1 << 40,))],
+        {"stages": {"p": {**IN_PROCESS, "batch": 5}}},
+    )
+    assert set(ran.results) == {"1", "3"}
+    assert "does not fit into shared memory" in ran.reason("4")
+
+
+def test_values_larger_than_the_arena(run: Run) -> None:
+    """Arrays that grow beyond the shared memory travel there and back."""
+    payloads = [np.full(n, 7, np.uint8) for n in (10, 3 << 20, 100, 9 << 20, 1)] + [b"z" * (5 << 20)]
+    ran = run([FaultyStage("p")], payloads, {"stages": {"p": IN_PROCESS}})
+    for index, payload in enumerate(payloads):
+        assert np.array_equal(ran.results[str(index)], payload)
+
+
+def test_results_own_their_memory(run: Run) -> None:
+    """Results of a child are not overwritten by its next answer."""
+    ran = run([FaultyStage("p")], [np.full(1000, n) for n in range(20)], {"stages": {"p": IN_PROCESS}})
+    assert all((ran.results[str(n)] == n).all() for n in range(20))
+
+
+def test_nothing_is_pickled(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data crosses without the calls of a pipe that pickle."""
+    from multiprocessing.connection import Connection
+
+    def forbidden(*_: Any) -> Any:
+        raise AssertionError("pickled")
+
+    monkeypatch.setattr(Connection, "send", forbidden)
+    monkeypatch.setattr(Connection, "recv", forbidden)
+    ran = run([FaultyStage("p")], [np.arange(10)], {"stages": {"p": IN_PROCESS}})
+    assert ran.results["0"].tolist() == list(range(10))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text()
+        | st.binary(max_size=3000),
+        lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text() | st.integers(-9, 9), inner),
+        max_leaves=12,
+    )
+)  # fmt: skip
+def test_values_arrive_as_sent(value: Any) -> None:
+    """Any nest of plain values comes back equal, of the same types."""
+    sender = Arena()
+    try:
+        message = pack(value, sender)
+        receiver = Arena(sender.name)
+        assert repr(unpack(message, receiver, copy=True)) == repr(value)
+        receiver.close()
+    finally:
+        sender.close()
+
+
+# --- opening and ending
+
+
+def test_stage_that_cannot_be_sent(run: Run) -> None:
+    """A stage that cannot be pickled is told before any job is received, with what to do."""
+    with pytest.raises(SettingsError, match=r"stage p cannot be sent to another process.*executor = 'thread'"):
+        run([hr.stage("p", lambda x: x)], ["x"], {"stages": {"p": IN_PROCESS}})
+
+
+class CannotOpen(Stage):
+    """Fails to open."""
+
+    def open(self, context: StageContext) -> Callable[[Any], Any]:
+        """Raise."""
+        raise RuntimeError("no such weights")
+
+
+@pytest.mark.usefixtures("_importable")
+def test_stage_that_cannot_open_in_a_child(run: Run) -> None:
+    """An error while a child opens its stages ends the run with that error."""
+    with pytest.raises(HeadraceError, match="stage p could not start: RuntimeError: no such weights"):
+        run([CannotOpen("p")], ["x"], {"stages": {"p": {**IN_PROCESS, "workers": 2}}})
+
+
+HANGING = """
+import threading, time
+from headrace.base.plan import Plan
+from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.execute import run
+from headrace.testing import FaultyStage, ListSource
+
+def tell_when_it_hangs():
+    while "0" not in source.outcomes:
+        time.sleep(0.01)
+    print("hanging", flush=True)
+
+if __name__ == "__main__":
+    source = ListSource(["x", "!hang"])
+    threading.Thread(target=tell_when_it_hangs, daemon=True).start()
+    plan = Plan.from_table({"stages": {"p": {"executor": "process", "workers": 1}}})
+    run(Pipeline(source, stages=[FaultyStage("p")]), plan)
+"""
+
+
+def test_killed_parent_leaves_nothing(tmp_path: Path) -> None:
+    """When the parent is killed while a child hangs, the child ends and the shared memory is removed."""
+    script = tmp_path / "parent.py"
+    script.write_text(HANGING)
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert parent.stdout is not None
+    with parent.stdout:
+        assert parent.stdout.readline() == b"hanging\n"
+        descendants = [
+            child
+            for task in Path(f"/proc/{parent.pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+        assert descendants
+        assert list(Path("/dev/shm").glob(f"headrace-{parent.pid}-*"))
+        parent.send_signal(signal.SIGKILL)
+        parent.wait()
+    give_up_at = time.monotonic() + 10
+    while time.monotonic() < give_up_at:
+        left = [child for child in descendants if Path(f"/proc/{child}").exists() and not _is_zombie(child)]
+        if not left and not list(Path("/dev/shm").glob(f"headrace-{parent.pid}-*")):
+            return
+        time.sleep(0.05)
+    pytest.fail(f"left behind: processes {left}, {list(Path('/dev/shm').glob(f'headrace-{parent.pid}-*'))}")
+
+
+def _is_zombie(process_id: str) -> bool:
+    try:
+        return ") Z " in Path(f"/proc/{process_id}/stat").read_text()
+    except FileNotFoundError:
+        return True
