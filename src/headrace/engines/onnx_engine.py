@@ -13,7 +13,7 @@ import onnxruntime
 
 from headrace.base.errors import EngineError
 from headrace.base.protocols import Model, TensorSpec
-from headrace.base.settings import build
+from headrace.base.settings import build, check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +24,10 @@ class OnnxOptions:
     """Threads that run independent nodes side by side."""
     spin: bool = False
     """Whether idle threads inside a call burn CPU while they wait; takes cores from other stages."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        check(self.inter_op_threads >= 1, "inter_op_threads", self.inter_op_threads, "a whole number >= 1")
 
 
 class OnnxEngine:
@@ -41,7 +45,10 @@ class OnnxEngine:
         session_options = onnxruntime.SessionOptions()
         session_options.intra_op_num_threads = threads
         session_options.inter_op_num_threads = settings.inter_op_threads
-        session_options.add_session_config_entry("session.intra_op.allow_spinning", "1" if settings.spin else "0")
+        if settings.inter_op_threads > 1:
+            session_options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL  # else they are not used
+        for pool in ("intra_op", "inter_op"):
+            session_options.add_session_config_entry(f"session.{pool}.allow_spinning", "1" if settings.spin else "0")
         session_options.log_severity_level = 3
         try:
             session = onnxruntime.InferenceSession(str(artifact), session_options, providers=["CPUExecutionProvider"])
