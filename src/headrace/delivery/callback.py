@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from headrace.base.errors import DeliveryFailed, DeliveryRejected
 from headrace.base.http_client import HttpClient, HttpError, HttpSettings, is_permanent, without_secrets
@@ -12,12 +13,16 @@ from headrace.base.records import Job
 from headrace.base.settings import build
 from headrace.delivery.encoding import encode
 
+#: Printable ASCII but for the percent sign, which `quote` writes.
+_PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if code != ord("%"))
+
 
 class Callback:
     """Posts `{"id", "task", "result", ...}` as JSON to `job.attributes["callback"]`.
 
-    The job's id goes along as `Idempotency-Key`: delivery is at least once, and a receiver that keeps the keys it has seen
-    can drop a second copy. Failed posts are retried by the `deliver` stage with full jitter within the Plan's budget.
+    The job's id goes along as `Idempotency-Key`, percent-encoded where it is not plain ASCII: delivery is at least once, and
+    a receiver that keeps the keys it has seen can drop a second copy. Failed posts are retried by the `deliver` stage with
+    full jitter within the Plan's budget.
 
     Args:
         url: Where to post when a job names no address.
@@ -43,9 +48,11 @@ class Callback:
         url = job.attributes.get("callback") or self.url
         if not url:
             raise DeliveryRejected("the job names no callback address and the pipeline has no default one")
+        if not isinstance(url, str):
+            raise DeliveryRejected(f"the job's callback address is {url!r}; expected text")
         body = encode({"id": job.id, "task": job.task, "result": result})
         try:
-            response = self._client().post(url, body, {**self.headers, "Idempotency-Key": job.id})
+            response = self._client().post(url, body, {**self.headers, "Idempotency-Key": quote(job.id, safe=_PLAIN)})
         except HttpError as error:
             raise (DeliveryRejected if error.permanent else DeliveryFailed)(str(error)) from None
         if not 200 <= response.status < 300:

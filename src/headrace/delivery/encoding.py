@@ -15,7 +15,7 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, np.generic):
         return value.item()
-    raise NotImplementedError
+    raise TypeError(f"it holds a value of type {type(value).__name__}")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
@@ -29,8 +29,8 @@ def encode(record: Any) -> bytes:
     """
     try:
         return _encoder.encode(record)
-    except (TypeError, NotImplementedError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise DeliveryRejected(
-            f"the result cannot be written as JSON: {error or type(record).__name__}; return numbers, text, lists, "
+            f"the result cannot be written as JSON: {error}; return numbers, text, lists, "
             "dicts or NumPy arrays from the last stage"
         ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -18,10 +19,11 @@ from headrace.delivery.encoding import encode
 
 
 class Parquet:
-    """Writes `part-*.parquet` files into a folder; any Parquet reader takes the folder as one table.
+    """Writes `part-*.parquet` files into a folder; any Parquet reader takes the folder as one table, if results keep to types.
 
     A file counts once it is closed and renamed, so a result is durable only then, and its job is settled then. Columns:
-    `id`, then the keys of a result that is a dict, or `result`.
+    `id`, then the keys of a result that is a dict, or `result`. What a file's column cannot hold as one type it holds as JSON
+    text.
 
     Args:
         folder: Made if missing; earlier parts stay.
@@ -44,12 +46,17 @@ class Parquet:
         """Make the folder."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            # Told now, not after the first part's results.
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
         except OSError as error:
-            raise SettingsError(f"results folder {self.folder} cannot be made: {error}") from None
+            raise SettingsError(f"results folder {self.folder} cannot be written: {error}") from None
         self._prefix = f"part-{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
 
     def deliver(self, job: Job, result: Any) -> bool:
         """Keep one result for the next file; see `protocols.Delivery.deliver`."""
+        # Told now, as this job's fault: in `flush` it would hold back the whole part, for ever.
+        encode(result)
         with self._lock:
             self._rows.append((job.id, result))
         return False
@@ -82,18 +89,35 @@ class Parquet:
 def _table(rows: list[tuple[str, Any]]) -> pyarrow.Table:
     columns: dict[str, list[Any]] = {"id": [row_id for row_id, _ in rows]}
     if all(isinstance(result, dict) for _, result in rows):
-        # "id" is the job's; a result's own "id" would be lost without a name of its own.
-        names = dict.fromkeys(str(key) for _, result in rows for key in result)
-        for name in names:
-            columns["result_id" if name == "id" else name] = [result.get(name) for _, result in rows]
+        results = [{str(key): value for key, value in result.items()} for _, result in rows]
+        for name in dict.fromkeys(key for result in results for key in result):
+            # "id" is the job's; a result's own "id" would be lost without a name of its own.
+            columns[_free_name(results) if name == "id" else name] = [result.get(name) for result in results]
     else:
         columns["result"] = [result for _, result in rows]
     return pyarrow.table({name: _column(values) for name, values in columns.items()})
 
 
+def _free_name(results: list[dict[str, Any]]) -> str:
+    name = "result_id"
+    while any(name in result for result in results):
+        name = f"result_{name}"
+    return name
+
+
 def _column(values: list[Any]) -> pyarrow.Array:
     try:
-        return pyarrow.array(values)
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImplementedError):
-        # Results of mixed shape or type: keep them readable as JSON text.
-        return pyarrow.array([encode(value).decode() for value in values])
+        column = pyarrow.array(values)
+        if not _has_empty_struct(column.type):
+            return column
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImplementedError, OverflowError):
+        pass
+    # Results of mixed shape or type: keep them readable as JSON text.
+    return pyarrow.array([encode(value).decode() for value in values])
+
+
+def _has_empty_struct(kind: pyarrow.DataType) -> bool:
+    # A dict that is always empty: Parquet has no such column.
+    if pyarrow.types.is_struct(kind) and not kind.num_fields:
+        return True
+    return any(_has_empty_struct(kind.field(index).type) for index in range(kind.num_fields))
