@@ -23,6 +23,7 @@ import logging
 import random
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -46,14 +47,15 @@ from headrace.pipeline.item import Item, measure
 from headrace.pipeline.opening import GroupSpec, groups
 from headrace.pipeline.ordering import Reorderer
 from headrace.pipeline.outbox import Outbox
+from headrace.pipeline.passages import Passage
 from headrace.pipeline.station import Station, Worker, pause
 from headrace.stages.stage import Fan, Joined, Stage, StageContext
 
 logger = logging.getLogger("headrace")
 
-_TICK_SECONDS = 0.02
+_TICK_SECONDS = 0.04
 #: After so many ticks with nothing inside, what an ending source gave is done.
-_QUIET_TICKS = 5
+_QUIET_TICKS = 3
 #: How long threads that were told to leave may take before they are left behind (they are daemons).
 _LEAVE_SECONDS = 5.0
 _ABANDON_SECONDS = 1.0
@@ -79,7 +81,7 @@ class Runtime:
         counters: Where to count; None for new ones.
         limit: Stop after receiving so many jobs; None for no limit.
         clock: Stamps everything.
-        tick: Called by the supervisor every 20 ms or so, for views.
+        tick: Called by the supervisor every few tens of milliseconds, for views.
     """
 
     def __init__(
@@ -116,6 +118,7 @@ class Runtime:
         self._closing = False
         self._sources_done = False
         self._quiet_ticks = 0
+        self.passages: deque[Passage] = deque()
         self._idle = threading.Event()
         self._crash: BaseException | None = None
         self._retries: list[tuple[float, int, Item, Station]] = []
@@ -377,6 +380,7 @@ class Runtime:
             self._closing = True
             if supervisor.ident is not None:
                 supervisor.join(_LEAVE_SECONDS)
+            self._report_passages()
             for station in self.stations:
                 station.kill_children()  # of workers that did not leave; the others have closed theirs
             with self._lock:
@@ -512,7 +516,7 @@ class Runtime:
             (self.plan.stages[stage.name].batch or 1 for stage in station.stages if stage.kind == "device"), default=1
         )
         for start in range(0, len(items), size):
-            station.serve(worker, items[start : start + size], None)
+            station.serve(worker, items[start : start + size])
 
     def _route(self, job: Job) -> tuple[Station, ...]:
         if len(self._routes) == 1 and "" in self._routes:
@@ -523,6 +527,19 @@ class Runtime:
 
     def _move(self, items: list[Item]) -> list[int]:
         """Put items into the next stations of their routes; return the stamps in the order of the items."""
+        first = items[0]
+        station = first.route[first.position + 1]
+        if first.parent is None and all(
+            item.route is first.route and item.position == first.position and item.parent is None for item in items
+        ):
+            for item in items:
+                item.entry = None
+                item.tries = 0
+                item.position += 1
+            return self._put(station, items)
+        return self._move_apart(items)
+
+    def _move_apart(self, items: list[Item]) -> list[int]:
         stamps = [0] * len(items)
         by_station: dict[Station, list[int]] = {}
         for index, item in enumerate(items):
@@ -683,6 +700,7 @@ class Runtime:
             self._pipeline.source.tend()
             self._bring_back()
             self._flush_results()
+            self._report_passages()
             if self._tick:
                 self._tick()
             now = self.clock.now_ns()
@@ -691,6 +709,10 @@ class Runtime:
                 self._limit_in_flight((done - last_count) / ((now - last_ns) / 1e9))
                 last_count, last_ns = done, now
             pause(_TICK_SECONDS)
+
+    def _report_passages(self) -> None:
+        while self.passages:
+            self.observers.notify("stage_finished", self.passages.popleft().spans(self.plan_id))
 
     def _flush_results(self) -> None:
         # A source that ends waits until all is settled, and results that are not durable for company that never comes.

@@ -1,14 +1,13 @@
 """A station: one queue, the workers that live on it, and the group of stages that each worker runs.
 
-How this works: a worker takes items (a device worker a batch), runs its group, hands the items on, and only then reports
-spans, because a span's last column is the time at which the next queue took the item. Cheap items are taken several at a
+How this works: a worker takes items (a device worker a batch), runs its group, hands the items on, and leaves a note of what
+it did, of which the supervisor makes spans: a device is not to wait for bookkeeping. Cheap items are taken several at a
 time, so that the hand-off does not cost more than the work; a worker never takes more than its fair share of the queue.
 A station whose first stage is inline has no queue and no workers: the receiver runs it.
 """
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -17,17 +16,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headrace.base.errors import DeadlinePassed
 from headrace.base.policies.batching import BatchingPolicy, ReleaseReason
 from headrace.base.policies.retry import RetryPolicy
-from headrace.base.records import BatchFormed, Span, StageStatistics
+from headrace.base.records import BatchFormed, StageStatistics
 from headrace.pipeline.bounded_queue import BoundedQueue
 from headrace.pipeline.group import CostCurve
 from headrace.pipeline.item import Item
 from headrace.pipeline.opening import GroupSpec, open_group
+from headrace.pipeline.passages import Passage
 from headrace.pipeline.remote import RemoteGroup
 
 if TYPE_CHECKING:
     from headrace.pipeline.runtime import Runtime
 
-_HOST = socket.gethostname()
 #: Work handed to a worker at once is to take at most about this long, so that chunks cost no visible latency.
 _CHUNK_SECONDS = 0.001
 _MAX_CHUNK = 64
@@ -128,52 +127,62 @@ class Station:
             items, reason, waited_ns = self._take()
             if not items:
                 return
-            self.serve(worker, items, reason, waited_ns)
+            if self.retries_in_place:
+                self.serve(worker, items, reason, waited_ns)
+            else:
+                self._hand_on(worker, *self._run(worker, items, reason, waited_ns))
 
-    def serve(self, worker: Worker, items: list[Item], reason: ReleaseReason | None, waited_ns: int = 0) -> None:
-        """Run items through the group and hand them on."""
-        clock = self._runtime.clock
+    def serve(self, worker: Worker, items: list[Item], reason: ReleaseReason | None = None, waited_ns: int = 0) -> None:
+        """Run items through the group and hand them on, trying again in place what is to be tried again."""
         while items:
-            dequeued = clock.now_ns()
-            worker.busy_since = dequeued
-            items = self._still_wanted(items, dequeued)
-            if not items:
-                worker.busy_since = 0
-                return
-            self._tell_started(items)
-            if not self._is_warm:
-                self._warm_up(worker, items[0])
-            for item in items:
-                item.error = None
-                item.entry = (item.value, item.num_bytes, item.shape_key)
-                if not item.tries:
-                    item.first_try_ns = dequeued
-                item.tries += 1
-            arrivals = [(item, item.arrived, item.queue_depth) for item in items]
-            worker.group.run(items, reason)
-            self._learn_pace((clock.now_ns() - dequeued) / len(items))
-            if self.device_name and self._runtime.observers.wants["batch_formed"]:
-                self._tell_batch(items, reason, waited_ns)
-            worker.busy_since = 0
-            if not self.retries_in_place:
-                self._hand_on(worker, items, arrivals, dequeued)
-                return
+            served = self._run(worker, items, reason, waited_ns)
             # Looked up before: what moves on may already have failed elsewhere when we come back.
-            failed = [item for item in items if item.error is not None]
-            self._hand_on(worker, items, arrivals, dequeued)
+            failed = [item for item in served[0] if item.error is not None]
+            self._hand_on(worker, *served)
             items = [item for item in failed if not item.root.settled]
+
+    def _run(
+        self, worker: Worker, items: list[Item], reason: ReleaseReason | None, waited_ns: int
+    ) -> tuple[list[Item], list[tuple[Item, int, int]], int]:
+        """Run what is still wanted; return it, with its arrivals (item, ns, depth) and when it was taken (ns)."""
+        clock = self._runtime.clock
+        dequeued = clock.now_ns()
+        items = self._still_wanted(items, dequeued)
+        if not items:
+            return items, [], dequeued
+        worker.busy_since = dequeued
+        self._tell_started(items)
+        if not self._is_warm:
+            self._warm_up(worker, items[0])
+        for item in items:
+            item.error = None
+            item.entry = (item.value, item.num_bytes, item.shape_key)
+            if not item.tries:
+                item.first_try_ns = dequeued
+            item.tries += 1
+        arrivals = [(item, item.arrived, item.queue_depth) for item in items]
+        worker.group.run(items, reason)
+        self._learn_pace((clock.now_ns() - dequeued) / len(items))
+        if self.device_name and self._runtime.observers.wants["batch_formed"]:
+            self._tell_batch(items, reason, waited_ns)
+        worker.busy_since = 0
+        return items, arrivals, dequeued
 
     def _hand_on(
         self, worker: Worker, items: list[Item], arrivals: Sequence[tuple[Item, int, int]], dequeued: int
     ) -> None:
+        if not items:
+            return
+        # Taken before the items move on: after that the next worker may already be changing them.
+        marks = [item.marks for item in items]
+        for item in items:
+            item.marks = []
+        stamps = self._runtime.hand_on(items, self)
         if self._runtime.observers.wants["stage_finished"]:
-            # Made before the items move on: after that the next worker may already be changing them.
-            spans = [self._spans(worker, arrival, dequeued) for arrival in arrivals]
-            self._runtime.observers.notify("stage_finished", _closed(spans, self._runtime.hand_on(items, self)))
-        else:
-            for item in items:
-                item.marks = []
-            self._runtime.hand_on(items, self)
+            process_id = worker.group.process_id
+            self._runtime.passages.append(
+                Passage(self.stages, worker.name, process_id, dequeued, arrivals, marks, stamps)
+            )
 
     def statistics(self) -> StageStatistics:
         """Return queue and workers as they are now."""
@@ -250,56 +259,6 @@ class Station:
                 self.stages[mark.stage].name, mark.batch_id, mark.batch_size, str(reason or "idle"), waited_ns / 1e9
             )
             self._runtime.observers.notify("batch_formed", formed)
-
-    def _spans(self, worker: Worker, arrival: tuple[Item, int, int], dequeued: int) -> list[Span]:
-        item, arrived, queue_depth = arrival
-        marks, item.marks = item.marks, []
-        process_id = worker.group.process_id
-        spans = []
-        # An inline stage has no queue: its item arrives, is taken and begins when the stage before it ends.
-        before = -1
-        for mark in marks:
-            first = mark.stage == 0
-            spans.append(
-                Span(
-                    "item",
-                    item.id,
-                    item.parent.id if item.parent else None,
-                    self.stages[mark.stage].name,
-                    self._runtime.plan_id,
-                    _HOST,
-                    process_id,
-                    worker.name,
-                    0,
-                    item.job.attempt,
-                    mark.outcome,
-                    arrived if first else before,
-                    dequeued if first else before,
-                    mark.started,
-                    mark.ended,
-                    mark.ended,
-                    None,
-                    None,
-                    mark.batch_id,
-                    mark.batch_size,
-                    mark.reason,
-                    queue_depth if first else 0,
-                    mark.bytes_in,
-                    mark.bytes_out,
-                    mark.shape_key,
-                )
-            )
-            before = mark.ended
-        return spans
-
-
-def _closed(spans: Sequence[Sequence[Span]], stamps: Sequence[int]) -> list[Span]:
-    closed: list[Span] = []
-    for passages, stamp in zip(spans, stamps, strict=True):
-        if passages:
-            passages[-1].put = max(stamp, passages[-1].ended)
-        closed.extend(passages)
-    return closed
 
 
 def pause(seconds: float) -> None:
