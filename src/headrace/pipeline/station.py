@@ -8,6 +8,8 @@ A station whose first stage is inline has no queue and no workers: the receiver 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import threading
 import time
 from collections.abc import Sequence
@@ -18,6 +20,7 @@ from headrace.base.policies.batching import BatchingPolicy, ReleaseReason
 from headrace.base.policies.retry import RetryPolicy
 from headrace.base.records import BatchFormed, StageStatistics
 from headrace.pipeline.bounded_queue import BoundedQueue
+from headrace.pipeline.finisher import Finisher
 from headrace.pipeline.group import CostCurve
 from headrace.pipeline.item import Item
 from headrace.pipeline.opening import GroupSpec, open_group
@@ -88,6 +91,7 @@ class Station:
             plan = spec.plan.stages[device.name]
             self._batching = BatchingPolicy(max_size=plan.batch or 1, max_wait_ns=int(plan.max_wait_seconds * 1e9))
         self.device_name = device.name if device else None
+        self._takes_batches = device is spec.stages[0] and spec.max_batch > 1
         self.retry = RetryPolicy(
             max_attempts=self.settings.attempts or 1, budget_seconds=self.settings.retry_budget_seconds
         )
@@ -123,14 +127,16 @@ class Station:
 
     def work(self, worker: Worker) -> None:
         """Serve the queue until it is closed and empty."""
-        while True:
-            items, reason, waited_ns = self._take()
-            if not items:
-                return
-            if self.retries_in_place:
-                self.serve(worker, items, reason, waited_ns)
-            else:
-                self._hand_on(worker, *self._run(worker, items, reason, waited_ns))
+        hand_on = functools.partial(self._hand_on, worker)
+        with Finisher(hand_on, worker.name) if self._takes_batches else contextlib.nullcontext(hand_on) as finish:
+            while True:
+                items, reason, waited_ns = self._take()
+                if not items:
+                    return
+                if self.retries_in_place:
+                    self.serve(worker, items, reason, waited_ns)
+                else:
+                    finish(*self._run(worker, items, reason, waited_ns))
 
     def serve(self, worker: Worker, items: list[Item], reason: ReleaseReason | None = None, waited_ns: int = 0) -> None:
         """Run items through the group and hand them on, trying again in place what is to be tried again."""
