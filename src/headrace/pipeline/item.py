@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 from headrace.base.errors import ItemError
@@ -13,45 +14,20 @@ if TYPE_CHECKING:
     from headrace.pipeline.station import Station
 
 
-class Mark:
-    """One passage of one item through one stage, as the worker saw it; the station makes a Span of it."""
+class Mark(msgspec.Struct, gc=False, array_like=True):
+    """One passage of one item through one stage, as the worker saw it; see `passages.Passage` for what becomes of it."""
 
-    __slots__ = (
-        "batch_id",
-        "batch_size",
-        "bytes_in",
-        "bytes_out",
-        "ended",
-        "outcome",
-        "reason",
-        "shape_key",
-        "stage",
-        "started",
-    )
-
-    def __init__(
-        self,
-        stage: int,
-        started: int,
-        ended: int,
-        bytes_in: int,
-        bytes_out: int,
-        shape_key: str | None,
-        outcome: str = "ok",
-        batch_id: int | None = None,
-        batch_size: int | None = None,
-        reason: str | None = None,
-    ) -> None:
-        self.stage = stage
-        self.started = started
-        self.ended = ended
-        self.bytes_in = bytes_in
-        self.bytes_out = bytes_out
-        self.shape_key = shape_key
-        self.outcome = outcome
-        self.batch_id = batch_id
-        self.batch_size = batch_size
-        self.reason = reason
+    stage: int
+    """Index in the worker's group."""
+    started: int
+    ended: int
+    bytes_in: int
+    bytes_out: int
+    shape_key: str | None
+    outcome: str = "ok"
+    batch_id: int | None = None
+    batch_size: int | None = None
+    reason: str | None = None
 
 
 class Item:
@@ -168,8 +144,11 @@ def measure(value: Any) -> tuple[int, str | None]:
         value = value.values()
     elif kind is not list and kind is not tuple:
         return 0, None
-    return sum(_flat_bytes(part) for part in value), None
-
-
-def _flat_bytes(value: Any) -> int:
-    return value.nbytes if isinstance(value, np.ndarray) else len(value) if isinstance(value, bytes) else 0
+    total = 0
+    for part in value:
+        inner = type(part)
+        if inner is np.ndarray:
+            total += part.nbytes
+        elif inner is bytes:
+            total += len(part)
+    return total, None

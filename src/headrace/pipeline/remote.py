@@ -56,19 +56,6 @@ class _Request(msgspec.Struct, array_like=True):
     warm_up: bool
 
 
-class _MarkRow(msgspec.Struct, array_like=True):
-    stage: int
-    started: int
-    ended: int
-    bytes_in: int
-    bytes_out: int
-    shape_key: str | None
-    outcome: str
-    batch_id: int | None
-    batch_size: int | None
-    reason: str | None
-
-
 class _Failure(msgspec.Struct, array_like=True):
     kind: str
     reason: str
@@ -79,7 +66,7 @@ class _Failure(msgspec.Struct, array_like=True):
 class _Answer(msgspec.Struct, array_like=True):
     values: bytes
     arena: str
-    marks: list[list[_MarkRow]]
+    marks: list[list[Mark]]
     failures: list[_Failure | None]
     counts: dict[str, int]
     curve: dict[int, float] | None
@@ -200,7 +187,7 @@ class RemoteGroup:
             self._answers = Arena(answer.arena)
         values = unpack(answer.values, self._answers, copy=True)
         for item, value, rows, failure in zip(items, values, answer.marks, answer.failures, strict=True):
-            item.marks.extend(Mark(*msgspec.structs.astuple(row)) for row in rows)
+            item.marks.extend(rows)
             if failure is not None:
                 item.error = _revived(failure).located(self._spec.stages[0].name, item.id)
             else:
@@ -370,7 +357,7 @@ class _Child:
         answer = _Answer(
             packed,
             self.results.name,
-            [[_row(mark) for mark in item.marks] for item in items],
+            [item.marks for item in items],
             [None if item.error is None else _failure(item.error) for item in items],
             dict(self.counts),
             curve,
@@ -390,21 +377,6 @@ class _Child:
                 except StageFailed as error:
                     item.error = error
             return pack([None if item.error else item.value for item in items], self.results)
-
-
-def _row(mark: Mark) -> _MarkRow:
-    return _MarkRow(
-        mark.stage,
-        mark.started,
-        mark.ended,
-        mark.bytes_in,
-        mark.bytes_out,
-        mark.shape_key,
-        mark.outcome,
-        mark.batch_id,
-        mark.batch_size,
-        mark.reason,
-    )
 
 
 def _failure(error: ItemError) -> _Failure:

@@ -39,7 +39,7 @@ from headrace.base.errors import (
 )
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan
-from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind, StageStatistics
+from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind, Span, StageStatistics
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import ThreadBudget
 from headrace.pipeline.group import CostCurve
@@ -59,6 +59,8 @@ _QUIET_TICKS = 3
 #: How long threads that were told to leave may take before they are left behind (they are daemons).
 _LEAVE_SECONDS = 5.0
 _ABANDON_SECONDS = 1.0
+#: Spans made in one go; some tens of microseconds.
+_SPANS_AT_ONCE = 16
 #: Longest pause before the source offers a failed job again.
 _MAX_RETRY_SECONDS = 60.0
 _COUNTER = {
@@ -559,8 +561,10 @@ class Runtime:
 
     def _put(self, station: Station, items: list[Item]) -> list[int]:
         if self._reorderer is not None and station.last_role == "deliver":
+            pushed = self.clock.now_ns()
             self._reorderer.push(items)
-            return [self.clock.now_ns()] * len(items)
+            # Those it let go have arrived in the queue since; the others left the worker when they were pushed.
+            return [max(pushed, item.arrived) for item in items]
         return station.queue.put(items)
 
     def _release_ordered(self, items: list[Item]) -> None:
@@ -712,7 +716,11 @@ class Runtime:
 
     def _report_passages(self) -> None:
         while self.passages:
-            self.observers.notify("stage_finished", self.passages.popleft().spans(self.plan_id))
+            spans: list[Span] = []
+            while self.passages and len(spans) < _SPANS_AT_ONCE:
+                spans.extend(self.passages.popleft().spans(self.plan_id))
+            self.observers.notify("stage_finished", spans)
+            pause(0)  # lets go of the GIL: a device that has just finished may be waiting for it
 
     def _flush_results(self) -> None:
         # A source that ends waits until all is settled, and results that are not durable for company that never comes.

@@ -160,13 +160,14 @@ class Station:
         self._tell_started(items)
         if not self._is_warm:
             self._warm_up(worker, items[0])
+        arrivals = []
         for item in items:
             item.error = None
             item.entry = (item.value, item.num_bytes, item.shape_key)
             if not item.tries:
                 item.first_try_ns = dequeued
             item.tries += 1
-        arrivals = [(item, item.arrived, item.queue_depth) for item in items]
+            arrivals.append((item, item.arrived, item.queue_depth))
         worker.group.run(items, reason)
         self._learn_pace((clock.now_ns() - dequeued) / len(items))
         if self.device_name and self._runtime.observers.wants["batch_formed"]:
