@@ -35,6 +35,7 @@ from headrace.base.clock import SystemClock
 from headrace.base.errors import HeadraceError, ItemError, SettingsError, StageFailed, TimeLimitExceeded, WorkerDied
 from headrace.base.policies.batching import ReleaseReason
 from headrace.base.records import Job
+from headrace.pipeline.governor import calm_garbage_collector
 from headrace.pipeline.group import CostCurve, Group
 from headrace.pipeline.item import Item, Mark, measure
 from headrace.pipeline.opening import GroupSpec, open_group
@@ -307,7 +308,7 @@ def child_main(connection: Connection, spec: GroupSpec, answers_prefix: str) -> 
         return
     connection.send_bytes(b"ready")
     child = _Child(opened.group, opened.counts, opened.variants, results)
-    with contextlib.suppress(EOFError, OSError):
+    with calm_garbage_collector(), contextlib.suppress(EOFError, OSError):
         while True:
             connection.send_bytes(child.answer(msgspec.msgpack.decode(connection.recv_bytes(), type=_Request)))
     child.close()

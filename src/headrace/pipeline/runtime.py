@@ -41,7 +41,7 @@ from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan
 from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind, Span, StageStatistics
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.governor import ThreadBudget
+from headrace.pipeline.governor import ThreadBudget, calm_garbage_collector
 from headrace.pipeline.group import CostCurve
 from headrace.pipeline.item import Item, measure
 from headrace.pipeline.opening import GroupSpec, groups
@@ -153,10 +153,11 @@ class Runtime:
         with self._signals():
             try:
                 self._start_workers()
-                supervisor.start()
-                for thread in receivers:
-                    thread.start()
-                self._wait(receivers)
+                with calm_garbage_collector():
+                    supervisor.start()
+                    for thread in receivers:
+                        thread.start()
+                    self._wait(receivers)
             finally:
                 self._close(supervisor, receivers)
         if self._crash is not None:
