@@ -133,7 +133,7 @@ def measure_all(quick: bool) -> dict[str, Any]:
         "over_http_x100": {name: measure.spread(rates).median for name, rates in http.items()},
         "over_http_x100_limit": 32 / (LAUNCH_SECONDS + ITEM_SECONDS * 32) * 100,
         "over_http_x100_ratio": {
-            name: [value for value in _triple(measure.paired_ratios(http["headrace"], rates))]
+            name: list(_triple(measure.paired_ratios(http["headrace"], rates)))
             for name, rates in http.items()
             if name != "headrace"
         },
@@ -162,8 +162,10 @@ def as_text(result: dict[str, Any]) -> str:
         f"- 10 times, batch 8: {result['efficiency']['x10']:.1%} {_range(result, 'x10', '.1%')}",
         f"- 100 times, batch 32: {result['efficiency']['x100']:.1%} {_range(result, 'x100', '.1%')}",
         "",
-        f"CPU of the runtime per item, local bytes: {result['runtime_cpu_us_per_item']:.1f} us "
-        f"{_range(result, 'runtime_cpu_us_per_item', '.1f')}",
+        (
+            f"CPU of the runtime per item, local bytes: {result['runtime_cpu_us_per_item']:.1f} us "
+            f"{_range(result, 'runtime_cpu_us_per_item', '.1f')}"
+        ),
         "",
         f"100 times the speed with real HTTP (limit {result['over_http_x100_limit']:.0f}/s), interleaved:",
         "",

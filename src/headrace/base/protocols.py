@@ -90,8 +90,8 @@ class Source(Protocol):
     """Where jobs come from, and who is told how they ended (through `Job.settle`)."""
 
     @property
-    def ends(self) -> bool:
-        """Whether it comes to an end by itself once everything is settled (a folder), or waits for more (a queue)."""
+    def is_exhausted(self) -> bool:
+        """Whether it has nothing more to give but what may come back of that in flight; never of a source without end."""
         ...
 
     def open(self, settings: Any) -> None:

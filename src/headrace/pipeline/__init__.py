@@ -7,6 +7,7 @@ Read in this order:
     runtime.py         the running whole: receive, move on, settle, stop
     station.py         one queue and its workers
     group.py           what a worker does with what it took
+    finisher.py        hands on a batch's results while the device runs the next; passages.py: spans of what was done
     remote.py          the same in a child process (shared_values.py: how values get there)
     bounded_queue.py   backpressure; batch_buffer.py: the memory of a batch
     outbox.py          results that are not durable yet; ordering.py: ordered output

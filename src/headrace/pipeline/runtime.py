@@ -53,9 +53,9 @@ from headrace.stages.stage import Fan, Joined, Stage, StageContext
 
 logger = logging.getLogger("headrace")
 
-_TICK_SECONDS = 0.04
-#: After so many ticks with nothing inside, what an ending source gave is done.
-_QUIET_TICKS = 3
+_TICK_SECONDS = 0.03
+#: How soon the thread that called `run` hears of a signal or of the end.
+_POLL_SECONDS = 0.01
 #: How long threads that were told to leave may take before they are left behind (they are daemons).
 _LEAVE_SECONDS = 5.0
 _ABANDON_SECONDS = 1.0
@@ -119,7 +119,6 @@ class Runtime:
         self._abandoning = False
         self._closing = False
         self._sources_done = False
-        self._quiet_ticks = 0
         self.passages: deque[Passage] = deque()
         self._idle = threading.Event()
         self._crash: BaseException | None = None
@@ -352,7 +351,7 @@ class Runtime:
         grace_ends: float | None = None
         while not (self._sources_done and self._idle.is_set()):
             # Short waits: a signal handler runs only between them.
-            self._idle.wait(_TICK_SECONDS) if self._sources_done else pause(_TICK_SECONDS)
+            self._idle.wait(_POLL_SECONDS) if self._sources_done else pause(_POLL_SECONDS)
             self._heed_signals()
             if self._crash is not None:
                 self.abandon()
@@ -725,9 +724,7 @@ class Runtime:
 
     def _flush_results(self) -> None:
         # A source that ends waits until all is settled, and results that are not durable for company that never comes.
-        quiet = self._pipeline.source.ends and self._inside == self._reserved
-        self._quiet_ticks = self._quiet_ticks + 1 if quiet else 0
-        if self._quiet_ticks == _QUIET_TICKS:
+        if self._inside == self._reserved and self._pipeline.source.is_exhausted:
             self._outbox.flush()
         self._outbox.flush_if_due()
 

@@ -55,8 +55,6 @@ class FiniteSource(abc.ABC):
         self._max_receives = max_receives
         self._open: _OpenFinite | None = None
 
-    ends = True
-
     @abc.abstractmethod
     def entries(self) -> Iterator[Entry]:
         """Return what there is to do, in order; called by `open`, and read while the run goes on.
@@ -73,6 +71,11 @@ class FiniteSource(abc.ABC):
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         """Return up to limit jobs; [] while others may still have to be retried; None at the end."""
         return self._opened().receive(limit, wait_seconds)
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether everything was given out."""
+        return self._open is not None and self._open.is_exhausted
 
     def tend(self) -> None:  # noqa: B027 - no subclass has anything to do here either
         """Nothing is ever due."""
@@ -138,6 +141,10 @@ class _OpenFinite:
             self._entries = None
             self._again.clear()
             self._changed.notify_all()
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self._entries is None and not self._again
 
     def _take(self, limit: int) -> list[Job]:
         jobs: list[Job] = []

@@ -68,9 +68,9 @@ class QueueSource:
         self._open: _OpenSource | None = None
 
     @property
-    def ends(self) -> bool:
-        """Whether it ends when the queue is empty."""
-        return self._drain
+    def is_exhausted(self) -> bool:
+        """Whether a source that drains its queue has found it empty."""
+        return self._open is not None and self._open.is_exhausted
 
     def open(self, settings: SourcePlan) -> None:
         """Connect; the Plan's `[source]` table wins over what was given at construction.
@@ -150,13 +150,15 @@ class _OpenSource:
         self._owned = owned
         self._closed = threading.Event()
         self._num_outages = 0
+        self.is_exhausted = False
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         if self._closed.is_set():
             return None
         try:
             messages = self.queue.receive(limit, wait_seconds=0.0 if self._drain else wait_seconds)
-            if self._drain and not messages:
+            self.is_exhausted = self._drain and not messages
+            if self.is_exhausted:
                 if self._is_empty():
                     return None
                 # Briefly, because the end is mostly our own last acks, of which a long poll does not hear.

@@ -58,6 +58,11 @@ class ListSource:
         with self._changed:
             return list(self._in_flight.values())
 
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether everything was given out and no more will come."""
+        return self.ends and not self._waiting
+
     def final(self, kind: OutcomeKind) -> set[str]:
         """Return the ids of the jobs whose last delivery ended so."""
         return {id_ for id_, outcomes in self.outcomes.items() if outcomes[-1].kind is kind}
