@@ -18,22 +18,21 @@ class Finisher:
     Args:
         hand_on: What to call; it may block, and then so does the caller after one more batch.
         name: Of the thread.
+        broke: Told what `hand_on` raised, at once: the caller may be waiting for a batch that never comes.
     """
 
-    def __init__(self, hand_on: Callable[..., None], name: str) -> None:
+    def __init__(self, hand_on: Callable[..., None], name: str, broke: Callable[[BaseException], None]) -> None:
         self._hand_on = hand_on
+        self._broke = broke
         self._batches: queue.Queue[tuple[Any, ...] | None] = queue.Queue(maxsize=1)
         self._thread = threading.Thread(target=self._work, name=f"{name}-finisher", daemon=True)
-        self._error: BaseException | None = None
 
     def __enter__(self) -> Finisher:
         self._thread.start()
         return self
 
     def __call__(self, *batch: Any) -> None:
-        """Leave one batch to be handed on; raises what handing on an earlier one raised."""
-        if self._error is not None:
-            raise self._error
+        """Leave one batch to be handed on."""
         self._batches.put(batch)
 
     def __exit__(
@@ -41,12 +40,10 @@ class Finisher:
     ) -> None:
         self._batches.put(None)
         self._thread.join()
-        if error is None and self._error is not None:
-            raise self._error
 
     def _work(self) -> None:
         while (batch := self._batches.get()) is not None:
             try:
                 self._hand_on(*batch)
             except BaseException as error:
-                self._error = error  # the caller raises it; going on here keeps it from waiting for room for ever
+                self._broke(error)  # and go on, or the caller would wait for room for ever

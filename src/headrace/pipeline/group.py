@@ -23,7 +23,7 @@ from headrace.stages.module import checked_results
 from headrace.stages.stage import Stage
 
 #: Batch ids are unique within a process; a span carries the process too.
-_batch_ids = itertools.count(1)
+new_batch_id = itertools.count(1).__next__
 
 #: What a stage's `open` returned, its index in the group, and whether it wants the job beside the value.
 _Call = tuple[int, Callable[..., Any], bool]
@@ -125,7 +125,7 @@ class Group:
     def _run_batch(self, call: _Call, items: Sequence[Item], reason: ReleaseReason) -> None:
         index, function, _ = call
         inputs = self._buffer.stack([item.value for item in items])
-        batch_id = next(_batch_ids)
+        batch_id = new_batch_id()
         started = self._now_ns()
         try:
             results = checked_results(function(inputs), len(items), self.stages[index].name)

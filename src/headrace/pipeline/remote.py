@@ -23,6 +23,7 @@ import signal
 import threading
 import traceback
 import weakref
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -36,7 +37,7 @@ from headrace.base.errors import HeadraceError, ItemError, SettingsError, StageF
 from headrace.base.policies.batching import ReleaseReason
 from headrace.base.records import Job
 from headrace.pipeline.governor import calm_garbage_collector
-from headrace.pipeline.group import CostCurve, Group
+from headrace.pipeline.group import CostCurve, Group, new_batch_id
 from headrace.pipeline.item import Item, Mark, measure
 from headrace.pipeline.opening import GroupSpec, open_group
 from headrace.pipeline.shared_values import Arena, new_prefix, pack, sweep, unpack
@@ -187,6 +188,12 @@ class RemoteGroup:
                 self._answers.close()
             self._answers = Arena(answer.arena)
         values = unpack(answer.values, self._answers, copy=True)
+        # A child counts from one again when it is replaced: what is told is counted here.
+        numbers: defaultdict[int, int] = defaultdict(new_batch_id)
+        for rows in answer.marks:
+            for row in rows:
+                if row.batch_id is not None:
+                    row.batch_id = numbers[row.batch_id]
         for item, value, rows, failure in zip(items, values, answer.marks, answer.failures, strict=True):
             item.marks.extend(rows)
             if failure is not None:

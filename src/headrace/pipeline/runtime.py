@@ -434,14 +434,18 @@ class Runtime:
             try:
                 body(*arguments)
             except BaseException as error:
-                logger.debug("a thread of the pipeline broke", exc_info=True)
-                if self._crash is None:
-                    self._crash = error
-                with self._lock:
-                    self._stopping = True
-                    self._admission.notify_all()
+                self.broke(error)
 
         return guarded
+
+    def broke(self, error: BaseException) -> None:
+        """Note that a thread of the pipeline broke: the run ends with this error."""
+        logger.debug("a thread of the pipeline broke", exc_info=error)
+        if self._crash is None:
+            self._crash = error
+        with self._lock:
+            self._stopping = True
+            self._admission.notify_all()
 
     # --- receiving
 

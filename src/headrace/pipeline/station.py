@@ -128,7 +128,8 @@ class Station:
     def work(self, worker: Worker) -> None:
         """Serve the queue until it is closed and empty."""
         hand_on = functools.partial(self._hand_on, worker)
-        with Finisher(hand_on, worker.name) if self._takes_batches else contextlib.nullcontext(hand_on) as finish:
+        finisher = Finisher(hand_on, worker.name, self._runtime.broke) if self._takes_batches else None
+        with finisher or contextlib.nullcontext(hand_on) as finish:
             while True:
                 items, reason, waited_ns = self._take()
                 if not items:
@@ -149,13 +150,13 @@ class Station:
 
     def _run(
         self, worker: Worker, items: list[Item], reason: ReleaseReason | None, waited_ns: int
-    ) -> tuple[list[Item], list[tuple[Item, int, int]], int]:
-        """Run what is still wanted; return it, with its arrivals (item, ns, depth) and when it was taken (ns)."""
+    ) -> tuple[list[Item], list[tuple[Item, int, int]], int, int]:
+        """Run what is still wanted; return it, its arrivals (item, ns, depth), when it was taken (ns), and where it ran."""
         clock = self._runtime.clock
         dequeued = clock.now_ns()
         items = self._still_wanted(items, dequeued)
         if not items:
-            return items, [], dequeued
+            return items, [], dequeued, 0
         worker.busy_since = dequeued
         self._tell_started(items)
         if not self._is_warm:
@@ -173,10 +174,16 @@ class Station:
         if self.device_name and self._runtime.observers.wants["batch_formed"]:
             self._tell_batch(items, reason, waited_ns)
         worker.busy_since = 0
-        return items, arrivals, dequeued
+        # Read now: by the time it is handed on, the next batch may have had the process replaced.
+        return items, arrivals, dequeued, worker.group.process_id
 
     def _hand_on(
-        self, worker: Worker, items: list[Item], arrivals: Sequence[tuple[Item, int, int]], dequeued: int
+        self,
+        worker: Worker,
+        items: list[Item],
+        arrivals: Sequence[tuple[Item, int, int]],
+        dequeued: int,
+        process_id: int,
     ) -> None:
         if not items:
             return
@@ -186,7 +193,6 @@ class Station:
             item.marks = []
         stamps = self._runtime.hand_on(items, self)
         if self._runtime.observers.wants["stage_finished"]:
-            process_id = worker.group.process_id
             self._runtime.passages.append(
                 Passage(self.stages, worker.name, process_id, dequeued, arrivals, marks, stamps)
             )

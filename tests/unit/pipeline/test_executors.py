@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,19 @@ def test_restarted_child_has_its_own_spans(run: Run) -> None:
     assert spans["0"].process != spans["2"].process
     assert os.getpid() not in (spans["0"].process, spans["2"].process)
     assert {id_: span.outcome for id_, span in spans.items()} == {"0": "ok", "1": "failed", "2": "ok"}
+
+
+def test_batch_ids_stay_unique_over_restarts(run: Run) -> None:
+    """Rows of one process and batch id are one batch, also when the child was replaced between batches and within one."""
+    ran = run(
+        [FaultyStage("p", kind="device")],
+        ["x", "!kill", "y", "z"] * 3,
+        {"stages": {"p": {**IN_PROCESS, "batch": 4, "max_wait_seconds": 5}}, "run": {"warm_up": False}},
+    )
+    sizes = Counter((span.process, span.batch_id) for span in ran.spans if span.batch_id is not None)
+    told = {(s.process, s.batch_id): s.batch_size for s in ran.spans if s.batch_id is not None}
+    assert len(sizes) >= 9
+    assert sizes == told
 
 
 def test_time_limit_blames_one_item(run: Run) -> None:

@@ -288,6 +288,15 @@ def test_broken_thread_ends_the_run(source: type[ListSource], message: str) -> N
     assert jobs.closed
 
 
+def test_broken_hand_over_of_the_only_batch_ends_the_run() -> None:
+    """When handing on breaks and no further batch comes, the run ends with the error all the same."""
+    jobs = Unsettled(range(3), endless=True)
+    plan = {"stages": {"d": {"batch": 4}, "deliver": {"executor": "inline"}}}
+    with pytest.raises(RuntimeError, match="settle broke"):
+        runtime_of([hr.stage("d", list, kind="device")], jobs, plan).run()
+    assert jobs.in_flight == []
+
+
 def test_a_stage_that_asks_to_exit_ends_the_run() -> None:
     """SystemExit in a stage is not an item's failure: the run ends with it, and jobs go back."""
 
