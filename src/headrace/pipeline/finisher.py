@@ -21,17 +21,17 @@ class Finisher:
         broke: Told what `hand_on` raised, at once: the caller may be waiting for a batch that never comes.
     """
 
-    def __init__(self, hand_on: Callable[..., None], name: str, broke: Callable[[BaseException], None]) -> None:
+    def __init__(self, hand_on: Callable[[Any], None], name: str, broke: Callable[[BaseException], None]) -> None:
         self._hand_on = hand_on
         self._broke = broke
-        self._batches: queue.Queue[tuple[Any, ...] | None] = queue.Queue(maxsize=1)
+        self._batches: queue.Queue[Any] = queue.Queue(maxsize=1)
         self._thread = threading.Thread(target=self._work, name=f"{name}-finisher", daemon=True)
 
     def __enter__(self) -> Finisher:
         self._thread.start()
         return self
 
-    def __call__(self, *batch: Any) -> None:
+    def __call__(self, batch: Any) -> None:
         """Leave one batch to be handed on."""
         self._batches.put(batch)
 
@@ -44,6 +44,6 @@ class Finisher:
     def _work(self) -> None:
         while (batch := self._batches.get()) is not None:
             try:
-                self._hand_on(*batch)
+                self._hand_on(batch)
             except BaseException as error:
                 self._broke(error)  # and go on, or the caller would wait for room for ever

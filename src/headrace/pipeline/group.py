@@ -7,6 +7,7 @@ thread and in a child process.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Callable, Sequence
@@ -21,6 +22,9 @@ from headrace.pipeline.item import Item, Mark, measure
 from headrace.stages.images import slot
 from headrace.stages.module import checked_results
 from headrace.stages.stage import Stage
+
+#: Gives each item of a batch its result.
+Unpack = Callable[[], None]
 
 #: Batch ids are unique within a process; a span carries the process too.
 new_batch_id = itertools.count(1).__next__
@@ -57,13 +61,22 @@ class Group:
         self._buffer = BatchBuffer(max_batch)
         self._segments = _segments(stages, calls)
 
-    def run(self, items: Sequence[Item], reason: ReleaseReason | None) -> None:
-        """Run items through all stages; each then holds its value or its error, and its marks."""
+    def run(self, items: Sequence[Item], reason: ReleaseReason | None) -> Unpack | None:
+        """Run items through all stages; each then holds its value or its error, and its marks.
+
+        Returns:
+            What is still to be called before that is true, where a batch comes last: giving each item its result takes a
+            while, and the device need not wait for it. None if nothing is left to do.
+        """
+        unpack = None
         for batched, calls in self._segments:
+            if unpack is not None:
+                unpack()
+                unpack = None
             if batched:
                 live = [item for item in items if item.error is None]
                 if live:
-                    self._run_batch(calls[0], live, reason or ReleaseReason.IDLE)
+                    unpack = self._run_batch(calls[0], live, reason or ReleaseReason.IDLE)
             else:
                 before_batch = len(self._segments) > 1 and calls[0][0] == 0
                 for index, item in enumerate(items):
@@ -73,6 +86,7 @@ class Group:
                         self._run_one(calls, item)
                 if before_batch:
                     slot.array = None
+        return unpack
 
     def warm_up(self, item: Item) -> CostCurve | None:
         """Run each batch size that will be used, with a real item, and return what each cost; None without a device.
@@ -122,7 +136,7 @@ class Group:
         item.num_bytes = bytes_in
         item.shape_key = shape_key
 
-    def _run_batch(self, call: _Call, items: Sequence[Item], reason: ReleaseReason) -> None:
+    def _run_batch(self, call: _Call, items: Sequence[Item], reason: ReleaseReason) -> Unpack | None:
         index, function, _ = call
         inputs = self._buffer.stack([item.value for item in items])
         batch_id = new_batch_id()
@@ -133,15 +147,13 @@ class Group:
             results = self._buffer.detached(results)
         except Exception as error:
             self._split(call, items, inputs, error, (started, self._now_ns(), batch_id, reason))
-            return
-        for item, result in zip(items, results, strict=True):
-            num_bytes, shape_key = measure(result)
-            item.marks.append(
-                Mark(index, started, ended, item.num_bytes, num_bytes, shape_key, "ok", batch_id, len(items), reason)
-            )
-            item.value = result
-            item.num_bytes = num_bytes
-            item.shape_key = shape_key
+            return None
+        return functools.partial(_unpack, items, results, (index, started, ended, batch_id, reason))
+
+    def _run_part(self, call: _Call, items: Sequence[Item]) -> None:
+        unpack = self._run_batch(call, items, ReleaseReason.SPLIT)
+        if unpack is not None:
+            unpack()
 
     def _split(
         self,
@@ -164,8 +176,20 @@ class Group:
             # One that was written in place may have been moved forward, and is overwritten when the parts are stacked.
             item.value = self._buffer.detached(value if self._buffer.holds(item.value) else item.value)
         half = len(items) // 2
-        self._run_batch(call, items[:half], ReleaseReason.SPLIT)
-        self._run_batch(call, items[half:], ReleaseReason.SPLIT)
+        self._run_part(call, items[:half])
+        self._run_part(call, items[half:])
+
+
+def _unpack(items: Sequence[Item], results: Sequence[Any], passage: tuple[int, int, int, int, ReleaseReason]) -> None:
+    index, started, ended, batch_id, reason = passage
+    for item, result in zip(items, results, strict=True):
+        num_bytes, shape_key = measure(result)
+        item.marks.append(
+            Mark(index, started, ended, item.num_bytes, num_bytes, shape_key, "ok", batch_id, len(items), reason)
+        )
+        item.value = result
+        item.num_bytes = num_bytes
+        item.shape_key = shape_key
 
 
 def _segments(stages: Sequence[Stage], calls: Sequence[Callable[..., Any]]) -> list[tuple[bool, list[_Call]]]:

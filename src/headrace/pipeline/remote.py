@@ -351,7 +351,9 @@ class _Child:
             measured = self.group.warm_up(items[0])
             curve = measured.seconds if measured else None
         else:
-            self.group.run(items, ReleaseReason(request.reason) if request.reason else None)
+            give_results = self.group.run(items, ReleaseReason(request.reason) if request.reason else None)
+            if give_results is not None:
+                give_results()
         return self._encode(items, curve)
 
     def close(self) -> None:

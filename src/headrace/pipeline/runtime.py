@@ -59,8 +59,8 @@ _POLL_SECONDS = 0.01
 #: How long threads that were told to leave may take before they are left behind (they are daemons).
 _LEAVE_SECONDS = 5.0
 _ABANDON_SECONDS = 1.0
-#: Spans made in one go; some tens of microseconds.
-_SPANS_AT_ONCE = 16
+#: Spans made in one go; about a hundred microseconds.
+_SPANS_AT_ONCE = 48
 #: Longest pause before the source offers a failed job again.
 _MAX_RETRY_SECONDS = 60.0
 _COUNTER = {

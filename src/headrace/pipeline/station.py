@@ -13,6 +13,7 @@ import functools
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.base.errors import DeadlinePassed
@@ -21,7 +22,7 @@ from headrace.base.policies.retry import RetryPolicy
 from headrace.base.records import BatchFormed, StageStatistics
 from headrace.pipeline.bounded_queue import BoundedQueue
 from headrace.pipeline.finisher import Finisher
-from headrace.pipeline.group import CostCurve
+from headrace.pipeline.group import CostCurve, Unpack
 from headrace.pipeline.item import Item
 from headrace.pipeline.opening import GroupSpec, open_group
 from headrace.pipeline.passages import Passage
@@ -41,8 +42,8 @@ class RunsItems(Protocol):
     process_id: int
     """Where it runs; changes when a process is replaced."""
 
-    def run(self, items: Sequence[Item], reason: ReleaseReason | None) -> None:
-        """Run items through the stages."""
+    def run(self, items: Sequence[Item], reason: ReleaseReason | None) -> Unpack | None:
+        """Run items through the stages; see `Group.run`."""
         ...
 
     def warm_up(self, item: Item) -> CostCurve | None:
@@ -62,6 +63,24 @@ class Worker:
         """Let a process of its own end; called by the worker's thread, which alone talks to it."""
         if isinstance(self.group, RemoteGroup):
             self.group.close()
+
+
+@dataclass(slots=True)
+class Served:
+    """What a worker ran and is still to hand on."""
+
+    items: list[Item]
+    arrivals: list[tuple[Item, int, int]]
+    """Each item, when the queue took it (ns), and how many were in the queue then."""
+    dequeued: int
+    """When the worker took them, ns."""
+    process_id: int
+    """Where they ran."""
+    unpack: Unpack | None
+    """What gives the items their results; see `Group.run`."""
+    reason: ReleaseReason | None
+    waited_ns: int
+    """Age of the oldest item in the queue."""
 
 
 class Station:
@@ -137,26 +156,24 @@ class Station:
                 if self.retries_in_place:
                     self.serve(worker, items, reason, waited_ns)
                 else:
-                    finish(*self._run(worker, items, reason, waited_ns))
+                    finish(self._run(worker, items, reason, waited_ns))
 
     def serve(self, worker: Worker, items: list[Item], reason: ReleaseReason | None = None, waited_ns: int = 0) -> None:
         """Run items through the group and hand them on, trying again in place what is to be tried again."""
         while items:
             served = self._run(worker, items, reason, waited_ns)
             # Looked up before: what moves on may already have failed elsewhere when we come back.
-            failed = [item for item in served[0] if item.error is not None]
-            self._hand_on(worker, *served)
+            failed = [item for item in served.items if item.error is not None]
+            self._hand_on(worker, served)
             items = [item for item in failed if not item.root.settled]
 
-    def _run(
-        self, worker: Worker, items: list[Item], reason: ReleaseReason | None, waited_ns: int
-    ) -> tuple[list[Item], list[tuple[Item, int, int]], int, int]:
-        """Run what is still wanted; return it, its arrivals (item, ns, depth), when it was taken (ns), and where it ran."""
+    def _run(self, worker: Worker, items: list[Item], reason: ReleaseReason | None, waited_ns: int) -> Served:
+        """Run what is still wanted and return what is to be handed on."""
         clock = self._runtime.clock
         dequeued = clock.now_ns()
         items = self._still_wanted(items, dequeued)
         if not items:
-            return items, [], dequeued, 0
+            return Served(items, [], dequeued, 0, None, reason, waited_ns)
         worker.busy_since = dequeued
         self._tell_started(items)
         if not self._is_warm:
@@ -169,24 +186,20 @@ class Station:
                 item.first_try_ns = dequeued
             item.tries += 1
             arrivals.append((item, item.arrived, item.queue_depth))
-        worker.group.run(items, reason)
+        unpack = worker.group.run(items, reason)
         self._learn_pace((clock.now_ns() - dequeued) / len(items))
-        if self.device_name and self._runtime.observers.wants["batch_formed"]:
-            self._tell_batch(items, reason, waited_ns)
         worker.busy_since = 0
-        # Read now: by the time it is handed on, the next batch may have had the process replaced.
-        return items, arrivals, dequeued, worker.group.process_id
+        # The process is read now: by the time this is handed on, the next batch may have had it replaced.
+        return Served(items, arrivals, dequeued, worker.group.process_id, unpack, reason, waited_ns)
 
-    def _hand_on(
-        self,
-        worker: Worker,
-        items: list[Item],
-        arrivals: Sequence[tuple[Item, int, int]],
-        dequeued: int,
-        process_id: int,
-    ) -> None:
+    def _hand_on(self, worker: Worker, served: Served) -> None:
+        items = served.items
         if not items:
             return
+        if served.unpack is not None:
+            served.unpack()
+        if self.device_name and self._runtime.observers.wants["batch_formed"]:
+            self._tell_batch(items, served.reason, served.waited_ns)
         # Taken before the items move on: after that the next worker may already be changing them.
         marks = [item.marks for item in items]
         for item in items:
@@ -194,7 +207,7 @@ class Station:
         stamps = self._runtime.hand_on(items, self)
         if self._runtime.observers.wants["stage_finished"]:
             self._runtime.passages.append(
-                Passage(self.stages, worker.name, process_id, dequeued, arrivals, marks, stamps)
+                Passage(self.stages, worker.name, served.process_id, served.dequeued, served.arrivals, marks, stamps)
             )
 
     def statistics(self) -> StageStatistics:
