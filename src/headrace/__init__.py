@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from headrace.sources.urls import UrlList as urls
     from headrace.stages import images
     from headrace.stages.decode import DecodeStage as decode
+    from headrace.stages.decode import ResizeStage as resize
     from headrace.stages.emulated import emulated
     from headrace.stages.fetch import FetchStage as fetch
     from headrace.stages.inputs import ArrayInput, BytesInput, ImageInput, TextInput
@@ -82,6 +83,7 @@ _WHERE = {
     "nms": "headrace.stages.postprocess",
     "parquet": "headrace.delivery.parquet:Parquet",
     "queue": "headrace.sources.queue_source:QueueSource",
+    "resize": "headrace.stages.decode:ResizeStage",
     "run": "headrace.pipeline.execute",
     "stage": "headrace.stages.stage",
     "urls": "headrace.sources.urls:UrlList",
@@ -122,6 +124,7 @@ __all__ = [
     "nms",
     "parquet",
     "queue",
+    "resize",
     "run",
     "stage",
     "urls",

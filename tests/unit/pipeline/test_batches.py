@@ -30,7 +30,7 @@ def items_of(*values: Any) -> list[Item]:
     return [Item(Job(str(index), value), value, ()) for index, value in enumerate(values)]
 
 
-def run(group: Group, items: list[Item]) -> None:
+def _run(group: Group, items: list[Item]) -> None:
     finish = group.run(items, ReleaseReason.FULL)
     if finish is not None:
         finish()
@@ -157,7 +157,7 @@ def test_wrong_number_of_results(run: Run, result: Any, got: str) -> None:
     assert "given 1 inputs and returned 2 results" in ran.reason("0")
     items = items_of(1, 2, 3)
     group = device_group(lambda batch: result)
-    run(group, items)
+    _run(group, items)
     if result is None:
         assert got in str(items[0].error)
 
@@ -190,7 +190,7 @@ def test_views_of_the_buffer_are_not_overwritten(view: Callable[[Any], Any]) -> 
     group = device_group(view, 2)
     first = items_of(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
     finish = group.run(first, ReleaseReason.FULL)
-    run(group, items_of(np.array([-1.0, -1.0]), np.array([-1.0, -1.0])))
+    _run(group, items_of(np.array([-1.0, -1.0]), np.array([-1.0, -1.0])))
     if finish is not None:  # late, as the device's thread leaves it to another
         finish()
     assert "-1" not in repr([item.value for item in first])
@@ -240,7 +240,7 @@ def test_places_in_the_buffer_never_mix_items(batches: list[list[str]]) -> None:
             number += 1
             values.append((number, what))
         items = items_of(*values)
-        run(group, items)
+        _run(group, items)
         for item, (wanted, what) in zip(items, values, strict=True):
             if what in ("ok", "own"):
                 assert item.value == wanted

@@ -1,0 +1,68 @@
+"""The examples run as their README says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.samples.generator import make
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working folder with `photos` in it."""
+    make(tmp_path / "photos", count=12, seed=5, split="held_out")
+    return tmp_path
+
+
+def headrace(folder: Path, *arguments: str) -> str:
+    """Run the command line in a folder and return its stdout."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; from headrace.cli import main; sys.exit(main())", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONWARNINGS": "default"},
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def lines(path: Path) -> list[dict[str, object]]:
+    """Return the results in a JSON Lines file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_folder_in_json_lines_out(folder: Path) -> None:
+    """Each image of the folder gets one line, and most names are right."""
+    headrace(folder, "run", str(EXAMPLES / "scenes_folder.py:pipeline"))
+    truth = {record["file"]: record["label"] for record in lines(folder / "photos" / "labels.jsonl")}
+    results = lines(folder / "scenes.jsonl")
+    right = [row for row in results if row["result"] == truth[str(row["id"])]]
+    assert len(results) == 12
+    assert len(right) >= 10
+
+
+def test_tiles_are_joined_by_image(folder: Path) -> None:
+    """Each image gets one line with the votes of its four tiles."""
+    headrace(folder, "run", str(EXAMPLES / "tiles.py:pipeline"), "--set", "process.batch=8")
+    results = [row["result"] for row in lines(folder / "tiles.jsonl")]
+    assert len(results) == 12
+    assert all(result["of"] == 4 and 1 <= result["votes"] <= 4 for result in results)  # type: ignore[index]
+
+
+def test_two_modules_share_a_queue(folder: Path) -> None:
+    """Each job is answered by the module that its task names."""
+    for task in ("scenes", "brightness"):
+        headrace(folder, "submit", "sqlite:///jobs.db", "--task", task, "photos")
+    headrace(folder, "run", str(EXAMPLES / "two_modules.py:pipeline"))
+    kinds = [(row["task"], type(row["result"]).__name__) for row in lines(folder / "two_modules.jsonl")]
+    assert sorted(kinds) == [("brightness", "float")] * 12 + [("scenes", "str")] * 12
