@@ -54,8 +54,8 @@ from headrace.stages.stage import Fan, Joined, Stage, StageContext
 logger = logging.getLogger("headrace")
 
 _TICK_SECONDS = 0.03
-#: How soon the thread that called `run` hears of a signal or of the end.
-_POLL_SECONDS = 0.01
+#: How soon the thread that called `run` heeds a signal.
+_POLL_SECONDS = 0.05
 #: How long threads that were told to leave may take before they are left behind (they are daemons).
 _LEAVE_SECONDS = 5.0
 _ABANDON_SECONDS = 1.0
@@ -121,6 +121,10 @@ class Runtime:
         self._sources_done = False
         self.passages: deque[Passage] = deque()
         self._idle = threading.Event()
+        # Wakes the thread that called `run`, and the supervisor, before their time.
+        self._attention = threading.Event()
+        self._num_receiving = plan.source.receivers
+        self._something_due = threading.Event()
         self._crash: BaseException | None = None
         self._retries: list[tuple[float, int, Item, Station]] = []
         self._retry_lock = threading.Lock()
@@ -156,7 +160,7 @@ class Runtime:
                     supervisor.start()
                     for thread in receivers:
                         thread.start()
-                    self._wait(receivers)
+                    self._wait()
             finally:
                 self._close(supervisor, receivers)
         if self._crash is not None:
@@ -347,17 +351,17 @@ class Runtime:
         finally:
             worker.close()
 
-    def _wait(self, receivers: Sequence[threading.Thread]) -> None:
+    def _wait(self) -> None:
         grace_ends: float | None = None
         while not (self._sources_done and self._idle.is_set()):
-            # Short waits: a signal handler runs only between them.
-            self._idle.wait(_POLL_SECONDS) if self._sources_done else pause(_POLL_SECONDS)
+            self._attention.wait(_POLL_SECONDS)
+            self._attention.clear()
             self._heed_signals()
             if self._crash is not None:
                 self.abandon()
             if self._abandoning:
                 return
-            if not self._sources_done and not any(thread.is_alive() for thread in receivers):
+            if not self._sources_done and self._num_receiving == 0:
                 self._sources_done = True
                 for station in self.stations:
                     station.queue.wake()
@@ -380,6 +384,7 @@ class Runtime:
                 self._settle(item, Outcome(OutcomeKind.RETRY, "deliver: the result could not be written"))
         finally:
             self._closing = True
+            self._something_due.set()
             if supervisor.ident is not None:
                 supervisor.join(_LEAVE_SECONDS)
             self._report_passages()
@@ -450,6 +455,14 @@ class Runtime:
     # --- receiving
 
     def _receive(self, number: int) -> None:
+        try:
+            self._receive_all(number)
+        finally:
+            with self._lock:
+                self._num_receiving -= 1
+            self._attention.set()
+
+    def _receive_all(self, number: int) -> None:
         source, wait_seconds = self._pipeline.source, self.plan.source.wait_seconds
         inline = {station: worker for (station, which), worker in self._inline.items() if which == number}
         while (room := self._reserve_room()) > 0:
@@ -662,8 +675,8 @@ class Runtime:
         if item.value:
             self._settle(item, DELIVERED)
         else:
-            self._leave(item)
             self._outbox.add(item)
+            self._leave(item)
 
     def _delivered(self, items: list[Item]) -> None:
         for item in items:
@@ -675,6 +688,8 @@ class Runtime:
                 item.inside = False
                 self._inside -= 1
                 self._admission.notify()
+                if self._inside == self._reserved:
+                    self._something_due.set()  # perhaps these were the last: see _flush_results
 
     def _settle(self, item: Item, outcome: Outcome, counter: str | None = None) -> None:
         root = item.root
@@ -699,6 +714,7 @@ class Runtime:
     def _note_idle(self) -> None:
         if self._sources_done and not self._in_flight:
             self._idle.set()
+            self._attention.set()
 
     # --- the supervisor
 
@@ -716,7 +732,8 @@ class Runtime:
                 done = self.counters.delivered
                 self._limit_in_flight((done - last_count) / ((now - last_ns) / 1e9))
                 last_count, last_ns = done, now
-            pause(_TICK_SECONDS)
+            self._something_due.wait(_TICK_SECONDS)
+            self._something_due.clear()
 
     def _report_passages(self) -> None:
         while self.passages:

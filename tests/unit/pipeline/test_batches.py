@@ -119,7 +119,7 @@ def test_poison_stands_alone(size: int, culprit: int) -> None:
         return [value * 2 for value in batch]
 
     items = items_of(*range(size))
-    device_group(process).run(items, ReleaseReason.FULL)
+    _run(device_group(process), items)
     assert [item.id for item in items if item.error] == [str(bad)]
     assert [item.value for item in items if not item.error] == [2 * n for n in range(size) if n != bad]
     assert calls <= 1 + 2 * (size - 1).bit_length()
@@ -139,7 +139,7 @@ def test_exactly_the_culprits_fail(bad: list[bool]) -> None:
         return batch + 1
 
     items = items_of(*(np.array([-1.0 if is_bad else index]) for index, is_bad in enumerate(bad)))
-    device_group(process).run(items, ReleaseReason.FULL)
+    _run(device_group(process), items)
     assert [item.error is not None for item in items] == bad
     assert all(item.value == index + 1 for index, item in enumerate(items) if not bad[index])
     assert calls <= 2 * len(bad) - 1
