@@ -23,8 +23,8 @@ from benchmarks.peers import Bench, Outcome, Settings, different_labels, is_runn
 
 DECODES = ("usual", "scaled")
 #: Seconds for tuning one peer. Ray takes seconds to start, and so do its dozen trials.
-TUNING_SECONDS = {"ray": 150.0}
-DEFAULT_TUNING_SECONDS = 60.0
+TUNING_SECONDS = {"ray": 60.0}
+DEFAULT_TUNING_SECONDS = 30.0
 #: One image at a time waits for the network each time: fewer tell its rate as well.
 COUNT_FACTOR = {"sequential": 0.2}
 #: Peers that a smoke run leaves out because starting them takes longer than it lasts.
@@ -194,12 +194,12 @@ def main(theme: str, title: str, run: Callable[..., dict[str, Any]], description
     parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
     parser.add_argument("--write", action="store_true", help="write a dated result to benchmarks/results")
     parser.add_argument("--rounds", type=int, help="interleaved rounds, default 4; even numbers balance drift")
-    parser.add_argument("--count", type=int, help="images per run, default 600")
+    parser.add_argument("--count", type=int, help="images per run, default 400")
     arguments = parser.parse_args()
     result = run(
         quick=arguments.quick,
         rounds=arguments.rounds or (1 if arguments.quick else 4),
-        count=arguments.count or (60 if arguments.quick else 600),
+        count=arguments.count or (60 if arguments.quick else 400),
     )
     print(json.dumps(result) if arguments.json else as_text(title, result))
     if arguments.write:

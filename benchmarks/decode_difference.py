@@ -92,10 +92,10 @@ def as_text(rows: list[dict[str, Any]]) -> str:
     lines = [
         "# Decode at scale: what it saves and what it changes",
         "",
-        f"{len(NAMES)} photographs, JPEG quality {QUALITY}; CPU milliseconds of decode + resize on one thread; difference of the "
-        "results in grey levels (0-255), mean over pixels.",
+        f"{len(NAMES)} photographs, JPEG quality {QUALITY}; CPU milliseconds of decode + resize on one thread;",
+        "difference of the results in grey levels (0-255), mean over pixels.",
         "",
-        "| file, long side | input, short side | resize | full ms | scaled ms | speed-up | difference, mean | worst photograph |",
+        "| file, long side | input, short side | resize | full ms | scaled ms | speed-up | difference | worst photograph |",
         "|---|---|---|---|---|---|---|---|",
     ]
     lines += [

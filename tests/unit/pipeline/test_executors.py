@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -41,10 +42,10 @@ def children() -> set[int]:
     """Return this process's children, except for multiprocessing's tracker."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
-        for child in (task / "children").read_text().split():
-            command = Path(f"/proc/{child}/cmdline")
-            if command.exists() and b"spawn_main" in command.read_bytes():
-                found.add(int(child))
+        with contextlib.suppress(FileNotFoundError):  # a thread or a child may end while it is looked at
+            for child in (task / "children").read_text().split():
+                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.add(int(child))
     return found
 
 
