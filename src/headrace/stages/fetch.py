@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,11 @@ def read_path(path: Path, max_bytes: int) -> bytes:
     """
     try:
         with path.open("rb") as file:  # buffered: reads on where the system gives less than was asked for
-            data = file.read(max_bytes + 1)
+            # Asking for max_bytes at once would allocate as much for each file.
+            size = min(os.fstat(file.fileno()).st_size, max_bytes)
+            data = file.read(size + 1)
+            if size < len(data) <= max_bytes:  # it grew, or is of a kind that does not tell its size
+                data += file.read(max_bytes + 1 - len(data))
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
         raise FetchRejected(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
