@@ -1,7 +1,7 @@
 """JPEG bytes to the model's input, in the two ways every peer offers.
 
 * "usual": OpenCV decodes the full image, as most code does.
-* "scaled": libjpeg decodes at the smallest eighth whose sides reach 256 px, with its fast transforms. Cheaper, and the
+* "scaled": libjpeg decodes at 1/2, 1/4 or 1/8 where that leaves 256 px, with its fast transforms. Cheaper, and the
   pixels differ slightly, so its labels are compared only with labels of the same kind.
 
 Both then resize the short side to 256 (bilinear), crop the centre to 224 and normalise with numpy.
@@ -40,8 +40,16 @@ def preprocess_usual(jpeg: bytes, out: np.ndarray | None = None) -> np.ndarray:
 
 def preprocess_scaled(jpeg: bytes, out: np.ndarray | None = None) -> np.ndarray:
     """Decode at a reduced size, resize, crop, normalise."""
+    height, width = simplejpeg.decode_jpeg_header(jpeg)[:2]
+    factor = next((factor for factor in (8, 4, 2) if min(height, width) >= factor * SHORT_SIDE), 1)
     image = simplejpeg.decode_jpeg(
-        jpeg, "RGB", min_height=SHORT_SIDE, min_width=SHORT_SIDE, min_factor=1, fastdct=True, fastupsample=True
+        jpeg,
+        "RGB",
+        min_height=-(-height // factor),
+        min_width=-(-width // factor),
+        min_factor=1,
+        fastdct=True,
+        fastupsample=True,
     )
     return _normalise(_resize_and_crop(image), out)
 

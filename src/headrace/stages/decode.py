@@ -1,8 +1,11 @@
 """Bytes -> image, at the smallest scale that still covers what the module needs.
 
-libjpeg-turbo decodes at k/8 of the size for a fraction of the cost (about half at 2 Mpx, a quarter at 12 Mpx), because it
-leaves out the high frequencies that the resize would throw away. Which decoder served is counted; the odd file that the
-strict and fast decoder refuses goes to a tolerant one, and only what none of them reads is rejected.
+libjpeg-turbo decodes at 1/2, 1/4 or 1/8 of the size for a fraction of the cost (about half at 2 Mpx, a quarter at 12 Mpx),
+because it leaves out the high frequencies that the resize would throw away. The eighths between are not used: they have no
+SIMD code, and cost more than the next larger power of two (5/8 to 7/8: more than a full decode).
+
+Which decoder served is counted; the odd file that the strict and fast decoder refuses goes to a tolerant one, and only what
+none of them reads is rejected.
 """
 
 from __future__ import annotations
@@ -94,20 +97,20 @@ class DecodeChain:
         )
 
     def _simplejpeg(self, data: bytes, cover: int) -> np.ndarray:
-        at_scale = cover > 0
-        # min_factor 1: never enlarge. The fast transforms cost under one grey level and are used where pixels are being
-        # thrown away anyway, not for a full decode.
-        header = simplejpeg.decode_jpeg_header(data, min_height=cover, min_width=cover, min_factor=1.0)
-        height, width, colorspace = header[:3]
+        height, width, colorspace = simplejpeg.decode_jpeg_header(data)[:3]
         if colorspace in ("CMYK", "YCCK"):
             raise ValueError(f"{colorspace} is left to the next decoder")
+        factor = reduction(height, width, cover)
+        height, width = -(-height // factor), -(-width // factor)
+        # The fast transforms cost under one grey level and are used where pixels are being thrown away anyway, not for a
+        # full decode. min_factor 1: never enlarge.
         image: np.ndarray = simplejpeg.decode_jpeg(
             data,
             "RGB",
-            fastdct=at_scale,
-            fastupsample=at_scale,
-            min_height=cover,
-            min_width=cover,
+            fastdct=cover > 0,
+            fastupsample=cover > 0,
+            min_height=height,
+            min_width=width,
             min_factor=1.0,
             buffer=self._scratch(height * width * 3),
         )
@@ -122,22 +125,34 @@ class DecodeChain:
         return self._buffer
 
 
+def reduction(height: int, width: int, cover: int) -> int:
+    """Return the largest of 8, 4, 2 and 1 by which a JPEG can be reduced so that its shorter side still covers.
+
+    Args:
+        height: Pixels.
+        width: Pixels.
+        cover: Pixels that the shorter side must have; 0: all of them.
+    """
+    if cover == 0:
+        return 1
+    return next((factor for factor in (8, 4, 2) if min(height, width) >= factor * cover), 1)
+
+
+_REDUCED = {
+    1: cv2.IMREAD_COLOR,
+    2: cv2.IMREAD_REDUCED_COLOR_2,
+    4: cv2.IMREAD_REDUCED_COLOR_4,
+    8: cv2.IMREAD_REDUCED_COLOR_8,
+}
+
+
 def decode_opencv(data: bytes, cover: int) -> np.ndarray:
     """Return the image as OpenCV reads it (it turns by EXIF itself); JPEG at 1/2, 1/4 or 1/8 where that covers."""
-    flag = cv2.IMREAD_COLOR
+    factor = 1
     if cover and data.startswith(_JPEG_MAGIC):
         height, width = simplejpeg.decode_jpeg_header(data)[:2]
-        factor = min(height, width) // cover
-        flag = (
-            cv2.IMREAD_REDUCED_COLOR_8
-            if factor >= 8
-            else cv2.IMREAD_REDUCED_COLOR_4
-            if factor >= 4
-            else cv2.IMREAD_REDUCED_COLOR_2
-            if factor >= 2
-            else flag
-        )
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), flag)
+        factor = reduction(height, width, cover)
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), _REDUCED[factor])
     if image is None:
         raise ValueError("not decodable")
     return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
