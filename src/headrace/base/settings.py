@@ -14,6 +14,9 @@ from headrace.base.units import parse_duration, parse_size
 
 T = TypeVar("T")
 
+#: Longest time that a setting may ask for: what waits for a child process or a server takes no more than 24 days.
+MAX_SECONDS = 1_000_000
+
 
 def check(condition: bool, key: str, value: object, allowed: str) -> None:
     """Raise SettingsError that names key, value and what is allowed unless the condition holds."""
@@ -27,6 +30,12 @@ def unknown_key(key: str, where: str, allowed: Iterable[str]) -> SettingsError:
     near = difflib.get_close_matches(key, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return SettingsError(f"{where}: unknown key {key!r}.{hint} Allowed: {', '.join(names) or 'none'}.")
+
+
+def refuse_options(options: Mapping[str, Any], stage: str) -> None:
+    """Raise SettingsError if a stage that has no options of its own is given some: they would be lost in silence."""
+    for key in options:
+        raise unknown_key(key, f"[stages.{stage}.options]", ())
 
 
 def build(cls: type[T], table: object, where: str) -> T:
@@ -53,9 +62,14 @@ def build(cls: type[T], table: object, where: str) -> T:
         parse = _parser(key)
         if parse:
             try:
-                value = parse(value)
+                parsed = parse(value)
             except ValueError as error:
                 raise SettingsError(f"{where}: {key} = {value!r}: {error}") from None
+            if parse is parse_duration and parsed > MAX_SECONDS:
+                raise SettingsError(
+                    f"{where}: {key} = {value!r} is too long; allowed: up to {MAX_SECONDS:,} s (11 days)"
+                )
+            value = parsed
         if not _fits(value, fields[key]):
             raise SettingsError(f"{where}: {key} = {value!r} has the wrong type; expected {_readable(fields[key])}")
         values[key] = value

@@ -41,8 +41,12 @@ def run(args: argparse.Namespace) -> int:
     except ValueError as error:
         raise SettingsError(f"--delay: {error}") from None
     folder = Path(args.output or f"headrace-demo/{time.strftime('%Y%m%d-%H%M%S')}")
-    check(not folder.exists() or not any(folder.iterdir()), "--output", str(folder), "a new or empty folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        is_empty = not any(folder.iterdir())
+    except OSError as error:
+        raise SettingsError(f"--output {folder} cannot be written: {error.strerror}; name another with -o") from error
+    check(is_empty, "--output", str(folder), "a new or empty folder")
     ladder = climb(
         folder,
         count=args.count,

@@ -6,11 +6,17 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from pathlib import Path
+from types import ModuleType
 
+import headrace
 from headrace.base.errors import SettingsError
 from headrace.base.protocols import Source
 from headrace.pipeline.definition import Pipeline
+
+#: Where headrace's own files are: the user wants to know the line of theirs.
+_PACKAGE = str(Path(headrace.__file__).parent)
 
 
 def load_pipeline(target: str) -> Pipeline:
@@ -24,35 +30,55 @@ def load_pipeline(target: str) -> Pipeline:
     """
     name, _, attribute = target.partition(":")
     attribute = attribute or "pipeline"
-    if name.endswith(".py"):
-        path = Path(name).resolve()
-        if not path.is_file():
-            raise SettingsError(
-                f"{name} does not exist; expected MODULE:ATTRIBUTE or FILE.py:ATTRIBUTE, got {target!r}"
-            )
-        sys.path.insert(0, str(path.parent))
-        name = path.stem
-    else:
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name and name.startswith(error.name):
-            raise SettingsError(f"there is no module {name!r} here or installed; expected MODULE:ATTRIBUTE") from None
-        raise SettingsError(f"{name} cannot be imported: {error}") from error
-    except Exception as error:
-        raise SettingsError(f"{name} cannot be imported: {type(error).__name__}: {error}") from error
+    module = _import_file(target, Path(name)) if name.endswith(".py") else _import(name, os.getcwd())
+    name = module.__name__
     found = getattr(module, attribute, None)
     if found is None:
         pipelines = [key for key, value in vars(module).items() if isinstance(value, Pipeline)]
         hint = f"; it defines {', '.join(pipelines)}" if pipelines else ""
         raise SettingsError(f"{name} has no attribute {attribute!r}{hint}")
     if callable(found) and not isinstance(found, Pipeline):
-        found = found()
+        try:
+            found = found()
+        except Exception as error:
+            raise SettingsError(f"{target} cannot be called without arguments: {_told(error)}") from error
     if not isinstance(found, Pipeline):
         raise SettingsError(f"{target} is a {type(found).__name__}, expected a headrace.Pipeline")
     found.name = target
     return found
+
+
+def _import_file(target: str, path: Path) -> ModuleType:
+    path = path.resolve()
+    if not path.is_file():
+        raise SettingsError(f"{path} does not exist; expected MODULE:ATTRIBUTE or FILE.py:ATTRIBUTE, got {target!r}")
+    module = _import(path.stem, str(path.parent))
+    if Path(getattr(module, "__file__", None) or "").resolve() != path:
+        # By its name, so that a child process can import it again; the name may be taken.
+        raise SettingsError(f"{path.name} bears the name of another module, {module.__name__}: rename the file")
+    return module
+
+
+def _import(name: str, folder: str) -> ModuleType:
+    sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and f"{name}.".startswith(f"{error.name}."):
+            raise SettingsError(f"there is no module {name!r} here or installed; expected MODULE:ATTRIBUTE") from None
+        raise SettingsError(f"{name} cannot be imported: {_told(error)}") from error
+    except Exception as error:
+        raise SettingsError(f"{name} cannot be imported: {_told(error)}") from error
+
+
+def _told(error: Exception) -> str:
+    """Return what a user's code raised, and where."""
+    what = f"{type(error).__name__}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith((_PACKAGE, importlib.__path__[0], "<"))]
+    if isinstance(error, SyntaxError) or not theirs:
+        return what  # a SyntaxError's message says where
+    return f"{what} ({theirs[-1].filename}, line {theirs[-1].lineno})"
 
 
 def parse_source(text: str, *, drain: bool) -> Source:

@@ -155,7 +155,6 @@ def _as_json(one: Message | DeadLetter) -> dict[str, Any]:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number >= 1, got {text}")
-    return value
+    return int(text)

@@ -40,12 +40,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the pipeline and print its table of stages."""
+    from headrace.base.errors import SettingsError
     from headrace.base.plan import Plan
     from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
     from headrace.cli.live import LiveView
     from headrace.cli.loading import load_pipeline, parse_source
     from headrace.pipeline.execute import run as execute
 
+    if args.drain and not args.source:
+        raise SettingsError("--drain goes with --source QUEUE; in the program it is headrace.queue(..., drain=True)")
     pipeline = load_pipeline(args.pipeline)
     if args.source:
         pipeline.source = parse_source(args.source, drain=args.drain)
@@ -71,10 +74,9 @@ def _view(live_view: Any, total: int | None, summary: Any, stages: Any) -> Any:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number >= 1, got {text}")
-    return value
+    return int(text)
 
 
 def _print_json(result: Any) -> None:

@@ -63,6 +63,9 @@ def _run_make(args: argparse.Namespace) -> int:
     except ValueError as error:
         print(f"headrace samples make: {error}", file=sys.stderr)
         return MISUSE
+    except OSError as error:
+        print(f"headrace samples make: {args.directory} cannot be written: {error.strerror}", file=sys.stderr)
+        return MISUSE
     print(json.dumps(_to_dict(manifest)) if args.json else _to_text(manifest))
     return DONE
 

@@ -45,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     """Send the jobs and print their ids."""
     from headrace.base.errors import SettingsError
     from headrace.cli import EXIT_DONE
+    from headrace.runs.run_folder import encodable
     from headrace.sources.addresses import open_queue, parse_address
 
     parse_address(args.queue)
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         return EXIT_DONE
     print(f"{len(sent)} {'job' if len(sent) == 1 else 'jobs'} sent to {queue.name}")
     for id_, payload in sent[:_NUM_SHOWN]:
-        print(f"{id_}  {payload}")
+        print(f"{id_}  {encodable(str(payload))}")
     if len(sent) > _NUM_SHOWN:
         print(f"... and {len(sent) - _NUM_SHOWN} more; --json prints all ids")
     return EXIT_DONE
@@ -111,6 +112,7 @@ def _payloads(item: str) -> list[str | Path]:
 
 def _body(id_: str, payload: str | Path, args: argparse.Namespace, attributes: dict[str, str]) -> bytes:
     from headrace.base.errors import SourceError
+    from headrace.runs.run_folder import encodable
     from headrace.sources.jobs import encode_job
 
     content: str | Path | bytes = payload
@@ -119,7 +121,7 @@ def _body(id_: str, payload: str | Path, args: argparse.Namespace, attributes: d
             content = payload.read_bytes()
         except OSError as error:
             raise SourceError(f"{payload} cannot be read: {error.strerror}") from error
-        attributes = {"path": str(payload), **attributes}
+        attributes = {"path": encodable(str(payload)), **attributes}
     return encode_job(content, id=id_, task=args.task, callback=args.callback, attributes=attributes)
 
 

@@ -41,7 +41,10 @@ class OnnxEngine:
                 "the onnx engine needs a model file; set the module's `model` or the Plan's model.artifact"
             )
         if not artifact.is_file():
-            raise EngineError(f"model file {artifact} does not exist; relative paths start at the module's own folder")
+            raise EngineError(
+                f"model file {artifact} does not exist; relative paths start at the module's own folder, those of a Plan's "
+                "model.artifact at the working folder"
+            )
         session_options = onnxruntime.SessionOptions()
         session_options.intra_op_num_threads = threads
         session_options.inter_op_num_threads = settings.inter_op_threads

@@ -60,6 +60,7 @@ class Pipeline:
         delivery: Delivery | None = None,
         name: str = "pipeline",
     ) -> None:
+        _check_parts(source, module, modules, stages, delivery)
         given = [key for key, value in (("module", module), ("modules", modules), ("stages", stages)) if value]
         if len(given) != 1:
             raise SettingsError(
@@ -89,6 +90,24 @@ class Pipeline:
             unique.update((id(stage), stage) for stage in route[:-1])
         last = next(iter(self.routes.values()))[-1]
         return [*unique.values(), last]
+
+
+def _check_parts(source: Any, module: Any, modules: Any, stages: Any, delivery: Any) -> None:
+    """Raise SettingsError for what is easily mistaken: a class for an instance, an address for a source."""
+    parts = [("source", source, "receive", "headrace.queue(...), headrace.folder(...) or headrace.urls(...)")]
+    parts += [("module", module, "process", "an instance of your Module")]
+    parts += [
+        (f"modules[{task!r}]", one, "process", "an instance of your Module") for task, one in (modules or {}).items()
+    ]
+    parts += [
+        (f"stages[{index}]", one, "defaults", "a Stage such as headrace.stage(name, function)")
+        for index, one in enumerate(stages or ())
+    ]
+    parts += [("delivery", delivery, "deliver", "headrace.callback(), headrace.jsonl(...) or headrace.parquet(...)")]
+    for name, part, method, expected in parts:
+        if part is not None and (isinstance(part, type) or not hasattr(part, method)):
+            got = f"the class {part.__name__}" if isinstance(part, type) else repr(part)
+            raise SettingsError(f"{name} is {got}; expected {expected}")
 
 
 def _fetch_for(module: Module, fetch: FetchStage) -> list[Stage]:

@@ -15,6 +15,8 @@ from headrace.base.errors import RunFolderError
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan, StageDefaults, resolve
 from headrace.base.records import Counters, StageStatistics
+from headrace.base.settings import check
+from headrace.engines import ENGINES
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import budget, usable_cores
 from headrace.pipeline.runtime import Runtime
@@ -83,6 +85,8 @@ def run(
     cores = usable_cores()
     stages = [_defaults(stage, plan) for stage in pipeline.stages]
     resolved = resolve(plan, stages, cores)
+    for model in (resolved.model, *resolved.models.values()):
+        check(model.engine in ENGINES, "model.engine", model.engine, ", ".join(ENGINES))
     threads = budget(resolved, stages, cores)
     for warning in threads.warnings:
         logger.warning("%s", warning)
@@ -113,10 +117,12 @@ def run(
     status: Status = "failed"
     try:
         with view(summary, runtime.statistics) if view else nullcontext():
-            runtime.run()
+            try:
+                runtime.run()
+            finally:
+                summary.digest(budget_seconds=None)  # before the view's last line
         status = "interrupted" if runtime.interrupted else "finished"
     finally:
-        summary.digest(budget_seconds=None)
         for writer in writers:
             writer.close()
         result = _result(runtime, resolved, summary, threads.warnings, folder)

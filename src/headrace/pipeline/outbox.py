@@ -13,6 +13,9 @@ from headrace.pipeline.item import Item
 
 logger = logging.getLogger("headrace")
 
+#: How long after a flush that failed the next one is tried: not for each result, which would flood the log.
+_STUCK_SECONDS = 1.0
+
 
 class Outbox:
     """Flushes a buffering delivery after so many results or so much time, and tells who is delivered; thread-safe.
@@ -30,6 +33,8 @@ class Outbox:
         self._lock = threading.Lock()
         self._items: list[Item] = []
         self._oldest_ns = 0
+        self.is_stuck = False
+        """The last flush failed: results are kept, and no more should come than the queues hold."""
 
     def add(self, item: Item) -> None:
         """Keep an item until the next flush."""
@@ -37,14 +42,14 @@ class Outbox:
             if not self._items:
                 self._oldest_ns = self._clock.now_ns()
             self._items.append(item)
-            full = len(self._items) >= self._delivery.flush_items
+            full = len(self._items) >= self._delivery.flush_items and not self.is_stuck
         if full:
             self.flush()
 
     def flush_if_due(self) -> None:
         """Flush what has waited long enough."""
-        due = self._items and self._clock.now_ns() - self._oldest_ns >= self._delivery.flush_seconds * 1e9
-        if due:
+        seconds = _STUCK_SECONDS if self.is_stuck else self._delivery.flush_seconds
+        if self._items and self._clock.now_ns() - self._oldest_ns >= seconds * 1e9:
             self.flush()
 
     def flush(self) -> bool:
@@ -59,7 +64,9 @@ class Outbox:
                 known = isinstance(error, DeliveryFailed)
                 logger.warning("results are kept and will be written later: %s", error, exc_info=not known)
                 self._oldest_ns = self._clock.now_ns()
+                self.is_stuck = True
                 return False
+            self.is_stuck = False
             items, self._items = self._items, []
         self._delivered(items)
         return True

@@ -247,7 +247,8 @@ class Runtime:
             last = f"(delivery {item.job.attempt} of {item.job.max_attempts})"
             outcome = Outcome(OutcomeKind.DEAD_LETTERED, f"{error} {last}")
         else:
-            delay = min(_MAX_RETRY_SECONDS, 2.0 ** (item.job.attempt - 1)) * self.random()
+            doublings = min(item.job.attempt - 1, 60)  # by then the limit is met; 2.0**1024 is no float
+            delay = min(_MAX_RETRY_SECONDS, 2.0**doublings) * self.random()
             outcome = Outcome(OutcomeKind.RETRY, str(error), delay)
         logger.info("%s: %s", outcome.kind.value, error)
         self._settle(item, outcome)
@@ -676,7 +677,9 @@ class Runtime:
             self._settle(item, DELIVERED)
         else:
             self._outbox.add(item)
-            self._leave(item)
+            # While results cannot be written they count as in flight, or a full disk would fill the memory.
+            if not self._outbox.is_stuck:
+                self._leave(item)
 
     def _delivered(self, items: list[Item]) -> None:
         for item in items:
@@ -745,7 +748,7 @@ class Runtime:
 
     def _flush_results(self) -> None:
         # A source that ends waits until all is settled, and results that are not durable for company that never comes.
-        if self._inside == self._reserved and self._pipeline.source.is_exhausted:
+        if self._inside == self._reserved and self._pipeline.source.is_exhausted and not self._outbox.is_stuck:
             self._outbox.flush()
         self._outbox.flush_if_due()
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from headrace.base.errors import SourceError
+from headrace.runs.run_folder import encodable
 from headrace.sources.finite import Entry, FiniteSource
 
 #: Names that count as images, whatever their case.
@@ -41,7 +42,8 @@ class Folder(FiniteSource):
     def entries(self) -> Iterator[Entry]:
         """Return the files found now, in sorted order."""
         files, root = find_files(self._path, recursive=self._recursive, patterns=self._patterns)
-        return (Entry(file.relative_to(root).as_posix(), file) for file in files)
+        # Names need not be Unicode, but ids go into JSON and Parquet.
+        return (Entry(encodable(file.relative_to(root).as_posix()), file) for file in files)
 
 
 def find_files(

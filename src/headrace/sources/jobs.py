@@ -92,6 +92,11 @@ def encode_job(
         raise ValueError("the payload is empty; expected a URL, a path or bytes")
     try:
         return _encoder.encode(wire)
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"the job with payload {payload!r:.200} cannot be written as JSON, which is UTF-8: {error.reason}; rename the "
+            "file, or send its bytes"
+        ) from error
     except (TypeError, msgspec.MsgspecError) as error:
         raise ValueError(f"attributes must be what JSON can hold: {error}") from error
 
@@ -111,7 +116,7 @@ def decode_message(
     """
     try:
         wire = _decoder.decode(message.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage(_what_is_wrong(message.body, error)) from error
     if wire.v is not msgspec.UNSET and wire.v != WIRE_VERSION:
         raise BadMessage(_wrong_version(wire.v))
@@ -156,7 +161,7 @@ def _on_clock(deadline: float, clock: Clock) -> int:
 def _what_is_wrong(body: bytes, error: Exception) -> str:
     try:
         version = _version_decoder.decode(body).v
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         version = WIRE_VERSION
     if version != WIRE_VERSION:
         return _wrong_version(version)

@@ -29,6 +29,7 @@ from headrace.base.errors import QueueUnavailable
 from headrace.base.policies.visibility import VisibilityPolicy
 from headrace.base.protocols import STALE, Queue
 from headrace.base.records import Job, Message, Outcome, OutcomeKind
+from headrace.runs.run_folder import encodable
 
 log = logging.getLogger(__name__)
 
@@ -281,7 +282,8 @@ class LoanBook:
         assert outcome is not None
         if receipt != message.receipt:  # adopted: the queue wants the latest
             message = Message(message.id, message.body, receipt, message.receive_count, message.sent_at)
-        if not self._queue.dead_letter(message, outcome.reason):
+        # A reason may quote names and texts that are not Unicode, which no service stores.
+        if not self._queue.dead_letter(message, encodable(outcome.reason)):
             self.counts.stale += 1
         self._end(loan)
 
@@ -302,8 +304,10 @@ class LoanBook:
                     "%s: %s of message %s failed %d times (%s); it comes back after its visibility timeout",
                     *(self._queue.name, action, loan.message.id, MAX_TRIES, reason),
                 )
-            elif loan.receipt != receipt and action == "ack":
-                again.append(loan)  # delivered a second time during the call: the new receipt is the one that counts
+            elif loan.receipt != receipt:
+                # Delivered a second time during the call, and adopted: the new receipt is the one that counts. A message
+                # that was given back and forgotten here would be lent to nobody until its visibility timeout.
+                again.append(loan)
                 continue
             elif reason == STALE:
                 self.counts.stale += 1

@@ -22,6 +22,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import logging
 import math
 import re
 import threading
@@ -43,6 +44,8 @@ try:
     import botocore.exceptions
 except ImportError as error:
     raise MissingExtra("a queue in Amazon SQS", "sqs") from error
+
+log = logging.getLogger(__name__)
 
 MOST_PER_CALL = 10
 LONGEST_WAIT_SECONDS = 20
@@ -202,7 +205,7 @@ class SqsQueue:
             "headrace.reason": reason[:LONGEST_REASON] or "no reason given",
             "headrace.receive_count": str(message.receive_count),
         }
-        self._send(self._dead(make=True), [self._entry(message.body, attributes)])
+        self._send(self._dead(make=True), [self._entry_as_fits(message.body, attributes)])
         return not self.ack([message.receipt])
 
     def statistics(self) -> QueueStatistics:
@@ -244,7 +247,7 @@ class SqsQueue:
             letters = self._receive(url, most, 60, 1, self._client)
             if not letters:
                 break
-            entries = [self._entry(_body(raw), {"headrace.id": _id(raw)}) for raw in letters]
+            entries = [self._entry_as_fits(_body(raw), {"headrace.id": _id(raw)}) for raw in letters]
             self._send(self._url, entries)
             with self._translated():
                 answer = self._client.delete_message_batch(
@@ -437,6 +440,14 @@ class SqsQueue:
             attributes = attributes | {"headrace.reason": reason.encode()[: max(room, 1)].decode(errors="ignore")}
         typed = {key: {"DataType": "String", "StringValue": value} for key, value in attributes.items()}
         return {"MessageBody": text} | ({"MessageAttributes": typed} if typed else {})
+
+    def _entry_as_fits(self, body: bytes, attributes: dict[str, str]) -> dict[str, Any]:
+        """Return the entry without its attributes where the body alone fills a message: rather moved without than not."""
+        try:
+            return self._entry(body, attributes)
+        except ValueError:
+            log.warning("%s: a message is too large to be moved with %s", self._name, attributes)
+            return self._entry(body, {})
 
     def _message(self, raw: dict[str, Any]) -> Message:
         return _as_message(raw, receipt=raw["ReceiptHandle"])

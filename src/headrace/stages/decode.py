@@ -20,6 +20,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from headrace.base.errors import DecodeRejected
 from headrace.base.plan import DecodePlan
+from headrace.base.settings import refuse_options
 from headrace.stages.images import fit
 from headrace.stages.inputs import ImageInput, TextInput
 from headrace.stages.stage import Stage, StageContext
@@ -225,6 +226,7 @@ class DecodeStage(Stage):
 
     def open(self, context: StageContext) -> Callable[[bytes | np.ndarray], np.ndarray]:
         """Return a decoder; it reuses its buffer when the same worker resizes next."""
+        refuse_options(context.options, self.name)
         chain = DecodeChain(
             context.plan.decode,
             self.wanted.short_side,
@@ -255,6 +257,7 @@ class ResizeStage(Stage):
 
     def open(self, context: StageContext) -> Callable[[np.ndarray], np.ndarray]:
         """Return the resize; its result never shares memory with its argument."""
+        refuse_options(context.options, self.name)
         wanted = self.wanted
         return lambda image: fit(image, wanted)
 
@@ -270,6 +273,7 @@ class TextStage(Stage):
 
     def open(self, context: StageContext) -> Callable[[bytes | str], str]:
         """Return the text decoder."""
+        refuse_options(context.options, self.name)
 
         def decode_text(data: bytes | str) -> str:
             try:

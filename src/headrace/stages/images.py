@@ -8,11 +8,15 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
+from headrace.base.errors import DecodeRejected
 from headrace.stages.inputs import ImageInput
 
 #: Mean and standard deviation of ImageNet's pixels, RGB, on the scale 0-1, as torchvision's models expect.
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+
+#: Largest image that is resized to: 300 MB.
+MOST_PIXELS = 100_000_000
 
 _INTERPOLATION = {"linear": cv2.INTER_LINEAR, "area": cv2.INTER_AREA, "cubic": cv2.INTER_CUBIC}
 
@@ -55,9 +59,19 @@ def fit(image: np.ndarray, wanted: ImageInput) -> np.ndarray:
 
 
 def scaled_size(height: int, width: int, short_side: int) -> tuple[int, int]:
-    """Return (height, width) scaled so that the shorter side is short_side."""
+    """Return (height, width) scaled so that the shorter side is short_side.
+
+    Raises:
+        DecodeRejected: If that has more than MOST_PIXELS: a line of one pixel would fill the memory.
+    """
     scale = short_side / min(height, width)
-    return max(short_side, round(height * scale)), max(short_side, round(width * scale))
+    size = max(short_side, round(height * scale)), max(short_side, round(width * scale))
+    if size[0] * size[1] > MOST_PIXELS:
+        raise DecodeRejected(
+            f"the image is too narrow: {width} x {height} pixels would become {size[1]} x {size[0]}, and at most "
+            f"{MOST_PIXELS:,} are resized to; check what the sender stored"
+        )
+    return size
 
 
 def centre_crop(image: np.ndarray, side: int) -> np.ndarray:

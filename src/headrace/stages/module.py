@@ -9,20 +9,27 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace.base.errors import WrongResultCount
+from headrace.base.errors import SettingsError, WrongResultCount
 from headrace.stages.decode import DecodeStage, ResizeStage, TextStage
 from headrace.stages.inputs import BytesInput, ImageInput, Input, TextInput
 from headrace.stages.stage import FunctionStage, Stage, StageContext
 
 
 class ModuleContext:
-    """What `Module.load` gets."""
+    """What `Module.load` gets.
+
+    Attributes:
+        worker: Number of the worker, from 0.
+        plan: Resolved.
+        options: The Plan's `[stages.process.options]`: the module's own settings.
+    """
 
     def __init__(self, context: StageContext, module: Module) -> None:
         self._context = context
         self._module = module
         self.worker = context.worker
         self.plan = context.plan
+        self.options = dict(context.options)
 
     def open_model(self, path: str | Path | None = None) -> Any:
         """Return the model, opened by the Plan's engine with the Plan's precision and threads.
@@ -90,6 +97,11 @@ class Module(abc.ABC):
             task: The task by which the Plan's `[models.TASK]` is chosen.
         """
         stages: list[Stage] = []
+        if not isinstance(self.input, Input):
+            raise SettingsError(
+                f"{type(self).__name__}.input is {self.input!r}; expected ImageInput(...), BytesInput(), TextInput() or "
+                "ArrayInput()"
+            )
         if isinstance(self.input, ImageInput):
             stages.append(DecodeStage(f"{prefix}decode", self.input, task=task))
             if self.input.short_side is not None or self.input.crop is not None:

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from headrace.base.plan import Executor, Kind, Plan, StageDefaults
 from headrace.base.protocols import Model
+from headrace.base.settings import refuse_options
 
 Role = Literal["map", "fan_out", "join", "deliver"]
 
@@ -106,6 +107,7 @@ class FunctionStage(Stage):
 
     def open(self, context: StageContext) -> Callable[[Any], Any]:
         """Return the function itself."""
+        refuse_options(context.options, self.name)
         return self.function
 
 

@@ -100,3 +100,17 @@ def test_a_message_too_large_is_refused_here(sqs_server: str, queue_name: str) -
     with pytest.raises(ValueError, match="2000000 bytes"):
         queue.send([b"x" * 2_000_000])
     queue.close()
+
+
+def test_a_message_that_fills_its_queue_dies_and_comes_back(client: Any, sqs_server: str) -> None:
+    """Where the body leaves no room for a reason, the message is moved without one rather than never."""
+    name = uuid.uuid4().hex
+    client.create_queue(QueueName=name, Attributes={"MaximumMessageSize": "1024"})
+    queue = open_queue(f"sqs://{name}?region=eu-west-1&endpoint={sqs_server}")
+    queue.send([b"x" * 1024])
+    (message,) = queue.receive(1, wait_seconds=1)
+    assert queue.dead_letter(message, "no image")
+    assert [letter.body for letter in queue.peek(1, dead=True)] == [message.body]
+    assert queue.redrive() == 1
+    assert queue.receive(1, wait_seconds=1)[0].body == message.body
+    queue.close()

@@ -76,6 +76,30 @@ def put(box: Outbox, delivery: Buffering, id_: str) -> None:
     box.add(item)
 
 
+def test_stuck_while_it_cannot_flush() -> None:
+    """After a flush that failed the outbox says so, until one succeeds."""
+    box, delivery, _, _ = outbox()
+    delivery.errors = [DeliveryFailed("disk full")]
+    put(box, delivery, "a")
+    assert (box.flush(), box.is_stuck) == (False, True)
+    assert (box.flush(), box.is_stuck) == (True, False)
+
+
+def test_a_full_disk_is_not_asked_for_each_result() -> None:
+    """After a flush that failed the next is tried a second later, whatever comes meanwhile."""
+    box, delivery, clock, delivered = outbox()
+    delivery.errors = [DeliveryFailed("disk full"), DeliveryFailed("disk full")]
+    for number in range(10):
+        put(box, delivery, str(number))
+    box.flush_if_due()
+    assert len(delivery.errors) == 1
+    clock.advance(1)
+    box.flush_if_due()
+    clock.advance(1)
+    box.flush_if_due()
+    assert len(delivered) == 10
+
+
 def test_flush_when_full() -> None:
     """The outbox flushes after flush_items results."""
     box, delivery, _, delivered = outbox()

@@ -48,6 +48,22 @@ def test_linear(run: Run) -> None:
     assert len(ran.delivered) == 300
 
 
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"source": "sqlite:///jobs.db"}, r"source is 'sqlite:///jobs\.db'; expected headrace\.queue"),
+        ({"module": Doubler}, "module is the class Doubler; expected an instance"),
+        ({"modules": {"a": Doubler}}, r"modules\['a'\] is the class Doubler"),
+        ({"stages": [len]}, r"stages\[0\] is <built-in function len>; expected a Stage"),
+        ({"stages": [hr.stage("a", len)], "delivery": "out.jsonl"}, r"delivery is 'out\.jsonl'"),
+    ],
+)
+def test_what_is_easily_mistaken(parts: dict[str, Any], said: str) -> None:
+    """A class for an instance, an address for a source: told where it is written, with what is expected."""
+    with pytest.raises(SettingsError, match=said):
+        Pipeline(parts.pop("source", ListSource([])), **parts)
+
+
 def test_nothing_to_do(run: Run) -> None:
     """A source without jobs ends at once."""
     assert run([hr.stage("a", str)], []).result.counters.received == 0

@@ -1,5 +1,6 @@
 """Sources that end: folder and list of URLs."""
 
+import os
 import pickle
 from pathlib import Path
 
@@ -44,6 +45,14 @@ def test_a_folder_gives_its_images_in_order(photos: Path) -> None:
     assert [job.id for job in jobs] == ["a/z.PNG", "b.jpg"]
     assert [job.payload for job in jobs] == [photos / "a/z.PNG", photos / "b.jpg"]
     assert [job.sequence for job in jobs] == [0, 1]
+
+
+def test_a_name_that_is_not_unicode(tmp_path: Path) -> None:
+    """A file whose name is not UTF-8 is done like any other; its id is, because ids go into JSON."""
+    name = b"caf\xe9.jpg"
+    (tmp_path / os.fsdecode(name)).touch()
+    (job,) = take(opened(Folder(tmp_path)))
+    assert (job.id, job.payload) == ("caf\\udce9.jpg", tmp_path / os.fsdecode(name))
 
 
 def test_a_folder_alone(photos: Path) -> None:

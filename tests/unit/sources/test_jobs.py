@@ -37,6 +37,19 @@ def test_a_job_survives_the_wire(
     assert job.attributes == attributes | ({} if callback is None else {"callback": callback})
 
 
+def test_a_message_nested_without_end_is_bad() -> None:
+    """A message that nobody can parse is one bad message, not the end of the worker."""
+    nested = b"[" * 100_000 + b"]" * 100_000
+    with pytest.raises(BadMessage, match="the message is not a job"):
+        decoded(b'{"url": "https://e.com/1", "attributes": {"a": ' + nested + b"}}")
+
+
+def test_a_name_that_is_not_unicode_is_told() -> None:
+    """JSON is UTF-8: a path that is not cannot travel, and the error names it."""
+    with pytest.raises(ValueError, match=r"caf\\udce9\.jpg'\) cannot be written as JSON"):
+        encode_job(Path("/photos/caf\udce9.jpg"))
+
+
 def test_a_path_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A relative path is made absolute where it is sent."""
     monkeypatch.chdir(tmp_path)

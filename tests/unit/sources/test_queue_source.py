@@ -163,6 +163,20 @@ def test_what_cannot_be_done_is_a_dead_letter(kind: OutcomeKind) -> None:
     assert bench.remaining() == 0
 
 
+def test_a_reason_that_is_not_unicode_is_stored(tmp_path: Path) -> None:
+    """A reason may quote a file's name or a sender's bytes: what no service stores is escaped."""
+    queue = open_queue(f"sqlite:///{tmp_path}/jobs.db")
+    source = QueueSource(queue)
+    source.open(SourcePlan())
+    queue.send([encode_job("https://e.com/1")])
+    (job,) = source.receive(1, 0.0) or []
+    job.settle(Outcome(OutcomeKind.REJECTED, "no file caf\udce9.jpg"))
+    source.close()
+    (letter,) = cast("list[DeadLetter]", queue.peek(1, dead=True))
+    queue.close()
+    assert letter.reason == "no file caf\\udce9.jpg"
+
+
 def test_returned_is_offered_at_once() -> None:
     """A returned job can be received again at once."""
     bench = Bench()
@@ -323,6 +337,27 @@ def test_a_second_delivery_is_adopted() -> None:
     bench.tend()
     assert bench.remaining() == 0
     assert bench.source.statistics().adopted == 1
+
+
+def test_a_message_that_comes_again_while_it_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message received again before the answer to its nack arrives is given back again, not lent to nobody."""
+    bench = Bench()
+    bench.send(1)
+    (job,) = bench.take()
+    nack = bench.queue.nack
+
+    def answer_late(receipts: list[str], *, delay_seconds: float = 0.0) -> dict[str, str]:
+        failures = nack(receipts, delay_seconds=delay_seconds)
+        if bench.queue.calls["nack"] == 1:
+            assert bench.take() == []
+        return failures
+
+    monkeypatch.setattr(bench.queue, "nack", answer_late)
+    job.settle(RETURNED)
+    bench.tend()
+    bench.tend()
+    (again,) = bench.take()
+    assert (again.id, again.attempt) == (job.id, 3)
 
 
 def test_an_ack_that_did_nothing_is_repeated() -> None:

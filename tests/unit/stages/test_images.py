@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.base.errors import DecodeRejected
 from headrace.stages.images import IMAGENET_MEAN, IMAGENET_STD, Slot, centre_crop, fit, normalize, scaled_size, slot
 from headrace.stages.inputs import ImageInput
 
@@ -211,3 +212,10 @@ def test_a_place_belongs_to_one_thread() -> None:
     thread.start()
     thread.join()
     assert seen == [None]
+
+
+@pytest.mark.parametrize("wanted", [ImageInput(short_side=256, crop=224), ImageInput(crop=224)])
+def test_a_line_is_not_made_a_picture(wanted: ImageInput) -> None:
+    """An image of one line is rejected rather than enlarged to gigabytes."""
+    with pytest.raises(DecodeRejected, match="too narrow: 30000 x 1 pixels would become"):
+        fit(np.zeros((1, 30_000, 3), np.uint8), wanted)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.base.errors import WrongResultCount
+from headrace.base.errors import SettingsError, WrongResultCount
 from headrace.stages.inputs import ArrayInput, BytesInput, ImageInput, Input, TextInput
 from headrace.stages.module import Module, ModuleContext, ProcessStage, checked_results
 
@@ -172,6 +172,20 @@ def test_the_context_counts(make_context: Any) -> None:
     module_context.count("faces")
     module_context.count("faces", 2)
     assert context.counts == {"faces": 3}
+
+
+@pytest.mark.parametrize("wrong", [ImageInput, "image", None])
+def test_what_is_no_input(wrong: Any) -> None:
+    """A class, or anything else in place of an input, is told rather than taken for bytes."""
+
+    class Wrong(Module):
+        input = wrong
+
+        def process(self, batch: Any) -> Any:
+            return batch
+
+    with pytest.raises(SettingsError, match=r"Wrong\.input is .*; expected ImageInput"):
+        Wrong().stages()
 
 
 def test_process_must_be_written() -> None:

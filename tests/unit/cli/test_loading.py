@@ -1,0 +1,106 @@
+"""What a user names on the command line: a pipeline and a source."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.base.errors import SettingsError
+from headrace.cli.loading import load_pipeline, parse_source
+from headrace.sources.folder import Folder
+from headrace.sources.queue_source import QueueSource
+from headrace.sources.urls import UrlList
+
+PIPELINE = """
+import headrace as hr
+
+pipeline = hr.Pipeline(source=hr.urls(["https://e.com/1"]), stages=[hr.stage("a", str)])
+
+
+def make():
+    return pipeline
+
+
+def broken():
+    raise OSError("no weights")
+
+
+number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Make the working folder, with a pipeline in `mine.py`, and forget afterwards what was imported from it."""
+    (tmp_path / "mine.py").write_text(PIPELINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("target", ["mine:pipeline", "mine.py:pipeline", "mine.py", "mine:make", "./mine.py:make"])
+def test_a_pipeline_is_found(target: str) -> None:
+    """A module, a file, a function that makes one, or the attribute left out."""
+    assert load_pipeline(target).name == target
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("none.py:pipeline", r"none\.py does not exist; expected MODULE:ATTRIBUTE"),
+        ("none:pipeline", "there is no module 'none' here or installed"),
+        ("mine:other", r"mine has no attribute 'other'; it defines pipeline"),
+        ("mine:number", r"mine:number is a int, expected a headrace\.Pipeline"),
+        ("mine:broken", r"mine:broken cannot be called without arguments: OSError: no weights \(.*mine\.py, line 12\)"),
+    ],
+)
+def test_what_is_not_a_pipeline(target: str, said: str) -> None:
+    """The error says what was looked for and what is there."""
+    with pytest.raises(SettingsError, match=said):
+        load_pipeline(target)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("\n\n1 / 0", r"faulty cannot be imported: ZeroDivisionError: division by zero \(.*faulty\.py, line 3\)"),
+        (
+            "import not_there",
+            r"faulty cannot be imported: ModuleNotFoundError: No module named 'not_there' \(.*line 1\)",
+        ),
+        # Its own name begins with that of the module it misses.
+        ("import fault", "faulty cannot be imported: ModuleNotFoundError: No module named 'fault'"),
+        ("def", r"faulty cannot be imported: SyntaxError: .*\(faulty\.py, line 1\)"),
+        (
+            "import headrace as hr\n\nhr.Pipeline(hr.folder('x'), module=hr.Module)",
+            r"faulty cannot be imported: SettingsError: module is the class Module; .*\(.*faulty\.py, line 3\)",
+        ),
+    ],
+)
+def test_a_module_that_breaks_says_where(folder: Path, content: str, said: str) -> None:
+    """The error names the user's own file and line."""
+    (folder / "faulty.py").write_text(content)
+    with pytest.raises(SettingsError, match=said):
+        load_pipeline("faulty.py:pipeline")
+
+
+def test_a_file_that_bears_a_known_name(folder: Path) -> None:
+    """A file called like a module that is there already is not silently taken for it."""
+    (folder / "json.py").write_text(PIPELINE)
+    with pytest.raises(SettingsError, match=r"json\.py bears the name of another module, json: rename the file"):
+        load_pipeline("json.py:pipeline")
+
+
+def test_sources(folder: Path) -> None:
+    """An address is a queue, a .txt file a list of URLs, anything else a folder, file or pattern."""
+    (folder / "list.txt").write_text("https://e.com/1\n")
+    assert isinstance(parse_source("sqlite:///jobs.db", drain=True), QueueSource)
+    assert isinstance(parse_source("list.txt", drain=False), UrlList)
+    assert isinstance(parse_source("photos", drain=False), Folder)

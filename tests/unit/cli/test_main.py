@@ -1,0 +1,97 @@
+"""The command line as a whole: exit statuses, and what goes to which stream."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.cli import COMMANDS, main
+
+MODULE = """
+import headrace as hr
+
+pipeline = hr.Pipeline(
+    source=hr.folder("files", patterns=["*.bin"]), stages=[hr.fetch("fetch"), hr.stage("size", len)],
+    delivery=hr.jsonl("results.jsonl"),
+)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make the working folder: a pipeline in `sizes.py` over three files."""
+    (tmp_path / "sizes.py").write_text(MODULE)
+    (tmp_path / "files").mkdir()
+    for number in range(3):
+        (tmp_path / "files" / f"{number}.bin").write_bytes(b"x" * number)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "sizes", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
+def test_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command explains itself."""
+    with pytest.raises(SystemExit) as end:
+        main([*command, "--help"])
+    assert end.value.code == 0
+    assert " ".join(["usage: headrace", *command]) in capsys.readouterr().out
+
+
+def test_run_prints_one_document(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json there is one JSON object on stdout and nothing else; the run folder and the results are written."""
+    assert main(["run", "sizes.py", "--json", "-o", "out"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["counters"]["delivered"]) == ("headrace.run/1", 3)
+    assert (folder / "out" / "run.json").exists()
+    assert len((folder / "results.jsonl").read_text().splitlines()) == 3
+
+
+def test_the_last_line_counts_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    """What a log says last is how the run ended."""
+    assert main(["run", "sizes.py"]) == 0
+    assert "3 received, 3 delivered" in capsys.readouterr().err
+
+
+def test_run_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --json the stages are shown."""
+    assert main(["run", "sizes.py", "--limit", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "size" in out
+    assert "deliver" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["run", "none.py"], 2, "none.py does not exist"),
+        (["run", "sizes.py", "--plan", "none.toml"], 2, "plan none.toml cannot be read"),
+        (["run", "sizes.py", "--set", "size.wokers=2"], 2, "unknown key 'wokers'. Did you mean 'workers'?"),
+        (["run", "sizes.py", "--set", "size.options.speed=2"], 2, "[stages.size.options]: unknown key 'speed'"),
+        (["run", "sizes.py", "--set", "run.grace_seconds=1e10"], 2, "too long"),
+        (
+            ["run", "sizes.py", "--set", "model.engine=abacus"],
+            2,
+            "model.engine = 'abacus' is not possible; allowed: onnx",
+        ),
+        (["run", "sizes.py", "--drain"], 2, "--drain goes with --source QUEUE"),
+        (["run", "sizes.py", "--source", "nowhere"], 3, "nowhere does not exist"),
+        (["run", "sizes.py", "-o", "files"], 3, "run folder files exists and is not empty"),
+        (["queue", "stats", "sqlite:///none.db"], 3, "the queue file none.db does not exist"),
+        (["samples", "make", "files", "--count", "1"], 2, "files is not empty"),
+        (["samples", "make", "sizes.py/new", "--count", "1"], 2, "sizes.py/new cannot be written"),
+        (["demo", "-o", "sizes.py"], 2, "--output sizes.py cannot be written"),
+        (["demo", "-o", "files"], 2, "allowed: a new or empty folder"),
+    ],
+)
+def test_mistakes(arguments: list[str], status: int, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistake is told on stderr in a sentence, with the exit status of the manual, and stdout stays empty."""
+    assert main(arguments) == status
+    out, err = capsys.readouterr()
+    assert said in err
+    assert "Traceback" not in err
+    assert out == ""
