@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from headrace import __version__
-from headrace.base.errors import HeadraceError, SettingsError
+from headrace.base.errors import HeadraceError, Interrupted, SettingsError
 
 #: In the order in which a user meets them.
 COMMANDS = {
@@ -46,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except SettingsError as error:
         return _failed(error, EXIT_MISUSE)
+    except Interrupted as error:
+        return _failed(error, EXIT_INTERRUPTED)
     except HeadraceError as error:
         return _failed(error, EXIT_MISSING)
     except KeyboardInterrupt:

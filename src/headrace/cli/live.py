@@ -231,7 +231,7 @@ def _rates(view: _View) -> str:
 
 
 def _clock(view: _View) -> str:
-    left = "" if view.seconds_left is None else f", about {format_duration(view.seconds_left)} to go"
+    left = "" if not view.seconds_left else f", about {format_duration(view.seconds_left)} to go"
     return f"{format_duration(view.progress.elapsed_seconds)} elapsed{left}"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.base.errors import Interrupted
 from headrace.base.plan import Plan
 from headrace.delivery.callback import Callback
 from headrace.demo.scenes import Scenes
@@ -88,6 +89,9 @@ def climb(
         seed: Of the images.
         view: Makes the live view of a rung, from its name and its number of images.
         progress: Told what is going on.
+
+    Raises:
+        Interrupted: If a rung was stopped by a signal: the others would run on, and say nothing of worth.
     """
     progress(f"cutting {count} crops from the photographs that ship with headrace")
     manifest = make(folder / "images", count=count, seed=seed, split="held_out")
@@ -102,6 +106,8 @@ def climb(
             progress(f"running {name} ({repeats * count} images)")
             course = _Course(folder, path.stem, servers, truth, repeats)
             rungs.append(course.run(name, explanation, plan, view(name, repeats * count)))
+            if rungs[-1].result.interrupted:
+                raise Interrupted(f"interrupted; what ran until then is in {folder}")
     return Ladder(rungs, truth)
 
 
