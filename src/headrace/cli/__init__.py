@@ -36,7 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
     parser = _parser(argv)
-    args = parser.parse_args(argv)
+    args, rest = parser.parse_known_args(argv)
+    if rest and hasattr(args, "items") and not any(text.startswith("-") for text in rest):
+        args.items += rest  # argparse gives up on a list of names once an option has come before it
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     logging.basicConfig(
         level=logging.INFO if args.verbose else logging.WARNING, format="headrace: %(message)s", stream=sys.stderr
     )

@@ -181,11 +181,11 @@ def _encode(
     buffer = io.BytesIO()
     quality = rng.randint(*JPEG_QUALITY)
     if kind == "png":
-        image.save(buffer, "PNG", compress_level=_PNG_COMPRESSION)
+        image.save(buffer, "PNG", icc_profile=None, compress_level=_PNG_COMPRESSION)
     elif kind == "webp":
-        image.save(buffer, "WEBP", quality=quality, method=2)
+        image.save(buffer, "WEBP", icc_profile=None, quality=quality, method=2)
     else:
-        image.save(buffer, "JPEG", quality=quality, exif=exif)
+        image.save(buffer, "JPEG", icc_profile=None, quality=quality, exif=exif)
     data = buffer.getvalue()
     return (truncate(data, rng) if fault == "truncated" else data), image.size
 
