@@ -95,3 +95,17 @@ def test_mistakes(arguments: list[str], status: int, said: str, capsys: pytest.C
     assert said in err
     assert "Traceback" not in err
     assert out == ""
+
+
+def test_options_may_stand_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is submitted may stand behind the options, too."""
+    assert main(["submit", "sqlite:///jobs.db", "--task", "t", "files/*.bin", "https://e.com/1"]) == 0
+    assert "4 jobs sent" in capsys.readouterr().out
+
+
+def test_an_unknown_option_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:
+    """An option that does not exist is told."""
+    with pytest.raises(SystemExit) as end:
+        main(["submit", "sqlite:///jobs.db", "x.jpg", "--tsk", "t"])
+    assert end.value.code == 2
+    assert "unrecognized arguments: --tsk" in capsys.readouterr().err
