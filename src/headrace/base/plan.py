@@ -43,6 +43,10 @@ Executor = Literal["thread", "process", "inline"]
 PLAN_VERSION = 1
 
 
+#: More of these is a slip of the hand: threads that cannot be started, buffers that cannot be allocated.
+_MOST = {"workers": 1024, "batch": 65_536, "receivers": 256, "attempts": 1000}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagePlan:
     """How one stage is run; None means "by the kind of the stage"."""
@@ -73,7 +77,9 @@ class StagePlan:
         """Check every value."""
         for key in ("workers", "queue_items", "queue_bytes", "batch", "attempts"):
             value = getattr(self, key)
+            most = _MOST.get(key)
             check(value is None or value >= 1, key, value, "a whole number >= 1")
+            check(value is None or most is None or value <= most, key, value, f"a whole number up to {most}")
         check(
             self.time_limit_seconds is None or self.time_limit_seconds > 0,
             "time_limit_seconds",
@@ -137,7 +143,9 @@ class SourcePlan:
         """Check every value."""
         for key in ("receivers", "receive_batch", "max_in_flight", "max_receives"):
             value = getattr(self, key)
+            most = _MOST.get(key)
             check(value is None or value >= 1, key, value, "a whole number >= 1")
+            check(value is None or most is None or value <= most, key, value, f"a whole number up to {most}")
         value = self.visibility_seconds
         check(value is None or value > 0, "visibility_seconds", value, "more than 0")
 
@@ -268,6 +276,8 @@ class StageDefaults:
     executor: Executor = "thread"
     workers: int | None = None
     task: str = ""
+    computes: bool = True
+    """Whether its workers keep cores busy; an emulated stage sleeps."""
 
 
 def resolve(plan: Plan, stages: Iterable[StageDefaults], cores: int) -> Plan:

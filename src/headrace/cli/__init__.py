@@ -1,8 +1,8 @@
 """The command line: one module per command, each with `add_arguments(parser)` and `run(args) -> exit status`.
 
 A command's module docstring is its help. Results go to stdout, progress and errors to stderr. Exit status: 0 done; 1 a
-negative answer to a goal that the user stated; 2 misuse; 3 something missing on this machine; 4 inconclusive; 130
-interrupted, with what was measured kept.
+negative answer to a goal that the user stated; 2 misuse; 3 something missing on this machine; 4 inconclusive; 70 a defect
+of headrace itself; 130 interrupted, with what was measured kept.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import importlib
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 from headrace import __version__
-from headrace.base.errors import HeadraceError, Interrupted, SettingsError
+from headrace.base.errors import HeadraceError, Interrupted, RunFolderError, SettingsError
 
 #: In the order in which a user meets them.
 COMMANDS = {
@@ -29,6 +30,7 @@ COMMANDS = {
 EXIT_DONE = 0
 EXIT_MISUSE = 2
 EXIT_MISSING = 3
+EXIT_DEFECT = 70
 EXIT_INTERRUPTED = 130
 
 
@@ -48,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = args.run(args)
         sys.stdout.flush()
         return status
-    except SettingsError as error:
+    except (SettingsError, RunFolderError) as error:
         return _failed(error, EXIT_MISUSE)
     except Interrupted as error:
         return _failed(error, EXIT_INTERRUPTED)
@@ -61,6 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader (head, less) has seen enough; Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
+    except Exception:
+        # Not Python's own 1: that would read as the answer to a goal.
+        traceback.print_exc()
+        print("headrace: this is a defect of headrace; please report it with the lines above", file=sys.stderr)
+        return EXIT_DEFECT
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:

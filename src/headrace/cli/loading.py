@@ -9,6 +9,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from urllib.parse import unquote
 
 import headrace
 from headrace.base.errors import SettingsError
@@ -90,6 +91,9 @@ def parse_source(text: str, *, drain: bool) -> Source:
     if "://" in text:
         from headrace.sources.queue_source import QueueSource
 
+        path = text.removeprefix("sqlite:///").partition("?")[0]
+        if drain and text.startswith("sqlite:///") and not Path(unquote(path)).exists():
+            raise SettingsError(f"there is no queue to drain at {text}: {path} does not exist; look at the address")
         return QueueSource(text, drain=drain)
     if Path(text).is_file() and Path(text).suffix in (".txt", ".lst", ".urls"):
         from headrace.sources.urls import UrlList

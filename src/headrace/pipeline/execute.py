@@ -115,6 +115,7 @@ def run(
         (stage.name, station.num_workers) for station in runtime.stations for stage in station.stages
     )
     status: Status = "failed"
+    ended = False
     try:
         with view(summary, runtime.statistics) if view else nullcontext():
             try:
@@ -122,11 +123,14 @@ def run(
             finally:
                 summary.digest(budget_seconds=None)  # before the view's last line
         status = "interrupted" if runtime.interrupted else "finished"
+        ended = True
     finally:
         for writer in writers:
             writer.close()
         result = _result(runtime, resolved, summary, threads.warnings, folder)
-        if folder is not None:
+        if folder is not None and not ended and not counters.received:
+            folder.discard()  # nothing was measured; the next try may have the same name
+        elif folder is not None:
             _finish(folder, status, result, sum(w.lost_spans for w in writers if isinstance(w, SpanWriter)))
     return result
 

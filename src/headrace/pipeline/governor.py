@@ -103,7 +103,7 @@ def budget(plan: Plan, stages: list[StageDefaults], cores: int) -> ThreadBudget:
             model_threads[stage.name] = model.threads or max(1, cores // workers)
             if model.engine != "emulated":
                 demand[head] = max(demand.get(head, 0), workers * model_threads[stage.name])
-        elif stage.kind == "cpu":
+        elif stage.kind == "cpu" and stage.computes:
             demand[head] = max(demand.get(head, 0), workers)
     warnings = []
     for name, threads in demand.items():

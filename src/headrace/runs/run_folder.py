@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import socket
@@ -171,6 +172,13 @@ class RunFolder:
         self.update(
             status=status, ended_unix_seconds=clock.unix_seconds(), ended_monotonic_ns=clock.now_ns(), **changes
         )
+
+    def discard(self) -> None:
+        """Remove what was written, and the folder if nothing else is in it: for a run that never began."""
+        _remove_earlier_run(self.path)
+        with contextlib.suppress(OSError):  # other files are in it, and stay
+            self.spans.rmdir()
+            self.path.rmdir()
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from headrace.base.errors import SourceError
+from headrace.base.http_client import without_secrets
 from headrace.sources.finite import Entry, FiniteSource
 
 
 class UrlList(FiniteSource):
-    """One job per URL: the payload is the URL; so is the id, which a URL named twice gets a number added to.
+    """One job per URL: the payload is the URL; so is the id, without password and query, and with a number if named twice.
 
     Args:
         urls: The URLs, or a file with one per line; empty lines and lines that start with # do not count.
@@ -49,5 +51,12 @@ def _lines(path: Path) -> list[tuple[int, str]]:
 def _entries(urls: list[str]) -> Iterator[Entry]:
     seen: dict[str, int] = {}
     for url in urls:
-        count = seen[url] = seen.get(url, 0) + 1
-        yield Entry(url if count == 1 else f"{url}#{count}", url)
+        name = _name(url)
+        count = seen[name] = seen.get(name, 0) + 1
+        yield Entry(name if count == 1 else f"{name}#{count}", url)
+
+
+def _name(url: str) -> str:
+    # An id goes into logs, spans and results; a password or a signed query must not. The hash tells apart what was cut.
+    shown = without_secrets(url)
+    return url if shown == url else f"{shown}~{hashlib.sha256(url.encode()).hexdigest()[:8]}"

@@ -24,6 +24,7 @@ class EmulatedStage(Stage):
     """Sleeps, without holding the GIL or the CPU, and passes the value on."""
 
     releases_gil = True
+    computes = False
 
     def __init__(self, name: str, *, kind: Kind, seconds: float, task: str = "") -> None:
         super().__init__(name, task=task)

@@ -58,6 +58,7 @@ class Stage:
         executor: Where it runs unless the Plan says otherwise; see `plan.StagePlan.executor`.
         workers: How many workers unless the Plan says otherwise; None: by the kind.
         task: The task whose model `open_model` opens, in pipelines with several modules.
+        computes: Whether its workers keep cores busy.
     """
 
     kind: Kind = "cpu"
@@ -65,6 +66,7 @@ class Stage:
     role: Role = "map"
     executor: Executor = "thread"
     workers: int | None = None
+    computes: bool = True
 
     def __init__(self, name: str, *, task: str = "") -> None:
         self.name = name
@@ -77,7 +79,12 @@ class Stage:
     def defaults(self) -> StageDefaults:
         """Return what the Plan's resolution needs to know."""
         return StageDefaults(
-            name=self.name, kind=self.kind, executor=self.executor, workers=self.workers, task=self.task
+            name=self.name,
+            kind=self.kind,
+            executor=self.executor,
+            workers=self.workers,
+            task=self.task,
+            computes=self.computes,
         )
 
     def __repr__(self) -> str:

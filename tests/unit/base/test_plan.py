@@ -94,6 +94,7 @@ def test_an_empty_file_is_the_default_plan(tmp_path: Path) -> None:
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=10)
 NAMES = st.one_of(st.sampled_from(["fetch", "faces.process", "a b", "é", "", '"', "\x7f"]), TEXTS)
 WHOLE = st.one_of(st.none(), st.integers(1, 10**12))
+FEW = st.one_of(st.none(), st.integers(1, 256))
 SECONDS = st.one_of(st.floats(0, 1e6), st.integers(0, 100))
 SCALARS = st.one_of(
     st.booleans(),
@@ -114,12 +115,12 @@ OPTIONS = st.dictionaries(NAMES, VALUES, max_size=3)
 STAGES = st.builds(
     StagePlan,
     executor=st.sampled_from([None, "thread", "process", "inline"]),
-    workers=WHOLE,
+    workers=FEW,
     queue_items=WHOLE,
     queue_bytes=WHOLE,
-    batch=WHOLE,
+    batch=FEW,
     max_wait_seconds=SECONDS,
-    attempts=WHOLE,
+    attempts=FEW,
     retry_budget_seconds=SECONDS,
     options=OPTIONS,
 )

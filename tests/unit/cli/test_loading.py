@@ -101,6 +101,13 @@ def test_a_file_that_bears_a_known_name(folder: Path) -> None:
 def test_sources(folder: Path) -> None:
     """An address is a queue, a .txt file a list of URLs, anything else a folder, file or pattern."""
     (folder / "list.txt").write_text("https://e.com/1\n")
-    assert isinstance(parse_source("sqlite:///jobs.db", drain=True), QueueSource)
+    assert isinstance(parse_source("sqlite:///jobs.db", drain=False), QueueSource)
     assert isinstance(parse_source("list.txt", drain=False), UrlList)
     assert isinstance(parse_source("photos", drain=False), Folder)
+
+
+def test_draining_a_queue_that_is_not_there(tmp_path: Path) -> None:
+    """A mistyped queue file is refused, and not made."""
+    with pytest.raises(SettingsError, match="does not exist"):
+        parse_source(f"sqlite:///{tmp_path}/typo.db", drain=True)
+    assert not list(tmp_path.glob("typo*"))

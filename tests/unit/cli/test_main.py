@@ -80,7 +80,7 @@ def test_run_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["run", "sizes.py", "--drain"], 2, "--drain goes with --source QUEUE"),
         (["run", "sizes.py", "--source", "nowhere"], 3, "nowhere does not exist"),
-        (["run", "sizes.py", "-o", "files"], 3, "run folder files exists and is not empty"),
+        (["run", "sizes.py", "-o", "files"], 2, "run folder files exists and is not empty"),
         (["queue", "stats", "sqlite:///none.db"], 3, "the queue file none.db does not exist"),
         (["samples", "make", "files", "--count", "1"], 2, "files is not empty"),
         (["samples", "make", "sizes.py/new", "--count", "1"], 2, "sizes.py/new cannot be written"),

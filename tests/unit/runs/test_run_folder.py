@@ -135,3 +135,13 @@ def test_run_json_is_plain_json(folder: RunFolder) -> None:
 def test_encodable_leaves_unicode_alone() -> None:
     """Text that UTF-8 can hold is returned as it is."""
     assert encodable("café") == "café"
+
+
+def test_discarded_folder_is_gone(tmp_path: Path) -> None:
+    """A run that never began leaves nothing, but what others put into its folder stays."""
+    RunFolder.create(tmp_path / "empty").discard()
+    other = RunFolder.create(tmp_path / "kept")
+    (other.path / "notes.txt").write_text("mine")
+    other.discard()
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["notes.txt"]
+    assert not (tmp_path / "empty").exists()
