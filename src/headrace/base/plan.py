@@ -44,7 +44,7 @@ PLAN_VERSION = 1
 
 
 #: More of these is a slip of the hand: threads that cannot be started, buffers that cannot be allocated.
-_MOST = {"workers": 1024, "batch": 65_536, "receivers": 256, "attempts": 1000}
+_MOST = {"workers": 1024, "batch": 65_536, "receivers": 256}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
