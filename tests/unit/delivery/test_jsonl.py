@@ -220,5 +220,7 @@ def test_closing_twice_does_no_harm(tmp_path: Path) -> None:
     """The second close does nothing."""
     delivery = JsonLines(tmp_path / "out.jsonl")
     delivery.open(None)
+    delivery.deliver(Job("a", b""), 1)
     delivery.close()
     delivery.close()
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 1
