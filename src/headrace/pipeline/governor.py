@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.base.plan import Plan, StageDefaults
+from headrace.runs.hardware import cpu_quota
 
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -23,48 +24,10 @@ def usable_cores(cgroup: Path = _CGROUP) -> int:
 
     Args:
         cgroup: Where the control groups are mounted (v1 or v2).
-
-    References:
-        Linux kernel documentation: cgroup-v2 `cpu.max`; cgroup-v1 `cpu.cfs_quota_us` and `cpu.cfs_period_us`.
     """
     affinity = len(os.sched_getaffinity(0))
-    quota = _quota(cgroup)
+    quota = cpu_quota(cgroup)
     return max(1, affinity if quota is None else min(affinity, int(quota)))
-
-
-def _quota(cgroup: Path) -> float | None:
-    quotas = [_quota_v2(folder) for folder in _own_groups_v2(cgroup)]
-    quotas.append(_quota_v1(cgroup / "cpu"))
-    known = [quota for quota in quotas if quota is not None]
-    return min(known) if known else None
-
-
-def _own_groups_v2(cgroup: Path) -> list[Path]:
-    # A quota may sit on any group from ours up to the root.
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return [cgroup]
-    own = next((line.split("::", 1)[1] for line in lines if line.startswith("0::")), "/")
-    folder = cgroup / own.strip("/")
-    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(cgroup))]
-
-
-def _quota_v2(folder: Path) -> float | None:
-    try:
-        quota, period = (folder / "cpu.max").read_text().split()
-        return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError, ZeroDivisionError):
-        return None
-
-
-def _quota_v1(folder: Path) -> float | None:
-    try:
-        quota = int((folder / "cpu.cfs_quota_us").read_text())
-        period = int((folder / "cpu.cfs_period_us").read_text())
-        return quota / period if quota > 0 else None
-    except (OSError, ValueError, ZeroDivisionError):
-        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,14 +56,14 @@ def find_hardware(root: Path = Path("/")) -> Hardware:
     Args:
         root: Where `proc` and `sys` are mounted.
     """
-    proc, groups = root / "proc", _control_groups(root)
-    quotas = [quota for group in groups if (quota := _cpu_quota(group)) is not None]
+    proc, cgroup = root / "proc", root / "sys/fs/cgroup"
+    groups = _control_groups(cgroup, proc / "self/cgroup")
     limits = [limit for group in groups if (limit := _memory_limit(group)) is not None]
     total = _meminfo_total(_text(proc / "meminfo"))
     return Hardware(
         cpu_model=_cpu_model(_text(proc / "cpuinfo")) or platform.machine() or None,
         num_cores=len(os.sched_getaffinity(0)),
-        cpu_quota=min(quotas, default=None),
+        cpu_quota=cpu_quota(cgroup, proc / "self/cgroup"),
         memory_bytes=min([*limits, *([total] if total is not None else [])], default=None),
         kernel=platform.release(),
         python=platform.python_version(),
@@ -104,14 +104,27 @@ def _meminfo_total(meminfo: str) -> int | None:
     return None
 
 
-def _control_groups(root: Path) -> list[Path]:
+def cpu_quota(cgroup: Path, membership: Path = Path("/proc/self/cgroup")) -> float | None:
+    """Return how many cores' worth of time this process may use, or None without a limit.
+
+    Args:
+        cgroup: Where the control groups are mounted (version 1 or 2).
+        membership: The file that names this process's groups.
+
+    References:
+        Linux kernel documentation: cgroup-v2 `cpu.max`; cgroup-v1 `cpu.cfs_quota_us` and `cpu.cfs_period_us`.
+    """
+    quotas = [_cpu_quota(group) for group in _control_groups(cgroup, membership)]
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def _control_groups(base: Path, membership: Path) -> list[Path]:
     """Return the folders of this process's control group and its parents (version 2), and of version 1's controllers.
 
     Every level counts: a limit on a parent binds its children. Inside a container the own group is usually the root.
     """
-    base = root / "sys/fs/cgroup"
     groups = [base, base / "cpu", base / "memory"]
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in _text(membership).splitlines():
         hierarchy, _, path = line.partition(":")
         if hierarchy == "0":
             folder = base
@@ -127,7 +140,7 @@ def _cpu_quota(group: Path) -> float | None:
         quota, period = _text(group / "cpu.cfs_quota_us").strip(), _text(group / "cpu.cfs_period_us").strip()
     try:
         cores = int(quota) / int(period)
-    except ValueError:  # "max", or no such file
+    except (ValueError, ZeroDivisionError):  # "max", no such file, or nonsense
         return None
     return cores if cores > 0 else None
 
