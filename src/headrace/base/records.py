@@ -167,10 +167,12 @@ class Span(msgspec.Struct, gc=False):
     bytes_out: int
     shape_key: str | None
     """Shape and type of the stage's output where it is an array."""
+    weight: int = 1
+    """How many items this row stands for: above 1 where only some were recorded; 0: counted, never written."""
 
 
-#: Version of the span table and of `run.json`. 1: 2026-11, first.
-SCHEMA_VERSION = 1
+#: Version of the span table and of `run.json`. 1: 2026-11, first. 2: 2026-11, column `weight`; `stages`, `summary` in run.json.
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)

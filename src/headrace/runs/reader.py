@@ -140,6 +140,8 @@ def _decode_info(file: Path, content: bytes) -> RunInfo:
 
 def _read_span_file(file: Path) -> Any:
     table = pq.ParquetFile(file).read()
+    if "weight" not in table.column_names:  # schema version 1 wrote every span
+        table = table.append_column("weight", pa.repeat(pa.scalar(1, pa.int32()), len(table)))
     missing = [name for name in SPAN_SCHEMA.names if name not in table.column_names]
     if missing:
         raise ValueError(f"it has no column {', '.join(missing)}")

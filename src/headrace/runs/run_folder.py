@@ -35,6 +35,25 @@ RESOURCES_FILE = "resources.parquet"
 Status = Literal["running", "finished", "interrupted", "failed"]
 
 
+class StageInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A stage of the pipeline as it ran."""
+
+    name: str
+    kind: str
+    """io, cpu or device."""
+    role: str
+    """map, fan_out, join or deliver."""
+    releases_gil: bool
+    executor: str
+    """thread, process or inline."""
+    station: str
+    """The stage whose queue and workers it uses: itself, unless it is inline."""
+    workers: int
+    """Of that station."""
+    queue_capacity: int | None
+    """Bound of that station's queue, in items; None where the receivers run it."""
+
+
 class RunInfo(msgspec.Struct, kw_only=True):
     """What `run.json` holds. Unknown keys are ignored, so that a newer headrace may add some within one schema version."""
 
@@ -71,6 +90,10 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """{host: ns to add to its span times to have them on the run's clock}."""
     lost_spans: int = 0
     """Spans that could not be written; see `span_files`."""
+    stages: list[StageInfo] = []
+    """The stages, in the order an item meets them."""
+    summary: dict[str, Any] | None = None
+    """Exact counts and sums of the whole run: the document `headrace.run/1` of `headrace run --json`."""
 
 
 class RunFolder:

@@ -64,10 +64,11 @@ _TYPES: dict[str, Any] = {
     "bytes_in": pa.int64(),
     "bytes_out": pa.int64(),
     "shape_key": _REPEATED,
+    "weight": _SMALL,
 }
 _NULLABLE = {"parent_id", "cpu", "run_delay", "batch_id", "batch_size", "release_reason", "shape_key"}
 
-#: The span table of schema version 1.
+#: The span table of schema version 2.
 SPAN_SCHEMA = pa.schema([pa.field(name, kind, name in _NULLABLE) for name, kind in _TYPES.items()])
 
 #: Spans turned into columns without letting go of the GIL: about one millisecond.

@@ -1,0 +1,57 @@
+"""A against B, schema `headrace.compare/1`: what `headrace compare --json` prints. Version 1: 2026-11, first."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+SCHEMA = "headrace.compare/1"
+
+Verdict = Literal["better", "worse", "no_difference", "underpowered"]
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two."""
+
+    name: str
+    pipeline: str
+    plan_id: str
+    plan: dict[str, Any] = {}
+    values: tuple[float, ...] = ()
+    """One for each block, in the order of the pairs."""
+    median: float | None = None
+    stages: dict[str, float] = {}
+    """{stage: mean service seconds per item}, for the bars before and after."""
+
+
+class ComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether B is really better than A."""
+
+    schema: str = SCHEMA
+    a: Side
+    b: Side
+    metric: str
+    """`throughput`, `latency_p50` or `cpu_per_item`."""
+    unit: str
+    higher_is_better: bool
+    paired: bool
+    """Whether the blocks were interleaved (A B B A); recorded runs are not, and drift of the machine is in the difference."""
+    num_pairs: int
+    ratio: float | None
+    """B over A: median of the paired ratios."""
+    ratio_low: float | None
+    ratio_high: float | None
+    """95 % interval."""
+    margin: float
+    """Differences below this count as none (a share, e.g. 0.02)."""
+    budget: float | None
+    """Largest loss that the user accepts, as a share; None if none was given."""
+    verdict: Verdict
+    is_regression: bool
+    """Worse, and the whole interval lies beyond the budget."""
+    pairs_needed: int | None
+    """Further pairs that would decide, when underpowered."""
+    says: tuple[str, ...] = ()
+    environment: dict[str, Any] = {}
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,311 @@
+"""The analysis of one run, schema `headrace.profile/1`: what `headrace profile --json` prints and the report draws.
+
+Computed from a run folder by `headrace.diagnose.profile_document`. Times are seconds; `*_at_seconds` count from the start of
+the run's work (the first arrival). None means not measured, and `not_measured` or a check says why. Version 1: 2026-11, first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from headrace.runs.formats.isolation import IsolationDocument
+from headrace.runs.formats.layers import LayersDocument
+from headrace.runs.formats.profiling import OverheadEstimate
+
+SCHEMA = "headrace.profile/1"
+
+CheckStatus = Literal["ok", "warning", "failed", "not_measured"]
+Grade = Literal["A", "B", "C"]
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """A value with its 95 % interval."""
+
+    low: float
+    mid: float
+    high: float
+
+
+class Quantile(msgspec.Struct, frozen=True):
+    """One percentile, or what is missing to quote it."""
+
+    percent: float
+    value: float | None
+    """None when the sample is too small."""
+    num_needed: int
+    """Samples needed; see `base.statistics.samples_needed`."""
+
+
+class Distribution(msgspec.Struct, frozen=True, kw_only=True):
+    """A sample of times, sizes or the like."""
+
+    num_samples: int
+    mean: float | None
+    minimum: float | None
+    maximum: float | None
+    percentiles: tuple[Quantile, ...]
+    """p50, p90 and p99."""
+    bin_edges: tuple[float, ...] = ()
+    """Histogram: n + 1 edges, growing; empty where nobody asked for one."""
+    bin_counts: tuple[int, ...] = ()
+
+
+class BlockedSplit(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the blocked part of a stage's service went, in mean seconds per item; sums to `blocked` of its stage.
+
+    Known from sampling the threads' system calls, so it carries the number of samples. `unknown` is what was not sampled.
+    """
+
+    gil: float = 0.0
+    """Waiting for Python's global interpreter lock."""
+    lock: float = 0.0
+    """Waiting for another lock, a condition or a native pool."""
+    network: float = 0.0
+    """Sockets and pipes."""
+    disk: float = 0.0
+    """Files, and pages that had to be read."""
+    sleep: float = 0.0
+    process: float = 0.0
+    """Waiting for another process."""
+    other: float = 0.0
+    """Any other system call."""
+    unknown: float = 0.0
+    """Not sampled."""
+    num_samples: int = 0
+    """Samples of blocked threads within this stage's service."""
+
+
+class Batches(msgspec.Struct, frozen=True, kw_only=True):
+    """Batches of a device stage."""
+
+    num_batches: int
+    mean_size: float
+    sizes: dict[int, int]
+    """{batch size: batches of it}."""
+    release_reasons: dict[str, int]
+    cost_curve: dict[int, float] = {}
+    """{batch size: seconds}, measured at warm-up."""
+
+
+class StageAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage: what it cost, and where its items' time went.
+
+    service = cpu + run_delay + blocked, mean seconds per item; for a batching stage the service of an item is its batch's, and
+    `cpu_demand` divides it.
+    """
+
+    name: str
+    kind: str
+    """io, cpu or device."""
+    executor: str
+    station: str
+    """The stage whose queue and workers it uses; itself, unless it is inline."""
+    workers: int | None
+    items: int
+    """Exact: passages through the stage."""
+    failed: int
+    num_spans: int
+    """Spans that this account is made of (sampled, written, readable)."""
+    service: Distribution
+    queue_wait: Distribution
+    """Between arrival in the stage's queue and being taken by a worker."""
+    setup: float | None
+    """Mean seconds between being taken and beginning (waiting for the others taken with it)."""
+    blocked_put: float | None
+    """Mean seconds per item, finished but the next queue was full."""
+    cpu: float | None
+    run_delay: float | None
+    """Mean seconds runnable but not running."""
+    blocked: float | None
+    """Mean seconds neither running nor runnable: service - cpu - run_delay."""
+    blocked_split: BlockedSplit | None
+    cpu_demand: float | None
+    """CPU seconds per item, a batch's divided among its items."""
+    busy_seconds: float | None
+    """Exact: service summed over workers; a batch counts once."""
+    utilization: float | None
+    throughput: float | None
+    """Items per second in the window."""
+    bytes_in: float | None
+    """Mean per item."""
+    bytes_out: float | None
+    queue_depth_mean: float | None
+    queue_depth_max: float | None
+    queue_capacity: int | None
+    batches: Batches | None = None
+    shapes: dict[str, int] = {}
+    """{shape key: items}, the most frequent ones."""
+
+
+class CpuLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the account of the process's CPU time."""
+
+    name: str
+    """A stage, or what else used CPU: `receiving`, `bookkeeping`, `native threads`, `unattributed`, ..."""
+    kind: Literal["stage", "headrace", "native", "unattributed"]
+    seconds: float
+    share: float
+    """Of the process's CPU time, 0 to 1; unattributed may be negative when more was explained than used."""
+
+
+class CpuAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the CPU time of all processes of the run went."""
+
+    total_seconds: float
+    elapsed_seconds: float
+    num_cores: float
+    lines: tuple[CpuLine, ...]
+    explained_share: float
+    """Stages and named lines, without `unattributed`."""
+
+
+class Point(msgspec.Struct, frozen=True, array_like=True):
+    """One value of a series."""
+
+    at_seconds: float
+    value: float
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """Something sampled over time, thinned to a few hundred points."""
+
+    scope: str
+    """`machine`, `cpu0`, `processes`, `stage:NAME`, `disk:NAME`, `network:NAME`, `gpu0`, `run`."""
+    name: str
+    unit: str
+    """`ratio`, `bytes`, `items`, `items/s`, `bytes/s`, `1/s`, `seconds`, `celsius`, `watts`, `hertz`, `count`."""
+    mean: float
+    maximum: float
+    points: tuple[Point, ...]
+
+
+class MemoryGrowth(msgspec.Struct, frozen=True, kw_only=True):
+    """How memory grew with the items done after warm-up."""
+
+    bytes_per_1000_items: Estimate
+    verdict: Literal["flat", "growing", "unclear"]
+    """growing: the whole interval lies above 0 and the growth is more than noise."""
+    reason: str
+
+
+class PathSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage of one item's path; seconds since the item's arrival."""
+
+    stage: str
+    unit_id: str
+    worker: str
+    process: int
+    arrived: float
+    dequeued: float
+    started: float
+    ended: float
+    put: float
+    cpu: float | None
+    run_delay: float | None
+    outcome: str
+    batch_size: int | None
+
+
+class ItemPath(msgspec.Struct, frozen=True, kw_only=True):
+    """One slow item on its way."""
+
+    unit_id: str
+    latency: float
+    percentile: float
+    """Where it stands among all items, percent."""
+    spans: tuple[PathSpan, ...]
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """One test of whether the numbers can be believed."""
+
+    name: str
+    """`littles_law`, `utilization_law`, `flow_balance`, `forced_flow`, `explained_cpu`, `clock_order`, `steady_state`,
+    `sample_counts`, `span_identity`, `lost_spans`, `run_folder`, `overhead`."""
+    status: CheckStatus
+    value: float | None
+    """What was found, in the unit that `says` names."""
+    limit: float | None
+    says: str
+    """One sentence with numbers; for a failed one also what to do next."""
+    source: str = ""
+    """The law or article behind it."""
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """How quiet the machine was."""
+
+    grade: Grade | None
+    """A quiet, B some noise, C comparisons are doubtful; None if it could not be told."""
+    reasons: tuple[str, ...]
+    run_delay_share: float | None
+    """Run-queue delay over service, of CPU work."""
+    other_cpu_cores: float | None
+    """Mean cores used by others."""
+    cpu_pressure: float | None
+    """PSI: share of time in which something runnable waited."""
+    steal_share: float | None
+    throttled_share: float | None
+    page_cache: str | None
+    """`warm`, `cold`, `mixed`, or None where the source is not files."""
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """The steady part of the run that rates and distributions are taken from."""
+
+    from_seconds: float
+    to_seconds: float
+    warm_up_seconds: float
+    """Found, not guessed; 0 if the run was steady from the start."""
+    is_steady: bool | None
+    """None if the run was too short to tell."""
+    says: str
+
+
+class ProfileDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a report of one run shows."""
+
+    schema: str = SCHEMA
+    run: str
+    """The folder's name."""
+    headrace_version: str
+    status: str
+    pipeline: str
+    plan_id: str
+    plan: dict[str, Any]
+    started_unix_seconds: float
+    elapsed_seconds: float
+    """From the first arrival to the last outcome."""
+    is_emulated: bool
+    """The device was emulated: its times are made up."""
+    trusted: bool
+    """False when a check failed; `distrust` says which and why."""
+    distrust: tuple[str, ...]
+    counters: dict[str, Any]
+    window: Window
+    throughput: float | None
+    """Jobs settled per second in the window."""
+    latency: Distribution
+    """Arrival of a job to its settlement."""
+    stages: tuple[StageAccount, ...]
+    cpu: CpuAccount | None
+    series: tuple[Series, ...]
+    not_measured: dict[str, str]
+    """{what: why}."""
+    memory_growth: MemoryGrowth | None
+    slow_item: ItemPath | None
+    checks: tuple[Check, ...]
+    environment: Environment
+    overhead: OverheadEstimate | None
+    layers: LayersDocument | None = None
+    isolation: IsolationDocument | None = None
+    hot_spots: dict[str, str] = {}
+    """{stage: file in the run folder}."""
+    versions: dict[str, str] = {}
+    hardware: dict[str, Any] = {}
+    variants: tuple[dict[str, Any], ...] = ()
+    warnings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What is missing from the run folder."""

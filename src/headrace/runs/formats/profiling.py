@@ -1,0 +1,68 @@
+"""How a run was watched, `profiling.json` of the run folder, schema `headrace.profiling/1`. Version 1: 2026-11, first."""
+
+from __future__ import annotations
+
+import msgspec
+
+SCHEMA = "headrace.profiling/1"
+FILE = "profiling.json"
+
+
+class OverheadBlock(msgspec.Struct, frozen=True, kw_only=True):
+    """A stretch of the run with the profiler's clocks on or off."""
+
+    on: bool
+    seconds: float
+    items: int
+    """Passages that ended in it."""
+    cpu_seconds: float
+    """Of all processes of the run, without the helper."""
+
+
+class OverheadEstimate(msgspec.Struct, frozen=True, kw_only=True):
+    """What profiling cost in CPU per item."""
+
+    low: float | None
+    mid: float | None
+    high: float | None
+    """Ratio of CPU per item, profiled over not, with its 95 % interval; None with too few blocks."""
+    num_pairs: int
+    says: str
+    """One sentence, also for why there is no figure."""
+    helper_core_share: float | None
+    """CPU of the helper process over elapsed time."""
+    writer_core_share: float | None
+    """CPU of the thread that writes spans over elapsed time."""
+
+
+class SamplingChange(msgspec.Struct, frozen=True, kw_only=True):
+    """From this moment on one job in `every` was recorded; counters stay exact."""
+
+    at_ns: int
+    every: int
+
+
+class ProfilingInfo(msgspec.Struct, kw_only=True):
+    """What the profiler did."""
+
+    schema: str = SCHEMA
+    helper_process: int | None = None
+    """Process id; None if it could not be started or died."""
+    blocks: list[OverheadBlock] = []
+    sampling: list[SamplingChange] = []
+    span_limit_per_second: float | None = None
+    thread_cpu_seconds: dict[str, float] = {}
+    """{thread of headrace's own, by what it does: CPU seconds}: `receiving`, `supervising`, `writing spans`, ..."""
+    process_cpu_seconds: float | None = None
+    """CPU of the run's process and its children between the first arrival and the last outcome, without the helper."""
+    native_cpu_seconds: float | None = None
+    """CPU of threads that Python does not know: pools of models and libraries."""
+    helper_cpu_seconds: float | None = None
+    elapsed_seconds: float | None = None
+    """Between the first arrival and the last outcome."""
+    page_cache_share: float | None = None
+    """Share of the input files' pages that were in memory when the run began; None where the source is not files."""
+    not_measured: dict[str, str] = {}
+    """{what: why}."""
+    state_samples_per_second: float | None = None
+    """How often the threads' states were looked at, on average."""
