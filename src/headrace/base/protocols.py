@@ -6,7 +6,7 @@ A new queue implements `Queue` and passes the conformance suite in `headrace.tes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -202,4 +202,16 @@ class Engine(Protocol):
             EngineError: If the file is missing, unreadable or not for this engine.
             SettingsError: If an option is unknown or impossible.
         """
+        ...
+
+
+class Instrument(Protocol):
+    """Goes around the calls of stages: a profiler of one stage's code, ranges for a vendor's tool, a fault to inject.
+
+    Applied where a worker opens its stages, in its thread and, with the process executor, in its process: it must be picklable
+    there. What it costs is in the spans.
+    """
+
+    def wrap(self, stage: str, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what the worker calls instead of `call`, which is what the stage's `open` returned; or `call` itself."""
         ...

@@ -12,8 +12,10 @@ from typing import Any
 
 from headrace.base.clock import SystemClock
 from headrace.base.errors import RunFolderError
+from headrace.base.metering import Metering
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan, StageDefaults, resolve
+from headrace.base.protocols import Instrument
 from headrace.base.records import Counters, StageStatistics
 from headrace.base.settings import check
 from headrace.engines import ENGINES
@@ -22,11 +24,33 @@ from headrace.pipeline.governor import budget, usable_cores
 from headrace.pipeline.runtime import Runtime
 from headrace.pipeline.summary import Summary
 from headrace.runs.errors_log import ErrorLog
-from headrace.runs.run_folder import RunFolder, Status
+from headrace.runs.run_folder import RunFolder, StageInfo, Status
 from headrace.runs.span_files import SpanWriter
 from headrace.stages.stage import Stage
 
 logger = logging.getLogger("headrace")
+
+
+@dataclass(frozen=True, slots=True)
+class RunInProgress:
+    """A run that is about to begin, for those who watch it closely."""
+
+    summary: Summary
+    statistics: Callable[[], Sequence[StageStatistics]]
+    """Returns the state of each station's queue and workers, in the order of the pipeline; from any thread."""
+    metering: Metering
+    """Whether and for which jobs workers read what passages cost; may be changed at any time."""
+    counters: Counters
+    folder: RunFolder | None
+    pipeline: Pipeline
+    plan: Plan
+    """Resolved."""
+    spans: SpanWriter | None
+    """Writes the spans; None without a folder."""
+
+
+#: Makes a context manager that is entered before the run begins and left when it is over, before the folder is finished.
+Watch = Callable[[RunInProgress], AbstractContextManager[Any]]
 
 #: Makes a view of a run in progress from its summary and the state of its stations.
 View = Callable[[Summary, Callable[[], Sequence[StageStatistics]]], AbstractContextManager[Any]]
@@ -65,6 +89,8 @@ def run(
     force: bool = False,
     observers: Sequence[Observer] = (),
     view: View | None = None,
+    watch: Watch | None = None,
+    instruments: Sequence[Instrument] = (),
 ) -> Result:
     """Run a pipeline until its source has no more, or until SIGTERM or Ctrl-C.
 
@@ -76,6 +102,8 @@ def run(
         force: Replace what an earlier run left in the folder.
         observers: Who else is told.
         view: Shows the run in progress.
+        watch: Watches it closely: the profiler.
+        instruments: What goes around the calls of stages, in their workers.
 
     Raises:
         SettingsError: If the Plan does not fit the pipeline; nothing has run.
@@ -91,6 +119,7 @@ def run(
     for warning in threads.warnings:
         logger.warning("%s", warning)
     clock = SystemClock()
+    metering = Metering()
     counters = Counters()
     summary = Summary(counters=counters, clock=clock)
     runtime = Runtime(
@@ -101,15 +130,20 @@ def run(
         limit=limit,
         clock=clock,
         tick=summary.digest,
+        metering=metering,
+        instruments=instruments,
     )
     # After the Runtime has found the Plan possible: one that is not leaves no folder behind.
     folder = None
+    spans: SpanWriter | None = None
     writers: list[SpanWriter | ErrorLog] = []
     if output is not None:
         folder = RunFolder.create(
             output, pipeline=pipeline.name, plans={resolved.plan_id: resolved.as_table()}, force=force
         )
-        writers = [SpanWriter(folder.spans), ErrorLog(folder.path / "errors.jsonl")]
+        folder.update(stages=_stage_infos(runtime, pipeline))
+        spans = SpanWriter(folder.spans)
+        writers = [spans, ErrorLog(folder.path / "errors.jsonl")]
     runtime.observers = Observers([summary, *writers, *observers])
     summary.workers.update(
         (stage.name, station.num_workers) for station in runtime.stations for stage in station.stages
@@ -117,7 +151,8 @@ def run(
     status: Status = "failed"
     ended = False
     try:
-        with view(summary, runtime.statistics) if view else nullcontext():
+        progress = RunInProgress(summary, runtime.statistics, metering, counters, folder, pipeline, resolved, spans)
+        with watch(progress) if watch else nullcontext(), view(summary, runtime.statistics) if view else nullcontext():
             try:
                 runtime.run()
             finally:
@@ -131,8 +166,26 @@ def run(
         if folder is not None and not ended and not counters.received:
             folder.discard()  # nothing was measured; the next try may have the same name
         elif folder is not None:
-            _finish(folder, status, result, sum(w.lost_spans for w in writers if isinstance(w, SpanWriter)))
+            _finish(folder, status, result, spans.lost_spans if spans else 0)
     return result
+
+
+def _stage_infos(runtime: Runtime, pipeline: Pipeline) -> list[StageInfo]:
+    """Return the stages in the order an item meets them."""
+    infos = {}
+    for station in runtime.stations:
+        for stage in station.stages:
+            infos[stage.name] = StageInfo(
+                name=stage.name,
+                kind=stage.kind,
+                role=stage.role,
+                releases_gil=stage.releases_gil,
+                executor=runtime.plan.stages[stage.name].executor or stage.executor,
+                station=station.name,
+                workers=station.num_workers,
+                queue_capacity=station.settings.queue_items if station.has_queue else None,
+            )
+    return [infos[stage.name] for stage in pipeline.stages]
 
 
 def _defaults(stage: Stage, plan: Plan) -> StageDefaults:
@@ -168,6 +221,7 @@ def _finish(folder: RunFolder, status: Status, result: Result, lost_spans: int) 
                 for stage, curve in result.cost_curves.items()
             },
             lost_spans=lost_spans,
+            summary=result.summary.as_dict(),
             variants=list(result.variants),
             warnings=list(result.warnings),
         )

@@ -16,6 +16,7 @@ from typing import Any
 
 from headrace.base.clock import Clock
 from headrace.base.errors import ItemRejected, as_item_error
+from headrace.base.metering import Metering, Reading, ThreadMeter
 from headrace.base.policies.batching import ReleaseReason, warm_up_sizes
 from headrace.pipeline.batch_buffer import BatchBuffer
 from headrace.pipeline.item import Item, Mark, measure
@@ -41,6 +42,17 @@ class CostCurve:
     seconds: dict[int, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    stage: int
+    id: int | None
+    size: int | None
+    reason: ReleaseReason | None
+
+
+_NO_BATCH = _Batch(0, None, None, None)
+
+
 class Group:
     """The opened stages of one worker.
 
@@ -49,14 +61,22 @@ class Group:
         calls: What each stage's `open` returned.
         clock: Stamps the passages.
         max_batch: Largest batch that the worker takes.
+        metering: Whether to read what each passage cost the thread; None: not.
     """
 
     def __init__(
-        self, stages: Sequence[Stage], calls: Sequence[Callable[..., Any]], clock: Clock, max_batch: int
+        self,
+        stages: Sequence[Stage],
+        calls: Sequence[Callable[..., Any]],
+        clock: Clock,
+        max_batch: int,
+        metering: Metering | None = None,
     ) -> None:
         self.stages = stages
         self.process_id = os.getpid()
         self._now_ns = clock.now_ns
+        self._metering = metering or Metering()
+        self._meter = ThreadMeter(clock.now_ns)
         self._max_batch = max_batch
         self._buffer = BatchBuffer(max_batch)
         self._segments = _segments(stages, calls)
@@ -116,22 +136,23 @@ class Group:
         return curve
 
     def _run_one(self, calls: Sequence[_Call], item: Item) -> None:
-        now_ns = self._now_ns
+        read = self._meter.read if self._metering.on and item.weight else self._read_wall
         value = item.value
         bytes_in = item.num_bytes
         shape_key = item.shape_key
+        before = read()
         for index, call, wants_job in calls:
-            started = now_ns()
             try:
                 value = call(item.job, value) if wants_job else call(value)
             except Exception as error:
                 item.error = as_item_error(error).located(self.stages[index].name, item.id)
-                item.marks.append(Mark(index, started, now_ns(), bytes_in, 0, None, _outcome(error)))
+                item.marks.append(_mark(index, before, read(), bytes_in, 0, None, _outcome(error)))
                 return
-            ended = now_ns()
+            after = read()
             bytes_out, shape_key = measure(value)
-            item.marks.append(Mark(index, started, ended, bytes_in, bytes_out, shape_key))
+            item.marks.append(_mark(index, before, after, bytes_in, bytes_out, shape_key))
             bytes_in = bytes_out
+            before = after  # the next stage begins where this one ends: one reading serves both
         item.value = value
         item.num_bytes = bytes_in
         item.shape_key = shape_key
@@ -139,16 +160,20 @@ class Group:
     def _run_batch(self, call: _Call, items: Sequence[Item], reason: ReleaseReason) -> Unpack | None:
         index, function, _ = call
         inputs = self._buffer.stack([item.value for item in items])
-        batch_id = new_batch_id()
-        started = self._now_ns()
+        batch = _Batch(index, new_batch_id(), len(items), reason)
+        read = self._meter.read if self._metering.on else self._read_wall
+        before = read()
         try:
             results = checked_results(function(inputs), len(items), self.stages[index].name)
-            ended = self._now_ns()
+            after = read()
             results = self._buffer.detached(results)
         except Exception as error:
-            self._split(call, items, inputs, error, (started, self._now_ns(), batch_id, reason))
+            self._split(call, items, inputs, error, (before, read(), batch))
             return None
-        return functools.partial(_unpack, items, results, (index, started, ended, batch_id, reason))
+        return functools.partial(_unpack, items, results, (before, after, batch))
+
+    def _read_wall(self) -> Reading:
+        return self._now_ns(), None, None
 
     def _run_part(self, call: _Call, items: Sequence[Item]) -> None:
         unpack = self._run_batch(call, items, ReleaseReason.SPLIT)
@@ -161,14 +186,12 @@ class Group:
         items: Sequence[Item],
         inputs: Any,
         error: Exception,
-        passage: tuple[int, int, int, ReleaseReason],
+        passage: tuple[Reading, Reading, _Batch],
     ) -> None:
         # Halves, until the culprit stands alone: log2(batch) extra calls for one bad item, and the rest succeeds.
-        started, ended, batch_id, reason = passage
+        before, after, batch = passage
         for item in items:
-            item.marks.append(
-                Mark(call[0], started, ended, item.num_bytes, 0, None, _outcome(error), batch_id, len(items), reason)
-            )
+            item.marks.append(_mark(call[0], before, after, item.num_bytes, 0, None, _outcome(error), batch))
         if len(items) == 1:
             items[0].error = as_item_error(error).located(self.stages[call[0]].name, items[0].id)
             return
@@ -180,13 +203,39 @@ class Group:
         self._run_part(call, items[half:])
 
 
-def _unpack(items: Sequence[Item], results: Sequence[Any], passage: tuple[int, int, int, int, ReleaseReason]) -> None:
-    index, started, ended, batch_id, reason = passage
+def _mark(
+    stage: int,
+    before: Reading,
+    after: Reading,
+    bytes_in: int,
+    bytes_out: int,
+    shape_key: str | None,
+    outcome: str = "ok",
+    batch: _Batch = _NO_BATCH,
+) -> Mark:
+    cpu = None if before[1] is None or after[1] is None else after[1] - before[1]
+    run_delay = None if before[2] is None or after[2] is None else after[2] - before[2]
+    return Mark(
+        stage,
+        before[0],
+        after[0],
+        bytes_in,
+        bytes_out,
+        shape_key,
+        outcome,
+        batch.id,
+        batch.size,
+        batch.reason,
+        cpu,
+        run_delay,
+    )
+
+
+def _unpack(items: Sequence[Item], results: Sequence[Any], passage: tuple[Reading, Reading, _Batch]) -> None:
+    before, after, batch = passage
     for item, result in zip(items, results, strict=True):
         num_bytes, shape_key = measure(result)
-        item.marks.append(
-            Mark(index, started, ended, item.num_bytes, num_bytes, shape_key, "ok", batch_id, len(items), reason)
-        )
+        item.marks.append(_mark(batch.stage, before, after, item.num_bytes, num_bytes, shape_key, "ok", batch))
         item.value = result
         item.num_bytes = num_bytes
         item.shape_key = shape_key

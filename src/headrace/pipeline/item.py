@@ -28,6 +28,9 @@ class Mark(msgspec.Struct, gc=False, array_like=True):
     batch_id: int | None = None
     batch_size: int | None = None
     reason: str | None = None
+    cpu: int | None = None
+    """CPU time of the service, ns; None where it was not read."""
+    run_delay: int | None = None
 
 
 class Item:
@@ -48,6 +51,7 @@ class Item:
         marks: Passages through the stages of the present station.
         settled: The source was told how the job ended.
         inside: It still counts against the items in flight; results that wait to become durable do not.
+        weight: How many jobs this one stands for in the spans; see `base.metering`.
         parent, child_index: For a child.
         pending, gathered, keep: For a parent: children still out, their results, what the fan-out kept.
     """
@@ -76,6 +80,7 @@ class Item:
         "shape_key",
         "tries",
         "value",
+        "weight",
     )
 
     def __init__(
@@ -88,6 +93,7 @@ class Item:
         received: int = 0,
         parent: Item | None = None,
         child_index: int = 0,
+        weight: int = 1,
     ) -> None:
         self.job = job
         self.id: str = job.id if parent is None else f"{parent.id}/{child_index}"
@@ -108,6 +114,7 @@ class Item:
         self.inside = True
         self.parent = parent
         self.child_index = child_index
+        self.weight: int = weight if parent is None else parent.weight
         self.pending = 0
         self.gathered: list[Any] = []
         self.keep: Any = None

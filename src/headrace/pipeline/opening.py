@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.clock import Clock
+from headrace.base.metering import Metering
 from headrace.base.plan import Plan
-from headrace.base.protocols import Model
+from headrace.base.protocols import Instrument, Model
 from headrace.engines import engine
 from headrace.pipeline.governor import limit_library_threads
 from headrace.pipeline.group import Group
@@ -28,6 +29,7 @@ class GroupSpec:
     worker: int
     model_threads: int
     max_batch: int
+    instruments: tuple[Instrument, ...] = ()
 
 
 @dataclass(slots=True)
@@ -44,7 +46,7 @@ _models: weakref.WeakValueDictionary[tuple[Any, ...], Model] = weakref.WeakValue
 _models_lock = threading.Lock()
 
 
-def open_group(spec: GroupSpec, clock: Clock) -> OpenedGroup:
+def open_group(spec: GroupSpec, clock: Clock, metering: Metering | None = None) -> OpenedGroup:
     """Return the group of a spec with all its stages opened.
 
     Raises:
@@ -66,8 +68,11 @@ def open_group(spec: GroupSpec, clock: Clock) -> OpenedGroup:
             open_model=_ModelOpener(spec, stage, variants),
             counts=counts,
         )
-        calls.append(stage.open(context))
-    return OpenedGroup(Group(spec.stages, calls, clock, spec.max_batch), counts, variants)
+        call = stage.open(context)
+        for instrument in spec.instruments:
+            call = instrument.wrap(stage.name, stage.kind, call)
+        calls.append(call)
+    return OpenedGroup(Group(spec.stages, calls, clock, spec.max_batch, metering), counts, variants)
 
 
 class _ModelOpener:

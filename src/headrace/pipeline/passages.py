@@ -57,8 +57,8 @@ class Passage:
                         mark.started,
                         mark.ended,
                         mark.ended,
-                        None,
-                        None,
+                        mark.cpu,
+                        mark.run_delay,
                         mark.batch_id,
                         mark.batch_size,
                         mark.reason,
@@ -66,6 +66,7 @@ class Passage:
                         mark.bytes_in,
                         mark.bytes_out,
                         mark.shape_key,
+                        item.weight,
                     )
                 )
                 arrived = dequeued = mark.ended

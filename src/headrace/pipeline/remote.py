@@ -34,6 +34,7 @@ import msgspec
 from headrace.base import errors
 from headrace.base.clock import SystemClock
 from headrace.base.errors import HeadraceError, ItemError, SettingsError, StageFailed, TimeLimitExceeded, WorkerDied
+from headrace.base.metering import Metering
 from headrace.base.policies.batching import ReleaseReason
 from headrace.base.records import Job
 from headrace.pipeline.governor import calm_garbage_collector
@@ -56,6 +57,7 @@ class _Request(msgspec.Struct, array_like=True):
     arena: str
     reason: str | None
     warm_up: bool
+    metered: bool
 
 
 class _Failure(msgspec.Struct, array_like=True):
@@ -83,6 +85,7 @@ class RemoteGroup:
         time_limit_seconds: Longest service of one item; None for none.
         counts: Where the child's counters are added.
         variants: Where the models that the child opened are noted.
+        metering: Whether the child is to read what each passage costs; None: not.
     """
 
     def __init__(
@@ -91,8 +94,10 @@ class RemoteGroup:
         time_limit_seconds: float | None,
         counts: dict[str, int],
         variants: list[dict[str, Any]],
+        metering: Metering | None = None,
     ) -> None:
         self._spec = spec
+        self._metering = metering or Metering()
         self._limit = time_limit_seconds
         self._counts = counts
         self._variants = variants
@@ -130,7 +135,8 @@ class RemoteGroup:
         except StageFailed as error:
             return error
         limit = None if self._limit is None else self._limit * len(items)
-        return self._ask(_Request(values, self._arena.name, reason, False), limit)
+        metered = self._metering.on and any(item.weight for item in items)
+        return self._ask(_Request(values, self._arena.name, reason, False, metered), limit)
 
     def warm_up(self, item: Item) -> CostCurve | None:
         """Warm the child up; see `Group.warm_up`."""
@@ -141,7 +147,7 @@ class RemoteGroup:
             values = pack([item.value], self._arena)
         except StageFailed:
             return CostCurve(device)  # the item's own turn will tell
-        answer = self._ask(_Request(values, self._arena.name, None, True), None)
+        answer = self._ask(_Request(values, self._arena.name, None, True, False), None)
         if isinstance(answer, ItemError):
             return CostCurve(device)
         return CostCurve(device, dict(answer.curve or {}))
@@ -308,13 +314,14 @@ def child_main(connection: Connection, spec: GroupSpec, answers_prefix: str) -> 
     results = Arena(prefix=answers_prefix)
     threading.Thread(target=_leave_with_parent, args=(results,), name="leave-with-parent", daemon=True).start()
     try:
-        opened = open_group(spec, SystemClock())
+        metering = Metering()
+        opened = open_group(spec, SystemClock(), metering)
     except BaseException as error:
         connection.send_bytes(f"{type(error).__name__}: {error}"[:4000].encode())
         results.close()
         return
     connection.send_bytes(b"ready")
-    child = _Child(opened.group, opened.counts, opened.variants, results)
+    child = _Child(opened.group, opened.counts, opened.variants, results, metering)
     with calm_garbage_collector(), contextlib.suppress(EOFError, OSError):
         while True:
             connection.send_bytes(child.answer(msgspec.msgpack.decode(connection.recv_bytes(), type=_Request)))
@@ -336,6 +343,7 @@ class _Child:
     counts: dict[str, int]
     variants: list[dict[str, Any]]
     results: Arena
+    metering: Metering
     requests: Arena | None = None
 
     def answer(self, request: _Request) -> bytes:
@@ -347,6 +355,7 @@ class _Child:
         values = unpack(request.values, self.requests, copy=False)
         items = [Item(Job("", value), value, ()) for value in values]
         curve = None
+        self.metering.on = request.metered
         if request.warm_up:
             measured = self.group.warm_up(items[0])
             curve = measured.seconds if measured else None

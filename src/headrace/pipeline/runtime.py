@@ -37,8 +37,10 @@ from headrace.base.errors import (
     StageFailed,
     UnknownTask,
 )
+from headrace.base.metering import Metering
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan
+from headrace.base.protocols import Instrument
 from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind, Span, StageStatistics
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import ThreadBudget, calm_garbage_collector
@@ -48,7 +50,7 @@ from headrace.pipeline.opening import GroupSpec, groups
 from headrace.pipeline.ordering import Reorderer
 from headrace.pipeline.outbox import Outbox
 from headrace.pipeline.passages import Passage
-from headrace.pipeline.station import Station, Worker, pause
+from headrace.pipeline.station import RECEIVER, Station, Worker, pause
 from headrace.stages.stage import Fan, Joined, Stage, StageContext
 
 logger = logging.getLogger("headrace")
@@ -84,6 +86,8 @@ class Runtime:
         limit: Stop after receiving so many jobs; None for no limit.
         clock: Stamps everything.
         tick: Called by the supervisor every few tens of milliseconds, for views.
+        metering: Whether and for which jobs workers read what passages cost; whoever profiles changes it during the run.
+        instruments: What goes around the calls of the stages.
     """
 
     def __init__(
@@ -97,6 +101,8 @@ class Runtime:
         limit: int | None = None,
         clock: Clock | None = None,
         tick: Callable[[], object] | None = None,
+        metering: Metering | None = None,
+        instruments: Sequence[Instrument] = (),
     ) -> None:
         self.clock = clock or SystemClock()
         self.plan = plan
@@ -105,6 +111,8 @@ class Runtime:
         self.random = random.random
         self.counters = counters or Counters()
         self.cost_curves: list[CostCurve] = []
+        self.metering = metering or Metering()
+        self._instruments = tuple(instruments)
         self.interrupted = False
         self._pipeline = pipeline
         self._limit = limit
@@ -150,7 +158,9 @@ class Runtime:
         self._open()
         supervisor = threading.Thread(target=self._guard(self._supervise), name="supervisor", daemon=True)
         receivers = [
-            threading.Thread(target=self._guard(self._receive), args=(number,), name=f"receiver-{number}", daemon=True)
+            threading.Thread(
+                target=self._guard(self._receive), args=(number,), name=f"{RECEIVER}-{number}", daemon=True
+            )
             for number in range(self.plan.source.receivers)
         ]
         with self._signals():
@@ -275,6 +285,7 @@ class Runtime:
                         0,
                         budget.model_threads[devices[0].name] if devices else 1,
                         max((self.plan.stages[stage.name].batch or 1 for stage in devices), default=1),
+                        self._instruments,
                     )
                     _check_group(group, self.plan)
                     _check_order(group, self.plan)
@@ -512,7 +523,8 @@ class Runtime:
         by_route: dict[tuple[Station, ...], list[Item]] = {}
         for index, job in enumerate(jobs):
             route = self._route(job)
-            item = Item(job, job.payload, route, sequence=next(self._sequence), received=now)
+            weight = self.metering.weight(job.id)
+            item = Item(job, job.payload, route, sequence=next(self._sequence), received=now, weight=weight)
             with self._lock:
                 self._in_flight[id(item)] = item
                 too_late = self._abandoning  # whoever gave everything back may not have seen this one

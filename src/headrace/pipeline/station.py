@@ -9,6 +9,7 @@ A station whose first stage is inline has no queue and no workers: the receiver 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import threading
 import time
@@ -30,6 +31,9 @@ from headrace.pipeline.remote import RemoteGroup
 
 if TYPE_CHECKING:
     from headrace.pipeline.runtime import Runtime
+
+#: Names the threads that take jobs from the source, and with them the workers that run in those threads.
+RECEIVER = "receiver"
 
 #: Work handed to a worker at once is to take at most about this long, so that chunks cost no visible latency.
 _CHUNK_SECONDS = 0.001
@@ -129,18 +133,18 @@ class Station:
 
     def open_worker(self, number: int) -> Worker:
         """Open the group of one worker, in this thread or in a child process."""
-        spec = GroupSpec(self._spec.stages, self._spec.plan, number, self._spec.model_threads, self._spec.max_batch)
+        spec = dataclasses.replace(self._spec, worker=number)
         group: RunsItems
         counts: dict[str, int] = {}
         variants: list[dict[str, Any]] = []
         if self.settings.executor == "process":
-            group = RemoteGroup(spec, self.settings.time_limit_seconds, counts, variants)
+            group = RemoteGroup(spec, self.settings.time_limit_seconds, counts, variants, self._runtime.metering)
         else:
-            opened = open_group(spec, self._runtime.clock)
+            opened = open_group(spec, self._runtime.clock, self._runtime.metering)
             group, counts, variants = opened.group, opened.counts, opened.variants
         self.counts.append(counts)
         self.variants.append(variants)
-        worker = Worker(group, f"{self.name}-{number}")
+        worker = Worker(group, f"{self.name if self.has_queue else RECEIVER}-{number}")
         self.workers.append(worker)
         return worker
 

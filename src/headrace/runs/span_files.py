@@ -182,7 +182,7 @@ class SpanWriter(Observer):
                 would take it back before a waiting thread has woken up.
         """
         for _ in range(len(self._finished)):  # what comes meanwhile is for the next time
-            self._slice.extend(self._finished.popleft())
+            self._slice.extend(span for span in self._finished.popleft() if span.weight)
             while len(self._slice) >= SLICE_SPANS:
                 self._convert(self._slice[:SLICE_SPANS])
                 del self._slice[:SLICE_SPANS]

@@ -1,0 +1,125 @@
+"""Reads what a thread cost: wall time, CPU time and run-queue delay, for about a microsecond a reading.
+
+How this works: a worker reads at each stage's boundary. CPU time is one system call (`thread_time_ns`). The run-queue delay
+stands in `/proc/self/task/TID/schedstat`, and reading it costs as much as all the rest; so it is read only where, since it was
+read last, wall time ran ahead of CPU time by more than `GAP_NS`: a thread that lost no time has no delay either. The error is
+at most `GAP_NS` a reading, and does not add up: what was left out is in the next one that is read. The file is read through
+`ctypes.PyDLL`, which keeps the GIL: `os.pread` lets go of it, and a thread that others wait for would lose it at every reading.
+
+`Metering` is the switch that all workers of a run share: whether they read at all, and which jobs are recorded. Above a stated
+rate whole jobs are left out, by a hash of their ids, so that all stages and processes agree; counters stay exact.
+
+References:
+    Linux kernel, Documentation/scheduler/sched-stats.rst: `/proc/<pid>/schedstat`, second field: nanoseconds on a run queue.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+#: Wall time without CPU time, ns, that makes it worth asking the kernel for the run-queue delay.
+GAP_NS = 5_000
+
+#: Three numbers of at most 20 digits.
+_MAX_BYTES = 64
+
+#: A reading: wall clock, CPU time of the thread, its run-queue delay; ns, None where not read. Only differences within a thread
+#: mean anything.
+Reading = tuple[int, int | None, int | None]
+
+
+class Metering:
+    """Whether and for which jobs workers read their clocks.
+
+    Attributes:
+        on: Whether CPU time and run-queue delay are read.
+        every: One job in so many is recorded; 1 for all, a power of two.
+        recording: False while no job that comes in is to be recorded (the profiler measures what it costs).
+    """
+
+    __slots__ = ("every", "on", "recording")
+
+    def __init__(self, *, on: bool = False, every: int = 1) -> None:
+        self.on = on
+        self.every = every
+        self.recording = True
+
+    def weight(self, job_id: str) -> int:
+        """Return how many jobs this one stands for; 0 if it is not recorded."""
+        if not self.recording:
+            return 0
+        if self.every == 1:
+            return 1
+        return 0 if zlib.crc32(job_id.encode("utf-8", "surrogatepass")) % self.every else self.every
+
+
+class ThreadMeter:
+    """Reads the clocks of the thread that calls it; opened by the first reading, which must come from that thread.
+
+    Args:
+        now_ns: The run's clock.
+    """
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        self._file = -1
+        self._ahead = 0  # wall minus CPU time when the delay was read last
+        self._run_delay: int | None = None
+        self._thread = 0
+        self._pread: Any = None
+        self._buffer: Any = None
+        self._arguments: tuple[Any, ...] = ()
+
+    def read(self) -> Reading:
+        """Return wall time, CPU time and run-queue delay, ns; the delay is None where the kernel does not tell it."""
+        wall = self._now_ns()
+        cpu = time.thread_time_ns()
+        ahead = wall - cpu
+        if ahead - self._ahead > GAP_NS:
+            self._read_run_delay()
+            self._ahead = ahead
+        return wall, cpu, self._run_delay
+
+    def close(self) -> None:
+        """Close the kernel's file; a later reading opens it again."""
+        file, self._file, self._thread = self._file, -1, 0
+        if file >= 0:
+            os.close(file)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _read_run_delay(self) -> None:
+        thread = threading.get_ident()
+        if thread != self._thread:
+            self.close()
+            self._thread = thread
+            self._file = self._open()
+        if self._file >= 0:
+            count = self._pread(*self._arguments)
+            if count > 0:  # "1234567 8910 11\n": on the CPU, runnable but not on it, times that it got it
+                self._run_delay = int(self._buffer.raw[:count].split(b" ", 2)[1])
+
+    def _open(self) -> int:
+        import ctypes  # not needed by who does not measure
+
+        try:
+            path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return -1
+        self._pread = ctypes.PyDLL(None).pread
+        self._buffer = ctypes.create_string_buffer(_MAX_BYTES)
+        # Made once: converting them at each call would cost a third more.
+        self._arguments = (
+            ctypes.c_int(file),
+            ctypes.byref(self._buffer),
+            ctypes.c_size_t(_MAX_BYTES),
+            ctypes.c_int64(0),
+        )
+        return file
