@@ -1,0 +1,277 @@
+"""Runs one pipeline over a fixed number of items, opened anew, and measures its steady part.
+
+How this works: the items are read from the source once and given to every block in the same order, around again if there are
+too few. The delivery is replaced by one that notes when a result reaches it and what CPU time had been used by then; it keeps
+nothing, unless the user wants the results delivered, and then it hands them on.
+
+Loading, warming up, filling and draining do not count: rates are taken between the middle of the first half of the results and
+the middle of the second half. A mean over each half, instead of the first and the last result, makes the figure independent
+of how results are bunched (batches, many workers that end together) and hardly dependent on one straggler at the end: a last
+result that is late by d shifts the seconds per item by 4 d / n^2, not by d / n.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import itertools
+import os
+import resource
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.base.errors import HeadraceError, SettingsError
+from headrace.base.plan import Plan
+from headrace.base.protocols import Delivery
+from headrace.base.records import Job
+from headrace.pipeline.definition import DeliverStage, Pipeline
+from headrace.pipeline.execute import Result, run
+from headrace.sources.finite import Entry, FiniteSource
+
+#: Fewest results from which a rate is taken: the median latency needs 11 (`base.statistics.samples_needed`).
+FEWEST_ITEMS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """One of the two that are compared."""
+
+    name: str
+    """As the user wrote it."""
+    pipeline: Pipeline
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """What one run over a fixed number of items measured; None where too few results came to tell."""
+
+    throughput: float | None
+    """Results per second in the steady part."""
+    latency_p50: float | None
+    """Seconds from a job's arrival to its being settled, median of all."""
+    cpu_per_item: float | None
+    """CPU seconds per result in the steady part, of this process and its children."""
+    delivered: int
+    failed: int
+    """Rejected or dead-lettered."""
+    seconds: float
+    """Wall time of the whole block, loading included."""
+    busy_seconds: Mapping[str, float]
+    """{stage: service summed over its items; a batch counts once}."""
+    passages: Mapping[str, int]
+    """{stage: items that went through}."""
+    plan: Plan
+    """Resolved."""
+    warnings: tuple[str, ...]
+    is_emulated: bool
+    interrupted: bool
+
+
+def read_items(pipeline: Pipeline) -> FiniteSource:
+    """Return the pipeline's source if it can be read again for every block.
+
+    Raises:
+        SettingsError: If it cannot, as a queue.
+    """
+    source = pipeline.source
+    if not isinstance(source, FiniteSource):
+        raise SettingsError(
+            f"{pipeline.name} takes its jobs from a {type(source).__name__}, which cannot be read twice, and every block needs "
+            "the same items; name a folder, or a .txt of URLs, with --source"
+        )
+    return source
+
+
+class SameItems(FiniteSource):
+    """The same items in the same order for every block, from the start again when there are too few.
+
+    Args:
+        source: Where they come from; read once, as far as a block needs.
+    """
+
+    def __init__(self, source: FiniteSource) -> None:
+        super().__init__()
+        self._unread: Iterator[Entry] | None = source.entries()
+        self._read: list[Entry] = []
+        self.num_items = 0
+
+    @property
+    def num_distinct(self) -> int:
+        """How many different items the blocks used so far."""
+        return min(self.num_items, len(self._read))
+
+    @property
+    def ids(self) -> list[str]:
+        """Ids of the items that were read, in order."""
+        return [entry.id for entry in self._read]
+
+    def entries(self) -> Iterator[Entry]:
+        """Return `num_items` of them."""
+        if self._unread is not None and self.num_items > len(self._read):
+            self._read.extend(itertools.islice(self._unread, self.num_items - len(self._read)))
+        if not self._read:
+            raise SettingsError("the source has no items to compare on; name another with --source")
+        around, rest = divmod(self.num_items, len(self._read))
+        for turn in range(around + bool(rest)):
+            for entry in self._read[: rest if turn == around else None]:
+                yield entry if turn == 0 else Entry(f"{entry.id}#{turn + 1}", entry.payload, entry.attributes)
+
+
+@dataclass(slots=True)
+class Noted:
+    """A delivery that notes when results reach it, and hands them on to another, or drops them.
+
+    Attributes:
+        at_seconds: When each result came, on the monotonic clock.
+        cpu_seconds: CPU time used by then.
+    """
+
+    inner: Delivery | None
+    cpu: CpuClock
+    at_seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+    flush_items: int = 1
+    flush_seconds: float = 0.0
+    default_workers: int = 1
+
+    def __post_init__(self) -> None:
+        """Behave as the delivery it stands for."""
+        if self.inner is not None:
+            self.flush_items, self.flush_seconds = self.inner.flush_items, self.inner.flush_seconds
+            self.default_workers = self.inner.default_workers
+
+    def open(self, context: Any) -> None:
+        """Make the other ready."""
+        if self.inner is not None:
+            self.inner.open(context)
+
+    def deliver(self, job: Job, result: Any) -> bool:
+        """Hand one result on, and note it."""
+        durable = True if self.inner is None else self.inner.deliver(job, result)
+        self.at_seconds.append(time.monotonic())
+        self.cpu_seconds.append(self.cpu.seconds())
+        return durable
+
+    def flush(self) -> None:
+        """Flush the other."""
+        if self.inner is not None:
+            self.inner.flush()
+
+    def close(self) -> None:
+        """Close the other."""
+        if self.inner is not None:
+            self.inner.close()
+
+
+class CpuClock:
+    """CPU time of this process, of its children that ended, and of those that run.
+
+    Children are looked up once, at the first reading: workers in processes are there before the first result. Grandchildren
+    count when they and their parents have ended.
+    """
+
+    def __init__(self) -> None:
+        self._children: list[int] | None = None
+
+    def seconds(self) -> float:
+        """Return CPU seconds so far; only differences mean anything."""
+        if self._children is None:
+            self._children = _children(os.getpid())
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        running = sum(map(_cpu_seconds_of, self._children))
+        return time.process_time() + ended.ru_utime + ended.ru_stime + running
+
+
+def _cpu_seconds_of(process: int) -> float:
+    try:
+        # Linux: the clock of a process's CPU time (clock_getcpuclockid(3)).
+        return time.clock_gettime((~process << 3) | 2)
+    except OSError:
+        return 0.0  # it ended: RUSAGE_CHILDREN has it
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat") as file:
+                    # The name before may hold spaces and parentheses.
+                    fields = file.read().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == parent:
+                found.append(int(name))
+    return found
+
+
+def measure_block(contender: Contender, items: SameItems, num_items: int, *, deliver: bool = False) -> Block:
+    """Run a contender once over a number of items and return what it measured.
+
+    Args:
+        contender: What to run; opened anew.
+        items: The items of all blocks.
+        num_items: How many, >= 1.
+        deliver: Hand results to the pipeline's own delivery instead of dropping them.
+
+    Raises:
+        HeadraceError: What running raises, with the contender's name.
+    """
+    noted = Noted(contender.pipeline.delivery if deliver else None, CpuClock())
+    items.num_items = num_items
+    gc.collect()  # what the block before left behind is not this one's
+    started = time.monotonic()
+    try:
+        result = run(_over(contender.pipeline, items, noted), contender.plan)
+    except HeadraceError as error:
+        kind = SettingsError if isinstance(error, SettingsError) else HeadraceError
+        raise kind(f"{contender.name}: {error}") from error
+    return _block(result, noted, time.monotonic() - started)
+
+
+def _over(pipeline: Pipeline, source: FiniteSource, delivery: Delivery) -> Pipeline:
+    """Return the pipeline with another source and delivery; the stages are the same objects."""
+    other = copy.copy(pipeline)
+    deliver = DeliverStage(delivery)
+    other.source, other.delivery = source, delivery
+    other.routes = {task: (*route[:-1], deliver) for task, route in pipeline.routes.items()}
+    return other
+
+
+def _block(result: Result, noted: Noted, seconds: float) -> Block:
+    counters, document = result.counters, result.summary.as_dict()
+    each_seconds = per_item(noted.at_seconds)
+    return Block(
+        throughput=1 / each_seconds if each_seconds else None,
+        latency_p50=document["latency_seconds"]["p50"],
+        cpu_per_item=per_item(noted.cpu_seconds),
+        delivered=counters.delivered,
+        failed=counters.rejected + counters.dead_lettered,
+        seconds=seconds,
+        busy_seconds={stage["name"]: stage["busy_seconds"] for stage in document["stages"]},
+        passages={stage["name"]: stage["items"] for stage in document["stages"]},
+        plan=result.plan,
+        warnings=tuple(result.warnings),
+        is_emulated=result.is_emulated,
+        interrupted=result.interrupted,
+    )
+
+
+def per_item(readings: Sequence[float]) -> float | None:
+    """Return how much a growing reading grew per item: between the means of the first and of the second half.
+
+    Args:
+        readings: One for each item, any order; a clock's, for instance.
+
+    Returns:
+        None with fewer than `FEWEST_ITEMS`, or if it did not grow.
+    """
+    n = len(readings)
+    if n < FEWEST_ITEMS:
+        return None
+    ordered, half = sorted(readings), n // 2
+    growth = (sum(ordered[-half:]) - sum(ordered[:half])) / half
+    return growth / (n - half) if growth > 0 else None
