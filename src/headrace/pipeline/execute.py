@@ -21,7 +21,9 @@ from headrace.base.settings import check
 from headrace.engines import ENGINES
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import budget, usable_cores
+from headrace.pipeline.group import CostCurve
 from headrace.pipeline.runtime import Runtime
+from headrace.pipeline.station import WorkerThread
 from headrace.pipeline.summary import Summary
 from headrace.runs.errors_log import ErrorLog
 from headrace.runs.run_folder import RunFolder, StageInfo, Status
@@ -38,6 +40,10 @@ class RunInProgress:
     summary: Summary
     statistics: Callable[[], Sequence[StageStatistics]]
     """Returns the state of each station's queue and workers, in the order of the pipeline; from any thread."""
+    worker_threads: Callable[[], list[WorkerThread]]
+    """Returns where the workers' stages run now; from any thread."""
+    warm_ups: Sequence[CostCurve]
+    """What was measured at warm-up; grows while the run begins."""
     metering: Metering
     """Whether and for which jobs workers read what passages cost; may be changed at any time."""
     counters: Counters
@@ -151,7 +157,18 @@ def run(
     status: Status = "failed"
     ended = False
     try:
-        progress = RunInProgress(summary, runtime.statistics, metering, counters, folder, pipeline, resolved, spans)
+        progress = RunInProgress(
+            summary,
+            runtime.statistics,
+            runtime.worker_threads,
+            runtime.cost_curves,
+            metering,
+            counters,
+            folder,
+            pipeline,
+            resolved,
+            spans,
+        )
         with watch(progress) if watch else nullcontext(), view(summary, runtime.statistics) if view else nullcontext():
             try:
                 runtime.run()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,6 +41,8 @@ class CostCurve:
 
     stage: str
     seconds: dict[int, float] = field(default_factory=dict)
+    cpu_seconds: float = 0.0
+    """CPU time of the thread over the whole warm-up; 0 where another process did it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,7 @@ class Group:
                 break
             self._run_one(calls, trial)
         curve = CostCurve(self.stages[device[0]].name)
+        cpu_began = time.thread_time()
         if trial.error is not None:
             return curve
         for size in warm_up_sizes(self._max_batch):
@@ -133,6 +137,7 @@ class Group:
             except Exception:  # the item may be a bad one; the real batch will tell
                 return curve
             curve.seconds[size] = (self._now_ns() - started) / 1e9
+            curve.cpu_seconds = time.thread_time() - cpu_began
         return curve
 
     def _run_one(self, calls: Sequence[_Call], item: Item) -> None:

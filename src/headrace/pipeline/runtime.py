@@ -50,7 +50,7 @@ from headrace.pipeline.opening import GroupSpec, groups
 from headrace.pipeline.ordering import Reorderer
 from headrace.pipeline.outbox import Outbox
 from headrace.pipeline.passages import Passage
-from headrace.pipeline.station import RECEIVER, Station, Worker, pause
+from headrace.pipeline.station import RECEIVER, Station, Worker, WorkerThread, pause
 from headrace.stages.stage import Fan, Joined, Stage, StageContext
 
 logger = logging.getLogger("headrace")
@@ -207,6 +207,11 @@ class Runtime:
     def statistics(self) -> list[StageStatistics]:
         """Return queue and workers of each station as they are now."""
         return [station.statistics() for station in self.stations]
+
+    def worker_threads(self) -> list[WorkerThread]:
+        """Return where the workers' stages run now; changes when a process is replaced."""
+        places = [worker.place() for station in self.stations for worker in list(station.workers)]
+        return [place for place in places if place is not None]
 
     def notes(self) -> dict[str, int]:
         """Return what the stages counted."""
@@ -477,6 +482,8 @@ class Runtime:
     def _receive_all(self, number: int) -> None:
         source, wait_seconds = self._pipeline.source, self.plan.source.wait_seconds
         inline = {station: worker for (station, which), worker in self._inline.items() if which == number}
+        for worker in inline.values():
+            worker.begin()
         while (room := self._reserve_room()) > 0:
             jobs = source.receive(room, wait_seconds)
             if jobs is None:

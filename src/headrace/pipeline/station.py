@@ -55,6 +55,17 @@ class RunsItems(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerThread:
+    """The thread in which a worker's stages run."""
+
+    process: int
+    thread_id: int
+    """The kernel's."""
+    name: str
+    """As in the spans."""
+
+
 class Worker:
     """One worker's opened group and its name for spans."""
 
@@ -62,6 +73,19 @@ class Worker:
         self.group = group
         self.name = name
         self.busy_since = 0
+        self._thread_id: int | None = None
+
+    def begin(self) -> None:
+        """Note that the thread that calls this is the worker's."""
+        self._thread_id = threading.get_native_id()
+
+    def place(self) -> WorkerThread | None:
+        """Return where the worker's stages run; None before it has begun."""
+        if self._thread_id is None:
+            return None
+        if isinstance(self.group, RemoteGroup):
+            return WorkerThread(self.group.process_id, self.group.process_id, self.name)
+        return WorkerThread(self.group.process_id, self._thread_id, self.name)
 
     def close(self) -> None:
         """Let a process of its own end; called by the worker's thread, which alone talks to it."""
@@ -150,6 +174,7 @@ class Station:
 
     def work(self, worker: Worker) -> None:
         """Serve the queue until it is closed and empty."""
+        worker.begin()
         hand_on = functools.partial(self._hand_on, worker)
         finisher = Finisher(hand_on, worker.name, self._runtime.broke) if self._takes_batches else None
         with finisher or contextlib.nullcontext(hand_on) as finish:

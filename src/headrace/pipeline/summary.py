@@ -159,6 +159,8 @@ class Progress:
     """From the first job received until now; 0 before it."""
     busy_seconds: Mapping[str, float]
     """By stage, since the start; in the order of first work."""
+    passages: Mapping[str, int]
+    """By stage: items that went through it."""
 
     @property
     def finished(self) -> int:
@@ -257,6 +259,7 @@ class Summary(Observer):
                 counted.returned,
                 (self._now() - self._first_ns) / 1e9 if self._first_ns is not None else 0.0,
                 {stage.name: stage.busy_ns / 1e9 for stage in self._in_order()},
+                {stage.name: stage.items for stage in self._in_order()},
             )
 
     def counters(self) -> Counters:

@@ -17,6 +17,8 @@ class OverheadBlock(msgspec.Struct, frozen=True, kw_only=True):
     """Passages that ended in it."""
     cpu_seconds: float
     """Of all processes of the run, without the helper."""
+    passages: dict[str, int] = {}
+    """{stage: items that went through it}: how much work was done, whatever is half done at the block's edges."""
 
 
 class OverheadEstimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +54,10 @@ class ProfilingInfo(msgspec.Struct, kw_only=True):
     sampling: list[SamplingChange] = []
     span_limit_per_second: float | None = None
     thread_cpu_seconds: dict[str, float] = {}
-    """{thread of headrace's own, by what it does: CPU seconds}: `receiving`, `supervising`, `writing spans`, ..."""
+    """{role of threads: CPU seconds}, see `headrace.profiler.cpu_clocks`: `workers` (stages and handing on), `worker processes`,
+    `supervising`, `writing spans`, `profiling`, `progress view`, `main thread`, `other Python threads`."""
+    warm_up_cpu_seconds: float | None = None
+    """CPU of the model's warm-up, which is within `workers`."""
     process_cpu_seconds: float | None = None
     """CPU of the run's process and its children between the first arrival and the last outcome, without the helper."""
     native_cpu_seconds: float | None = None

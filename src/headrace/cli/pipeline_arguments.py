@@ -1,0 +1,63 @@
+"""The arguments of every command that runs a pipeline, and what they name."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.base.plan import Plan
+    from headrace.pipeline.definition import Pipeline
+
+
+def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the pipeline, its Plan, its source and how much of it to take."""
+    parser.add_argument("pipeline", metavar="MODULE:ATTRIBUTE", help="the Pipeline; a file works too: jobs.py:pipeline")
+    parser.add_argument("--plan", metavar="FILE", help="the Plan (TOML); without one, defaults for this machine")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="replace one setting of the Plan, such as fetch.workers=32 or model.threads=1; may be repeated",
+    )
+    parser.add_argument(
+        "--source", help="a queue's address, a folder, a glob, or a .txt of URLs, instead of the pipeline's"
+    )
+    parser.add_argument("--drain", action="store_true", help="with --source QUEUE: stop when the queue is empty")
+    parser.add_argument("--limit", type=positive, metavar="N", help="receive at most N jobs")
+    parser.add_argument("--force", action="store_true", help="replace what an earlier run left in RUN")
+
+
+def open_pipeline(args: argparse.Namespace) -> tuple[Pipeline, Plan]:
+    """Return the Pipeline and the Plan that the arguments name.
+
+    Raises:
+        SettingsError: If one of them cannot be found or is not what it should be.
+    """
+    from headrace.base.errors import SettingsError
+    from headrace.base.plan import Plan
+    from headrace.cli.loading import load_pipeline, parse_source
+
+    if args.drain and not args.source:
+        raise SettingsError("--drain goes with --source QUEUE; in the program it is headrace.queue(..., drain=True)")
+    pipeline = load_pipeline(args.pipeline)
+    if args.source:
+        pipeline.source = parse_source(args.source, drain=args.drain)
+    plan = Plan.load(args.plan) if args.plan else Plan()
+    return pipeline, plan.with_settings(args.settings)
+
+
+def live_view(total: int | None, summary: Any, stages: Any) -> Any:
+    """Return the view of a run in progress."""
+    from headrace.cli.live import LiveView
+
+    return LiveView(summary, stages, total)
+
+
+def positive(text: str) -> int:
+    """Return a whole number above 0."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number >= 1, got {text}")
+    return int(text)
