@@ -1,10 +1,10 @@
 """What profiling costs, measured during the run itself: blocks with it on and off, in the order A B B A.
 
 How this works: a group of four blocks (on, off, off, on) makes two pairs, each within a second or so, so that a drift of the
-machine falls on both sides alike. While it is off, workers read no clocks and no job that comes in is recorded: these stretches
-have no spans, so after each group comes a rest in which all is recorded, three times as long as what was left out. A pipeline
-that does too little in a block for a comparison has longer blocks. Costs of other processes and of the thread that writes are not
-in here; they are measured by their own CPU clocks.
+machine falls on both sides alike. While it is off, workers read neither CPU time nor run-queue delay, and the spans have none;
+after each group comes a rest with profiling on, so that it is off for a quarter of the time. A pipeline that does too little
+in a block for a comparison has longer blocks. What writing spans, the profiler's thread and its helper process cost is not in
+here: they have CPU clocks of their own.
 """
 
 from __future__ import annotations

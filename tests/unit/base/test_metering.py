@@ -136,13 +136,6 @@ def test_what_is_recorded_at_a_lower_rate_is_recorded_at_a_higher() -> None:
     assert all(many.weight(str(number)) for number in range(2_000) if few.weight(str(number)))
 
 
-def test_nothing_is_recorded_while_recording_is_off() -> None:
-    """While the profiler measures what it costs no job is recorded."""
-    metering = Metering()
-    metering.recording = False
-    assert metering.weight("job") == 0
-
-
 def test_an_id_that_is_not_unicode_has_a_weight() -> None:
     """Names of files may hold bytes that are no UTF-8."""
     assert Metering(every=2).weight("caf\udce9.jpg") in (0, 2)

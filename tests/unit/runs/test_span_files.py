@@ -12,9 +12,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headrace.base.records import Span
+from headrace.runs import span_files
 from headrace.runs.reader import read_run
 from headrace.runs.run_folder import RunFolder
 from headrace.runs.span_files import SLICE_SPANS, SPAN_SCHEMA, SpanWriter, spans_to_batch
@@ -213,3 +216,34 @@ def test_impossible_rotation_is_refused(tmp_path: Path, wrong: dict[str, float])
     """A rotation of nothing is a caller's mistake."""
     with pytest.raises(ValueError, match="rotate_"):
         SpanWriter(tmp_path, **wrong)  # type: ignore[arg-type]
+
+
+def test_spans_that_are_counted_only_are_not_written(
+    folder: RunFolder, writer: SpanWriter, make_span: MakeSpan
+) -> None:
+    """A span of weight 0 never reaches a file; one that stands for several keeps its weight."""
+    writer.stage_finished([make_span(0, weight=0), make_span(1, weight=8)])
+    writer.flush()
+    assert read_run(folder.path).spans().column("weight").to_pylist() == [8]
+
+
+def test_files_of_version_1_have_weight_1(folder: RunFolder, make_span: MakeSpan) -> None:
+    """A file without the column is read as one in which every span stands for itself."""
+    table = pa.Table.from_batches([spans_to_batch([make_span(0), make_span(1)])]).drop_columns(["weight"])
+    pq.write_table(table, folder.spans / "old-1-000000.parquet")
+    run = read_run(folder.path)
+    assert run.spans().column("weight").to_pylist() == [1, 1]
+    assert not [problem for problem in run.problems if "parquet" in problem]
+
+
+def test_spans_that_wait_for_the_disk_are_bounded(
+    folder: RunFolder, writer: SpanWriter, make_span: MakeSpan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the disk does not answer at most so many spans wait; what comes then is lost and counted, the rest is written."""
+    monkeypatch.setattr(span_files, "MOST_WAITING", 3)
+    with writer._lock:  # as if the thread were held up in a write
+        for number in range(5):
+            writer.stage_finished([make_span(number)])
+    writer.flush()
+    assert writer.lost_spans == 2
+    assert read_run(folder.path).spans().num_rows == 3

@@ -1,0 +1,110 @@
+"""CPU time by what threads do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from headrace.pipeline.station import WorkerThread
+from headrace.profiler.cpu_clocks import (
+    OTHER,
+    PROCESSES,
+    WORKERS,
+    CpuClocks,
+    process_cpu_seconds,
+    thread_cpu_seconds,
+)
+
+
+def spin(seconds: float) -> None:
+    """Compute for so much CPU time."""
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def in_thread(name: str, seconds: float, clocks: CpuClocks, *, is_worker: bool = False) -> None:
+    """Compute in a thread of that name, and look at the clocks before it ends."""
+
+    def work() -> None:
+        spin(seconds)
+        place = WorkerThread(os.getpid(), threading.get_native_id(), name)
+        clocks.read([place] if is_worker else [])
+
+    thread = threading.Thread(target=work, name=name)
+    thread.start()
+    thread.join()
+
+
+def test_the_kernel_clock_of_a_thread_is_its_cpu_time() -> None:
+    """Another way to read this thread's own clock gives the same."""
+    before = time.thread_time()
+    seconds = thread_cpu_seconds(threading.get_native_id())
+    assert seconds is not None
+    assert before <= seconds <= time.thread_time()
+
+
+def test_the_kernel_clock_of_a_process_is_its_cpu_time() -> None:
+    """Another way to read this process's own clock gives the same."""
+    before = time.process_time()
+    seconds = process_cpu_seconds(os.getpid())
+    assert seconds is not None
+    assert before <= seconds <= time.process_time()
+
+
+def test_what_does_not_exist_has_no_clock() -> None:
+    """A thread or process that is not there has None, not 0."""
+    assert process_cpu_seconds(2**22 + 1) is None
+    assert thread_cpu_seconds(2**22 + 1) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "is_worker", "role"),
+    [
+        ("decode-0", True, WORKERS),
+        ("process-0-finisher", False, WORKERS),
+        ("receiver-3", False, WORKERS),
+        ("supervisor", False, "supervising"),
+        ("headrace-span-writer", False, "writing spans"),
+        ("somebody", False, OTHER),
+    ],
+)
+def test_a_thread_counts_for_what_it_does(name: str, is_worker: bool, role: str) -> None:
+    """CPU time goes to the role of the thread's name, and stays there when the thread has ended."""
+    clocks = CpuClocks()
+    in_thread(name, 0.03, clocks, is_worker=is_worker)
+    clocks.read([])
+    assert 0.03 <= clocks.by_role()[role] < 0.06
+
+
+def test_only_what_came_after_its_making_counts() -> None:
+    """CPU time of the process before the clocks were made is left out."""
+    spin(0.05)
+    clocks = CpuClocks()
+    clocks.read([])
+    assert clocks.total() < 0.02
+
+
+def test_python_threads_are_not_native() -> None:
+    """What Python's own threads used is not put down to native threads."""
+    clocks = CpuClocks()
+    in_thread("decode-0", 0.05, clocks, is_worker=True)
+    assert clocks.native() < 0.02
+
+
+def test_a_worker_process_counts() -> None:
+    """CPU time of a process in which stages run is in the total, under a role of its own."""
+    clocks = CpuClocks()
+    code = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        clocks.read([WorkerThread(child.pid, child.pid, "decode-0")])
+        child.communicate(b"\n")
+    assert clocks.by_role()[PROCESSES] >= 0.3
+    assert clocks.total() >= 0.3
