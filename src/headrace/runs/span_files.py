@@ -120,7 +120,7 @@ class SpanWriter(Observer):
 
     Attributes:
         written_spans: Spans in closed files.
-        lost_spans: Spans that could not be written, because the disk refused or a value did not fit its column.
+        lost_spans: Spans that could not be written, because the disk refused or was too slow, or a value did not fit its column.
     """
 
     def __init__(self, folder: Path, *, rotate_seconds: float = 5.0, rotate_spans: int = 50_000) -> None:
@@ -153,13 +153,18 @@ class SpanWriter(Observer):
 
     def stage_finished(self, spans: Sequence[Span]) -> None:
         """Take spans; returns at once. The sequence must not change afterwards."""
-        if self._num_taken - self._num_collected >= MOST_WAITING:
+        if self.waiting >= MOST_WAITING:
             self._lose(
                 len(spans), "wait", f"{MOST_WAITING:,} spans wait to be written to {self._folder}: the disk is too slow"
             )
             return
         self._num_taken += len(spans)
         self._finished.append(spans)
+
+    @property
+    def waiting(self) -> int:
+        """Spans taken and not yet looked at."""
+        return self._num_taken - self._num_collected
 
     def flush(self) -> None:
         """Write everything taken so far into closed files."""
