@@ -35,29 +35,51 @@ class OnnxEngine:
 
     def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any]) -> Model:
         """Return a session on the CPU; see `protocols.Engine.open`."""
-        settings = build(OnnxOptions, options, "[model.options]")
+        session_options = make_session_options(threads=threads, options=options)
         if artifact is None:
             raise EngineError(
                 "the onnx engine needs a model file; set the module's `model` or the Plan's model.artifact"
             )
-        if not artifact.is_file():
-            raise EngineError(
-                f"model file {artifact} does not exist; relative paths start at the module's own folder, those of a Plan's "
-                "model.artifact at the working folder"
-            )
-        session_options = onnxruntime.SessionOptions()
-        session_options.intra_op_num_threads = threads
-        session_options.inter_op_num_threads = settings.inter_op_threads
-        if settings.inter_op_threads > 1:
-            session_options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL  # else they are not used
-        for pool in ("intra_op", "inter_op"):
-            session_options.add_session_config_entry(f"session.{pool}.allow_spinning", "1" if settings.spin else "0")
-        session_options.log_severity_level = 3
-        try:
-            session = onnxruntime.InferenceSession(str(artifact), session_options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # ONNX Runtime raises its own types, none of them public
-            raise EngineError(f"model file {artifact} cannot be opened by ONNX Runtime: {error}") from error
-        return OnnxModel(session, artifact, threads)
+        return OnnxModel(open_session(artifact, session_options), artifact, threads)
+
+
+def make_session_options(*, threads: int, options: Mapping[str, Any]) -> Any:
+    """Return ONNX Runtime's options of a session as the pipeline runs it, to be changed further by the caller.
+
+    Args:
+        threads: Threads inside one call, >= 1.
+        options: The Plan's `[model.options]`.
+
+    Raises:
+        SettingsError: If an option is unknown or impossible.
+    """
+    settings = build(OnnxOptions, options, "[model.options]")
+    session_options = onnxruntime.SessionOptions()
+    session_options.intra_op_num_threads = threads
+    session_options.inter_op_num_threads = settings.inter_op_threads
+    if settings.inter_op_threads > 1:
+        session_options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL  # else they are not used
+    for pool in ("intra_op", "inter_op"):
+        session_options.add_session_config_entry(f"session.{pool}.allow_spinning", "1" if settings.spin else "0")
+    session_options.log_severity_level = 3
+    return session_options
+
+
+def open_session(artifact: Path, session_options: Any) -> Any:
+    """Return a session on the CPU.
+
+    Raises:
+        EngineError: If the file is missing or ONNX Runtime cannot open it.
+    """
+    if not artifact.is_file():
+        raise EngineError(
+            f"model file {artifact} does not exist; relative paths start at the module's own folder, those of a Plan's "
+            "model.artifact at the working folder"
+        )
+    try:
+        return onnxruntime.InferenceSession(str(artifact), session_options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime raises its own types, none of them public
+        raise EngineError(f"model file {artifact} cannot be opened by ONNX Runtime: {error}") from error
 
 
 class OnnxModel:
@@ -65,8 +87,8 @@ class OnnxModel:
 
     def __init__(self, session: Any, artifact: Path, threads: int) -> None:
         self._session = session
-        self.inputs: Sequence[TensorSpec] = _specs(session.get_inputs())
-        self.outputs: Sequence[TensorSpec] = _specs(session.get_outputs())
+        self.inputs: Sequence[TensorSpec] = tensor_specs(session.get_inputs())
+        self.outputs: Sequence[TensorSpec] = tensor_specs(session.get_outputs())
         self._output_names = [output.name for output in self.outputs]
         self._input_name = self.inputs[0].name
         self.variant: Mapping[str, Any] = {
@@ -87,7 +109,8 @@ class OnnxModel:
         return results[0] if len(results) == 1 else dict(zip(self._output_names, results, strict=True))
 
 
-def _specs(nodes: Sequence[Any]) -> list[TensorSpec]:
+def tensor_specs(nodes: Sequence[Any]) -> list[TensorSpec]:
+    """Return a session's inputs or outputs; ONNX Runtime names types as `tensor(float)`."""
     return [
         TensorSpec(node.name, node.type, tuple(axis if axis is not None else "?" for axis in node.shape))
         for node in nodes

@@ -40,9 +40,18 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     bound: Bound
     """What limits it by the roofline: `overhead` when it reaches neither ceiling's tenth."""
     of_ceiling: float | None
-    """Achieved over the roofline's limit at this intensity, 0 to 1."""
+    """Achieved over the roofline's limit at this intensity, with the bandwidth at the layer's size, 0 to 1; above 1 the
+    ceiling was measured too low, which is warned of. None where the ceiling that counts was not measured."""
     output_shape: str = ""
     precision: str = ""
+
+
+class Bandwidth(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast this machine moves data of one size."""
+
+    working_set_bytes: float
+    """All arrays of all threads together."""
+    bytes_per_second: float
 
 
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +63,8 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     """Best of copies and sums of arrays larger than the last-level cache."""
     threads: int
     method: str
+    bandwidths: tuple[Bandwidth, ...] = ()
+    """The same at several sizes, smallest first: a layer that fits into a cache may go beyond `bytes_per_second`."""
 
 
 class LayersDocument(msgspec.Struct, frozen=True, kw_only=True):
