@@ -1,0 +1,120 @@
+"""The report: one HTML file that needs no network, no server and, for its numbers, no JavaScript.
+
+How it is kept safe: everything that comes from a run is text and escaped by `markup`; the charts' data stand in a JSON element
+without `<`; and the page's Content Security Policy lets nothing run but the two scripts of this package, named by their hashes,
+and nothing be loaded from anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from importlib.resources import files
+
+from headrace.report.charts import as_json
+from headrace.report.markup import Html, raw, tag
+from headrace.report.section import Section
+from headrace.report.sections.batches import batches
+from headrace.report.sections.checks import checks
+from headrace.report.sections.comparing import comparing
+from headrace.report.sections.cpu import cpu
+from headrace.report.sections.environment import environment, hot_spots, not_measured
+from headrace.report.sections.isolation import isolation
+from headrace.report.sections.latency import latency
+from headrace.report.sections.layers import layers
+from headrace.report.sections.over_time import resources, work_over_time
+from headrace.report.sections.overview import overview
+from headrace.report.sections.slow_item import slow_item
+from headrace.report.sections.stages import stages
+from headrace.runs.formats.comparison import ComparisonDocument
+from headrace.runs.formats.profile import ProfileDocument
+
+
+def render_report(
+    document: ProfileDocument, comparison: ComparisonDocument | None = None, *, folder: str = "."
+) -> str:
+    """Return the report of one run as an HTML document.
+
+    Args:
+        document: The analysis of the run.
+        comparison: Adds what changed between two variants.
+        folder: The way from the page to the run folder, for links to files in it.
+    """
+    sections = [section for section in _sections(document, comparison, folder) if section is not None]
+    charts = [chart for section in sections for chart in section.charts]
+    library, script, style = (_asset(name) for name in ("charts.min.js", "report.js", "report.css"))
+    return "<!doctype html>\n" + tag(
+        "html",
+        tag(
+            "head",
+            tag("meta", charset="utf-8"),
+            tag("meta", http_equiv="Content-Security-Policy", content=_policy((library, script), style)),
+            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            tag("meta", name="color-scheme", content="light dark"),
+            tag("meta", name="referrer", content="no-referrer"),
+            tag("title", f"{document.run} · headrace"),
+            tag("style", style),
+        ),
+        tag(
+            "body",
+            overview(document),
+            _contents(sections),
+            tag("main", *(section.element() for section in sections)),
+            _footer(document),
+            tag("script", raw(as_json(charts)), type="application/json", id="charts"),
+            tag("script", library),
+            tag("script", script),
+        ),
+        lang="en",
+    )  # fmt: skip
+
+
+def _sections(document: ProfileDocument, comparison: ComparisonDocument | None, folder: str) -> list[Section | None]:
+    return [
+        comparing(comparison),
+        stages(document),
+        latency(document),
+        work_over_time(document),
+        resources(document),
+        batches(document),
+        slow_item(document),
+        cpu(document),
+        isolation(document),
+        layers(document),
+        hot_spots(document, folder),
+        checks(document),
+        environment(document),
+        not_measured(document),
+    ]
+
+
+def _contents(sections: list[Section]) -> Html:
+    return tag("nav", *(tag("a", section.title, href=f"#{section.anchor}") for section in sections), aria_label="Contents")
+
+
+def _footer(document: ProfileDocument) -> Html:
+    return tag(
+        "footer",
+        tag("p", f"Made by headrace {document.headrace_version} from the run folder {document.run}. "
+                 "A dash (–) means not measured, never zero. Charts: Apache ECharts."),
+    )  # fmt: skip
+
+
+def _policy(scripts: tuple[str, ...], style: str) -> str:
+    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'sha256-{_digest(style)}'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
+def _asset(name: str) -> Html:
+    """Return a file of this package, as it is to stand in the page."""
+    return raw((files("headrace.report") / "assets" / name).read_text(encoding="utf-8").strip())
+
+

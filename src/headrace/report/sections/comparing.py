@@ -1,0 +1,143 @@
+"""Before and after: what a comparison found, for the whole and stage by stage."""
+
+from __future__ import annotations
+
+from headrace.report.charts import Chart, axis, horizontal_bars, plot
+from headrace.report.markup import Html, bullets, folded, note, table, tag
+from headrace.report.numbers import count, data, digits, seconds, time_scale
+from headrace.report.section import Section
+from headrace.runs.formats.comparison import ComparisonDocument
+
+_WORDS = {
+    "better": "B is better",
+    "worse": "B is worse",
+    "no_difference": "no difference",
+    "underpowered": "cannot be told yet",
+}
+_CLASSES = {"better": "ok", "worse": "failed", "no_difference": "plain", "underpowered": "warning"}
+
+
+def comparing(comparison: ComparisonDocument | None) -> Section | None:
+    """Return the verdict, the bars of A and B, and the values of each block."""
+    if comparison is None:
+        return None
+    charts = [chart for chart in (_stages(comparison), _blocks(comparison)) if chart]
+    elements = [chart.element() for chart in charts]
+    return Section(
+        anchor="comparison",
+        title="Before and after",
+        parts=[
+            note(tag("span", _WORDS[comparison.verdict], class_=f"badge {_CLASSES[comparison.verdict]}"),
+                 tag("span", " regression beyond the budget", class_="badge failed") if comparison.is_regression else None,
+                 f" {_metric(comparison)}: B over A ", *_ratio(comparison)),
+            bullets([*comparison.says, *_design(comparison), *comparison.warnings]),
+            *elements,
+            _sides(comparison),
+            *_stage_table(comparison),
+            folded("Values of each block", _block_table(comparison)),
+        ],
+        charts=charts,
+    )  # fmt: skip
+
+
+def _ratio(comparison: ComparisonDocument) -> list[str | None]:
+    if comparison.ratio is None:
+        return ["could not be computed."]
+    parts: list[str | None] = [tag("b", data(comparison.ratio, ""))]
+    if comparison.ratio_low is not None and comparison.ratio_high is not None:
+        parts += [" (95 % interval ", data(comparison.ratio_low, ""), " to ", data(comparison.ratio_high, ""), ")"]
+    return [*parts, f", {'higher' if comparison.higher_is_better else 'lower'} is better."]
+
+
+def _design(comparison: ComparisonDocument) -> list[str]:
+    told = [f"{comparison.num_pairs} pairs of blocks; differences below {comparison.margin:.1%} count as none."]
+    if not comparison.paired:
+        told.append("The two were not interleaved: what the machine did meanwhile is in the difference.")
+    if comparison.pairs_needed:
+        told.append(f"About {comparison.pairs_needed} more pairs would decide.")
+    if comparison.budget is not None:
+        told.append(f"Largest loss accepted: {comparison.budget:.1%}.")
+    return told
+
+
+def _names(comparison: ComparisonDocument) -> tuple[str, str]:
+    return f"A: {comparison.a.name}", f"B: {comparison.b.name}"
+
+
+def _stage_names(comparison: ComparisonDocument) -> list[str]:
+    return list(dict.fromkeys([*comparison.a.stages, *comparison.b.stages]))
+
+
+def _stages(comparison: ComparisonDocument) -> Chart | None:
+    stages = _stage_names(comparison)
+    if not stages:
+        return None
+    a, b = comparison.a.stages, comparison.b.stages
+    factor, unit = time_scale([*a.values(), *b.values()])
+    bars = {
+        name: (color, [side[stage] * factor if stage in side else None for stage in stages])
+        for name, color, side in zip(_names(comparison), ("var(--before)", "var(--cpu)"), (a, b), strict=True)
+    }
+    return horizontal_bars(
+        "before-after", "Service per item, before and after", f"mean {unit} per item of each stage, A and B", stages, bars, unit,
+        axis=f"{unit} per item",
+    )  # fmt: skip
+
+
+def _blocks(comparison: ComparisonDocument) -> Chart | None:
+    sides = (comparison.a, comparison.b)
+    if not any(side.values for side in sides):
+        return None
+    name = _metric(comparison)
+    series = [
+        {
+            "type": "line", "name": label, "symbol": symbol, "symbolSize": 8, "itemStyle": {"color": color},
+            "lineStyle": {"width": 1},
+            "data": [{"value": [pair, value], "tip": [[label, f"{digits(value)} {comparison.unit}"], ["pair", str(pair)]]}
+                     for pair, value in enumerate(side.values, start=1)],
+        }
+        for label, side, color, symbol in zip(
+            _names(comparison), sides, ("var(--before)", "var(--cpu)"), ("circle", "rect"), strict=True)
+    ]  # fmt: skip
+    return plot(
+        "blocks",
+        f"{name}, block by block",
+        f"{name} of each pair of blocks, A and B",
+        series,
+        x_axis=axis("pair", middle=True) | {"minInterval": 1, "scale": True},
+        y_axis=axis(comparison.unit) | {"scale": True},
+        height=240,
+        legend=[str(one["name"]) for one in series],
+    )
+
+
+def _metric(comparison: ComparisonDocument) -> str:
+    return comparison.metric.replace("_", " ")
+
+
+def _sides(comparison: ComparisonDocument) -> Html:
+    rows = [
+        [label, side.pipeline, tag("code", side.plan_id), data(side.median, comparison.unit), count(len(side.values))]
+        for label, side in zip(_names(comparison), (comparison.a, comparison.b), strict=True)
+    ]
+    return table(["", "pipeline", "Plan", f"median {_metric(comparison)}", "blocks"], rows, text_columns=3)
+
+
+def _stage_table(comparison: ComparisonDocument) -> list[Html]:
+    a, b = comparison.a.stages, comparison.b.stages
+    rows = [
+        [stage, seconds(a.get(stage)), seconds(b.get(stage)),
+         data(b[stage] / a[stage], "") if stage in b and a.get(stage) else None]
+        for stage in _stage_names(comparison)
+    ]  # fmt: skip
+    return [table(["stage", "A per item", "B per item", "B over A"], rows)] if rows else []
+
+
+def _block_table(comparison: ComparisonDocument) -> Html:
+    pairs = max(len(comparison.a.values), len(comparison.b.values))
+    rows = [
+        [str(index + 1), *(data(side.values[index], comparison.unit) if index < len(side.values) else None
+                           for side in (comparison.a, comparison.b))]
+        for index in range(pairs)
+    ]  # fmt: skip
+    return table(["pair", "A", "B"], rows)

@@ -1,0 +1,219 @@
+"""What the run and its machine did from second to second: work and queues, then resources."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from headrace.report.charts import Chart, over_time
+from headrace.report.markup import Html, folded, note, table, tag
+from headrace.report.numbers import data, scale, size
+from headrace.report.section import Section
+from headrace.runs.formats.profile import MemoryGrowth, Point, ProfileDocument, Series, Window
+
+Line = Sequence[tuple[float, float | None]]
+
+#: More cores than this are drawn as the busiest, the middle one and the idlest.
+_MOST_CORES = 8
+#: More lines than this in one chart cannot be told apart; those with the largest means are drawn.
+_MOST_LINES = 8
+_GRID_POINTS = 150
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Series that share a chart."""
+
+    name: str
+    title: str
+    holds: Callable[[Series], bool]
+    maximum: float | None = None
+
+
+def _in(*prefixes: str, unit: str = "", names: Sequence[str] = ()) -> Callable[[Series], bool]:
+    def holds(series: Series) -> bool:
+        return (
+            series.scope.startswith(prefixes)
+            and (not unit or series.unit == unit)
+            and (not names or series.name in names)
+        )
+
+    return holds
+
+
+#: Growing all the time: a rate says the same better, so they are in the table only.
+_CUMULATIVE = frozenset({"received", "settled", "delivered"})
+
+_WORK = (
+    _Group("throughput", "Throughput", _in("run", unit="items/s")),
+    _Group("queues", "Items waiting in each queue", _in("stage:", names=("queue_depth",))),
+    _Group("workers", "Workers at work", _in("stage:", names=("busy_workers",))),
+    _Group("producers", "Workers waiting to hand on", _in("stage:", names=("waiting_producers",))),
+    _Group("in-flight", "Items in flight", _in("run", names=("in_flight",))),
+    _Group("queue-bytes", "Bytes waiting in each queue", _in("stage:", unit="bytes")),
+)
+_RESOURCES = (
+    _Group("cores", "CPU, core by core", lambda series: is_core(series), 100),
+    _Group("cpu", "CPU in use", _in("machine", "processes", names=("cpu_busy_cores", "cpu_cores"))),
+    _Group("pressure", "Pressure, steal and throttling", _in("machine", "processes", "cgroup", unit="ratio")),
+    _Group("memory", "Memory", _in("machine", "processes", "cgroup", unit="bytes")),
+    _Group("disk", "Disk", _in("disk:", unit="bytes/s")),
+    _Group("network", "Network", _in("network:", unit="bytes/s")),
+    _Group("process-io", "Read and written by the run", _in("machine", "processes", unit="bytes/s")),
+    _Group("gpu", "GPU in use", _in("gpu", unit="ratio"), 100),
+    _Group("gpu-memory", "GPU memory", _in("gpu", unit="bytes")),
+    _Group("gpu-clock", "GPU clocks", _in("gpu", unit="hertz")),
+    _Group("gpu-power", "GPU power", _in("gpu", unit="watts")),
+    _Group("gpu-heat", "GPU temperature", _in("gpu", unit="celsius")),
+)
+
+
+def is_core(series: Series) -> bool:
+    """Return whether it is how busy one core was."""
+    return series.scope.startswith("cpu") and series.scope[3:].isdecimal() and series.unit == "ratio"
+
+
+def work_over_time(document: ProfileDocument) -> Section | None:
+    """Return throughput, queues and workers over time."""
+    charts = _charts(document, _WORK)
+    if not charts:
+        return None
+    told = [series for series in document.series if series.scope == "run" or series.scope.startswith("stage:")]
+    return Section(
+        anchor="over-time",
+        title="Throughput and queues over time",
+        parts=[_shading(document.window), _grid(charts), folded("Means and maxima", _table(told))],
+        charts=charts,
+    )
+
+
+def resources(document: ProfileDocument) -> Section | None:
+    """Return CPU, memory, disk, network, pressure and GPU over time."""
+    charts = _charts(document, _RESOURCES)
+    told = [series for series in document.series if not series.scope.startswith(("run", "stage:"))]
+    if not told:
+        return None
+    return Section(
+        anchor="resources",
+        title="Resources over time",
+        parts=[
+            _shading(document.window),
+            *([_memory_growth(document.memory_growth)] if document.memory_growth else []),
+            _grid(charts),
+            folded("Means and maxima", _table(told)),
+        ],
+        charts=charts,
+    )
+
+
+def _charts(document: ProfileDocument, groups: Iterable[_Group]) -> list[Chart]:
+    shaded = _shaded(document)
+    found = ((group, [one for one in document.series if group.holds(one) and one.points]) for group in groups)
+    return [chart for group, members in found for chart in _drawn(group, members, shaded)]
+
+
+def _drawn(group: _Group, members: list[Series], shaded: list[tuple[float, float, str]]) -> list[Chart]:
+    """Return the chart of a group; one for each unit if they differ."""
+    made = []
+    for index, unit in enumerate(dict.fromkeys(series.unit for series in members)):
+        same = [series for series in members if series.unit == unit and series.name not in _CUMULATIVE]
+        if not same:
+            continue
+        factor, shown = scale((series.maximum for series in same), unit)
+        lines = _cores(same) if group.name == "cores" else _lines(same)
+        scaled = {
+            name: [(at, None if value is None else value * factor) for at, value in points]
+            for name, points in lines.items()
+        }
+        name = group.name if index == 0 else f"{group.name}-{index}"
+        made.append(over_time(f"time-{name}", group.title, scaled, shown, shaded=shaded, maximum=group.maximum))
+    return made
+
+
+def _lines(members: list[Series]) -> dict[str, Line]:
+    chosen = sorted(members, key=lambda series: -series.mean)[:_MOST_LINES]
+    several_names = len({series.name for series in chosen}) > 1
+    several_scopes = len({series.scope for series in chosen}) > 1
+    return {
+        _label(series, several_names, several_scopes): [(point.at_seconds, point.value) for point in series.points]
+        for series in members
+        if series in chosen
+    }
+
+
+def _label(series: Series, several_names: bool, several_scopes: bool) -> str:
+    scope = series.scope.split(":", 1)[-1]
+    name = series.name.removesuffix("_ratio").removesuffix("_bytes").removesuffix("_per_second").replace("_", " ")
+    if not several_names and several_scopes:
+        return scope
+    return f"{scope}: {name}" if several_scopes else name
+
+
+def _cores(members: list[Series]) -> dict[str, Line]:
+    if len(members) <= _MOST_CORES:
+        return {series.scope: [(point.at_seconds, point.value) for point in series.points] for series in members}
+    start = min(series.points[0].at_seconds for series in members)
+    end = max(series.points[-1].at_seconds for series in members)
+    columns = [_resampled(series.points, start, end) for series in members]
+    lines: dict[str, list[tuple[float, float | None]]] = {"busiest core": [], "middle core": [], "idlest core": []}
+    for index in range(_GRID_POINTS):
+        at = start + (index + 0.5) * (end - start) / _GRID_POINTS
+        values = sorted(value for column in columns if (value := column[index]) is not None)
+        picked = (values[-1], values[len(values) // 2], values[0]) if values else (None, None, None)
+        for line, value in zip(lines.values(), picked, strict=True):
+            line.append((at, value))
+    return dict(lines)
+
+
+def _resampled(points: Sequence[Point], start: float, end: float) -> list[float | None]:
+    """Return one value for each of `_GRID_POINTS` equal stretches: the mean of its points, or the last one before it."""
+    sums: list[list[float]] = [[] for _ in range(_GRID_POINTS)]
+    width = (end - start) / _GRID_POINTS or math.inf
+    for point in points:
+        sums[min(int((point.at_seconds - start) / width), _GRID_POINTS - 1)].append(point.value)
+    values: list[float | None] = []
+    for found in sums:
+        values.append(sum(found) / len(found) if found else values[-1] if values else None)
+    return values
+
+
+def _shaded(document: ProfileDocument) -> list[tuple[float, float, str]]:
+    window, last = document.window, document.elapsed_seconds
+    shaded = []
+    if window.from_seconds > 0:
+        shaded.append((0.0, window.from_seconds, "warm-up"))
+    if window.to_seconds < last:
+        shaded.append((window.to_seconds, last, "end"))
+    return shaded
+
+
+def _shading(window: Window) -> Html:
+    if window.from_seconds <= 0:
+        return note("The run was steady from the start: nothing is shaded.")
+    return note(
+        f"Shaded: warm-up, {window.from_seconds:.3g} s, and what came after the steady part; numbers elsewhere on this page leave "
+        "both out."
+    )
+
+
+def _memory_growth(growth: MemoryGrowth) -> Html:
+    low, mid, high = (_size(value) for value in (
+        growth.bytes_per_1000_items.low, growth.bytes_per_1000_items.mid, growth.bytes_per_1000_items.high))  # fmt: skip
+    badge = tag("span", growth.verdict, class_=f"badge {'warning' if growth.verdict == 'growing' else 'plain'}")
+    return note(
+        tag("b", "Memory growth "), badge, " ", mid, " per 1,000 items (95 % interval ", low, " to ", high, "). ", growth.reason
+    )
+
+
+def _size(value: float) -> Html:
+    return size(value) or tag("span", "–")
+
+
+def _grid(charts: Sequence[Chart]) -> Html:
+    return tag("div", *(chart.element() for chart in charts), class_="grid")
+
+
+def _table(told: Sequence[Series]) -> Html:
+    rows = [[one.scope, one.name.replace("_", " "), data(one.mean, one.unit), data(one.maximum, one.unit)] for one in told]
+    return table(["scope", "what", "mean", "largest"], rows, text_columns=2)

@@ -1,0 +1,100 @@
+"""The top of the page: what ran, whether to believe it, and the figures that are asked for first."""
+
+from __future__ import annotations
+
+from headrace.report.markup import Html, bullets, join, tag
+from headrace.report.numbers import count, rate, seconds
+from headrace.runs.formats.profile import ProfileDocument, Quantile
+
+
+def overview(document: ProfileDocument) -> Html:
+    """Return the header of the page."""
+    return tag(
+        "header",
+        tag("p", "headrace · profile of ", tag("b", document.run), class_="kicker"),
+        tag("h1", document.pipeline or document.run),
+        tag("p", *_marks(document), class_="marks"),
+        _trust(document),
+        tag("dl", *_tiles(document), class_="tiles"),
+        _how_to_get_more(document),
+    )
+
+
+def was_profiled(document: ProfileDocument) -> bool:
+    """Return whether anything but spans was recorded: CPU time of a stage, resources, or the profiler's own account."""
+    has_cpu = any(stage.cpu is not None for stage in document.stages)
+    return has_cpu or document.cpu is not None or bool(document.series) or document.overhead is not None
+
+
+def _marks(document: ProfileDocument) -> list[Html]:
+    marks = [tag("span", "Plan ", tag("code", document.plan_id))]
+    if document.is_emulated:
+        marks.append(tag("span", "device emulated: its times are settings, not measurements", class_="badge warning"))
+    if document.status != "finished":
+        marks.append(tag("span", f"run {document.status}", class_="badge warning"))
+    return marks
+
+
+def _trust(document: ProfileDocument) -> Html:
+    if document.trusted:
+        num_ok = sum(check.status == "ok" for check in document.checks)
+        word, reasons = "TRUSTED", [f"no check failed; {num_ok} of {len(document.checks)} passed"]
+    else:
+        word, reasons = "UNTRUSTED", list(document.distrust) or ["no reason was given"]
+    says = tag("p", reasons[0]) if len(reasons) == 1 else bullets(reasons)
+    sign = "✓" if document.trusted else "✗"
+    # tag() would leave `class` to markup; the words carry the meaning, the colour repeats it.
+    return tag(
+        "div",
+        tag("p", tag("span", sign, aria_hidden="true"), f" {word}", class_="verdict"),
+        says,
+        tag("a", "all checks", href="#checks"),
+        class_=f"trust {'ok' if document.trusted else 'failed'}",
+    )
+
+
+def _tiles(document: ProfileDocument) -> list[Html]:
+    tiles = [_tile("throughput", rate(document.throughput), "items per second in the steady part")]
+    tiles += [_quantile_tile(quantile) for quantile in document.latency.percentiles]
+    delivered = document.counters.get("delivered")
+    shown = count(delivered) if isinstance(delivered, int | float) else None
+    return [
+        *tiles,
+        _tile("duration", seconds(document.elapsed_seconds), "first arrival to last outcome"),
+        _tile("delivered", shown, _other_outcomes(document)),
+    ]
+
+
+def _quantile_tile(quantile: Quantile) -> Html:
+    name = f"latency p{quantile.percent:g}"
+    if quantile.value is None:
+        return _tile(name, None, f"needs {quantile.num_needed:,} samples")
+    return _tile(name, seconds(quantile.value), "arrival to settlement")
+
+
+def _tile(name: str, value: Html | None, says: str) -> Html:
+    return tag("div", tag("dt", name), tag("dd", value or "-", class_="value"), tag("dd", says, class_="says"))
+
+
+def _other_outcomes(document: ProfileDocument) -> str:
+    names = ("rejected", "dead_lettered", "retried", "returned", "lost")
+    told = {name: document.counters.get(name) for name in names}
+    return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in told.items() if number) or "nothing failed"
+
+
+def _how_to_get_more(document: ProfileDocument) -> Html | None:
+    messages = [*document.problems, *document.warnings]
+    more = None
+    if not was_profiled(document):
+        more = tag(
+            "p",
+            "This run was recorded without the profiler: there are spans, but no CPU time, no resources and no split of waits. "
+            "For those run ",
+            tag("code", f"headrace profile {document.pipeline or 'MODULE:ATTRIBUTE'} -o RUN"),
+            ", and then ",
+            tag("code", "headrace report RUN"),
+            ".",
+        )
+    if not messages and more is None:
+        return None
+    return tag("div", join([more, bullets(messages) if messages else None]), class_="callout")
