@@ -1,0 +1,286 @@
+"""Workers of one stage, opened once, that run it side by side for a while whenever they are told to.
+
+How this works: each worker is a thread that opens the stage (with the process executor: a process) and waits for orders. For a
+stretch the first so many of them each run one input that does not count, wait for one another, and then run inputs one after
+another until their time is up: no queue, nothing before and nothing behind, so that what they reach is what the stage can do.
+Each reads its own clocks at the start and the end; the CPU time of threads that the stage's libraries started is read by the
+thread that gave the order, which alone talks to the workers.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from headrace.base.policies.batching import ReleaseReason
+from headrace.pipeline.item import Item
+from headrace.pipeline.station import RunsItems
+from headrace.profiler.isolation.bench import Bench, close
+from headrace.profiler.isolation.curves import Measured
+from headrace.profiler.isolation.inputs import Given
+from headrace.profiler.isolation.schedstat import TaskTimes, cpu_seconds_of, task_times, threads_of
+from headrace.profiler.isolation.values import kept
+from headrace.stages.stage import Stage
+
+#: How soon the one who gave an order heeds a stop.
+_POLL_SECONDS = 0.05
+#: How long workers may take over the call in their hands once they were told to stop; then they are left behind (daemons).
+_LEAVE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What one worker did."""
+
+    num_items: int
+    num_failed: int
+    num_calls: int
+    wall_seconds: float
+    cpu_seconds: float
+    run_delay_seconds: float | None
+    error: str
+
+
+@dataclass(slots=True)
+class _Order:
+    """A stretch that workers were told to run."""
+
+    batches: Sequence[Sequence[Given]]
+    seconds: float
+    num_workers: int
+    is_device: bool
+    copies: bool
+    ready: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    go: threading.Event = field(default_factory=threading.Event)
+    stopped: bool = False
+    answers: queue.SimpleQueue[_Share | BaseException] = field(default_factory=queue.SimpleQueue)
+
+
+class Crew:
+    """Opened workers of one stage; a context manager.
+
+    Args:
+        bench: The pipeline.
+        stage: What they run.
+        size: How many.
+        stop: Asked while waiting; True ends it soon.
+
+    Attributes:
+        num_workers: How many could be opened; fewer than asked for where `error` says why.
+        error: What the first of those said that could not be opened.
+
+    Raises:
+        Exception: What opening raised, if not even the first worker could be opened.
+    """
+
+    def __init__(self, bench: Bench, stage: Stage, size: int, stop: Callable[[], bool]) -> None:
+        self._bench = bench
+        self._stage = stage
+        self._stop = stop
+        self._threads_before = threads_of(os.getpid())
+        self._opened: queue.SimpleQueue[_Worker | Exception] = queue.SimpleQueue()
+        self._all = [_Worker(bench, stage, number) for number in range(size)]
+        for worker in self._all:
+            worker.start(self._opened)
+        found = [self._opened.get() for _ in self._all]
+        errors = [one for one in found if isinstance(one, Exception)]
+        self._workers = [one for one in found if isinstance(one, _Worker)]
+        self.num_workers = len(self._workers)
+        self.error = str(errors[0]) if errors else ""
+        if not self._workers:
+            raise errors[0]
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            worker.orders.put(None)
+        end = time.monotonic() + _LEAVE_SECONDS
+        for worker in self._workers:
+            worker.thread.join(max(0.0, end - time.monotonic()))
+            if worker.thread.is_alive():
+                worker.kill()
+
+    def run(
+        self, batches: Sequence[Sequence[Given]], num_workers: int, seconds: float, *, copies: bool = False
+    ) -> Measured | None:
+        """Run batches round and round for a while, and return what was measured; None if it was stopped.
+
+        Args:
+            batches: Inputs: one by one, or for a device as many as a batch holds; at least one.
+            num_workers: How many run side by side, at most `self.num_workers`.
+            seconds: For so long; each worker makes at least one call.
+            copies: Give each call a copy of its inputs: the stage changes them.
+        """
+        order = _Order(batches, seconds, num_workers, self._stage.kind == "device", copies)
+        for worker in self._workers[:num_workers]:
+            worker.orders.put(order)
+        for _ in range(num_workers):
+            while not order.ready.acquire(timeout=_POLL_SECONDS):
+                if self._stop():
+                    order.stopped = True
+                    order.go.set()
+                    return None
+        native = self._native_threads()
+        before = cpu_seconds_of(native)
+        order.go.set()
+        shares = self._await(order)
+        after = cpu_seconds_of(native)
+        if shares is None:
+            return None
+        native_cpu = sum(after[task] - seconds_before for task, seconds_before in before.items() if task in after)
+        return _added(shares, native_cpu, order)
+
+    def _await(self, order: _Order) -> list[_Share] | None:
+        shares: list[_Share] = []
+        give_up_at = float("inf")
+        while len(shares) < order.num_workers:
+            if self._stop() and not order.stopped:
+                order.stopped = True
+                give_up_at = time.monotonic() + _LEAVE_SECONDS
+            try:
+                answer = order.answers.get(timeout=_POLL_SECONDS)
+            except queue.Empty:
+                if time.monotonic() > give_up_at:
+                    return None
+                continue
+            if isinstance(answer, BaseException):
+                order.stopped = True  # the others need not go on
+                raise answer
+            shares.append(answer)
+        return None if order.stopped else shares
+
+    def _native_threads(self) -> list[tuple[int, int]]:
+        """Return (process, thread) of all threads that came with the stage, without those that make the calls."""
+        here = os.getpid()
+        callers = {worker.thread.native_id for worker in self._all}
+        native = [(here, thread) for thread in threads_of(here) - self._threads_before - callers]
+        for worker in self._workers:
+            child = worker.process_id
+            if child != here:
+                native += [(child, thread) for thread in threads_of(child) - {child}]
+        return native
+
+
+class _Worker:
+    def __init__(self, bench: Bench, stage: Stage, number: int) -> None:
+        self._bench = bench
+        self._stage = stage
+        self._number = number
+        self._group: RunsItems | None = None
+        self.orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self.thread = threading.Thread(target=self._live, name=f"alone-{stage.name}-{number}", daemon=True)
+        self._opened: queue.SimpleQueue[_Worker | Exception] = queue.SimpleQueue()
+
+    @property
+    def process_id(self) -> int:
+        """Where the stage runs."""
+        return os.getpid() if self._group is None else self._group.process_id
+
+    def start(self, opened: queue.SimpleQueue[_Worker | Exception]) -> None:
+        """Begin to open the stage; the worker, or why it could not, goes to `opened`."""
+        self._opened = opened
+        self.thread.start()
+
+    def kill(self) -> None:
+        """End its process, if it has one, from another thread."""
+        end = getattr(self._group, "kill", None)
+        if end is not None:
+            end()
+
+    def _live(self) -> None:
+        try:
+            group = self._group = self._bench.open(self._stage, self._number)
+        except Exception as error:  # a user's own code, such as Module.load
+            self._opened.put(error)
+            return
+        self._opened.put(self)
+        try:
+            while (order := self.orders.get()) is not None:
+                try:
+                    order.answers.put(self._carry_out(order, group))
+                except BaseException as error:
+                    order.ready.release()
+                    order.answers.put(error)
+        finally:
+            close(group)
+
+    def _carry_out(self, order: _Order, group: RunsItems) -> _Share:
+        batches = order.batches
+        # Workers begin at different places, so that they do not work on the same input at the same time.
+        place = self._number * len(batches) // max(1, order.num_workers)
+        run_batch = _caller(order, group)
+        run_batch(batches[place % len(batches)])  # the first call pays for allocation and caches, and does not count
+        order.ready.release()
+        order.go.wait()
+        num_items = num_failed = num_calls = 0
+        error = ""
+        tasks = self._tasks()
+        before = [task_times(*task) for task in tasks]
+        cpu_before = time.thread_time()
+        started = now = time.monotonic()
+        end = started + order.seconds
+        while not order.stopped and (now < end or not num_calls):
+            place += 1
+            items = run_batch(batches[place % len(batches)])
+            num_calls += 1
+            for item in items:
+                if item.error is None:
+                    num_items += 1
+                else:
+                    num_failed += 1
+                    error = error or str(item.error)
+            now = time.monotonic()
+        own_cpu = time.thread_time() - cpu_before
+        cpu, run_delay = _difference(before, [task_times(*task) for task in tasks])
+        return _Share(num_items, num_failed, num_calls, now - started, own_cpu + cpu, run_delay, error)
+
+    def _tasks(self) -> list[tuple[int, int]]:
+        """Return this thread and, where the stage runs in a process, that one's main thread."""
+        here = (os.getpid(), threading.get_native_id())
+        return [here] if self.process_id == here[0] else [here, (self.process_id, self.process_id)]
+
+
+def _caller(order: _Order, group: RunsItems) -> Callable[[Sequence[Given]], list[Item]]:
+    reason = ReleaseReason.FULL if order.is_device else None
+
+    def run_batch(given: Sequence[Given]) -> list[Item]:
+        values = [kept(one.value) for one in given] if order.copies else [one.value for one in given]
+        items = [Item(one.job, value, ()) for one, value in zip(given, values, strict=True)]
+        unpack = group.run(items, reason)
+        if unpack is not None:
+            unpack()
+        return items
+
+    return run_batch
+
+
+def _difference(before: Sequence[TaskTimes | None], after: Sequence[TaskTimes | None]) -> tuple[float, float | None]:
+    """Return the CPU seconds of all tasks but the first, whose clock is exact, and the run-queue delay of all."""
+    if any(times is None for times in (*before, *after)):
+        return 0.0, None
+    pairs = [(early, late) for early, late in zip(before, after, strict=True) if early is not None and late is not None]
+    cpu = sum(late.cpu_ns - early.cpu_ns for early, late in pairs[1:])
+    return cpu / 1e9, sum(late.run_delay_ns - early.run_delay_ns for early, late in pairs) / 1e9
+
+
+def _added(shares: Sequence[_Share], native_cpu_seconds: float, order: _Order) -> Measured:
+    delays = [share.run_delay_seconds for share in shares if share.run_delay_seconds is not None]
+    return Measured(
+        workers=order.num_workers,
+        batch_size=len(order.batches[0]) if order.is_device else None,
+        num_items=sum(share.num_items for share in shares),
+        num_failed=sum(share.num_failed for share in shares),
+        num_calls=sum(share.num_calls for share in shares),
+        throughput=sum(share.num_items / share.wall_seconds for share in shares),
+        wall_seconds=sum(share.wall_seconds for share in shares),
+        cpu_seconds=sum(share.cpu_seconds for share in shares) + native_cpu_seconds,
+        native_cpu_seconds=native_cpu_seconds,
+        run_delay_seconds=sum(delays) if len(delays) == len(shares) else None,
+        error=next((share.error for share in shares if share.error), ""),
+    )

@@ -1,0 +1,185 @@
+"""The arithmetic on what was measured: medians, knee, demands, a line through batch costs, and what they say in words."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.runs.formats.isolation import CurvePoint
+
+#: Throughputs that differ by less count as equal: the knee is the first point this close to the best.
+KNEE_SHARE = 0.95
+#: Of an item's time: less than this is not worth a word.
+_LITTLE = 0.25
+#: A rise with workers below this counts as none.
+_NO_RISE = 1.25
+#: Cores that threads behind one lock may seem to use together.
+_ONE_CORE = 1.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What workers did during one stretch, seconds summed over workers."""
+
+    workers: int
+    batch_size: int | None
+    """None for stages that take items one by one."""
+    num_items: int
+    num_failed: int
+    num_calls: int
+    throughput: float
+    """Items per second: each worker's own, summed."""
+    wall_seconds: float
+    cpu_seconds: float
+    """Of the workers and of the threads that their libraries started."""
+    native_cpu_seconds: float
+    """The libraries' part of it."""
+    run_delay_seconds: float | None
+    """Of the workers; None where the kernel does not tell."""
+    error: str = ""
+    """Why the first item failed."""
+
+
+def curve_point(repetitions: Sequence[Measured]) -> CurvePoint | None:
+    """Return the point that several stretches at the same setting give; None if no item came through.
+
+    Args:
+        repetitions: At least one, all with the same workers and batch size.
+    """
+    num_items = sum(one.num_items for one in repetitions)
+    if num_items == 0:
+        return None
+    rates = [one.throughput for one in repetitions]
+    wall = sum(one.wall_seconds for one in repetitions)
+    cpu = sum(one.cpu_seconds for one in repetitions)
+    own_cpu = cpu - sum(one.native_cpu_seconds for one in repetitions)
+    delays = [one.run_delay_seconds for one in repetitions if one.run_delay_seconds is not None]
+    run_delay = sum(delays) if len(delays) == len(repetitions) else None
+    first = repetitions[0]
+    calls = num_items if first.batch_size is None else sum(one.num_calls for one in repetitions)
+    return CurvePoint(
+        workers=first.workers,
+        batch_size=first.batch_size,
+        throughput=statistics.median(rates),
+        throughput_low=min(rates),
+        throughput_high=max(rates),
+        cpu=cpu / num_items,
+        run_delay=None if run_delay is None else run_delay / num_items,
+        blocked=None if run_delay is None else max(0.0, wall - own_cpu - run_delay) / num_items,
+        service=wall / calls,
+        num_items=num_items,
+    )
+
+
+def knee(curve: Sequence[CurvePoint]) -> int | None:
+    """Return the fewest workers within 5 % of the best throughput; None if it still rose at the end of the curve.
+
+    Args:
+        curve: Of one batch size, by growing workers.
+    """
+    if len(curve) < 2:
+        return None
+    best = max(point.throughput for point in curve)
+    within = next(point.workers for point in curve if point.throughput >= KNEE_SHARE * best)
+    return None if within == curve[-1].workers else within
+
+
+def fit_line(seconds: Mapping[int, float]) -> tuple[float, float, float]:
+    """Return a and b of the line a + b*n through batch costs, both >= 0, and its worst relative misfit.
+
+    Args:
+        seconds: {batch size: seconds per call}, at least one, all > 0.
+
+    References:
+        Least squares of relative errors: a small batch counts as much as a large one.
+    """
+    sizes = np.array(sorted(seconds), dtype=float)
+    costs = np.array([seconds[int(size)] for size in sizes])
+    if len(sizes) == 1:
+        return 0.0, float(costs[0] / sizes[0]), 0.0
+    ones = np.ones_like(costs)
+    a, b = np.linalg.lstsq(np.stack([1 / costs, sizes / costs], axis=1), ones, rcond=None)[0]
+    if a < 0:  # through the origin
+        a, b = 0.0, float(np.sum(sizes / costs) / np.sum((sizes / costs) ** 2))
+    elif b < 0:  # the same for every size
+        a, b = float(np.sum(1 / costs) / np.sum(1 / costs**2)), 0.0
+    return float(a), float(b), float(np.max(np.abs((a + b * sizes) / costs - 1)))
+
+
+def steady_rate(stamps: Sequence[float], start: float, end: float) -> float | None:
+    """Return events per second between two moments; None with fewer than four events or two moments among them.
+
+    The slope of the count over time by least squares. Counting between first and last event would read up to a batch too much
+    or too little; the slope is exact for batches at equal intervals.
+
+    Args:
+        stamps: Seconds, growing.
+        start: Seconds; events before it do not count.
+        end: Seconds; events after it do not count.
+    """
+    times = np.asarray(stamps, dtype=float)
+    times = times[(times >= start) & (times <= end)]
+    if len(times) < 4 or times[-1] <= times[0]:
+        return None
+    centred = times - times.mean()
+    return float(centred @ np.arange(len(times)) / (centred @ centred))
+
+
+def scaling_in_words(curve: Sequence[CurvePoint], cores: int) -> str:
+    """Return why a computing stage gains little from threads, in careful words; empty if it gains or cannot be told.
+
+    Threads that share a lock such as the GIL wait for one another, neither running nor runnable, and together use one core at
+    most; threads that lack a core are runnable. So the two can be told apart on a machine that others use too.
+
+    Args:
+        curve: Of threads, by growing workers, the first with one.
+        cores: Cores that this process may use.
+    """
+    alone = curve[0] if curve else None
+    if alone is None or alone.workers != 1 or not _computes(alone):
+        return ""
+    most = curve[-1]
+    if _waits_for_itself(alone, most):
+        return (
+            f"{most.workers} threads together use {_cores_used(most):.2f} cores and wait {_ratio(most.blocked, most.service):.0%} "
+            'of their time: it probably holds the GIL (or another lock); try executor = "process"'
+        )
+    within = [point for point in curve if 2 <= point.workers <= cores]
+    if not within or alone.cpu is None:
+        return ""
+    best = max(within, key=lambda point: point.throughput)
+    rise = best.throughput / alone.throughput
+    if rise >= _NO_RISE:
+        return ""
+    gain = f"{best.workers} threads on {cores} cores do x{rise:.2f} of one"
+    if best.run_delay is not None and best.run_delay > _LITTLE * best.service:
+        return f"{gain}, but they waited for cores that others used: it cannot be told how it would scale"
+    if best.cpu is not None and best.cpu > (1 + _LITTLE) * alone.cpu:
+        return f"{gain}, and an item costs x{best.cpu / alone.cpu:.2f} the CPU time: threads get in each other's way"
+    return f"{gain}; why could not be told"
+
+
+def _computes(alone: CurvePoint) -> bool:
+    """Return whether one worker spends most of the time that it was given on a core."""
+    if alone.cpu is None or alone.run_delay is None:
+        return False
+    return alone.cpu > 0.5 * (alone.service - alone.run_delay)
+
+
+def _waits_for_itself(alone: CurvePoint, point: CurvePoint) -> bool:
+    """Return whether workers wait for one another: longer than one alone waits, at the same CPU time, on one core at most."""
+    if point.workers < 2 or alone.cpu is None or alone.blocked is None or point.cpu is None or point.blocked is None:
+        return False
+    waits_longer = point.blocked - alone.blocked > _LITTLE * point.service
+    return waits_longer and point.cpu <= (1 + _LITTLE) * alone.cpu and _cores_used(point) <= _ONE_CORE
+
+
+def _cores_used(point: CurvePoint) -> float:
+    return point.workers * _ratio(point.cpu, point.service)
+
+
+def _ratio(part: float | None, whole: float) -> float:
+    return (part or 0.0) / whole

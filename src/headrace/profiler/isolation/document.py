@@ -1,0 +1,171 @@
+"""All isolation runs of a pipeline, one after another, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from headrace.base.errors import HeadraceError
+from headrace.base.plan import Plan
+from headrace.base.protocols import Model
+from headrace.base.settings import check
+from headrace.base.units import format_size
+from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.summary import format_rate
+from headrace.profiler.isolation.alone import Effort, measure_alone, seconds_needed
+from headrace.profiler.isolation.bench import Bench
+from headrace.profiler.isolation.inputs import Inputs, collect
+from headrace.profiler.isolation.turns import measure_all
+from headrace.profiler.isolation.variations import build
+from headrace.runs.formats.isolation import IsolationDocument, StageAlone, Variation
+from headrace.stages.stage import StageContext
+
+#: Throughputs closer than this count as the same.
+_SAME_SHARE = 0.05
+
+
+def isolate(
+    pipeline: Pipeline,
+    plan: Plan,
+    *,
+    items: int = 64,
+    seconds: float = 1.5,
+    repetitions: int = 3,
+    deliver: bool = False,
+    progress: Callable[[str], object] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> IsolationDocument:
+    """Run each stage alone, and the pipeline with one part replaced; return what was measured.
+
+    Nothing is delivered and no job is acked: jobs are received once and given back, and all runs work on copies.
+
+    Args:
+        pipeline: What is done; its source must be a folder or a list, not a queue.
+        plan: How.
+        items: Items whose inputs are kept for each stage, >= 1; fewer where memory does not suffice.
+        seconds: How long each setting is measured in each repetition, > 0.
+        repetitions: How often, >= 1.
+        deliver: Also measure the delivery alone. It then delivers the same results again and again.
+        progress: Told in words what is being done.
+        stop: Asked several times a second; True ends it soon, and what was measured is returned.
+
+    Raises:
+        SettingsError: If the Plan does not fit the pipeline, or the source is a queue.
+        SourceError: If the source gives no job.
+        HeadraceError: If a stage cannot be opened at all.
+    """
+    check(items >= 1, "items", items, "a whole number >= 1")
+    check(seconds > 0, "seconds", seconds, "more than 0")
+    check(repetitions >= 1, "repetitions", repetitions, "a whole number >= 1")
+    effort = Effort(seconds, repetitions, stop or (lambda: False), progress or (lambda text: None))
+    bench = Bench.of(pipeline, plan)
+    effort.progress(f"collecting the inputs of {items} items")
+    inputs = collect(bench, items, effort.stop)
+    alone = tuple(_all_alone(bench, inputs, effort, deliver=deliver))
+    variations = measure_all(build(bench, plan, inputs, alone), effort)
+    return document(bench, inputs, alone, variations, stopped=effort.stop())
+
+
+def document(
+    bench: Bench, inputs: Inputs, alone: Sequence[StageAlone], variations: Sequence[Variation], *, stopped: bool = False
+) -> IsolationDocument:
+    """Return the document of what was measured."""
+    cached = next((one for one in variations if one.name == "cached_items"), None)
+    return IsolationDocument(
+        pipeline=bench.pipeline.name,
+        plan_id=bench.plan.plan_id,
+        num_items=inputs.num_jobs,
+        stages=tuple(alone),
+        variations=tuple(variations),
+        device_ceiling=cached.throughput if cached else None,
+        feeding_headroom=cached.ratio if cached else None,
+        says=(*_about_inputs(inputs, stopped), *in_words(variations, _has_emulated_device(bench))),
+    )
+
+
+def in_words(variations: Sequence[Variation], emulated: bool = False) -> list[str]:
+    """Return what the differences between variations mean, one sentence each.
+
+    Args:
+        variations: As measured; those without throughput are passed over.
+        emulated: The device is emulated.
+    """
+    by_name = {one.name: one for one in variations if one.throughput is not None}
+    sentences = []
+    cached, emulation = by_name.get("cached_items"), by_name.get("emulated_model")
+    if cached is not None and cached.ratio is not None and cached.throughput is not None:
+        sentences.append(_ceiling_in_words(cached.throughput, cached.ratio))
+    if emulation is not None and emulation.ratio is not None and emulation.throughput is not None:
+        sentences.append(
+            f"an accelerator as fast as this device, which leaves the CPU to the other stages, would give "
+            f"{format_rate(emulation.throughput)}, x{emulation.ratio:.2f} of now"
+        )
+    warm, cold = by_name.get("warm_files"), by_name.get("cold_files")
+    if warm is not None and cold is not None and warm.throughput and cold.throughput is not None:
+        share = cold.throughput / warm.throughput
+        if share < 1 - _SAME_SHARE:
+            sentences.append(
+                f"files that are not in memory cost: {format_rate(cold.throughput)}, x{share:.2f} of warm ones"
+            )
+        else:
+            sentences.append("files that are not in memory make no difference: the disk keeps up")
+    if emulated and sentences:
+        sentences.append("the device is emulated: its times are made up")
+    return sentences
+
+
+def _ceiling_in_words(throughput: float, ratio: float) -> str:
+    if ratio > 1 + _SAME_SHARE:
+        return f"fed perfectly the device would give {format_rate(throughput)}, x{ratio:.2f} of now"
+    return f"the device is fed perfectly: from memory it gives {format_rate(throughput)}, x{ratio:.2f} of now"
+
+
+def _about_inputs(inputs: Inputs, stopped: bool) -> list[str]:
+    says = []
+    if stopped:
+        says.append("stopped before all was measured: what is missing was not reached")
+    if inputs.is_cut:
+        says.append(
+            f"memory sufficed for the inputs of {inputs.num_jobs} items ({format_size(inputs.num_bytes)}); few of them may not "
+            "stand for all"
+        )
+    failed = sum(one.num_failed for one in inputs.stages.values())
+    if failed or inputs.no_route:
+        first = next((one.first_error for one in inputs.stages.values() if one.first_error), "no module takes its task")
+        says.append(f"{failed + inputs.no_route} items failed and were left out, the first: {first}")
+    return says
+
+
+def _all_alone(bench: Bench, inputs: Inputs, effort: Effort, *, deliver: bool) -> Iterator[StageAlone]:
+    stages = [one for one in inputs.stages.values() if one.stage.role != "deliver" or deliver]
+    left = seconds_needed(bench, [one.stage for one in stages], effort.seconds, effort.repetitions)
+    for number, one in enumerate(stages, 1):
+        if effort.stop():
+            return
+        effort.progress(f"stage {one.stage.name} alone, {number} of {len(stages)}; about {left:.0f} s left for stages")
+        with _delivery(bench, one.stage.role == "deliver"):
+            yield measure_alone(bench, one, effort)
+        left -= seconds_needed(bench, [one.stage], effort.seconds, effort.repetitions)
+
+
+@contextmanager
+def _delivery(bench: Bench, wanted: bool) -> Iterator[None]:
+    """Open the real delivery, once for all its workers, while it is wanted."""
+    if not wanted:
+        yield
+        return
+    stage, delivery = bench.pipeline.stages[-1], bench.pipeline.delivery
+    delivery.open(StageContext(stage.name, 0, bench.plan, bench.plan.stages[stage.name].options, None, _no_model))
+    try:
+        yield
+    finally:
+        delivery.flush()
+        delivery.close()
+
+
+def _no_model(path: str | None = None) -> Model:
+    raise HeadraceError("a delivery has no model")
+
+
+def _has_emulated_device(bench: Bench) -> bool:
+    return any(stage.kind == "device" and bench.is_emulated(stage) for stage in bench.pipeline.stages)

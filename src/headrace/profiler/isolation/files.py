@@ -1,0 +1,132 @@
+"""The pipeline with its files in memory, and with files that have to come from the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from headrace.profiler.isolation.inputs import available_bytes
+from headrace.profiler.isolation.page_cache import evict, residency, warm
+from headrace.profiler.isolation.replay import Entry
+from headrace.profiler.isolation.scenario import NotPossible, Scenario
+
+#: Files count as cold or warm up to this share of their pages.
+_NEARLY = 0.02
+#: In the midst of a run, a file that is being read may keep its pages.
+_NEARLY_IN_A_RUN = 0.1
+#: One file in so many is looked at again when it is let go in the midst of a run.
+_RECHECK_EVERY = 8
+
+
+def warm_files(as_is: Scenario) -> Scenario:
+    """Return a pipeline with files that all lie in the page cache."""
+    entries, paths = _files(as_is.entries)
+
+    def prepare() -> None:
+        warm(paths)
+        found = residency(paths)
+        if found.share is not None and found.share < 1 - _NEARLY:
+            raise NotPossible(f"not possible here: just read, only {found.share:.0%} of the files' pages are in memory")
+
+    return dataclasses.replace(
+        as_is,
+        name="warm_files",
+        entries=entries,
+        says=f"{len(paths)} files, all in the page cache",
+        prepare=prepare,
+    )
+
+
+def cold_files(as_is: Scenario) -> Scenario:
+    """Return a pipeline with files that have to come from the disk each time."""
+    entries, paths = _files(as_is.entries)
+    chill = _Chill()
+
+    def prepare() -> None:
+        chill.begin()
+        for path in paths:
+            with contextlib.suppress(OSError):  # its fetch will tell
+                evict(path)
+        found = residency(paths, len(paths))
+        if found.share is None:
+            raise NotPossible(f"not possible here: whether files are in memory cannot be told: {found.reason}")
+        if found.share > _NEARLY:
+            raise NotPossible(
+                f"not possible here: after the kernel was asked to let go of the files, {found.share:.0%} of their pages are "
+                "still in memory (a file system in memory, or another process that uses them)"
+            )
+
+    return dataclasses.replace(
+        as_is,
+        name="cold_files",
+        entries=entries,
+        says=f"{len(paths)} files, none in this kernel's page cache; the host's or the disk's own may still hold them",
+        prepare=prepare,
+        before=chill.again,
+        check=chill.check,
+    )
+
+
+def path_of(payload: Any) -> Path | None:
+    """Return the file that a payload names; None if it names none."""
+    if isinstance(payload, Path):
+        return payload
+    if isinstance(payload, str) and payload[:5].lower() == "file:":
+        return Path(unquote(urlsplit(payload).path))
+    return None
+
+
+class _Chill:
+    """Lets go of each file again before it is given out, and looks now and then whether that worked."""
+
+    def __init__(self) -> None:
+        self._shares: list[float] = []
+        self._numbers = itertools.count()
+
+    def begin(self) -> None:
+        """Forget the run before."""
+        self._shares = []
+
+    def again(self, entry: Entry) -> None:
+        """Let go of an entry's file."""
+        path = path_of(entry.payload)
+        if path is None:
+            return
+        with contextlib.suppress(OSError):
+            evict(path)
+            if next(self._numbers) % _RECHECK_EVERY == 0:
+                share = residency([path]).share
+                if share is not None:
+                    self._shares.append(share)
+
+    def check(self) -> None:
+        """Raise NotPossible if files were in memory after all."""
+        share = statistics.fmean(self._shares) if self._shares else 0.0
+        if share > _NEARLY_IN_A_RUN:
+            raise NotPossible(
+                f"not possible here: in the midst of the run {share:.0%} of the files' pages stayed in memory; use more files"
+            )
+
+
+def _files(every: Sequence[Entry]) -> tuple[list[Entry], list[Path]]:
+    """Return the jobs that are files, as many as fit into a quarter of the memory that is free."""
+    room = available_bytes() // 4
+    entries: list[Entry] = []
+    paths: list[Path] = []
+    for entry in every:
+        path = path_of(entry.payload)
+        if path is None:
+            raise NotPossible("not possible: the source's items are not files")
+        with contextlib.suppress(OSError):
+            room -= path.stat().st_size
+        if room < 0 and entries:
+            break
+        entries.append(entry)
+        paths.append(path)
+    return entries, paths

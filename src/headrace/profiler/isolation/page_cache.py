@@ -1,0 +1,134 @@
+"""Whether files are in the page cache, and how to get them out of it.
+
+Nothing here changes a file: pages are asked after with `mincore` and let go with `posix_fadvise`. A file that was let go is
+cold for this kernel; a virtual machine's host, a network file server and the disk itself may still hold it in their own memory.
+
+References:
+    Linux mincore(2): since 5.2 it tells the truth only of files that the caller owns or may write, and calls every page of
+    others resident; these are left out here. posix_fadvise(2): POSIX_FADV_DONTNEED lets go of clean pages only, hence the
+    fsync before it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """How much of some files lies in memory."""
+
+    share: float | None
+    """Of their pages, 0 to 1; None if it could not be told, and `reason` says why."""
+    num_files: int
+    """Files that were looked at."""
+    reason: str = ""
+
+
+def resident_share(paths: Sequence[Path], sample: int = 200) -> float | None:
+    """Return the share of files' pages that lie in the page cache, 0 to 1; None if it cannot be told: see `residency`.
+
+    Args:
+        paths: The files.
+        sample: Look at so many of them at most, spread evenly over the list.
+    """
+    return residency(paths, sample).share
+
+
+def residency(paths: Sequence[Path], sample: int = 200) -> Residency:
+    """Return how much of some files lies in the page cache, or why that cannot be told.
+
+    Args:
+        paths: The files.
+        sample: Look at so many of them at most, spread evenly over the list; >= 1.
+    """
+    if sample < 1:
+        raise ValueError(f"sample must be at least 1, got {sample}")
+    if not paths:
+        return Residency(None, 0, "there are no files")
+    step = max(1.0, len(paths) / sample)
+    chosen = [paths[int(index * step)] for index in range(min(sample, len(paths)))]
+    resident, total, num_files, reason = 0, 0, 0, "the files are empty"
+    for path in chosen:
+        try:
+            pages = _pages(path)
+        except OSError as error:
+            reason = f"{path}: {error.strerror or error}"
+            continue
+        if pages is not None:
+            num_files += 1
+            resident += int(np.count_nonzero(pages & 1))
+            total += len(pages)
+    return Residency(resident / total, num_files) if total else Residency(None, 0, reason)
+
+
+def warm(paths: Sequence[Path]) -> None:
+    """Read files, so that they lie in the page cache. One that cannot be read is left alone: its fetch will tell."""
+    buffer = bytearray(1 << 20)
+    for path in paths:
+        try:
+            with path.open("rb", buffering=0) as file:
+                while file.readinto(buffer):
+                    pass
+        except OSError:
+            continue
+
+
+def evict(path: Path) -> None:
+    """Ask the kernel to let go of a file's pages; whether it did is for `residency` to say.
+
+    Raises:
+        OSError: If the file cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
+def _pages(path: Path) -> np.ndarray | None:
+    """Return one byte per page of a file, of which bit 0 says whether it is resident; None for an empty file.
+
+    Raises:
+        OSError: If the file cannot be opened or mapped, or the kernel would not tell the truth about it.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if status.st_size == 0:
+            return None
+        if os.geteuid() not in (0, status.st_uid) and not os.access(path, os.W_OK, effective_ids=True):
+            raise PermissionError(
+                0, "the kernel tells only the owner of a file, or who may write it, what is in memory"
+            )
+        with mmap.mmap(descriptor, status.st_size, access=mmap.ACCESS_READ) as mapped:
+            view = np.frombuffer(mapped, np.uint8)
+            pages = np.zeros(-(-status.st_size // mmap.PAGESIZE), np.uint8)
+            failed = _mincore()(view.ctypes.data, status.st_size, pages.ctypes.data)
+            del view  # a mapping with a view of it cannot be closed
+            if failed:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            return pages
+    except ValueError as error:  # mmap refuses what is no regular file
+        raise OSError(0, str(error)) from None
+    finally:
+        os.close(descriptor)
+
+
+@functools.cache
+def _mincore() -> Any:
+    function = ctypes.CDLL(None, use_errno=True).mincore
+    function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+    function.restype = ctypes.c_int
+    return function

@@ -1,0 +1,99 @@
+"""Isolation runs as plain text, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.base.units import format_duration
+from headrace.pipeline.summary import format_rate
+from headrace.runs.formats.isolation import CurvePoint, IsolationDocument, StageAlone, Variation
+
+_STAGES = ("stage alone", "kind", "cpu/item", "wait/item", "best", "knee")
+_CURVE = ("workers", "batch", "rate", "range", "an item", "cpu", "run delay", "blocked")
+_BATCHES = ("calls at once", "batch", "rate", "range", "a call", "cpu/item", "run delay", "blocked")
+_VARIATIONS = ("pipeline", "rate", "range", "of as_is")
+
+
+def as_text(document: IsolationDocument) -> str:
+    """Return what was measured as tables and sentences.
+
+    Args:
+        document: What `isolate` returned.
+    """
+    parts = [[f"{document.pipeline}: stages alone, inputs of {document.num_items} items, Plan {document.plan_id}"]]
+    if document.stages:
+        parts.append(_aligned([_STAGES, *map(_stage_row, document.stages)]))
+    parts += [_stage_part(stage) for stage in document.stages]
+    if document.variations:
+        parts.append(_aligned([_VARIATIONS, *map(_variation_row, document.variations)]))
+        parts.append([f"{one.name}: {one.says}" for one in document.variations if one.says])
+    if document.says:
+        parts.append(list(document.says))
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def _stage_row(stage: StageAlone) -> tuple[str, ...]:
+    return (
+        stage.name,
+        stage.kind,
+        _time(stage.cpu_demand),
+        _time(stage.wait_demand),
+        format_rate(stage.best_throughput),
+        _knee(stage),
+    )
+
+
+def _knee(stage: StageAlone) -> str:
+    if stage.knee_workers is not None:
+        return str(stage.knee_workers)
+    most = max((point.workers for point in stage.curve), default=1)
+    return f">={most}" if most > 1 else "-"
+
+
+def _stage_part(stage: StageAlone) -> list[str]:
+    lines = [f"{stage.name} ({stage.executor}): {stage.says}" if stage.says else f"{stage.name} ({stage.executor})"]
+    if stage.curve:
+        lines += [
+            "  " + line
+            for line in _aligned([_BATCHES if stage.kind == "device" else _CURVE, *map(_point_row, stage.curve)])
+        ]
+    return lines
+
+
+def _point_row(point: CurvePoint) -> tuple[str, ...]:
+    return (
+        str(point.workers),
+        "-" if point.batch_size is None else str(point.batch_size),
+        format_rate(point.throughput),
+        _range(point.throughput_low, point.throughput_high),
+        *map(_time, (point.service, point.cpu, point.run_delay, point.blocked)),
+    )
+
+
+def _variation_row(one: Variation) -> tuple[str, ...]:
+    return (
+        one.name,
+        format_rate(one.throughput),
+        _range(one.throughput_low, one.throughput_high),
+        "-" if one.ratio is None else f"x{one.ratio:.2f}",
+    )
+
+
+def _range(low: float | None, high: float | None) -> str:
+    return "-" if low is None or high is None else f"{low:.3g}-{high:.3g}"
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else format_duration(seconds)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows as lines, the first column to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if number else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]

@@ -1,0 +1,166 @@
+"""Runs variations in turn and measures the throughput of each one's steady part.
+
+How this works: a run goes on until its steady part has lasted long enough; then what is still queued is dropped. Variations
+take turns, there and back (A B C, C B A), and are compared within each turn, so that a drift of the machine falls on all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import statistics
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headrace.base.observer import Observer
+from headrace.base.records import Job, Outcome, OutcomeKind
+from headrace.pipeline.execute import run
+from headrace.profiler.isolation.alone import Effort
+from headrace.profiler.isolation.curves import steady_rate
+from headrace.profiler.isolation.replay import Replay
+from headrace.profiler.isolation.scenario import NotPossible, Scenario
+from headrace.runs.formats.isolation import Variation
+
+logger = logging.getLogger("headrace")
+
+#: After the first item is done, for this share of the measured time, queues still fill.
+_RAMP_SHARE = 0.3
+#: Done items below which the measured time is stretched, up to so many times.
+_ENOUGH_ITEMS = 20
+_MOST_STRETCH = 5
+#: A pipeline that has done nothing by then is given up.
+_FIRST_ITEM_SECONDS = 60.0
+_POLL_SECONDS = 0.02
+
+
+def measure_all(scenarios: Mapping[str, Scenario | str], effort: Effort) -> tuple[Variation, ...]:
+    """Run all variations in turn and return what each came to; what was stopped half-way counts as far as it went."""
+    rates: dict[str, list[float | None]] = {name: [] for name in scenarios}
+    reasons = {name: one for name, one in scenarios.items() if isinstance(one, str)}
+    ready = [one for one in scenarios.values() if isinstance(one, Scenario)]
+    with _quiet():
+        for repetition in range(effort.repetitions):
+            for scenario in ready if repetition % 2 == 0 else reversed(ready):
+                rate = None
+                if scenario.name not in reasons and not effort.stop():
+                    effort.progress(f"variation {scenario.name}, {repetition + 1} of {effort.repetitions}")
+                    try:
+                        rate = run_once(scenario, effort)
+                    except NotPossible as reason:
+                        reasons[scenario.name] = str(reason)
+                rates[scenario.name].append(rate)
+    says = {one.name: one.says for one in ready} | reasons
+    return tuple(variation(name, rates[name], rates.get("as_is", []), says[name]) for name in scenarios)
+
+
+def variation(name: str, rates: Sequence[float | None], as_is_rates: Sequence[float | None], says: str) -> Variation:
+    """Return one variation as the document has it.
+
+    Args:
+        name: Of the variation.
+        rates: Items per second by repetition; None where it was not run.
+        as_is_rates: The same of the pipeline as it is; those of one repetition are compared.
+        says: What it means, or why it was not run.
+    """
+    values = [rate for rate in rates if rate is not None]
+    if not values:
+        return Variation(name=name, throughput=None, says=says)
+    ratios = [
+        rate / base for rate, base in zip(rates, as_is_rates, strict=False) if rate is not None and base is not None
+    ]
+    return Variation(
+        name=name,
+        throughput=statistics.median(values),
+        throughput_low=min(values),
+        throughput_high=max(values),
+        ratio=statistics.median(ratios) if ratios else None,
+        says=says,
+    )
+
+
+def run_once(scenario: Scenario, effort: Effort) -> float | None:
+    """Return the items per second of one run's steady part; None if it was stopped before there was one.
+
+    Raises:
+        NotPossible: If it does not run, with the reason.
+    """
+    scenario.prepare()
+    stamps = _Stamps()
+    source = Replay(scenario.entries, scenario.before)
+    pipeline = copy.copy(scenario.pipeline)
+    pipeline.source = source
+    errors: list[Exception] = []
+
+    def body() -> None:
+        try:
+            run(pipeline, scenario.plan, observers=[stamps])
+        except Exception as error:
+            errors.append(error)
+
+    # Not in the main thread, where the runtime would take the signals that the caller hears.
+    thread = threading.Thread(target=body, name=f"variation-{scenario.name}", daemon=True)
+    thread.start()
+    try:
+        start, end = _wait(thread, stamps, effort)
+    finally:
+        source.end()
+        thread.join()
+    if errors:
+        raise NotPossible(f"not possible: {type(errors[0]).__name__}: {errors[0]}")
+    scenario.check()
+    rate = steady_rate(stamps.seconds, start, end)
+    if rate is None and not effort.stop():
+        last = f", the last failure: {stamps.reason}" if stamps.reason else ""
+        raise NotPossible(f"not possible: {len(stamps.seconds)} items were done, too few for a rate{last}")
+    return None if rate is None else rate / scenario.outputs_per_item
+
+
+def _wait(thread: threading.Thread, stamps: _Stamps, effort: Effort) -> tuple[float, float]:
+    """Wait until a run's steady part was long enough, and return its start and end in seconds."""
+    given_up_at = time.monotonic() + _FIRST_ITEM_SECONDS + effort.seconds
+    while thread.is_alive() and not effort.stop():
+        now = time.monotonic()
+        if not stamps.seconds and now > given_up_at:
+            break
+        if stamps.seconds:
+            start = stamps.seconds[0] + _RAMP_SHARE * effort.seconds
+            enough = sum(1 for stamp in stamps.seconds[-_ENOUGH_ITEMS:] if stamp >= start) >= _ENOUGH_ITEMS
+            if now >= start + effort.seconds * (1 if enough else _MOST_STRETCH):
+                break
+        thread.join(_POLL_SECONDS)
+    start = stamps.seconds[0] + _RAMP_SHARE * effort.seconds if stamps.seconds else 0.0
+    return start, time.monotonic()
+
+
+@dataclass
+class _Stamps(Observer):
+    """When jobs were done."""
+
+    seconds: list[float] = field(default_factory=list)
+    """Of time.monotonic, in order: settling is told by several threads, but a list's append is atomic."""
+    reason: str = ""
+    """Of the last job that was not delivered."""
+
+    def job_settled(self, job: Job, outcome: Outcome) -> None:
+        """Note the moment."""
+        if outcome.kind is OutcomeKind.DELIVERED:
+            self.seconds.append(time.monotonic())
+        elif outcome.kind is not OutcomeKind.RETURNED:
+            self.reason = outcome.reason
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to itself what the real run has said already, and each of these would say again."""
+
+    def is_grave(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.ERROR
+
+    logger.addFilter(is_grave)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_grave)

@@ -1,0 +1,66 @@
+"""Copies, sizes and comparison of the values between stages: arrays, bytes, text, and lists, tuples and dicts of them."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import Any
+
+import numpy as np
+
+from headrace.stages.stage import Fan, Joined
+
+
+def kept(value: Any) -> Any:
+    """Return a copy that stays as it is whatever stages do to the value, or the value itself where none can be made.
+
+    Arrays keep the order of their axes in memory. What cannot be copied (an open file, a lock) is passed on.
+    """
+    if isinstance(value, np.ndarray):
+        return value.copy(order="K")
+    if isinstance(value, str | bytes | int | float | None):
+        return value
+    kind = type(value)
+    if kind in (list, tuple):
+        return kind(kept(part) for part in value)
+    if kind is dict:
+        return {key: kept(part) for key, part in value.items()}
+    if kind is Joined:
+        return Joined(kept(value.keep), kept(value.results))
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # whatever a user's class does in its own __deepcopy__ or __reduce__
+        return value
+
+
+def num_bytes(value: Any) -> int:
+    """Return the bytes of memory that a value holds, as far as one can look into it."""
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    if isinstance(value, list | tuple):
+        return sum(map(num_bytes, value))
+    if isinstance(value, dict):
+        return sum(map(num_bytes, value.values()))
+    if isinstance(value, Joined):
+        return num_bytes(value.keep) + num_bytes(value.results)
+    if isinstance(value, Fan):
+        return num_bytes(value.keep) + num_bytes(value.children)
+    return sys.getsizeof(value, 0)
+
+
+def same(first: Any, second: Any) -> bool:
+    """Return whether two values hold the same; of kinds that cannot be told apart, whether nothing speaks against it."""
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
+        # Not a number is equal to itself here: a stage that leaves it alone has changed nothing.
+        return bool(np.array_equal(first, second, equal_nan=first.dtype.kind in "fc"))
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, list | tuple):
+        return len(first) == len(second) and all(map(same, first, second))
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(same(first[key], second[key]) for key in first)
+    if isinstance(first, Joined):
+        return same(first.keep, second.keep) and same(first.results, second.results)
+    if isinstance(first, str | bytes | int | float):
+        return first is second or bool(first == second)
+    return True
