@@ -93,7 +93,8 @@ class SameItems(FiniteSource):
     """
 
     def __init__(self, source: FiniteSource) -> None:
-        super().__init__()
+        # A failed job is not offered again: it would come seconds later, and the block would last for its sake alone.
+        super().__init__(max_receives=1)
         self._unread: Iterator[Entry] | None = source.entries()
         self._read: list[Entry] = []
         self.num_items = 0

@@ -39,10 +39,10 @@ class ComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the blocks were interleaved (A B B A); recorded runs are not, and drift of the machine is in the difference."""
     num_pairs: int
     ratio: float | None
-    """B over A: median of the paired ratios."""
+    """B over A: Hodges-Lehmann estimate of the paired ratios; of recorded runs the ratio of the means."""
     ratio_low: float | None
     ratio_high: float | None
-    """95 % interval."""
+    """95 % interval; None with too few pairs."""
     margin: float
     """Differences below this count as none (a share, e.g. 0.02)."""
     budget: float | None
@@ -52,6 +52,10 @@ class ComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Worse, and the whole interval lies beyond the budget."""
     pairs_needed: int | None
     """Further pairs that would decide, when underpowered."""
+    budget_met: bool | None = None
+    """Whether the loss surely stays within (True) or beyond (False) the budget; None without a budget, or if open."""
+    interrupted: bool = False
+    """It was stopped by the user; the verdict is from the pairs that were measured."""
     says: tuple[str, ...] = ()
     environment: dict[str, Any] = {}
     warnings: tuple[str, ...] = ()

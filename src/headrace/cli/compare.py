@@ -1,0 +1,286 @@
+"""Say whether B is really faster than A: the same items, blocks run in turn, a 95 % interval, a verdict.
+
+    headrace compare before.toml after.toml --pipeline jobs:pipeline
+    headrace compare jobs:pipeline jobs:faster --source photos/
+    headrace compare jobs:pipeline jobs:pipeline@after.toml --budget 3%
+    headrace compare runs/before runs/after
+    headrace compare runs/before runs/after --measure
+
+A and B are each a Plan (a .toml, with --pipeline), a pipeline (MODULE:ATTRIBUTE, with @PLAN.toml if wanted) or a run
+folder. Two run folders are compared by what they recorded, which tells large differences only; --measure runs their
+pipelines and Plans again, in turn. Results are dropped unless --deliver is given.
+
+Exit status: 0 done, or within the budget; 1 a loss beyond the budget; 4 it cannot be told yet whether the loss is within the
+budget; 130 interrupted, with the verdict from what was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
+
+if TYPE_CHECKING:
+    from headrace.pipeline.definition import Pipeline
+    from headrace.runs.formats.comparison import ComparisonDocument
+    from headrace.runs.reader import Run
+    from headrace.sources.finite import FiniteSource
+    from headrace.validate.blocks import Contender
+    from headrace.validate.comparison import Question
+    from headrace.validate.interleaved import Blocks
+
+EXIT_NEGATIVE = 1
+EXIT_INCONCLUSIVE = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "a", metavar="A", help="the one before: PLAN.toml, MODULE:ATTRIBUTE[@PLAN.toml] or a run folder"
+    )
+    parser.add_argument("b", metavar="B", help="the one after, the same")
+    parser.add_argument(
+        "--pipeline", metavar="MODULE:ATTRIBUTE", help="the pipeline, where A or B is a Plan or a run folder"
+    )
+    parser.add_argument("--source", help="a folder, a glob, or a .txt of URLs, instead of the pipeline's source")
+    parser.add_argument(
+        "--measure", action="store_true", help="run two run folders' pipelines again instead of reading them"
+    )
+    parser.add_argument(
+        "--metric", choices=("throughput", "latency", "cpu"), default="throughput", help="what is compared"
+    )
+    parser.add_argument(
+        "--margin", type=_share, metavar="SHARE", help="differences below it count as none (default 2%%)"
+    )
+    parser.add_argument("--budget", type=_share, metavar="SHARE", help="the largest loss that is accepted, such as 3%%")
+    parser.add_argument("--blocks", type=int, metavar="N", help="pairs of blocks (default 20)")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--seconds", type=_duration, metavar="TIME", help="length of a block (default 1s)")
+    length.add_argument(
+        "--items", type=int, dest="num_items", metavar="N", help="items of a block, instead of its length"
+    )
+    parser.add_argument("--until-sure", action="store_true", help="add pairs until it is decided or the time is over")
+    parser.add_argument(
+        "--time-limit", type=_duration, metavar="TIME", help="the time for --until-sure (default 10min)"
+    )
+    parser.add_argument(
+        "--deliver", action="store_true", help="deliver the results of every block; else they are dropped"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of the bootstrap for recorded runs (default 0)"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the result as JSON (schema headrace.compare/1)")
+    parser.add_argument("--force", action="store_true", help="replace FILE")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.compare/1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare, and print the verdict."""
+    import msgspec
+
+    from headrace.validate.comparison import METRICS, Question
+
+    _check_output(args)
+    question = Question(metric=METRICS[args.metric], margin=args.margin, budget=args.budget)
+    document = _compare(args, question)
+    encoded = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    if args.output:
+        _write(Path(args.output), encoded)
+    if args.json:
+        sys.stdout.write(encoded)
+    else:
+        _print(document)
+    return _status(document)
+
+
+def _status(document: ComparisonDocument) -> int:
+    if document.interrupted:
+        return EXIT_INTERRUPTED
+    if document.is_regression:
+        return EXIT_NEGATIVE
+    return EXIT_INCONCLUSIVE if document.budget is not None and document.budget_met is None else EXIT_DONE
+
+
+def _compare(args: argparse.Namespace, question: Question) -> ComparisonDocument:
+    from headrace.runs.reader import read_run
+    from headrace.validate.comparison import compare_pipelines, compare_runs
+
+    runs = [read_run(text) if Path(text).is_dir() else None for text in (args.a, args.b)]
+    if runs[0] and runs[1] and not args.measure:
+        _refuse_measuring(args)
+        return compare_runs(runs[0], runs[1], question=question, seed=args.seed)
+    a, b = _contender(args.a, runs[0], args.pipeline), _contender(args.b, runs[1], args.pipeline)
+    source = _source(args, a.pipeline)
+    _say(
+        "deliveries are made, once for every block" if args.deliver else "deliveries are dropped; --deliver makes them"
+    )
+    return compare_pipelines(a, b, source, question=question, blocks=_blocks(args), say=_say)
+
+
+def _refuse_measuring(args: argparse.Namespace) -> None:
+    """Raise SettingsError for an option that reading two run folders has no use for."""
+    from headrace.base.errors import SettingsError
+
+    names = ("pipeline", "source", "blocks", "seconds", "num_items", "until_sure", "time_limit", "deliver")
+    given = [f"--{name.removeprefix('num_').replace('_', '-')}" for name in names if getattr(args, name)]
+    if given:
+        raise SettingsError(f"two run folders are only read; {', '.join(given)} needs --measure, which runs them again")
+
+
+def _blocks(args: argparse.Namespace) -> Blocks:
+    from headrace.base.errors import SettingsError
+    from headrace.validate.interleaved import Blocks
+
+    if args.time_limit is not None and not args.until_sure:
+        raise SettingsError("--time-limit goes with --until-sure; --blocks says how much is measured otherwise")
+    given: dict[str, Any] = {
+        "pairs": args.blocks,
+        "seconds": args.seconds,
+        "items": args.num_items,
+        "time_limit_seconds": args.time_limit,
+    }
+    known = {key: value for key, value in given.items() if value is not None}
+    return Blocks(deliver=args.deliver, until_sure=args.until_sure, **known)
+
+
+def _contender(text: str, recorded: Run | None, pipeline: str | None) -> Contender:
+    """Return what a user named: a run folder, a Plan or a pipeline."""
+    from headrace.base.errors import SettingsError
+    from headrace.base.plan import Plan
+    from headrace.cli.loading import load_pipeline
+    from headrace.validate.blocks import Contender
+
+    if recorded is not None:
+        return Contender(name=text, pipeline=_recorded_pipeline(recorded, pipeline), plan=_recorded_plan(recorded))
+    if text.endswith(".toml") and "@" not in text:
+        if pipeline is None:
+            raise SettingsError(f"{text} is a Plan: say of which pipeline with --pipeline MODULE:ATTRIBUTE")
+        return Contender(name=text, pipeline=load_pipeline(pipeline), plan=Plan.load(text))
+    target, at, plan = text.partition("@")
+    if ":" not in target and not target.endswith(".py"):
+        raise SettingsError(
+            f"{text!r} is no run folder here, no PLAN.toml and no MODULE:ATTRIBUTE[@PLAN.toml]; expected one of the three"
+        )
+    if at and not plan:
+        raise SettingsError(f"{text!r} names no Plan after @; expected MODULE:ATTRIBUTE@PLAN.toml")
+    return Contender(name=text, pipeline=load_pipeline(target), plan=Plan.load(plan) if plan else Plan())
+
+
+def _recorded_pipeline(recorded: Run, pipeline: str | None) -> Pipeline:
+    from headrace.base.errors import SettingsError
+    from headrace.cli.loading import load_pipeline
+
+    target = pipeline or recorded.info.pipeline
+    if ":" not in target and not target.endswith(".py"):
+        raise SettingsError(
+            f"{recorded.path} was made by a program and names its pipeline {target!r}; say where it is with --pipeline "
+            "MODULE:ATTRIBUTE"
+        )
+    return load_pipeline(target)
+
+
+def _recorded_plan(recorded: Run) -> Any:
+    from headrace.base.errors import SettingsError
+    from headrace.base.plan import Plan
+
+    plans = list(recorded.info.plans.values())
+    if len(plans) != 1:
+        raise SettingsError(
+            f"{recorded.path} holds {len(plans)} Plans, and one is needed to run it again; name a PLAN.toml"
+        )
+    return Plan.from_table(plans[0])
+
+
+def _source(args: argparse.Namespace, pipeline: Pipeline) -> FiniteSource:
+    """Return where both sides' items come from: `--source`, else the source of A's pipeline."""
+    from headrace.base.errors import SettingsError
+    from headrace.cli.loading import parse_source
+    from headrace.sources.finite import FiniteSource
+    from headrace.validate.blocks import read_items
+
+    if not args.source:
+        return read_items(pipeline)
+    source = parse_source(args.source, drain=True)
+    if not isinstance(source, FiniteSource):
+        raise SettingsError(
+            f"--source {args.source} is a queue, which cannot be read twice; name a folder or a .txt of URLs"
+        )
+    return source
+
+
+def _check_output(args: argparse.Namespace) -> None:
+    """Raise SettingsError before minutes are spent on what could not be written."""
+    from headrace.base.errors import SettingsError
+
+    if not args.output:
+        return
+    path = Path(args.output)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise SettingsError(f"-o {path} cannot be written: expected a file in a folder that exists")
+    if path.exists() and not args.force:
+        raise SettingsError(f"-o {path} exists; name another, or replace it with --force")
+
+
+def _write(path: Path, text: str) -> None:
+    from headrace.base.errors import SettingsError
+    from headrace.runs.run_folder import replace_file
+
+    try:
+        replace_file(path, text.encode())
+    except OSError as error:
+        sys.stdout.write(text)  # minutes were spent on it
+        raise SettingsError(f"-o {path} cannot be written: {error.strerror}; it is printed instead") from error
+
+
+def _print(document: ComparisonDocument) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table()
+    for heading in ("", "A", "B"):
+        table.add_column(heading, justify="right" if heading else "left")
+    sides = (document.a, document.b)
+    table.add_row("", *(side.name for side in sides))
+    table.add_row("plan", *(side.plan_id for side in sides))
+    table.add_row(f"{document.metric}, median, {document.unit}", *(_number(side.median) for side in sides))
+    for stage in dict.fromkeys((*document.a.stages, *document.b.stages)):
+        table.add_row(f"{stage}, s/item", *(_number(side.stages.get(stage)) for side in sides))
+    console.print(table)
+    for line in document.says:
+        console.print(line, soft_wrap=True, markup=False)
+    for warning in document.warnings:
+        console.print(f"warning: {warning}", soft_wrap=True, markup=False)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _say(line: str) -> None:
+    print(f"headrace compare: {line}", file=sys.stderr, flush=True)
+
+
+def _share(text: str) -> float:
+    """Return a share from `2%`, `2 %` or `0.02`."""
+    number = text.strip().removesuffix("%").strip()
+    try:
+        value = float(number)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a share such as 2% or 0.02, got {text!r}") from None
+    value = value / 100 if "%" in text else value
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"expected a share from 0 to below 1, such as 2% or 0.02, got {text!r}")
+    return value
+
+
+def _duration(text: str) -> float:
+    from headrace.base.units import parse_duration
+
+    try:
+        return float(text) if text.replace(".", "", 1).isdigit() else parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

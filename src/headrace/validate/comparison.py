@@ -1,0 +1,359 @@
+"""A against B as the document `headrace.compare/1`: measured in turn, or as two run folders recorded them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from headrace.base.errors import HeadraceError
+from headrace.base.settings import check
+from headrace.runs.formats.comparison import ComparisonDocument, Side
+from headrace.runs.hardware import find_hardware, find_versions
+from headrace.runs.reader import Run
+from headrace.sources.finite import FiniteSource
+from headrace.validate import recorded
+from headrace.validate.blocks import Block, Contender, SameItems
+from headrace.validate.interleaved import Blocks, Measured, measure_pairs
+from headrace.validate.intervals import ALPHA, Interval, centre, paired_interval, unpaired_interval
+from headrace.validate.judging import MOST_LOST, Goal, Judgement, judge
+from headrace.validate.words import describe
+
+MetricName = Literal["throughput", "latency_p50", "cpu_per_item"]
+
+#: Differences below this share count as none, unless the user says otherwise or the budget is less.
+MARGIN = 0.02
+#: Pairs that differ by more than this from their middle are worth a warning; pyperf warns at the same share.
+_NOISY = 0.10
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What is compared."""
+
+    name: MetricName
+    unit: str
+    higher_is_better: bool
+
+    def of(self, block: Block) -> float | None:
+        """Return a block's value."""
+        value: float | None = getattr(block, self.name)
+        return value
+
+
+METRICS: Mapping[str, Metric] = {
+    "throughput": Metric("throughput", "items/s", True),
+    "latency": Metric("latency_p50", "s", False),
+    "cpu": Metric("cpu_per_item", "s/item", False),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What the user wants to know."""
+
+    metric: Metric = METRICS["throughput"]
+    margin: float | None = None
+    """Differences below this share count as none; None for 2 %, or for the budget if that is less."""
+    budget: float | None = None
+    """Largest loss that is accepted, as a share; None if nobody asked."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        margin, budget = self.margin, self.budget
+        check(margin is None or 0 <= margin < 1, "--margin", margin, "a share from 0 to below 1, such as 2%")
+        check(budget is None or 0 <= budget < 1, "--budget", budget, "a share from 0 to below 1, such as 3%")
+        if margin is not None and budget is not None:
+            check(
+                margin <= budget,
+                "--margin",
+                margin,
+                f"at most the budget ({budget}), or a loss beyond it counts as none",
+            )
+
+    @property
+    def used_margin(self) -> float:
+        """The margin of paired blocks."""
+        return self.margin if self.margin is not None else min(MARGIN, 1.0 if self.budget is None else self.budget)
+
+    def goal(self, margin: float, drift: float = 0.0) -> Goal:
+        """Return the question on the scale of logarithms."""
+        floor = None
+        if self.budget is not None:
+            floor = math.log1p(-self.budget) if self.metric.higher_is_better else -math.log1p(self.budget)
+        return Goal(math.log1p(margin), floor, math.log1p(drift))
+
+    def gain(self, log_ratio: Interval | None) -> Interval | None:
+        """Return an interval of log B/A turned so that more is better."""
+        return log_ratio if log_ratio is None or self.metric.higher_is_better else log_ratio.negated()
+
+
+def compare_pipelines(
+    a: Contender,
+    b: Contender,
+    source: FiniteSource,
+    *,
+    question: Question | None = None,
+    blocks: Blocks | None = None,
+    say: Callable[[str], object] = lambda line: None,
+) -> ComparisonDocument:
+    """Run two pipelines in interleaved blocks over the same items and return whether B is really better.
+
+    Args:
+        a: The one before.
+        b: The one after.
+        source: Where the items come from; read once.
+        question: What is wanted.
+        blocks: How much is measured.
+        say: Told about the progress, one line at a time.
+
+    Raises:
+        HeadraceError: If a side cannot run, or gives no results to measure.
+        Interrupted: If it was interrupted before anything was measured.
+    """
+    question, blocks, items = question or Question(), blocks or Blocks(), SameItems(source)
+    goal = question.goal(question.used_margin)
+
+    def is_sure(measured: Measured) -> bool:
+        interval = paired_interval(_log_ratios(measured, question.metric), measured.alpha)
+        return judge(question.gain(interval), len(measured.pairs), goal).is_sure(goal)
+
+    watch = _MachineWatch()
+    measured = measure_pairs(a, b, items, blocks, is_sure, say)
+    differences = _log_ratios(measured, question.metric)
+    if not differences:
+        raise HeadraceError(f"no pair of blocks measured {question.metric.name}; ask for longer blocks with --seconds")
+    interval = paired_interval(differences, measured.alpha)
+    blocks_a, blocks_b = zip(*measured.pairs, strict=True)
+    values_a, values_b = zip(*_values(measured, question.metric), strict=True)
+    return _document(
+        question,
+        (_side(a, blocks_a, values_a), _side(b, blocks_b, values_b)),
+        interval,
+        judge(question.gain(interval), len(differences), goal),
+        mid=centre(differences),
+        delivered=(_delivered_share(blocks_a), _delivered_share(blocks_b)),
+        paired=True,
+        num_pairs=len(differences),
+        margin=question.used_margin,
+        interrupted=measured.interrupted,
+        environment={
+            "order": measured.order,
+            "items_per_block": measured.num_items,
+            "distinct_items": items.num_distinct,
+            "ids_sha256": hashlib.sha256("\n".join(items.ids).encode()).hexdigest(),
+            "block_seconds": float(np.median([block.seconds for block in (*blocks_a, *blocks_b)])),
+            "deliveries": "made" if blocks.deliver else "dropped",
+            "confidence": 1 - measured.alpha,
+            "other_cpu_cores": watch.other_cores(),
+            "emulated": any(block.is_emulated for block in (*blocks_a, *blocks_b)),
+        },
+        warnings=[*dict.fromkeys(w for block in (*blocks_a, *blocks_b) for w in block.warnings), *_noise(differences)],
+    )
+
+
+def compare_runs(a: Run, b: Run, *, question: Question | None = None, seed: int = 0) -> ComparisonDocument:
+    """Return whether run B was better than run A, from what their folders recorded.
+
+    Args:
+        a: The one before.
+        b: The one after.
+        question: What is wanted; differences below `recorded.DRIFT` count as none whatever its margin is.
+        seed: Of the bootstrap.
+
+    Raises:
+        RunFolderError: If a run is too short, or did not measure this.
+    """
+    question = question or Question()
+    margin = max(question.margin or 0.0, recorded.DRIFT)
+    metric = question.metric
+    told_a, told_b = recorded.read_recording(a, metric.name), recorded.read_recording(b, metric.name)
+    interval = unpaired_interval(told_a.values, told_b.values, seed=seed)
+    judgement = judge(question.gain(interval), 0, question.goal(margin, recorded.DRIFT))
+    return _document(
+        question,
+        (_recorded_side(a, told_a), _recorded_side(b, told_b)),
+        interval,
+        judgement,
+        mid=interval.mid,
+        delivered=(_share(told_a.delivered, told_a.failed), _share(told_b.delivered, told_b.failed)),
+        paired=False,
+        num_pairs=0,
+        margin=margin,
+        interrupted=False,
+        environment={
+            "stretch_seconds": [told_a.stretch_seconds, told_b.stretch_seconds],
+            "warm_up_seconds": [told_a.warm_up_seconds, told_b.warm_up_seconds],
+            "confidence": 1 - ALPHA,
+            "seed": seed,
+        },
+        warnings=[*told_a.warnings, *told_b.warnings, *_differing(a, b)],
+    )
+
+
+def _document(
+    question: Question,
+    sides: tuple[Side, Side],
+    interval: Interval | None,
+    judgement: Judgement,
+    *,
+    mid: float,
+    delivered: tuple[float, float],
+    paired: bool,
+    num_pairs: int,
+    margin: float,
+    interrupted: bool,
+    environment: Mapping[str, Any],
+    warnings: Sequence[str],
+) -> ComparisonDocument:
+    lost = delivered[0] - delivered[1]
+    verdict, budget_met = judgement.verdict, judgement.budget_met
+    if lost > MOST_LOST:
+        # Whatever its rate: it does not do the work.
+        verdict = "worse"
+        budget_met = budget_met if question.budget is None or lost <= question.budget else False
+    document = ComparisonDocument(
+        a=sides[0],
+        b=sides[1],
+        metric=question.metric.name,
+        unit=question.metric.unit,
+        higher_is_better=question.metric.higher_is_better,
+        paired=paired,
+        num_pairs=num_pairs,
+        ratio=math.exp(mid),
+        ratio_low=None if interval is None else math.exp(interval.low),
+        ratio_high=None if interval is None else math.exp(interval.high),
+        margin=margin,
+        budget=question.budget,
+        verdict=verdict,
+        is_regression=verdict == "worse" and budget_met is False,
+        pairs_needed=judgement.pairs_needed if verdict == judgement.verdict else None,
+        budget_met=budget_met,
+        interrupted=interrupted,
+        environment={
+            **environment,
+            "delivered_share": list(delivered),
+            "hardware": msgspec.to_builtins(find_hardware()),
+            "versions": find_versions(),
+        },
+        warnings=(*_lost_jobs(delivered), *warnings),
+    )
+    return msgspec.structs.replace(document, says=describe(document))
+
+
+def _log_ratios(measured: Measured, metric: Metric) -> list[float]:
+    return [math.log(b / a) for a, b in _values(measured, metric)]
+
+
+def _values(measured: Measured, metric: Metric) -> list[tuple[float, float]]:
+    """Return the pairs of which both blocks measured the metric."""
+    pairs = [(metric.of(a), metric.of(b)) for a, b in measured.pairs]
+    return [(a, b) for a, b in pairs if a and b]
+
+
+def _side(contender: Contender, blocks: Sequence[Block], values: Sequence[float]) -> Side:
+    plan = blocks[0].plan
+    return Side(
+        name=contender.name,
+        pipeline=contender.pipeline.name,
+        plan_id=plan.plan_id,
+        plan=plan.as_table(),
+        values=tuple(values),
+        median=float(np.median(values)),
+        stages=_mean_service(blocks),
+    )
+
+
+def _recorded_side(run: Run, told: recorded.Recording) -> Side:
+    plan_id, plan = next(iter(run.info.plans.items()), ("", {}))
+    return Side(
+        name=str(run.path),
+        pipeline=run.info.pipeline,
+        plan_id=plan_id,
+        plan=plan,
+        values=told.values,
+        median=float(np.median(told.values)),
+        stages=dict(told.stages),
+    )
+
+
+def _mean_service(blocks: Sequence[Block]) -> dict[str, float]:
+    items = {name: sum(block.passages.get(name, 0) for block in blocks) for name in blocks[0].busy_seconds}
+    return {
+        name: sum(block.busy_seconds.get(name, 0.0) for block in blocks) / count
+        for name, count in items.items()
+        if count
+    }
+
+
+def _delivered_share(blocks: Sequence[Block]) -> float:
+    return _share(sum(block.delivered for block in blocks), sum(block.failed for block in blocks))
+
+
+def _share(delivered: int, failed: int) -> float:
+    return delivered / (delivered + failed) if delivered + failed else 0.0
+
+
+def _lost_jobs(delivered: tuple[float, float]) -> list[str]:
+    if abs(delivered[0] - delivered[1]) <= MOST_LOST:
+        return []
+    shares = f"A delivered {delivered[0]:.1%} of its jobs and B {delivered[1]:.1%}"
+    return [f"{shares}: they did not do the same work. `headrace -v run` shows why jobs fail"]
+
+
+def _noise(differences: Sequence[float]) -> list[str]:
+    spread = 1.4826 * float(np.median(np.abs(np.asarray(differences) - np.median(differences))))
+    if spread <= _NOISY:
+        return []
+    return [
+        f"pairs differ by {spread:.0%} for no reason that was asked about: quieten the machine, or lengthen --seconds"
+    ]
+
+
+def _differing(a: Run, b: Run) -> list[str]:
+    """Return what else differs between two runs and may be the reason."""
+    found = []
+    for what, before, after in (
+        ("pipeline", a.info.pipeline, b.info.pipeline),
+        ("host", a.info.host, b.info.host),
+        ("hardware", a.info.hardware, b.info.hardware),
+        ("versions", a.info.versions, b.info.versions),
+        ("data", a.info.data_fingerprint, b.info.data_fingerprint),
+    ):
+        if before != after:
+            found.append(f"the runs differ in their {what}")
+    return found
+
+
+class _MachineWatch:
+    """Cores that other programs kept busy since it was made."""
+
+    def __init__(self) -> None:
+        self._before = self._read()
+
+    @staticmethod
+    def _read() -> tuple[float, float, float] | None:
+        try:
+            with open("/proc/stat") as file:
+                numbers = [int(text) for text in file.readline().split()[1:9]]
+        except (OSError, ValueError):
+            return None
+        idle, steal = numbers[3] + numbers[4], numbers[7]
+        ticks = os.sysconf("SC_CLK_TCK")
+        used = os.times()
+        own = used.user + used.system + used.children_user + used.children_system
+        return (sum(numbers) - idle - steal) / ticks, own, used.elapsed
+
+    def other_cores(self) -> float | None:
+        """Return the mean; None where the kernel does not tell."""
+        after = self._read()
+        if self._before is None or after is None or after[2] <= self._before[2]:
+            return None
+        busy, own, elapsed = (now - then for now, then in zip(after, self._before, strict=True))
+        return max(0.0, (busy - own) / elapsed)

@@ -1,0 +1,239 @@
+"""Runs two pipelines in turn on the same items and pairs their blocks.
+
+How this works: a pilot runs each side until its rate is known, which warms both up, and chooses the number of items so that a
+block of the faster side lasts as long as asked. Then come pairs of blocks, one of each side: A B, B A, B A, A B, ... in the
+order of Thue and Morse, which gives a steady drift, and one that bends, to both sides alike; what a pair still has of it counts
+as noise. Slow minutes of a shared machine thus hit both sides of a pair or show as an outlier, which the interval takes calmly.
+
+With `until_sure` it looks at the pairs after n, 2 n, 4 n, ... and stops when the answer is there. Who looks often finds
+something sooner or later: so the k-th look may err with probability alpha / 2^k only, all together with alpha.
+
+References:
+    L. Bulej et al., "Duet benchmarking: improving measurement accuracy in the cloud", 2020: pairs, but side by side; on
+    saturated cores that would change what is measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from headrace.base.errors import HeadraceError, Interrupted
+from headrace.base.plan import Plan
+from headrace.base.settings import check
+from headrace.base.units import format_duration
+from headrace.validate.blocks import FEWEST_ITEMS, Block, Contender, SameItems, measure_block
+from headrace.validate.intervals import ALPHA
+
+Say = Callable[[str], object]
+
+#: A block of the slower side lasts at most so many times what was asked for, or the faster has fewer items.
+_MOST_UNEVEN = 4.0
+#: A pilot ends when a run of it lasted this share of a block.
+_PILOT_SHARE = 1 / 3
+_PILOT_TRIES = 8
+_PILOT_GROWTH = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """How much is measured."""
+
+    pairs: int = 20
+    """Pairs of blocks; with `until_sure` those before the first look."""
+    seconds: float = 1.0
+    """Length of a block of the faster side."""
+    items: int | None = None
+    """Items of a block instead."""
+    deliver: bool = False
+    """Hand results to the pipelines' own deliveries."""
+    until_sure: bool = False
+    """Go on until the answer is sure or the time is over."""
+    time_limit_seconds: float = 600.0
+    """No new block begins after this time; only with `until_sure`."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        check(1 <= self.pairs <= 1000, "--blocks", self.pairs, "1 to 1000 pairs")
+        check(0 < self.seconds <= 3600, "--seconds", self.seconds, "more than 0, up to 3600")
+        check(
+            self.items is None or self.items >= FEWEST_ITEMS,
+            "--items",
+            self.items,
+            f"a whole number >= {FEWEST_ITEMS}: fewer tell no rate",
+        )
+        check(self.time_limit_seconds > 0, "--time-limit", self.time_limit_seconds, "more than 0")
+
+
+@dataclass(slots=True)
+class Measured:
+    """What was measured so far."""
+
+    pairs: list[tuple[Block, Block]] = field(default_factory=list)
+    """(block of A, block of B), in the order in which they ran."""
+    num_items: int = 0
+    """Of each block."""
+    order: str = ""
+    """`ABBABAAB...`, the whole pairs."""
+    alpha: float = ALPHA
+    """By how much the last look may err."""
+    interrupted: bool = False
+
+
+def runs_b_first(number: int) -> bool:
+    """Return whether pair `number` (from 0) begins with B: the sequence of Thue and Morse."""
+    return number.bit_count() % 2 == 1
+
+
+def measure_pairs(
+    a: Contender, b: Contender, items: SameItems, settings: Blocks, is_sure: Callable[[Measured], bool], say: Say
+) -> Measured:
+    """Run both in turn and return the pairs; an interrupt ends it with those at hand.
+
+    Args:
+        a: The one before.
+        b: The one after.
+        items: What every block runs over.
+        settings: How much.
+        is_sure: Asked after each look of `until_sure`.
+        say: Told about the progress, one line at a time.
+
+    Raises:
+        HeadraceError: If a side cannot run, or gives no results to measure.
+        Interrupted: If nothing was measured yet.
+    """
+    measured = Measured()
+    try:
+        _measure(measured, a, b, items, settings, is_sure, say)
+    except KeyboardInterrupt:
+        measured.interrupted = True
+    if measured.interrupted and not measured.pairs:
+        raise Interrupted("interrupted before the first pair of blocks was measured; nothing is known")
+    return measured
+
+
+def _measure(
+    measured: Measured,
+    a: Contender,
+    b: Contender,
+    items: SameItems,
+    settings: Blocks,
+    is_sure: Callable[[Measured], bool],
+    say: Say,
+) -> None:
+    ends = time.monotonic() + settings.time_limit_seconds
+    pilots = _pilot(a, items, settings, say), _pilot(b, items, settings, say)
+    if any(pilot.interrupted for pilot in pilots):
+        measured.interrupted = True
+        return
+    num_items = measured.num_items = settings.items or _num_items(*pilots, settings)
+    lasts = sum(_lasts(pilot, num_items) for pilot in pilots)
+    say(f"{settings.pairs} pairs of blocks of {num_items:,} items, about {format_duration(lasts * settings.pairs)}")
+    look, next_look = 1, settings.pairs
+    while settings.until_sure or len(measured.pairs) < settings.pairs:
+        if settings.until_sure and measured.pairs and time.monotonic() + lasts > ends:
+            say("the time is over")
+            return
+        measured.alpha = ALPHA / 2**look if settings.until_sure else ALPHA
+        with _quiet():
+            pair = _pair(a, b, items, num_items, settings.deliver, b_first=runs_b_first(len(measured.pairs)))
+        if pair is None:
+            measured.interrupted = True
+            return
+        measured.order += "BA" if runs_b_first(len(measured.pairs)) else "AB"
+        measured.pairs.append(pair)
+        say(_progress(measured))
+        if settings.until_sure and len(measured.pairs) == next_look:
+            if is_sure(measured):
+                return
+            look, next_look = look + 1, 2 * next_look
+            say(f"not decided by {len(measured.pairs)} pairs; going on to {next_look}")
+
+
+def _progress(measured: Measured) -> str:
+    block_a, block_b = measured.pairs[-1]
+    rates = [f"{block.throughput:.4g}/s" if block.throughput else "no rate" for block in (block_a, block_b)]
+    return f"pair {len(measured.pairs)}: A {rates[0]}, B {rates[1]}"
+
+
+def _pair(
+    a: Contender, b: Contender, items: SameItems, num_items: int, deliver: bool, *, b_first: bool
+) -> tuple[Block, Block] | None:
+    """Return one block of each; None if it was interrupted."""
+    blocks = {}
+    for name, contender in (("b", b), ("a", a)) if b_first else (("a", a), ("b", b)):
+        blocks[name] = measure_block(contender, items, num_items, deliver=deliver)
+        if blocks[name].interrupted:
+            return None
+        _check_results(contender, blocks[name], num_items)
+    return blocks["a"], blocks["b"]
+
+
+def _check_results(contender: Contender, block: Block, num_items: int) -> None:
+    if block.throughput is None and not block.interrupted:
+        raise HeadraceError(
+            f"{contender.name}: {block.delivered} of {num_items} jobs gave a result and {block.failed} failed; a rate needs "
+            f"{FEWEST_ITEMS} results that do not come all at once. `headrace -v run` shows why jobs fail"
+        )
+
+
+def _pilot(contender: Contender, items: SameItems, settings: Blocks, say: Say) -> Block:
+    """Return a run long enough to tell the rate."""
+    num_items = settings.items or FEWEST_ITEMS
+    for turn in range(_PILOT_TRIES):
+        say(f"pilot of {contender.name}: {num_items:,} items")
+        # What there is to warn of is told by the first run, and not by each of the blocks.
+        with contextlib.nullcontext() if turn == 0 else _quiet():
+            block = measure_block(contender, items, num_items, deliver=settings.deliver)
+        if block.interrupted or settings.items:
+            break
+        wanted = _fewest_items(block.plan)
+        if block.throughput is not None:
+            wanted = max(wanted, math.ceil(block.throughput * settings.seconds * _PILOT_SHARE))
+        elif block.delivered:
+            wanted = max(wanted, 2 * num_items)  # some failed: perhaps it was too few
+        if num_items >= wanted:
+            break
+        num_items = min(wanted, num_items * _PILOT_GROWTH)
+    _check_results(contender, block, num_items)
+    return block
+
+
+def _num_items(pilot_a: Block, pilot_b: Block, settings: Blocks) -> int:
+    slow, fast = sorted((_rate(pilot_a), _rate(pilot_b)))
+    fewest = max(_fewest_items(pilot_a.plan), _fewest_items(pilot_b.plan))
+    return max(fewest, math.ceil(settings.seconds * min(fast, _MOST_UNEVEN * slow)))
+
+
+def _fewest_items(plan: Plan) -> int:
+    """Return how many items a block needs for several rounds of each stage's workers, and several of its batches."""
+    together = [(stage.workers or 1) * (stage.batch or 1) for name, stage in plan.stages.items() if name != "deliver"]
+    return max(FEWEST_ITEMS, 4 * max(together, default=1))
+
+
+def _lasts(pilot: Block, num_items: int) -> float:
+    """Return how long a block will last, opening included."""
+    return num_items / _rate(pilot) + max(0.0, pilot.seconds - pilot.delivered / _rate(pilot))
+
+
+def _rate(block: Block) -> float:
+    if block.throughput is None:
+        raise RuntimeError("only blocks with a rate get here")
+    return block.throughput
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what a run says to people to itself: the same lines for each of some dozen blocks."""
+    logger = logging.getLogger("headrace")
+    level = logger.level
+    if logger.getEffectiveLevel() >= logging.WARNING:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,199 @@
+"""Compares what two run folders recorded: stretches of time within each run's steady part.
+
+The runs did not take place at the same time, so the machine may have been faster for one of them: shared machines drift by some
+percent between minutes. No statistics can take that out again; what is left is to allow for it (`DRIFT`).
+
+References:
+    MSER, the rule that finds the warm-up: K. P. White, "An effective truncation heuristic for bias reduction in simulation
+    output", 1997.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from headrace.base.errors import RunFolderError
+from headrace.pipeline.definition import DELIVER
+from headrace.runs.reader import Run
+
+#: By how much two runs may differ because the machine did: a share. Throughput of the same work on a shared machine was seen
+#: to move by a tenth within minutes.
+DRIFT = 0.10
+
+_MOST_STRETCHES = 60
+_FEWEST_STRETCHES = 10
+#: Results per stretch, on average: enough for a median.
+_RESULTS_PER_STRETCH = 12
+#: Share of the stretches at the end in which the pipeline drains.
+_DRAINING = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """What one run folder tells of one metric."""
+
+    values: tuple[float, ...]
+    """One for each stretch of time of the steady part, in order."""
+    stretch_seconds: float
+    warm_up_seconds: float
+    """Left out at the beginning."""
+    stages: Mapping[str, float]
+    """{stage: mean service seconds per item, a batch's divided among its items}."""
+    delivered: int
+    failed: int
+    warnings: tuple[str, ...]
+
+
+def read_recording(run: Run, metric: str) -> Recording:
+    """Return the stretches of a run's steady part.
+
+    Args:
+        run: The run folder.
+        metric: `throughput`, `latency_p50` or `cpu_per_item`.
+
+    Raises:
+        RunFolderError: If the run is too short, or did not measure this.
+    """
+    spans = _Spans(run)
+    settled, weights = spans.results()
+    count = min(_MOST_STRETCHES, len(settled) // _RESULTS_PER_STRETCH)
+    if count < _FEWEST_STRETCHES or settled.max() <= settled.min():
+        raise RunFolderError(
+            f"{run.path} holds {len(settled)} results with spans, and comparing what was recorded needs "
+            f"{_FEWEST_STRETCHES * _RESULTS_PER_STRETCH} or more, spread over time; run longer, or both again with --measure"
+        )
+    edges = np.linspace(settled.min(), settled.max(), count + 1)
+    values = {"throughput": _throughput, "latency_p50": _latency, "cpu_per_item": _cpu}[metric](
+        spans, settled, weights, edges
+    )
+    values = values[: count - max(1, round(count * _DRAINING))]
+    warm_up = warm_up_length(values)
+    steady = values[warm_up:]
+    steady = steady[np.isfinite(steady) & (steady > 0)]
+    if len(steady) < _FEWEST_STRETCHES // 2:
+        raise RunFolderError(
+            f"{run.path} has no steady part: of {len(values)} stretches of time {len(steady)} can be used; run longer, or run "
+            "both again with --measure"
+        )
+    stretch_seconds = (edges[1] - edges[0]) / 1e9
+    counters = run.info.counters
+    return Recording(
+        values=tuple(map(float, steady)),
+        stretch_seconds=float(stretch_seconds),
+        warm_up_seconds=float(warm_up * stretch_seconds),
+        stages=spans.mean_service(),
+        delivered=counters.delivered,
+        failed=counters.rejected + counters.dead_lettered,
+        warnings=tuple(f"{run.path}: {problem}" for problem in run.problems),
+    )
+
+
+def warm_up_length(values: np.ndarray) -> int:
+    """Return how many of the first values to leave out: those whose loss makes the mean of the rest surest (MSER).
+
+    Args:
+        values: float, (stretches,); at most the first half is left out. What is not finite counts as the mean.
+    """
+    known = np.where(np.isfinite(values), values, np.nanmean(values))
+    errors = [known[start:].var() / (len(known) - start) for start in range(len(known) // 2 + 1)]
+    return int(np.argmin(errors))
+
+
+class _Spans:
+    """The spans of a run as arrays: times in ns of the run's clock."""
+
+    def __init__(self, run: Run) -> None:
+        table = run.spans()
+        self._table = table
+        self._path = run.path
+        offsets: dict[str, int] = run.info.clock_offsets_ns
+        hosts = table.column("host").to_pylist() if len(offsets) > 1 else []
+        self._offset: Any = np.array([offsets.get(str(host), 0) for host in hosts], np.int64) if hosts else 0
+        self._is_result = np.asarray(
+            pc.and_(pc.equal(table.column("stage"), DELIVER), pc.equal(table.column("outcome"), "ok"))
+        )
+
+    def column(self, name: str) -> np.ndarray:
+        """Return a column of numbers: float64, (spans,), NaN where empty."""
+        return np.asarray(pc.cast(self._table.column(name), "float64"))
+
+    def times(self, name: str) -> np.ndarray:
+        """Return a column of times on the run's clock: int64, (spans,)."""
+        times: np.ndarray = np.asarray(self._table.column(name)) + self._offset
+        return times
+
+    def results(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return when each result was delivered, ns, and for how many it stands."""
+        return self.times("put")[self._is_result], self.column("weight")[self._is_result]
+
+    def latencies(self) -> np.ndarray:
+        """Return for each result the ns since its delivery of the job arrived, in the order of `results`."""
+        table = self._table.append_column("at", [self.times("arrived")])
+        first = table.group_by(["unit_id", "attempt"]).aggregate([("at", "min")])
+        keys = zip(first.column("unit_id").to_pylist(), first.column("attempt").to_pylist(), strict=True)
+        arrived = dict(zip(keys, first.column("at_min").to_pylist(), strict=True))
+        results = table.filter(self._is_result)
+        ids = zip(results.column("unit_id").to_pylist(), results.column("attempt").to_pylist(), strict=True)
+        since: np.ndarray = self.results()[0] - np.array([arrived[key] for key in ids], dtype=np.int64)
+        return since
+
+    def cpu(self) -> np.ndarray:
+        """Return CPU ns of each span, a batch's divided among its items, times the items that the span stands for.
+
+        Raises:
+            RunFolderError: If it was not measured.
+        """
+        cpu = self.column("cpu") / self._batch_sizes()
+        if np.isnan(cpu).all():
+            raise RunFolderError(
+                f"{self._path} has no CPU times; `headrace profile` records them, or run both again with --measure"
+            )
+        seconds: np.ndarray = np.nan_to_num(cpu) * self.column("weight")
+        return seconds
+
+    def mean_service(self) -> dict[str, float]:
+        """Return {stage: mean service seconds per item}, in the order of first work."""
+        service = (self.column("ended") - self.column("started")) / self._batch_sizes() / 1e9
+        stages = np.asarray(pc.cast(self._table.column("stage"), "string"))
+        weights, started = self.column("weight"), self.times("started")
+        found = [(started[stages == name].min(), name) for name in np.unique(stages)]
+        return {
+            str(name): float(np.average(service[stages == name], weights=weights[stages == name]))
+            for _, name in sorted(found)
+        }
+
+    def _batch_sizes(self) -> np.ndarray:
+        sizes = self.column("batch_size")
+        return np.where(np.isnan(sizes), 1.0, sizes)
+
+
+def _throughput(spans: _Spans, settled: np.ndarray, weights: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    counts = np.histogram(settled, edges, weights=weights)[0]
+    rates: np.ndarray = counts / np.diff(edges) * 1e9
+    return rates
+
+
+def _latency(spans: _Spans, settled: np.ndarray, weights: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    latencies, where = spans.latencies() / 1e9, _stretch_of(settled, edges)
+    return np.array([_median(latencies[where == number]) for number in range(len(edges) - 1)])
+
+
+def _cpu(spans: _Spans, settled: np.ndarray, weights: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    used = np.histogram(spans.times("ended"), edges, weights=spans.cpu())[0] / 1e9
+    counts = np.histogram(settled, edges, weights=weights)[0]
+    per_item: np.ndarray = np.divide(used, counts, out=np.full(len(used), np.nan), where=counts > 0)
+    return per_item
+
+
+def _stretch_of(times: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    places: np.ndarray = np.clip(np.searchsorted(edges, times, side="right") - 1, 0, len(edges) - 2)
+    return places
+
+
+def _median(values: np.ndarray) -> float:
+    return float(np.median(values)) if len(values) else float("nan")

@@ -1,0 +1,89 @@
+"""Says in words what a comparison found."""
+
+from __future__ import annotations
+
+from headrace.runs.formats.comparison import ComparisonDocument
+from headrace.validate.judging import MOST_LOST
+
+_METRICS = {
+    "throughput": "throughput",
+    "latency_p50": "median latency",
+    "cpu_per_item": "CPU time per item",
+}
+
+
+def describe(document: ComparisonDocument) -> tuple[str, ...]:
+    """Return what a document says, one sentence each; `says` itself is not looked at."""
+    lines = [_headline(document), _budget(document), _method(document)]
+    if document.environment.get("emulated"):
+        lines.append("The device was emulated: its times are settings, not measurements.")
+    if document.interrupted:
+        lines.append(f"It was interrupted: this is from the {document.num_pairs} pairs measured until then.")
+    return tuple(line for line in lines if line)
+
+
+def _headline(document: ComparisonDocument) -> str:
+    return {"better": _changed, "worse": _changed, "no_difference": _no_difference, "underpowered": _underpowered}[
+        document.verdict
+    ](document)
+
+
+def _changed(document: ComparisonDocument) -> str:
+    delivered_a, delivered_b = document.environment.get("delivered_share", (1.0, 1.0))
+    if delivered_a - delivered_b > MOST_LOST:
+        return f"B is worse, whatever its rate: it delivers {delivered_b:.1%} of the jobs, and A {delivered_a:.1%}."
+    return f"B is {document.verdict}: {_effect(document)}."
+
+
+def _no_difference(document: ComparisonDocument) -> str:
+    return f"No difference: {_effect(document)}, all within {document.margin:.1%} of the same."
+
+
+def _underpowered(document: ComparisonDocument) -> str:
+    head = f"It cannot be told yet: {_effect(document)}"
+    if not document.paired:
+        return f"{head}; recorded runs only tell differences beyond {document.margin:.0%}. --measure runs them again in pairs."
+    return (
+        f"{head}; about {document.pairs_needed} more pairs would tell (--blocks {_total(document)}, or --until-sure)."
+    )
+
+
+def _total(document: ComparisonDocument) -> int:
+    return document.num_pairs + (document.pairs_needed or 0)
+
+
+def _effect(document: ComparisonDocument) -> str:
+    metric = _METRICS[document.metric]
+    if document.ratio_low is None or document.ratio_high is None:
+        return f"{metric} of B is {_percent(document.ratio)} in {document.num_pairs} pairs, too few for an interval"
+    confidence = document.environment.get("confidence", 0.95)
+    return (
+        f"{metric} of B is {_percent(document.ratio)} "
+        f"({100 * confidence:.4g} % interval {_percent(document.ratio_low)} to {_percent(document.ratio_high)})"
+    )
+
+
+def _percent(ratio: float | None) -> str:
+    """Return a ratio as people say it: `+4.8 %`, or `x2.31` beyond a doubling."""
+    if ratio is None:
+        return "not known"
+    return f"x{ratio:.3g}" if ratio >= 2 or ratio <= 0.5 else f"{100 * (ratio - 1):+.1f} %"
+
+
+def _budget(document: ComparisonDocument) -> str:
+    if document.budget is None:
+        return ""
+    share = f"{document.budget:.1%}"
+    if document.budget_met is None:
+        return f"Whether the loss stays within the budget of {share} cannot be told yet."
+    return f"The loss {'stays within' if document.budget_met else 'is beyond'} the budget of {share}."
+
+
+def _method(document: ComparisonDocument) -> str:
+    if not document.paired:
+        return (
+            f"The runs were not made at the same time: differences up to {document.margin:.0%} may be the machine's, and count "
+            "as none."
+        )
+    items = document.environment.get("items_per_block")
+    return f"{document.num_pairs} pairs of blocks of {items:,} items, run in turn." if items else ""
