@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from headrace.base.errors import RunFolderError
 from headrace.base.records import SCHEMA_VERSION
 from headrace.runs.errors_log import ErrorLine
+from headrace.runs.resource_files import read_resources, read_states
 from headrace.runs.run_folder import ERRORS_FILE, RUN_JSON, SPANS_FOLDER, RunInfo
 from headrace.runs.span_files import SPAN_SCHEMA
 
@@ -41,6 +42,14 @@ class Run:
         """Return the deliveries of jobs that did not succeed and have a line in `errors.jsonl`, in order."""
         return self._errors_and_problems[0]
 
+    def resources(self) -> Any:
+        """Return a `pyarrow.Table` of `resource_files.resource_schema`, in order of time; empty if nothing was sampled."""
+        return self._resources_and_problems[0]
+
+    def states(self) -> Any:
+        """Return a `pyarrow.Table` of `resource_files.state_schema`, in order of time; empty if nothing was sampled."""
+        return self._states_and_problems[0]
+
     def stage_names(self) -> list[str]:
         """Return the stages that have spans, in the order in which they first began to work."""
         table = self.spans().select(["stage", "started"])
@@ -57,7 +66,16 @@ class Run:
             )
         if self.info.lost_spans:
             found.append(f"{self.info.lost_spans:,} spans could not be written during the run")
-        return found + self._spans_and_problems[1] + self._errors_and_problems[1]
+        found += self._spans_and_problems[1] + self._errors_and_problems[1]
+        return found + self._resources_and_problems[1] + self._states_and_problems[1]
+
+    @cached_property
+    def _resources_and_problems(self) -> tuple[Any, list[str]]:
+        return read_resources(self.path)
+
+    @cached_property
+    def _states_and_problems(self) -> tuple[Any, list[str]]:
+        return read_states(self.path)
 
     @cached_property
     def _spans_and_problems(self) -> tuple[Any, list[str]]:

@@ -3,7 +3,8 @@
     RUN/
       run.json                       RunInfo: what ran, on what, with which Plans, and how it ended
       spans/HOST-PID-NNNNNN.parquet  one row per unit and stage; see `span_files`
-      resources.parquet              written by the profiler
+      resources.parquet              what the machine and the run's processes did; see `resource_files`
+      states.parquet                 what the worker threads did
       errors.jsonl                   deliveries of jobs that did not succeed; see `errors_log`
 
 `run.json` is replaced as a whole, never edited in place: whoever reads it sees the old or the new, not half of one.
@@ -26,11 +27,11 @@ from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import RunFolderError
 from headrace.base.records import SCHEMA_VERSION, Counters
 from headrace.runs.hardware import Hardware, find_hardware, find_versions
+from headrace.runs.resource_files import remove_resource_files
 
 RUN_JSON = "run.json"
 SPANS_FOLDER = "spans"
 ERRORS_FILE = "errors.jsonl"
-RESOURCES_FILE = "resources.parquet"
 
 Status = Literal["running", "finished", "interrupted", "failed"]
 
@@ -243,8 +244,9 @@ def headrace_version() -> str:
 
 def _remove_earlier_run(path: Path) -> None:
     """Remove what headrace wrote into a run folder, and nothing else: `--force -o ~` must not empty a home folder."""
-    for name in (RUN_JSON, RESOURCES_FILE, ERRORS_FILE):
+    for name in (RUN_JSON, ERRORS_FILE):
         (path / name).unlink(missing_ok=True)
+    remove_resource_files(path)
     for pattern in ("*.parquet", ".*.parquet.tmp"):
         for file in (path / SPANS_FOLDER).glob(pattern):
             file.unlink()

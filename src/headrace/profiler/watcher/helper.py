@@ -1,0 +1,203 @@
+"""The helper's loop: look at threads often, read resources seldom, listen to the profiled process.
+
+How this works: one thread, which sleeps in `select` on its pipe and on a descriptor of the profiled process until the next look
+is due. Looks are not evenly spaced: Python lets a thread keep the GIL for 5 ms, and at 200 Hz an even pace would keep step
+with that. How long they are apart follows from what they cost, by this process's own CPU clock, at most `MAX_SHARE` of a core.
+After `DENSE_SECONDS` only a tenth is looked at, so that the file of a long run stays small.
+
+The helper keeps the normal priority. With a lower one it would come to look when a core happens to be free, and see
+less running than there is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from typing import Any
+
+from headrace.profiler.watcher.gpu import Gpus
+from headrace.profiler.watcher.machine import Machine, Measured
+from headrace.profiler.watcher.messages import HelperSettings, Report, ThreadPlace
+from headrace.profiler.watcher.processes import Processes
+from headrace.profiler.watcher.rates import Rates
+from headrace.profiler.watcher.thread_states import ThreadStates
+from headrace.runs.resource_files import ResourceWriter, StateWriter
+
+#: Of a core, that looking at threads may cost.
+MAX_SHARE = 0.008
+DENSE_SECONDS = 300.0
+_THINNING = 10
+#: States are written and the pace is set this often: a kill of everything loses at most what was seen in this time.
+_UPKEEP_SECONDS = 0.25
+#: A last sample of resources is taken if the one before is older.
+_SHORTEST_SECONDS = 0.1
+_GOLDEN_RATIO = 0.6180339887498949
+
+
+class Pace:
+    """How long to wait from one look at the threads to the next."""
+
+    def __init__(self, hertz: float, max_share: float = MAX_SHARE) -> None:
+        self._shortest = 1 / hertz
+        self._max_share = max_share
+        self._cost_seconds: float | None = None
+        self._phase = 0.0
+        self.is_thinned = False
+
+    def tell(self, cpu_seconds: float, num_looks: int) -> None:
+        """Take note of what some looks cost."""
+        if num_looks:
+            cost = cpu_seconds / num_looks
+            self._cost_seconds = cost if self._cost_seconds is None else (self._cost_seconds + cost) / 2
+
+    def period(self) -> float:
+        """Return the mean time between looks, seconds."""
+        shortest = self._shortest * (_THINNING if self.is_thinned else 1)
+        return max(shortest, (self._cost_seconds or 0.0) / self._max_share)
+
+    def next_wait(self) -> float:
+        """Return the next wait, seconds: between half and one and a half periods, spread evenly."""
+        self._phase = (self._phase + _GOLDEN_RATIO) % 1.0
+        return self.period() * (0.5 + self._phase)
+
+
+class Resources:
+    """Reads all resources and writes them."""
+
+    def __init__(self, settings: HelperSettings) -> None:
+        self._machine = Machine(settings.process)
+        self._processes = Processes(settings.process, os.getpid())
+        self._gpus = Gpus()
+        self._rates = Rates()
+        self._failed: dict[str, str] = {}
+        self.writer = ResourceWriter(settings.folder, "helper")
+
+    @property
+    def not_measured(self) -> dict[str, str]:
+        """{what: why}."""
+        return self._machine.not_measured | self._processes.not_measured | self._gpus.not_measured | self._failed
+
+    def sample(self) -> None:
+        """Read and write everything once. Never raises."""
+        time_ns = time.monotonic_ns()
+        try:
+            self.writer.write(time_ns, self._measure(time_ns / 1e9))
+        except Exception as error:  # A file of the kernel that nobody has seen yet must not end the looks at threads.
+            self._failed["resources"] = f"{type(error).__name__}: {error}"
+
+    def close(self) -> None:
+        """Close the file, and let go of the GPUs' driver."""
+        self.writer.close()
+        self._gpus.close()
+
+    def _measure(self, now: float) -> Measured:
+        measured = self._machine.sample(now)
+        processes = measured["processes"] = self._processes.sample(now)
+        helper = self._rates.growth("helper", time.process_time(), now)
+        busy, own = measured["machine"].get("cpu_busy_cores"), processes.get("cpu_cores")
+        if busy is not None and own is not None and helper is not None:
+            # The kernel counts in hundredths of a second: the difference of two such counts may be a little below 0.
+            measured["machine"]["other_cpu_cores"] = max(0.0, busy - own - helper)
+        return measured | self._gpus.sample()
+
+
+class Helper:
+    """Watches until it is told to close, its pipe closes, or the profiled process is gone."""
+
+    def __init__(self, settings: HelperSettings, control: int) -> None:
+        """Prepare to watch.
+
+        Args:
+            settings: What to watch.
+            control: File descriptor on which the profiled process talks.
+
+        Raises:
+            ProcessLookupError: If that process is gone already.
+        """
+        self._control = control
+        self._parent = os.pidfd_open(settings.process)
+        self._unread = b""
+        self._closing = False
+        self._resources = Resources(settings)
+        self._sample_seconds = 1 / settings.resource_hertz
+        self._sampled = 0.0
+        self._sampling_cpu = 0.0
+        self._states = ThreadStates(settings.gil, gil_reason=settings.gil_reason)
+        self._writer = StateWriter(settings.folder, "helper")
+        self._pace = Pace(settings.state_hertz)
+        self._has_threads = False
+        self._num_looks = 0
+        self._first_look = self._last_look = self._next_look = 0.0
+
+    def run(self) -> Report:
+        """Watch, and return how it went."""
+        self._sample()
+        upkeep, looks, cpu = time.monotonic() + _UPKEEP_SECONDS, 0, self._looking_cpu()
+        while not self._closing:
+            self._listen(min(upkeep, self._next_sample(), *((self._next_look,) if self._has_threads else ())))
+            now = time.monotonic()
+            if self._has_threads and now >= self._next_look:
+                self._look(now)
+            if now >= self._next_sample():
+                self._sample()
+            if now >= upkeep:
+                self._writer.flush()
+                self._pace.tell(self._looking_cpu() - cpu, self._num_looks - looks)
+                upkeep, looks, cpu = now + _UPKEEP_SECONDS, self._num_looks, self._looking_cpu()
+        if time.monotonic() - self._sampled >= _SHORTEST_SECONDS:
+            self._sample()
+        return self._close()
+
+    def _listen(self, until: float) -> None:
+        """Sleep until then, or until the profiled process has something to say."""
+        ready, _, _ = select.select([self._control, self._parent], [], [], max(0.0, until - time.monotonic()))
+        if self._parent in ready:
+            self._closing = True
+        elif ready:
+            content = os.read(self._control, 1 << 16)
+            self._closing = not content
+            *lines, self._unread = (self._unread + content).split(b"\n")
+            for line in lines:
+                self._obey(json.loads(line))
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        if "threads" in message:
+            places = [ThreadPlace(*place) for place in message["threads"]]
+            self._states.set_threads(places)
+            self._writer.name_threads([(place.process, place.name) for place in places])
+            self._has_threads = bool(places) and self._states.can_look
+        self._closing = self._closing or "close" in message
+
+    def _look(self, now: float) -> None:
+        self._writer.write(time.monotonic_ns(), self._states.look())
+        self._num_looks += 1
+        self._first_look, self._last_look = self._first_look or now, now
+        self._pace.is_thinned = now - self._first_look > DENSE_SECONDS
+        self._next_look = now + self._pace.next_wait()
+
+    def _sample(self) -> None:
+        before = time.process_time()
+        self._sampled = time.monotonic()
+        self._resources.sample()
+        self._sampling_cpu += time.process_time() - before
+
+    def _next_sample(self) -> float:
+        return self._sampled + self._sample_seconds
+
+    def _looking_cpu(self) -> float:
+        """Return the CPU time of everything but reading resources, seconds."""
+        return time.process_time() - self._sampling_cpu
+
+    def _close(self) -> Report:
+        self._states.close()
+        self._writer.close()
+        self._resources.close()
+        elapsed = self._last_look - self._first_look
+        return Report(
+            cpu_seconds=time.process_time(),
+            state_samples_per_second=(self._num_looks - 1) / elapsed if elapsed > 0 else None,
+            lost_samples=self._writer.lost_lines + self._resources.writer.lost_ticks,
+            not_measured=self._resources.not_measured | self._states.not_measured,
+        )

@@ -1,0 +1,91 @@
+"""What the profiled process and the helper tell each other: one JSON object a line.
+
+Towards the helper, on its standard input: `{"threads": [[process, thread, name]]}` whenever the workers change, and
+`{"close": true}`. From the helper, on its standard output, once and last: a `Report`.
+
+Plain `json` and dataclasses: msgspec would double the time that the helper takes to start.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+
+class ThreadPlace(NamedTuple):
+    """A thread whose states are sampled."""
+
+    process: int
+    """Process id."""
+    thread_id: int
+    """The kernel's number of the thread, `threading.get_native_id()`."""
+    name: str
+    """The worker's name, as in the column `thread` of spans."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GilPlace:
+    """Where the variable that holds the GIL lies, in a way that holds for every process of the same interpreter."""
+
+    device: str
+    """Device and inode of the object that defines `_PyRuntime`, as in `/proc/PID/maps`: `fe:00`."""
+    inode: int
+    offset: int
+    """Bytes from the lowest mapping of that object."""
+    size: int
+    """Bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HelperSettings:
+    """What the helper is started with, as JSON in its command line."""
+
+    folder: Path
+    """The run folder."""
+    process: int
+    """The profiled process."""
+    resource_hertz: float
+    state_hertz: float
+    gil: GilPlace | None
+    gil_reason: str = ""
+    """Why there is no `gil`."""
+
+    def encode(self) -> str:
+        """Return this as JSON."""
+        return json.dumps(dataclasses.asdict(self), default=str)
+
+    @staticmethod
+    def decode(text: str) -> HelperSettings:
+        """Return what `encode` made a text of."""
+        table = json.loads(text)
+        place = GilPlace(**table["gil"]) if table["gil"] else None
+        return HelperSettings(**(table | {"folder": Path(table["folder"]), "gil": place}))
+
+
+@dataclass(kw_only=True)
+class Report:
+    """What the helper tells at its end."""
+
+    cpu_seconds: float
+    """CPU time of the helper."""
+    state_samples_per_second: float | None
+    lost_samples: int
+    """That could not be written."""
+    not_measured: dict[str, str] = field(default_factory=dict)
+    """{what: why}."""
+
+    def encode(self) -> str:
+        """Return this as JSON."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @staticmethod
+    def decode(text: str) -> Report:
+        """Return what `encode` made a text of.
+
+        Raises:
+            ValueError, TypeError: If it is none.
+        """
+        return Report(**json.loads(text))

@@ -1,0 +1,179 @@
+"""What the run's process and its descendants use, without the helper. Names and units: `runs.resource_files`.
+
+Own lines of /proc instead of psutil: one reading of `stat` answers what would be five there, and psutil tells no page faults
+and only the main thread's switches.
+
+References:
+    proc_pid_stat(5), proc_pid_io(5), proc_tid_children(5).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from headrace.profiler.watcher.rates import Rates, table_of, text_of
+
+#: Threads of a process whose switches are read, 15 us each.
+_MAX_THREADS = 256
+
+
+@dataclass
+class _Totals:
+    """Sums over processes. Counters hold what ended children did, once their parent has waited for them."""
+
+    num_processes: int = 0
+    cpu_seconds: float = 0.0
+    rss_bytes: int = 0
+    minor_faults: int = 0
+    major_faults: int = 0
+    threads: int = 0
+    open_files: int | None = 0
+    read_bytes: int | None = 0
+    write_bytes: int | None = 0
+    switches: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
+    """{(process, thread): voluntary, involuntary}."""
+
+
+class Processes:
+    """Samples the run's processes.
+
+    Attributes:
+        not_measured: {what: why}.
+    """
+
+    def __init__(self, process: int, helper: int, proc: Path = Path("/proc")) -> None:
+        """Sample a process and its descendants, except one.
+
+        Args:
+            process: The run's process.
+            helper: The process that is left out, with its descendants.
+            proc: Where the process file system is mounted.
+        """
+        self.not_measured: dict[str, str] = {}
+        self._process = process
+        self._helper = helper
+        self._proc = proc
+        self._rates = Rates()
+        self._switches: dict[tuple[int, str], tuple[int, int]] = {}
+        self._total_switches = [0, 0]
+        self._ticks_per_second = os.sysconf("SC_CLK_TCK")
+        self._page_bytes = os.sysconf("SC_PAGE_SIZE")
+        self._has_children_files = (proc / str(process) / "task" / str(process) / "children").exists()
+
+    def sample(self, now: float) -> dict[str, float | None]:
+        """Return {name: value}; None for what cannot be told (yet), empty once the run's process is gone.
+
+        Args:
+            now: Seconds of the monotonic clock.
+        """
+        totals = _Totals()
+        for process in self._find():
+            self._add(process, totals)
+        if not totals.num_processes:
+            return {}
+        self._add_switches(totals)
+        growth = self._rates.growth
+        return {
+            "cpu_cores": growth("cpu", totals.cpu_seconds, now),
+            "rss_bytes": totals.rss_bytes,
+            "minor_faults_per_second": growth("minor", totals.minor_faults, now),
+            "major_faults_per_second": growth("major", totals.major_faults, now),
+            "num_processes": totals.num_processes,
+            "threads": totals.threads,
+            "open_files": totals.open_files,
+            "voluntary_switches_per_second": growth("voluntary", self._total_switches[0], now),
+            "involuntary_switches_per_second": growth("involuntary", self._total_switches[1], now),
+            "read_bytes_per_second": None if totals.read_bytes is None else growth("read", totals.read_bytes, now),
+            "write_bytes_per_second": None if totals.write_bytes is None else growth("write", totals.write_bytes, now),
+        }
+
+    def _find(self) -> list[int]:
+        """Return the run's process and its descendants, without the helper and its own."""
+        if not self._has_children_files:
+            return [self._process, *self._find_by_psutil()]
+        found = [self._process]
+        for process in found:  # grows meanwhile
+            for thread in _listed(self._proc / str(process) / "task"):
+                children = text_of(self._proc / str(process) / "task" / thread / "children") or ""
+                found += [child for word in children.split() if (child := int(word)) != self._helper]
+        return found
+
+    def _find_by_psutil(self) -> list[int]:
+        """Ask all processes of the machine for their parents: on a kernel without CONFIG_PROC_CHILDREN."""
+        psutil.PROCFS_PATH = str(self._proc)
+        try:
+            descendants = psutil.Process(self._process).children(recursive=True)
+        except psutil.Error:
+            return []
+        return [child.pid for child in descendants if child.pid != self._helper]
+
+    def _add(self, process: int, totals: _Totals) -> None:
+        folder = self._proc / str(process)
+        # The name in brackets may hold anything, also brackets and blanks.
+        fields = (text_of(folder / "stat") or "").rpartition(")")[2].split()
+        if len(fields) < 22:
+            return  # it has ended
+        totals.num_processes += 1
+        totals.minor_faults += int(fields[7]) + int(fields[8])
+        totals.major_faults += int(fields[9]) + int(fields[10])
+        totals.cpu_seconds += sum(map(int, fields[11:15])) / self._ticks_per_second
+        totals.threads += int(fields[17])
+        totals.rss_bytes += int(fields[21]) * self._page_bytes
+        if fields[0] in "ZX":
+            return  # it has ended, and its parent has not asked: only the counters are left
+        self._add_files(folder, totals)
+        for thread in _listed(folder / "task")[:_MAX_THREADS]:
+            switches = _switches(folder / "task" / thread / "status")
+            if switches is not None:
+                totals.switches[process, thread] = switches
+
+    def _add_files(self, folder: Path, totals: _Totals) -> None:
+        try:
+            num_files = len(os.listdir(folder / "fd"))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._refuse("open_files", error)
+            totals.open_files = None
+        else:
+            if totals.open_files is not None:
+                totals.open_files += num_files
+        counters = {name.rstrip(":"): value for name, value in table_of(folder / "io").items()}
+        if "read_bytes" not in counters or totals.read_bytes is None or totals.write_bytes is None:
+            totals.read_bytes = totals.write_bytes = None
+            self.not_measured["processes read_bytes_per_second, write_bytes_per_second"] = (
+                f"{folder}/io cannot be read: it takes the right to trace the process, and CONFIG_TASK_IO_ACCOUNTING"
+            )
+            return
+        totals.read_bytes += counters["read_bytes"]
+        totals.write_bytes += counters["write_bytes"]
+
+    def _add_switches(self, totals: _Totals) -> None:
+        """Add what each thread's counters grew by: a thread that ends must not take its own away."""
+        for thread, (voluntary, involuntary) in totals.switches.items():
+            before = self._switches.get(thread, (0, 0))
+            self._total_switches[0] += max(0, voluntary - before[0])
+            self._total_switches[1] += max(0, involuntary - before[1])
+        self._switches = totals.switches
+
+    def _refuse(self, what: str, error: OSError) -> None:
+        self.not_measured[f"processes {what}"] = f"{error.filename}: {error.strerror}"
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _switches(status: Path) -> tuple[int, int] | None:
+    """Return voluntary and involuntary switches of a thread, or None if it has ended."""
+    text = text_of(status) or ""
+    _, found, rest = text.rpartition("\nvoluntary_ctxt_switches:")
+    words = rest.split()
+    return (int(words[0]), int(words[2])) if found and len(words) >= 3 else None
