@@ -78,7 +78,8 @@ class BlockSchedule:
             return
         passages = sum(now.passages.values()) - sum(self._began.passages.values())
         rate = passages / (now.seconds - self._began.seconds)
-        wanted = BLOCK_PASSAGES / rate if rate > 0 else LONGEST_BLOCK_SECONDS
+        # Nothing yet may only mean that the first items are still on their way.
+        wanted = BLOCK_PASSAGES / rate if rate > 0 else 2 * self._block_seconds
         self._block_seconds = min(LONGEST_BLOCK_SECONDS, max(BLOCK_SECONDS, wanted))
 
 

@@ -53,10 +53,9 @@ class CpuClocks:
     """Adds up CPU time by role since it was made. `read` often: what a thread or process did after the last look is lost."""
 
     def __init__(self) -> None:
-        self._first: dict[tuple[str, int], float] = {}
-        self._last: dict[tuple[str, int], float] = {}
-        self._began = time.process_time()
-        self._ended = self._began
+        self._roles: dict[int, str] = {}
+        self._last: dict[int, float] = {}
+        self._began = self._ended = time.process_time()
         self.read(())
         self._first = dict(self._last)
 
@@ -68,21 +67,21 @@ class CpuClocks:
         """
         here = {place.thread_id for place in workers}
         for thread in threading.enumerate():
-            if thread.native_id is not None:
-                seconds = thread_cpu_seconds(thread.native_id)
-                if seconds is not None:
-                    self._last[_role(thread.name, thread.native_id in here), thread.native_id] = seconds
+            number = thread.native_id
+            if number is not None and (seconds := thread_cpu_seconds(number)) is not None:
+                self._roles[number] = _role(thread.name, number in here)
+                self._last[number] = seconds
         for process in {place.process for place in workers if place.process == place.thread_id}:
-            seconds = process_cpu_seconds(process)
-            if seconds is not None:
-                self._last[PROCESSES, process] = seconds
+            if (seconds := process_cpu_seconds(process)) is not None:
+                self._roles[process] = PROCESSES
+                self._last[process] = seconds
         self._ended = time.process_time()
 
     def by_role(self) -> dict[str, float]:
         """Return {role: CPU seconds} up to the last look."""
         total: defaultdict[str, float] = defaultdict(float)
-        for key, seconds in self._last.items():
-            total[key[0]] += seconds - self._first.get(key, 0.0)
+        for number, seconds in self._last.items():
+            total[self._roles[number]] += seconds - self._first.get(number, 0.0)
         return dict(total)
 
     def total(self) -> float:

@@ -108,3 +108,23 @@ def test_a_worker_process_counts() -> None:
         child.communicate(b"\n")
     assert clocks.by_role()[PROCESSES] >= 0.3
     assert clocks.total() >= 0.3
+
+
+def test_a_worker_that_ran_before_counts_from_then_on() -> None:
+    """Of a thread that was there before the clocks, and is told to be a worker later, only the new CPU time counts."""
+    told: list[CpuClocks] = []
+    go = threading.Event()
+
+    def work() -> None:
+        spin(0.05)
+        go.set()
+        while not told:
+            time.sleep(0.001)
+        told[0].read([WorkerThread(os.getpid(), threading.get_native_id(), "decode-0")])
+
+    thread = threading.Thread(target=work, name="decode-0")
+    thread.start()
+    go.wait()
+    told.append(CpuClocks())
+    thread.join()
+    assert told[0].by_role()[WORKERS] < 0.04

@@ -1,0 +1,185 @@
+"""Run a pipeline on real data and measure where every millisecond goes.
+
+    headrace profile jobs:pipeline --source photos/ -o runs/first
+    headrace report runs/first                                    one HTML page to look at
+    headrace profile jobs:pipeline --layers --isolate             inside the model; each stage alone
+    headrace profile jobs:pipeline --python preprocess            which Python line costs most
+    headrace profile --set process.batch=8 jobs:pipeline          any setting of the Plan
+
+It runs the pipeline as `headrace run` does (results are delivered, jobs are acknowledged) and measures beside it. The table
+shows, for each stage, the time that an item waits and is served, and what the service was: CPU, waiting for a core (run
+delay), or blocked, and on what. Below stand checks of whether the numbers can be believed; a failed one marks the profile
+UNTRUSTED. What profiling costs is measured during the run, by switching it off and on.
+
+Stages alone (--isolate) and layers (--layers) are measured after the run, on the first items of a source that can be read
+again (folder, list): nothing of that is delivered.
+
+Ctrl-C ends the run within its grace period; what was measured is kept and analysed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli.pipeline_arguments import add_pipeline_arguments, live_view, open_pipeline, positive
+
+if TYPE_CHECKING:
+    from headrace.base.plan import Plan
+    from headrace.pipeline.definition import Pipeline
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_pipeline_arguments(parser)
+    parser.add_argument(
+        "-o", "--output", metavar="RUN", help="the run folder to write (default: runs/NAME-DATE-TIME, a new one)"
+    )
+    parser.add_argument("--layers", action="store_true", help="also measure the model layer by layer")
+    parser.add_argument("--isolate", action="store_true", help="also run each stage alone, and with parts replaced")
+    parser.add_argument(
+        "--isolate-items", type=positive, default=64, metavar="N", help="items kept for --isolate (default 64)"
+    )
+    parser.add_argument(
+        "--isolate-seconds",
+        type=_seconds,
+        default=1.0,
+        metavar="S",
+        help="how long each setting runs in each of three repetitions (default 1)",
+    )
+    parser.add_argument("--python", metavar="STAGE", help="also sample the Python code of one stage (needs py-spy)")
+    parser.add_argument(
+        "--no-overhead", action="store_true", help="do not switch profiling off and on to measure what it costs"
+    )
+    parser.add_argument("--json", action="store_true", help="print the analysis as JSON (schema headrace.profile/1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Profile the pipeline and print the analysis."""
+    from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
+    from headrace.profiler.profile import ProfileSettings, profile
+
+    pipeline, plan = open_pipeline(args)
+    output = Path(args.output) if args.output else _new_folder(args.pipeline)
+    _check_source(args, pipeline)
+    result = profile(
+        pipeline,
+        plan,
+        output=output,
+        limit=args.limit,
+        force=args.force,
+        view=functools.partial(live_view, args.limit),
+        settings=ProfileSettings(measure_overhead=not args.no_overhead, python_stage=args.python),
+    )
+    interrupted = result.interrupted
+    if not interrupted and (args.layers or args.isolate):
+        interrupted = _look_further(args, pipeline, result.plan, output)
+    _print(output, as_json=args.json)
+    return EXIT_INTERRUPTED if interrupted else EXIT_DONE
+
+
+def _seconds(text: str) -> float:
+    from headrace.base.units import parse_duration
+
+    try:
+        seconds = parse_duration(float(text) if text.replace(".", "", 1).isdecimal() else text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError(f"expected more than 0 seconds, got {text}")
+    return seconds
+
+
+def _new_folder(pipeline: str) -> Path:
+    """Return a folder for a run that was given no name."""
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", pipeline.removesuffix(":pipeline").removesuffix(".py")).strip("-")
+    return Path("runs", f"{name or 'profile'}-{time.strftime('%Y%m%d-%H%M%S')}")
+
+
+def _check_source(args: argparse.Namespace, pipeline: Pipeline) -> None:
+    """Say before the run, not after it, that something cannot be done."""
+    from headrace.profiler.isolation.inputs import refuse_queue
+
+    if args.layers or args.isolate:
+        refuse_queue(pipeline.source)
+
+
+def _look_further(args: argparse.Namespace, pipeline: Pipeline, plan: Plan, folder: Path) -> bool:
+    """Measure what was asked for beyond the run; return whether Ctrl-C ended it."""
+    from headrace.base.errors import HeadraceError
+    from headrace.profiler.afterwards import add_isolation, add_layers
+
+    with _Interrupt() as interrupt:
+        try:
+            if args.layers:
+                add_layers(pipeline, plan, folder, _say, interrupt.is_set)
+            if args.isolate and not interrupt.is_set():
+                add_isolation(
+                    pipeline,
+                    plan,
+                    folder,
+                    _say,
+                    interrupt.is_set,
+                    items=args.isolate_items,
+                    seconds=args.isolate_seconds,
+                )
+        except (HeadraceError, OSError) as error:
+            # The run itself is measured and kept.
+            print(f"headrace: {error}; the rest of the profile is in {folder}", file=sys.stderr)
+    return interrupt.is_set()
+
+
+class _Interrupt:
+    """Ctrl-C and SIGTERM as a question to ask; a second one ends at once."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Interrupt:
+        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, *_: object) -> None:
+        self._count += 1
+        if self._count > 1:
+            raise KeyboardInterrupt
+
+    def is_set(self) -> bool:
+        """Return whether it was asked to end."""
+        return self._count > 0
+
+
+def _say(text: str) -> None:
+    print(f"headrace: {text}", file=sys.stderr, flush=True)
+
+
+def _print(folder: Path, *, as_json: bool) -> None:
+    import msgspec
+
+    from headrace.cli.profile_text import as_text
+    from headrace.diagnose import profile_document
+    from headrace.profiler import isolation, layers
+    from headrace.runs.reader import read_run
+
+    document = profile_document(read_run(folder))
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+        return
+    parts = [as_text(document)]
+    if document.layers is not None:
+        parts.append(layers.as_text(document.layers))
+    if document.isolation is not None:
+        parts.append(isolation.as_text(document.isolation))
+    parts.append(f"run folder: {folder}\nlook at it: headrace report {folder}\n")
+    sys.stdout.write("\n".join(parts))

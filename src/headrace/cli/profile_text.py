@@ -1,0 +1,167 @@
+"""A profile for a terminal of 80 columns: what the report shows, in the order in which one asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from headrace.base.units import format_duration
+
+if TYPE_CHECKING:
+    from headrace.runs.formats.profile import BlockedSplit, Distribution, ProfileDocument, StageAccount
+
+_TIMES = ("stage", "wait", "service", "= cpu", "+ run delay", "+ blocked", "on", "next full")
+_WORK = ("stage", "workers", "items", "failed", "rate", "busy", "p50", "p90", "p99")
+#: A cause is named when it is at least this share of the blocked time.
+_NAMED_SHARE = 0.15
+_CAUSES = {"gil": "GIL", "lock": "lock", "network": "network", "disk": "disk", "sleep": "sleep", "process": "process"}
+
+
+def as_text(document: ProfileDocument) -> str:
+    """Return the document as plain text."""
+    parts = [_head(document)]
+    if document.stages:
+        parts += [_times(document.stages), _work(document.stages)]
+    parts += [part for part in (_cpu(document), _overhead(document), _checks(document), _missing(document)) if part]
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def _head(document: ProfileDocument) -> list[str]:
+    latency = ", ".join(
+        f"p{quantile.percent:g} {_time(quantile.value) if quantile.value is not None else f'- (needs {quantile.num_needed})'}"
+        for quantile in document.latency.percentiles
+    )
+    lines = [
+        f"{document.pipeline or document.run}  plan {document.plan_id[:12]}  {document.status}",
+        f"throughput {_rate(document.throughput)}   latency {latency or '-'}   in {_time(document.elapsed_seconds)}",
+    ]
+    if document.is_emulated:
+        lines.append("The device was emulated: its times are settings, not measurements.")
+    grade = document.environment.grade
+    machine = f"machine: grade {grade}" if grade else "machine: grade not measured"
+    if document.environment.reasons:
+        machine += f" ({'; '.join(document.environment.reasons)})"
+    lines.append(document.window.says)
+    lines.append(machine)
+    if document.trusted:
+        lines.append("TRUSTED: every check that decides was passed")
+    else:
+        lines.append("UNTRUSTED:")
+        lines += [f"  - {reason}" for reason in document.distrust]
+    return [line for line in lines if line]
+
+
+def _times(stages: Sequence[StageAccount]) -> list[str]:
+    rows = [
+        (
+            stage.name,
+            _time(stage.queue_wait.mean),
+            _time(stage.service.mean),
+            _time(stage.cpu),
+            _time(stage.run_delay),
+            _time(stage.blocked),
+            _causes(stage.blocked_split),
+            _time(stage.blocked_put),
+        )
+        for stage in stages
+    ]
+    return [
+        "Where an item's time goes (means; a batch's service counts for each of its items):",
+        *_aligned([_TIMES, *rows]),
+    ]
+
+
+def _work(stages: Sequence[StageAccount]) -> list[str]:
+    rows = [
+        (
+            stage.name,
+            "-" if stage.workers is None else str(stage.workers),
+            f"{stage.items:,}",
+            f"{stage.failed:,}",
+            _rate(stage.throughput),
+            _share(stage.utilization),
+            *_percentiles(stage.service),
+        )
+        for stage in stages
+    ]
+    return ["What the stages did (percentiles of service):", *_aligned([_WORK, *rows])]
+
+
+def _percentiles(values: Distribution) -> tuple[str, str, str]:
+    found = {quantile.percent: quantile.value for quantile in values.percentiles}
+    return _time(found.get(50)), _time(found.get(90)), _time(found.get(99))
+
+
+def _causes(split: BlockedSplit | None) -> str:
+    """Return what the blocked time was spent on, the largest share first."""
+    if split is None:
+        return "-"
+    shares = msgspec.structs.asdict(split)
+    total = sum(value for name, value in shares.items() if name != "num_samples")
+    if total <= 0:
+        return "-"
+    named = sorted(((shares[name] / total, text) for name, text in _CAUSES.items()), reverse=True)
+    return ", ".join(f"{text} {share:.0%}" for share, text in named if share >= _NAMED_SHARE) or "unknown"
+
+
+def _cpu(document: ProfileDocument) -> list[str]:
+    if document.cpu is None:
+        return []
+    cpu = document.cpu
+    lines = sorted(cpu.lines, key=lambda line: -line.seconds)
+    used = cpu.total_seconds / cpu.elapsed_seconds if cpu.elapsed_seconds else 0.0
+    of = f"{used:.2f} of {cpu.num_cores:g} cores, {cpu.explained_share:.0%} explained"
+    return [
+        f"CPU of all processes: {cpu.total_seconds:.1f} s, {of}:",
+        "  " + ", ".join(f"{line.name} {line.share:.0%}" for line in lines if abs(line.share) >= 0.005),
+    ]
+
+
+def _overhead(document: ProfileDocument) -> list[str]:
+    return [f"profiling: {document.overhead.says}"] if document.overhead is not None else []
+
+
+def _checks(document: ProfileDocument) -> list[str]:
+    counts = {
+        status: sum(check.status == status for check in document.checks) for status in ("ok", "failed", "warning")
+    }
+    lines = [f"checks: {counts['ok']} ok, {counts['failed']} failed, {counts['warning']} warnings"]
+    lines += [
+        f"  {check.status}: {check.name}: {check.says}"
+        for check in document.checks
+        if check.status in ("failed", "warning")
+    ]
+    return lines
+
+
+def _missing(document: ProfileDocument) -> list[str]:
+    lines = [f"  {what}: {why}" for what, why in document.not_measured.items()]
+    notes = [f"warning: {text}" for text in (*document.warnings, *document.problems)]
+    return (["not measured:", *lines] if lines else []) + notes
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if number else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    return format_duration(seconds) if seconds > 0 else "0"
+
+
+def _rate(per_second: float | None) -> str:
+    return "-" if per_second is None else f"{per_second:.4g}/s"
+
+
+def _share(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.0%}"

@@ -1,0 +1,264 @@
+"""Runs a pipeline and measures where its time goes: `headrace profile`, and `headrace.profile(...)`.
+
+How this works: the profiler watches a run like any other. It switches the workers' meters on (`base.metering`), starts the
+helper process that samples resources and thread states (`watcher`), and has one thread of its own, which ten times a second
+notes queue depths and CPU clocks, tells the helper of new workers, keeps the number of spans below its limit (`sampling`)
+and switches the meters off and on to measure what they cost (`blocks`). All goes into the run folder; nothing is analysed here
+(`headrace.diagnose` does that). Whatever of this fails is noted under `not_measured`, and the run goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from headrace.base.errors import RunFolderError, SettingsError
+from headrace.base.observer import Observer
+from headrace.base.plan import Plan
+from headrace.base.protocols import Instrument
+from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.execute import Result, RunInProgress, View, run
+from headrace.profiler.blocks import BlockSchedule, Reading
+from headrace.profiler.cpu_clocks import CpuClocks
+from headrace.profiler.isolation.page_cache import resident_share
+from headrace.profiler.sampling import SPAN_LIMIT_PER_SECOND, RateLimit
+from headrace.profiler.watcher.control import Watcher
+from headrace.runs.formats import profiling
+from headrace.runs.formats.profiling import ProfilingInfo
+from headrace.runs.resource_files import ResourceWriter, seal
+from headrace.runs.run_folder import RunFolder, replace_file
+from headrace.sources.finite import FiniteSource
+
+logger = logging.getLogger("headrace")
+
+GAUGE_SECONDS = 0.1
+_WORKERS_EVERY_SECONDS = 0.5
+_RATE_EVERY_SECONDS = 1.0
+#: Files whose pages are looked for in memory.
+_FILES_LOOKED_AT = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSettings:
+    """What is measured beside wall times."""
+
+    resource_hertz: float = 2.0
+    """How often resources are sampled, 0.5 to 10."""
+    state_hertz: float = 200.0
+    """How often the threads' states are looked at, at most; less where that would cost more than 0.8 % of a core."""
+    spans_per_second: float = SPAN_LIMIT_PER_SECOND
+    """Above this only some jobs are recorded; counters stay exact."""
+    measure_overhead: bool = True
+    """Switch profiling off for short stretches, to measure what it costs."""
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("resource_hertz", 0.5, 10), ("state_hertz", 1, 1000), ("spans_per_second", 1, 1e9)):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise SettingsError(f"{name} must lie between {low:g} and {high:g}, got {value:g}")
+
+
+def profile(
+    pipeline: Pipeline,
+    plan: Plan | str | Path | None = None,
+    *,
+    output: str | Path,
+    limit: int | None = None,
+    force: bool = False,
+    observers: Sequence[Observer] = (),
+    view: View | None = None,
+    instruments: Sequence[Instrument] = (),
+    settings: ProfileSettings | None = None,
+) -> Result:
+    """Run a pipeline as `headrace.run` does, and measure what its stages cost; raises what that raises.
+
+    Args:
+        pipeline: What is done.
+        plan: How: a Plan or the path of one; None for defaults.
+        output: Run folder to write; `headrace.diagnose.profile_document` reads it.
+        limit: Receive at most so many jobs.
+        force: Replace what an earlier run left in the folder.
+        observers: Who else is told.
+        view: Shows the run in progress.
+        instruments: What goes around the calls of stages, in their workers.
+        settings: What is measured.
+    """
+    settings = settings or ProfileSettings()
+    return run(
+        pipeline,
+        plan,
+        output=output,
+        limit=limit,
+        force=force,
+        observers=observers,
+        view=view,
+        watch=lambda progress: Profiler(progress, settings),
+        instruments=instruments,
+    )
+
+
+class Profiler:
+    """Watches one run; a context manager."""
+
+    def __init__(self, progress: RunInProgress, settings: ProfileSettings) -> None:
+        if progress.folder is None:
+            raise SettingsError("a profile needs a run folder: give an output")
+        self._run = progress
+        self._settings = settings
+        self._folder: RunFolder = progress.folder
+        self._info = ProfilingInfo(span_limit_per_second=settings.spans_per_second)
+        self._watcher = Watcher(
+            self._folder.path, resource_hertz=settings.resource_hertz, state_hertz=settings.state_hertz
+        )
+        self._gauges = ResourceWriter(self._folder.path, "gauges")
+        self._blocks = BlockSchedule()
+        self._limit = RateLimit(settings.spans_per_second, time.monotonic_ns())
+        self._clocks: CpuClocks | None = None
+        self._began = self._ended = 0.0
+        self._due: dict[str, float] = {}
+        self._passages_before = (0.0, 0)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="headrace-profiler", daemon=True)
+
+    def __enter__(self) -> Profiler:
+        self._info.page_cache_share = self._page_cache()
+        self._watcher.start()
+        self._run.metering.on = True
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._run.metering.on = False
+        self._gauges.close()
+        report = self._watcher.close()
+        info = self._info
+        info.helper_process = report.helper_process
+        info.helper_cpu_seconds = report.helper_cpu_seconds
+        info.state_samples_per_second = report.state_samples_per_second
+        info.not_measured.update(report.not_measured)
+        if report.problem:
+            info.not_measured["helper"] = report.problem
+        info.blocks = self._blocks.pairs()
+        info.sampling = self._limit.changes
+        self._note_cpu()
+        self._write()
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(GAUGE_SECONDS):
+            try:
+                self._look()
+            except Exception as error:  # Watching must not end the run.
+                logger.exception("the profiler's thread failed and ends; the run goes on")
+                self._info.not_measured["gauges"] = f"the profiler's thread failed: {error}"
+                self._run.metering.on = True
+                return
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        counters = self._run.counters
+        if not counters.received:
+            self._tell_workers(now)
+            return
+        workers = self._run.worker_threads()
+        if self._clocks is None:
+            self._clocks, self._began = CpuClocks(), now
+        self._clocks.read(workers)
+        self._ended = now
+        self._tell_workers(now)
+        self._write_gauges()
+        progress = self._run.summary.progress()
+        self._limit_rate(now, sum(progress.passages.values()))
+        if self._settings.measure_overhead:
+            reading = Reading(now, progress.finished, self._clocks.total(), dict(progress.passages))
+            is_on = self._blocks.tell(reading)
+            self._run.metering.on = is_on
+
+    def _tell_workers(self, now: float) -> None:
+        if self._is_due("workers", now, _WORKERS_EVERY_SECONDS):
+            self._watcher.set_threads(self._run.worker_threads())
+
+    def _limit_rate(self, now: float, passages: int) -> None:
+        if self._is_due("rate", now, _RATE_EVERY_SECONDS):
+            then, before = self._passages_before
+            if then:
+                self._run.metering.every = self._limit.tell((passages - before) / (now - then), time.monotonic_ns())
+            self._passages_before = now, passages
+
+    def _is_due(self, what: str, now: float, every_seconds: float) -> bool:
+        if now < self._due.get(what, 0.0):
+            return False
+        self._due[what] = now + every_seconds
+        return True
+
+    def _write_gauges(self) -> None:
+        counters = self._run.counters
+        settled = (
+            counters.delivered
+            + counters.rejected
+            + counters.dead_lettered
+            + counters.retried
+            + counters.returned
+            + counters.lost
+        )
+        values: dict[str, dict[str, float]] = {
+            "run": {
+                "in_flight": counters.received - settled,
+                "received": counters.received,
+                "settled": settled,
+                "delivered": counters.delivered,
+            }
+        }
+        for station in self._run.statistics():
+            values[f"stage:{station.name}"] = {
+                "queue_depth": station.depth,
+                "queue_bytes": station.depth_bytes,
+                "busy_workers": station.busy,
+                "waiting_producers": station.waiting_producers,
+            }
+        self._gauges.write(time.monotonic_ns(), values)
+
+    def _page_cache(self) -> float | None:
+        source: Any = self._run.pipeline.source
+        if not isinstance(source, FiniteSource):
+            return None
+        try:
+            files = [entry.payload for entry in source.entries() if isinstance(entry.payload, Path)]
+        except Exception as error:
+            self._info.not_measured["page_cache"] = f"the input files could not be listed: {error}"
+            return None
+        return resident_share(files, _FILES_LOOKED_AT) if files else None
+
+    def _note_cpu(self) -> None:
+        if self._clocks is None:
+            self._info.not_measured["cpu"] = f"the run was shorter than {GAUGE_SECONDS:g} s"
+            return
+        self._info.thread_cpu_seconds = self._clocks.by_role()
+        self._info.process_cpu_seconds = self._clocks.total()
+        self._info.native_cpu_seconds = self._clocks.native()
+        self._info.warm_up_cpu_seconds = sum(curve.cpu_seconds for curve in self._run.warm_ups)
+        self._info.elapsed_seconds = self._ended - self._began
+
+    def _write(self) -> None:
+        try:
+            seal(self._folder.path)
+            content = msgspec.json.format(msgspec.json.encode(self._info), indent=2)
+            replace_file(self._folder.path / profiling.FILE, content + b"\n")
+        except (OSError, RunFolderError) as error:
+            logger.error(
+                "what the profiler measured cannot be written to %s: %s; spans and what is there already can still be read. "
+                "Free space on the disk and profile again for the rest.",
+                self._folder.path,
+                error,
+            )
