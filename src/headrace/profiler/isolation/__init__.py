@@ -4,7 +4,7 @@ inputs.py      what every stage was really given, kept in memory
 alone.py       one stage at several concurrencies (crew.py: its workers; curves.py: the arithmetic)
 variations.py  the pipeline as it is, fed from memory, with warm and cold files, with an emulated device
 page_cache.py  whether files are in memory
-document.py    all of it, and what it says; text.py: for people
+document.py    all of it (words.py: what it means; text.py: for people)
 """
 
 from headrace.profiler.isolation.document import isolate

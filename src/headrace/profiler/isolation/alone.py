@@ -17,8 +17,8 @@ from headrace.stages.stage import Stage
 
 #: Most workers of an io stage, unless the Plan has more: servers are others' too.
 _MOST_IO_WORKERS = 64
-#: Of an item's CPU time: more of it on threads of a library means that waiting for them is not waiting for the outside.
-_NATIVE_SHARE = 0.02
+#: Less than this share of an item's time, or of its CPU time, does not count.
+_LITTLE_SHARE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class Effort:
 def loads(stage: Stage, bench: Bench) -> list[Load]:
     """Return the settings to measure: powers of two, and what the Plan says.
 
-    A cpu stage goes up to twice the cores, an io stage up to twice the Plan's workers (at most 64), a device through its batch
-    sizes with one call at a time, and then through calls side by side at the largest.
+    A cpu stage goes up to twice the cores (processes: to the cores), an io stage up to twice the Plan's workers (at most 64), a
+    device through its batch sizes with one call at a time, and then through calls side by side at the largest.
     """
     planned = bench.workers(stage)
     if stage.kind == "device":
@@ -59,7 +59,10 @@ def loads(stage: Stage, bench: Bench) -> list[Load]:
         most = max(planned, min(most, max(2, bench.cores)))
         beside = [Load(workers, sizes[-1]) for workers in _powers(most, planned)]
         return [*(Load(1, size) for size in sizes[:-1]), *beside]
-    most = min(_MOST_IO_WORKERS, 2 * planned) if stage.kind == "io" else 2 * bench.cores
+    if stage.kind == "io":
+        most = min(_MOST_IO_WORKERS, 2 * planned)
+    else:  # more processes than cores would only cost memory
+        most = bench.cores if bench.executors[stage.name] == "process" else 2 * bench.cores
     return [Load(workers, None) for workers in _powers(max(most, planned), planned)]
 
 
@@ -121,30 +124,25 @@ def summarize(
     largest = max((point.batch_size or 0 for point in curve), default=0)
     beside = [point for point in curve if (point.batch_size or 0) == largest]
     one = next((point for point in beside if point.workers == 1), None)
-    native = _native_share(found[Load(1, largest or None)]) if one else 0.0
+    mixed = _mixed_waiting(one, found[Load(1, largest or None)]) if one else ""
     executor = bench.executors[stage.name]
     return StageAlone(
         name=stage.name,
         kind=stage.kind,
         executor=executor,
         cpu_demand=one.cpu if one else None,
-        wait_demand=one.blocked if one and native <= _NATIVE_SHARE else None,
+        wait_demand=one.blocked if one and not mixed else None,
         curve=curve,
         knee_workers=knee(beside),
         best_throughput=max(point.throughput for point in curve),
-        says="; ".join(_sayings(stage, bench, inputs, beside, native, [note, _failures(found)])),
+        says="; ".join(_sayings(stage, bench, inputs, beside, [mixed, note, _failures(found)])),
     )
 
 
 def _sayings(
-    stage: Stage, bench: Bench, inputs: StageInputs, beside: Sequence[CurvePoint], native: float, notes: Sequence[str]
+    stage: Stage, bench: Bench, inputs: StageInputs, beside: Sequence[CurvePoint], notes: Sequence[str]
 ) -> list[str]:
     says = [_best_in_words(stage, beside)]
-    if native > _NATIVE_SHARE:
-        says.append(
-            f"{native:.0%} of its CPU time is on threads of its libraries: what it waits for them and what for the outside is "
-            "not told apart"
-        )
     if stage.kind == "cpu" and bench.executors[stage.name] == "thread":
         says.append(scaling_in_words(beside, bench.cores))
     if inputs.mutates:
@@ -160,7 +158,7 @@ def _best_in_words(stage: Stage, beside: Sequence[CurvePoint]) -> str:
     batch = f" at batch {best.batch_size}" if best.batch_size else ""
     found = knee(beside)
     if found is not None:
-        return f"{format_rate(best.throughput)} at best{batch}; more than {found} {what} gain nothing"
+        return f"{format_rate(best.throughput)} at best{batch}, all but 5 % of it with {found} {what}"
     if len(beside) > 1:
         return f"{format_rate(best.throughput)} at best{batch}, and still rising at {beside[-1].workers} {what}"
     return f"{format_rate(best.throughput)}{batch} with {beside[-1].workers} {what}"
@@ -174,9 +172,17 @@ def _failures(found: dict[Load, list[Measured]]) -> str:
     return f"{failed} calls failed while it was measured, the first: {every[0].error}"
 
 
-def _native_share(repetitions: Sequence[Measured]) -> float:
-    cpu = sum(one.cpu_seconds for one in repetitions)
-    return sum(one.native_cpu_seconds for one in repetitions) / cpu if cpu > 0 else 0.0
+def _mixed_waiting(one: CurvePoint, repetitions: Sequence[Measured]) -> str:
+    """Return why it is not known how long one worker waits for the outside; empty if it is."""
+    cpu = sum(measured.cpu_seconds for measured in repetitions)
+    native = sum(measured.native_cpu_seconds for measured in repetitions)
+    a_worker = one.service if one.batch_size is None else one.service / one.batch_size
+    if one.blocked is None or one.blocked <= _LITTLE_SHARE * a_worker or native <= _LITTLE_SHARE * cpu:
+        return ""
+    return (
+        f"{native / cpu:.0%} of its CPU time is on threads of its libraries: what it waits for them and what for the outside "
+        "is not told apart"
+    )
 
 
 def _without_curve(bench: Bench, stage: Stage, says: str) -> StageAlone:

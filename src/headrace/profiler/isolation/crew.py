@@ -83,6 +83,7 @@ class Crew:
         self._stop = stop
         self._threads_before = threads_of(os.getpid())
         self._opened: queue.SimpleQueue[_Worker | Exception] = queue.SimpleQueue()
+        self._order: _Order | None = None
         self._all = [_Worker(bench, stage, number) for number in range(size)]
         for worker in self._all:
             worker.start(self._opened)
@@ -98,6 +99,8 @@ class Crew:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._order is not None:
+            self._order.stopped = True  # it is over already, unless something was raised here
         for worker in self._workers:
             worker.orders.put(None)
         end = time.monotonic() + _LEAVE_SECONDS
@@ -117,7 +120,7 @@ class Crew:
             seconds: For so long; each worker makes at least one call.
             copies: Give each call a copy of its inputs: the stage changes them.
         """
-        order = _Order(batches, seconds, num_workers, self._stage.kind == "device", copies)
+        order = self._order = _Order(batches, seconds, num_workers, self._stage.kind == "device", copies)
         for worker in self._workers[:num_workers]:
             worker.orders.put(order)
         for _ in range(num_workers):

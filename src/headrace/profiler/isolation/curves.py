@@ -116,11 +116,11 @@ def steady_rate(stamps: Sequence[float], start: float, end: float) -> float | No
     or too little; the slope is exact for batches at equal intervals.
 
     Args:
-        stamps: Seconds, growing.
+        stamps: Seconds, in any order.
         start: Seconds; events before it do not count.
         end: Seconds; events after it do not count.
     """
-    times = np.asarray(stamps, dtype=float)
+    times = np.sort(np.asarray(stamps, dtype=float))
     times = times[(times >= start) & (times <= end)]
     if len(times) < 4 or times[-1] <= times[0]:
         return None
@@ -143,9 +143,10 @@ def scaling_in_words(curve: Sequence[CurvePoint], cores: int) -> str:
         return ""
     most = curve[-1]
     if _waits_for_itself(alone, most):
+        waiting = _ratio(most.blocked, most.service)
         return (
-            f"{most.workers} threads together use {_cores_used(most):.2f} cores and wait {_ratio(most.blocked, most.service):.0%} "
-            'of their time: it probably holds the GIL (or another lock); try executor = "process"'
+            f"{most.workers} threads together use {_cores_used(most):.2f} cores and wait {waiting:.0%} of their time, for one "
+            'another: it probably holds the GIL (or another lock); try executor = "process"'
         )
     within = [point for point in curve if 2 <= point.workers <= cores]
     if not within or alone.cpu is None:

@@ -11,17 +11,14 @@ from headrace.base.protocols import Model
 from headrace.base.settings import check
 from headrace.base.units import format_size
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.summary import format_rate
 from headrace.profiler.isolation.alone import Effort, measure_alone, seconds_needed
 from headrace.profiler.isolation.bench import Bench
 from headrace.profiler.isolation.inputs import Inputs, collect
 from headrace.profiler.isolation.turns import measure_all
 from headrace.profiler.isolation.variations import build
+from headrace.profiler.isolation.words import in_words
 from headrace.runs.formats.isolation import IsolationDocument, StageAlone, Variation
 from headrace.stages.stage import StageContext
-
-#: Throughputs closer than this count as the same.
-_SAME_SHARE = 0.05
 
 
 def isolate(
@@ -79,45 +76,8 @@ def document(
         variations=tuple(variations),
         device_ceiling=cached.throughput if cached else None,
         feeding_headroom=cached.ratio if cached else None,
-        says=(*_about_inputs(inputs, stopped), *in_words(variations, _has_emulated_device(bench))),
+        says=(*_about_inputs(inputs, stopped), *in_words(variations, emulated=_has_emulated_device(bench))),
     )
-
-
-def in_words(variations: Sequence[Variation], emulated: bool = False) -> list[str]:
-    """Return what the differences between variations mean, one sentence each.
-
-    Args:
-        variations: As measured; those without throughput are passed over.
-        emulated: The device is emulated.
-    """
-    by_name = {one.name: one for one in variations if one.throughput is not None}
-    sentences = []
-    cached, emulation = by_name.get("cached_items"), by_name.get("emulated_model")
-    if cached is not None and cached.ratio is not None and cached.throughput is not None:
-        sentences.append(_ceiling_in_words(cached.throughput, cached.ratio))
-    if emulation is not None and emulation.ratio is not None and emulation.throughput is not None:
-        sentences.append(
-            f"an accelerator as fast as this device, which leaves the CPU to the other stages, would give "
-            f"{format_rate(emulation.throughput)}, x{emulation.ratio:.2f} of now"
-        )
-    warm, cold = by_name.get("warm_files"), by_name.get("cold_files")
-    if warm is not None and cold is not None and warm.throughput and cold.throughput is not None:
-        share = cold.throughput / warm.throughput
-        if share < 1 - _SAME_SHARE:
-            sentences.append(
-                f"files that are not in memory cost: {format_rate(cold.throughput)}, x{share:.2f} of warm ones"
-            )
-        else:
-            sentences.append("files that are not in memory make no difference: the disk keeps up")
-    if emulated and sentences:
-        sentences.append("the device is emulated: its times are made up")
-    return sentences
-
-
-def _ceiling_in_words(throughput: float, ratio: float) -> str:
-    if ratio > 1 + _SAME_SHARE:
-        return f"fed perfectly the device would give {format_rate(throughput)}, x{ratio:.2f} of now"
-    return f"the device is fed perfectly: from memory it gives {format_rate(throughput)}, x{ratio:.2f} of now"
 
 
 def _about_inputs(inputs: Inputs, stopped: bool) -> list[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.base.records import Job, Outcome
+from headrace.profiler.isolation.values import kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,13 @@ class Entry:
         """Return what another job like this one is made of."""
         return cls(job.id, job.payload, job.task, dict(job.attributes))
 
-    def job(self, round_number: int, settle: Callable[[Job, Outcome], None] | None = None) -> Job:
+    def job(
+        self, round_number: int, settle: Callable[[Job, Outcome], None] | None = None, *, copies: bool = False
+    ) -> Job:
         """Return a job that nobody waits for; its id carries the round, because ids are unique within a run."""
+        payload = kept(self.payload) if copies else self.payload
         return Job(
-            f"{self.id}#{round_number}", self.payload, task=self.task, attributes=dict(self.attributes), settle=settle
+            f"{self.id}#{round_number}", payload, task=self.task, attributes=dict(self.attributes), settle=settle
         )
 
 
@@ -41,13 +45,17 @@ class Replay:
     Args:
         entries: At least one.
         before: Called with each entry just before it is given out.
+        copies: Give each job a copy of its payload.
     """
 
-    def __init__(self, entries: Sequence[Entry], before: Callable[[Entry], object] | None = None) -> None:
+    def __init__(
+        self, entries: Sequence[Entry], before: Callable[[Entry], object] | None = None, *, copies: bool = False
+    ) -> None:
         if not entries:
             raise ValueError("there is nothing to replay: entries is empty")
         self._entries = entries
         self._before = before
+        self._copies = copies
         self._numbers = itertools.count()
         self._in_flight: dict[int, Job] = {}
         self._lock = threading.Lock()
@@ -69,7 +77,7 @@ class Replay:
             entry = self._entries[place]
             if self._before is not None:
                 self._before(entry)
-            jobs.append(entry.job(round_number, self._settled))
+            jobs.append(entry.job(round_number, self._settled, copies=self._copies))
         with self._lock:
             if self._ended:
                 return None

@@ -31,5 +31,7 @@ class Scenario:
     """Called with each job before it is given out."""
     check: Callable[[], object] = lambda: None
     """Called after each run; may raise NotPossible: the run does not count."""
+    copies: bool = False
+    """Each job needs a copy of its payload, because the first stage changes it."""
     outputs_per_item: float = 1.0
     """Results of this pipeline for one item of the whole one."""

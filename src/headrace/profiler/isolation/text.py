@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from headrace.base.units import format_duration
 from headrace.pipeline.summary import format_rate
+from headrace.profiler.isolation.words import ratio_in_words
 from headrace.runs.formats.isolation import CurvePoint, IsolationDocument, StageAlone, Variation
 
 _STAGES = ("stage alone", "kind", "cpu/item", "wait/item", "best", "knee")
@@ -75,7 +76,7 @@ def _variation_row(one: Variation) -> tuple[str, ...]:
         one.name,
         format_rate(one.throughput),
         _range(one.throughput_low, one.throughput_high),
-        "-" if one.ratio is None else f"x{one.ratio:.2f}",
+        ratio_in_words(one),
     )
 
 

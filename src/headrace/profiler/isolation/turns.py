@@ -77,6 +77,8 @@ def variation(name: str, rates: Sequence[float | None], as_is_rates: Sequence[fl
         throughput_low=min(values),
         throughput_high=max(values),
         ratio=statistics.median(ratios) if ratios else None,
+        ratio_low=min(ratios, default=None),
+        ratio_high=max(ratios, default=None),
         says=says,
     )
 
@@ -89,7 +91,7 @@ def run_once(scenario: Scenario, effort: Effort) -> float | None:
     """
     scenario.prepare()
     stamps = _Stamps()
-    source = Replay(scenario.entries, scenario.before)
+    source = Replay(scenario.entries, scenario.before, copies=scenario.copies)
     pipeline = copy.copy(scenario.pipeline)
     pipeline.source = source
     errors: list[Exception] = []

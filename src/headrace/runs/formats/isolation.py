@@ -61,6 +61,9 @@ class Variation(msgspec.Struct, frozen=True, kw_only=True):
     throughput_high: float | None = None
     ratio: float | None = None
     """To `as_is`, median of paired ratios."""
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    """Range of the paired ratios over the repetitions."""
     says: str = ""
     """What it means, or why it was not run."""
 
