@@ -101,6 +101,9 @@ class _Writer:
         self._trace = proto.Trace()
         self._interned: dict[tuple[str, str], int] = {}
         self._counters: dict[str, int] = {}
+        self._begins = proto.TrackEvent.TYPE_SLICE_BEGIN
+        self._ends = proto.TrackEvent.TYPE_SLICE_END
+        self._needs_state = proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 
     def serialized(self) -> bytes:
         """Return the packets made since the last call."""
@@ -132,14 +135,13 @@ class _Writer:
         event = packet.track_event
         event.track_uuid = track
         if begun is None:
-            event.type = self._proto.TrackEvent.TYPE_SLICE_END
+            event.type = self._ends
             return
-        packet.sequence_flags = self._proto.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
-        event.type = self._proto.TrackEvent.TYPE_SLICE_BEGIN
+        packet.sequence_flags = self._needs_state
+        event.type = self._begins
         event.name_iid = self._intern(packet, "event_names", begun.name)
-        event.category_iids.extend(
-            self._intern(packet, "event_categories", category) for category in begun.category.split(",")
-        )
+        for category in begun.category.split(","):
+            event.category_iids.append(self._intern(packet, "event_categories", category))
         for flow in begun.flows:
             (event.terminating_flow_ids if flow.phase == "f" else event.flow_ids).append(flow.number)
         for name, value in begun.arguments.items():
