@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from headrace.profiler.layers.rescaling import OVERLAP_RATIO
 from headrace.runs.formats.layers import Layer, LayersDocument
 
 MAX_INFLATION = 1.2
 """Of the profiled over the unprofiled latency."""
 MAX_OUTSIDE_RATIO = 0.2
-"""Of a profiled call's time that no layer accounts for."""
+"""Of a call's time that no layer accounts for."""
 MAX_COUNT_DIFFERENCE = 0.05
 """Between the two counts of operations."""
 MIN_CALLS = 10
@@ -18,36 +19,37 @@ MAX_OF_CEILING = 1.1
 """Beyond 1 is noise up to here."""
 
 
-def find_doubts(document: LayersDocument, outside_ratio: float, num_missing: int) -> list[str]:
+def find_doubts(document: LayersDocument, num_missing: int) -> list[str]:
     """Return a sentence for each reason to doubt the table.
 
     Args:
         document: The table; its own warnings are not looked at.
-        outside_ratio: Part of a profiled call's time that no layer accounts for; negative where layers overlap.
         num_missing: Profiled calls that the engine's profiler did not keep.
     """
-    return [*_of_times(document, outside_ratio, num_missing), *_of_counts(document), *_of_ceilings(document.layers)]
+    return [*_of_times(document, num_missing), *_of_counts(document), *_of_ceilings(document.layers)]
 
 
-def _of_times(document: LayersDocument, outside_ratio: float, num_missing: int) -> Iterator[str]:
+def _of_times(document: LayersDocument, num_missing: int) -> Iterator[str]:
     if document.inflation > MAX_INFLATION:
         yield (
-            f"the engine's profiler made the model {document.inflation:.2f} times slower (more than {MAX_INFLATION}); small "
-            "layers appear larger than they are, so compare no two models by this table"
+            f"the engine's profiler made the model {document.inflation:.2f} times slower (more than {MAX_INFLATION}); its cost "
+            "was taken off each layer alike, so small layers are rough: compare no two models by this table"
         )
     if num_missing:
         yield f"{num_missing} of the profiled calls are not in the engine's profile, which holds a limited number of events"
     if document.num_calls < MIN_CALLS:
         yield f"only {document.num_calls} calls were averaged; give more time for steadier figures"
-    if outside_ratio > MAX_OUTSIDE_RATIO:
+    total = sum(layer.raw_seconds for layer in document.layers)
+    outside = 1 - total / document.latency_seconds
+    if outside > MAX_OUTSIDE_RATIO:
         yield (
-            f"{outside_ratio:.0%} of a call passes outside the layers (starting threads, binding inputs, the profiler); it was "
-            "shared out among them in proportion"
+            f"{outside:.0%} of a call passes outside the layers (binding inputs, starting threads); it was shared out among "
+            "them in proportion"
         )
-    elif outside_ratio < -MAX_COUNT_DIFFERENCE:
+    elif total > OVERLAP_RATIO * document.profiled_latency_seconds:
         yield (
-            f"the layers' times add up to {1 - outside_ratio:.2f} times the call's: layers ran side by side, and each was "
-            "scaled down in proportion"
+            f"the layers' times add up to {total / document.profiled_latency_seconds:.2f} times the call's: layers ran side by "
+            "side, and all were scaled down in proportion"
         )
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ from headrace.engines.onnx_engine import make_session_options, open_session, ten
 from headrace.profiler.layers.graph_count import count_graph
 from headrace.profiler.layers.operations import Tensor, Work, count
 from headrace.profiler.layers.protocol import Feed, LayerFacts, Recording
+from headrace.profiler.layers.timing import best_seconds
 
 MAX_EVENTS = 200_000
 """Of a profile; ONNX Runtime drops what is beyond a million, and each takes a kilobyte of file."""
@@ -50,7 +50,6 @@ _MATMUL = (
     b"\n\x03\x12\x01kZ\x15\n\x01b\x12\x10\n\x0e\x08\x01\x12\n\n\x03\x12\x01k\n\x03\x12\x01nb\x15\n\x01c\x12\x10\n\x0e\x08"
     b"\x01\x12\n\n\x03\x12\x01m\n\x03\x12\x01nB\x04\n\x00\x10\r"
 )
-_PRODUCT_SECONDS = 0.25
 
 
 class _Details(msgspec.Struct):
@@ -93,12 +92,7 @@ class OnnxLayers:
         options = make_session_options(threads=threads, options={})
         session = onnxruntime.InferenceSession(_MATMUL, options, providers=["CPUExecutionProvider"])
         matrix = np.random.default_rng(0).standard_normal((side, side), np.float32)
-        best, until = float("inf"), time.perf_counter() + _PRODUCT_SECONDS
-        while time.perf_counter() < until or best == float("inf"):
-            started = time.perf_counter()
-            session.run(None, {"a": matrix, "b": matrix})
-            best = min(best, time.perf_counter() - started)
-        return best
+        return best_seconds(lambda: session.run(None, {"a": matrix, "b": matrix}))
 
 
 class OnnxProfiledModel:
@@ -147,22 +141,24 @@ class OnnxProfiledModel:
         self._num_calls += 1
         _run(self._profiled, feed, self._artifact)
 
-    def recording(self) -> Recording:
-        """End the profile and return what it holds."""
+    def recording(self, kept: Sequence[int]) -> Recording:
+        """End the profile and return what it holds of these calls."""
         session, self._profiled = self._profiled, None
         calls = _calls(_read_profile(session.end_profiling()))
+        there = [calls[number] for number in kept if number < len(calls)]
         positions = {key: position for position, key in enumerate(self._layers)}
-        seconds = np.zeros((len(calls), len(positions)))
+        seconds = np.zeros(len(positions))
         strangers: Counter[str] = Counter()
-        for number, call in enumerate(calls):
+        for call in there:
             for event, own_microseconds in zip(call, _own_times(call), strict=True):
                 if event.key in positions:
-                    seconds[number, positions[event.key]] += own_microseconds * 1e-6
+                    seconds[positions[event.key]] += own_microseconds * 1e-6 / len(there)
                 else:
                     strangers[event.name.removesuffix(_SUFFIX)] += 1
         return Recording(
             layers=tuple(self._layers.values()),
-            seconds=seconds,
+            raw_seconds=seconds,
+            num_calls=len(there),
             num_missing=self._num_calls - len(calls),
             warnings=tuple(_recording_warnings(seconds, strangers)),
         )
@@ -239,7 +235,8 @@ def _facts(nodes: Iterable[_Event], attributes: Mapping[str, Mapping[str, Any]])
     for node in nodes:
         layer = _layer(node, attributes)
         if node.key in facts:
-            layer = dataclasses.replace(layer, work=facts[node.key].work + layer.work)
+            before = facts[node.key]
+            layer = dataclasses.replace(layer, work=before.work + layer.work, num_events=before.num_events + 1)
         facts[node.key] = layer
     return facts
 
@@ -282,11 +279,11 @@ def _recording_warnings(seconds: np.ndarray, strangers: Mapping[str, int]) -> li
             f"{sum(strangers.values())} events of nodes that the first call did not run are not in the table, such as "
             f"{next(iter(strangers))}: the model takes another path from call to call"
         )
-    means = seconds.mean(axis=0) if len(seconds) else np.zeros(0)
-    coarse = means < _COARSE_SECONDS
-    if means.sum() > 0 and means[coarse].sum() > 0.1 * means.sum():
+    coarse = seconds < _COARSE_SECONDS
+    if seconds[coarse].sum() > 0.1 * seconds.sum():
+        share = seconds[coarse].sum() / seconds.sum()
         warnings.append(
-            f"{coarse.sum()} layers take less than 2 us each, {means[coarse].sum() / means.sum():.0%} of the time together; "
-            "ONNX Runtime counts whole microseconds, so their times are rough"
+            f"{coarse.sum()} layers take less than 2 us each, {share:.0%} of the time together; ONNX Runtime "
+            "counts whole microseconds, so their times are rough"
         )
     return warnings

@@ -28,7 +28,7 @@ class LayerFacts:
     """What is known of a layer apart from its time."""
 
     key: str
-    """Unique within the model; `Recording.seconds` is by this key."""
+    """Unique within the model; layers of the same name have different keys."""
     name: str
     operator: str
     provider: str
@@ -36,6 +36,8 @@ class LayerFacts:
     output_shape: str = ""
     precision: str = ""
     """Type of the data that it computes with, as NumPy names it."""
+    num_events: int = 1
+    """How often a call runs it; more than once inside loops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,12 @@ class Recording:
 
     layers: tuple[LayerFacts, ...]
     """In the order of execution."""
-    seconds: np.ndarray
-    """float64, (calls, layers); the profiled calls in the order they were made, from the first that is there."""
+    raw_seconds: np.ndarray
+    """float64, (layers,); mean of each layer per call."""
+    num_calls: int
+    """Calls that were averaged."""
     num_missing: int = 0
-    """Calls that were made and are not there, at the end."""
+    """Calls that were made and that the profile does not hold."""
     warnings: tuple[str, ...] = ()
 
 
@@ -80,8 +84,13 @@ class ProfiledModel(Protocol):
         """Run the model with the engine's profiler on."""
         ...
 
-    def recording(self) -> Recording:
-        """Return what was recorded since `describe`; no calls after it."""
+    def recording(self, kept: Sequence[int]) -> Recording:
+        """Return what was recorded since `describe`; no calls after it.
+
+        Args:
+            kept: Numbers of the profiled calls that are worth averaging, counted from 0 at the first after `describe`, rising.
+                An engine that tells no single calls averages all, and says so by `num_calls`.
+        """
         ...
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from headrace.profiler.layers.doubts import find_doubts
 from headrace.profiler.layers.feeds import make_feed
 from headrace.profiler.layers.graph_count import count_graph
 from headrace.profiler.layers.protocol import Feed, LayerFacts, LayerProfiler, Recording
+from headrace.profiler.layers.rescaling import rescale
 from headrace.profiler.layers.roofline import judge, measure_ceilings
 from headrace.profiler.layers.timing import Timing, time_calls
 from headrace.runs.formats.layers import Ceilings, Layer, LayersDocument
@@ -24,7 +25,6 @@ from headrace.runs.formats.layers import Ceilings, Layer, LayersDocument
 PROFILERS = {
     "onnx": "headrace.profiler.layers.onnx_profile:OnnxLayers",
     "openvino": "headrace.profiler.layers.openvino_profile:OpenVinoLayers",
-    "torch": "headrace.profiler.layers.torch_profile:TorchLayers",
 }
 
 
@@ -90,7 +90,7 @@ def measure_layers(
         feed = make_feed(model.inputs, batch_size, inputs)
         model.describe(feed)
         timing = time_calls(model, feed, calls=calls, seconds=seconds)
-        recording = model.recording()
+        recording = model.recording(timing.kept())
     finally:
         model.close()
     cross_check, warnings = _cross_check(artifact, feed)
@@ -146,17 +146,16 @@ def assemble(measured: Measurement) -> LayersDocument:
         EngineError: If no call is left to average, or no layer took any time.
     """
     timing, recording = measured.timing, measured.recording
-    kept = [number for number in timing.kept() if number < len(recording.seconds)]
-    raw = recording.seconds[kept].mean(axis=0) if kept else np.zeros(0)
+    raw = recording.raw_seconds
     if not raw.sum() > 0:
         raise EngineError(
-            f"the profiler of {measured.engine} recorded no layer's time in {len(kept)} calls of {measured.artifact}; "
-            "the model may be too small for its clock, or of another format than expected"
+            f"the profiler of {measured.engine} recorded no layer's time in {recording.num_calls} calls of "
+            f"{measured.artifact}; the model may be too small for its clock"
         )
-    latency = timing.latency_seconds
-    scaled = raw * (latency / raw.sum())
+    latency, profiled_latency = timing.latency_seconds, timing.profiled_latency_seconds
+    seconds = rescale(raw, np.array([facts.num_events for facts in recording.layers]), latency, profiled_latency)
     layers = tuple(
-        _layer(facts, float(raw[number]), float(scaled[number]), latency, measured.ceilings)
+        _layer(facts, float(raw[number]), float(seconds[number]), latency, measured.ceilings)
         for number, facts in enumerate(recording.layers)
     )
     counts = [layer.flops for layer in layers if layer.flops is not None]
@@ -165,24 +164,24 @@ def assemble(measured: Measurement) -> LayersDocument:
         artifact=measured.artifact,
         batch_size=measured.batch_size,
         threads=measured.threads,
-        num_calls=len(kept),
-        num_dropped=len(timing.profiled) - len(kept),
+        num_calls=recording.num_calls,
+        num_dropped=len(timing.profiled) - recording.num_calls,
         latency_seconds=latency,
-        profiled_latency_seconds=timing.profiled_latency_seconds,
-        inflation=timing.profiled_latency_seconds / latency,
+        profiled_latency_seconds=profiled_latency,
+        inflation=profiled_latency / latency,
         layers=layers,
         total_flops=sum(counts) if counts else None,
         flops_cross_check=measured.cross_check,
         ceilings=measured.ceilings,
     )
-    outside = 1 - raw.sum() / float(np.mean([timing.profiled[number] for number in kept]))
-    warnings = (*measured.warnings, *recording.warnings, *find_doubts(document, outside, recording.num_missing))
-    return msgspec.structs.replace(document, warnings=warnings)
+    doubts = find_doubts(document, recording.num_missing)
+    return msgspec.structs.replace(document, warnings=(*measured.warnings, *recording.warnings, *doubts))
 
 
 def _layer(facts: LayerFacts, raw: float, seconds: float, latency: float, ceilings: Ceilings | None) -> Layer:
     flops, num_bytes = facts.work.flops, facts.work.num_bytes
-    verdict = judge(facts.work, seconds, facts.precision, ceilings)
+    # What is mostly the profiler's own cost tells nothing of the layer's limits.
+    verdict = judge(facts.work, seconds, facts.precision, ceilings if seconds > raw / 2 else None)
     return Layer(
         name=facts.name,
         operator=facts.operator,
