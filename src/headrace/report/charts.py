@@ -1,7 +1,7 @@
 """Charts as data: options of Apache ECharts, made here in plain Python, so that a test can read what will be drawn.
 
-`assets/report.js` only hands them to ECharts. Values are scaled here, and each axis names its one unit. What the pointer shows is
-text made here (`tip`, a list of [label, value]) or, for lines and bars, the values with the chart's `unit`. Colours are CSS
+`assets/report.js` only hands them to ECharts. Values are scaled here, and each axis has one unit. What the pointer shows is text
+made here (`tip`, a list of [label, value]) or, for lines and bars, the values with the chart's `unit`. Colours are CSS
 variables of `assets/report.css`, so that dark mode and printing change them without a redraw.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from headrace.report.markup import Html, plain, tag
@@ -18,7 +18,9 @@ from headrace.report.markup import Html, plain, tag
 #: Series without a colour of their own; Okabe and Ito's palette, told apart by colour-blind people too.
 PALETTE = tuple(f"var(--c{index})" for index in range(1, 9))
 _DIGITS = 6
-_LABEL_WIDTH = 120
+_LABEL_WIDTH = 150
+#: Room for the labels is found by ECharts; top and right are for marks that stand above and for half a label.
+_GRID = {"left": 2, "right": 18, "top": 18, "bottom": 2, "outerBoundsMode": "same"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,13 +36,30 @@ class Chart:
     """CSS pixels."""
     unit: str = ""
     """Written behind each value under the pointer."""
+    upright: str = ""
+    """What the upright axis measures, with its unit; stands beside the title."""
+    legend: Mapping[str, str] = field(default_factory=dict)
+    """{name: colour}; markup and not ECharts' own, so that it wraps on any screen and on paper."""
     option: Mapping[str, Any]
     """For `echarts.setOption`; shapes that ECharts does not have are named in `renderItem`, see `report.js`."""
 
     def element(self) -> Html:
         """Return where it will be drawn: empty, and hidden without JavaScript."""
+        caption = tag("figcaption", self.title, tag("small", f" {self.upright}") if self.upright else None)
+        keys = [tag("li", _swatch(color), name) for name, color in self.legend.items()]
         place = tag("div", id=f"chart-{self.name}", class_="chart", role="img", aria_label=f"{self.title}: {self.says}")
-        return tag("figure", tag("figcaption", self.title), place)
+        return tag("figure", caption, tag("ul", *keys, class_="legend") if len(keys) > 1 else None, place)
+
+
+def shorten(name: str, most: int = 20) -> str:
+    """Return a name cut at its beginning: names of layers and files differ at their ends."""
+    return name if len(name) <= most else f"…{name[1 - most :]}"
+
+
+def _swatch(color: str) -> Html:
+    # An attribute of SVG, since the page's policy refuses `style`.
+    square = tag("rect", width="10", height="10", rx="2", fill=color)
+    return tag("svg", square, width="10", height="10", aria_hidden="true")
 
 
 def as_json(charts: Iterable[Chart]) -> str:
@@ -61,7 +80,7 @@ def horizontal_bars(
     series: Mapping[str, tuple[str, Sequence[float | None]]],
     unit: str,
     *,
-    axis: str,
+    axis_name: str,
     stacked: bool = False,
 ) -> Chart:
     """Return bars that grow to the right, the first category on top.
@@ -73,7 +92,7 @@ def horizontal_bars(
         categories: One row each.
         series: {name: (colour, one value per category)}.
         unit: Of the values.
-        axis: Name of the axis, with the unit.
+        axis_name: What the bars measure, with the unit.
         stacked: Whether the series of a row stand one behind the other.
     """
     drawn = [
@@ -88,19 +107,18 @@ def horizontal_bars(
         }
         for series_name, (color, values) in series.items()
     ]
-    rows_each = 1 if stacked else max(1, len(series))
-    height = 34 + len(categories) * (14 + 18 * rows_each) + 34
+    row_height = 26 if stacked else 10 + 18 * max(1, len(series))
     return Chart(
         name=name,
         title=title,
         says=says,
         unit=unit,
-        height=height + (_legend_height(series) if len(series) > 1 else 0),
+        height=48 + len(categories) * row_height,
+        legend={series_name: color for series_name, (color, _) in series.items()},
         option={
-            "grid": _grid(bottom=26, top=_legend_height(series) if len(series) > 1 else 4),
-            "legend": _legend(series) if len(series) > 1 else None,
+            "grid": _GRID,
             "tooltip": {"trigger": "axis", "axisPointer": {"type": "shadow"}},
-            "xAxis": _value_axis(axis, middle=True),
+            "xAxis": axis(axis_name),
             "yAxis": category_axis(categories),
             "series": drawn,
         },
@@ -113,7 +131,8 @@ def over_time(
     lines: Mapping[str, Sequence[tuple[float, float | None]]],
     unit: str,
     *,
-    shaded: Sequence[tuple[float, float, str]] = (),
+    until: float,
+    shaded: Sequence[tuple[float, float]] = (),
     maximum: float | None = None,
 ) -> Chart:
     """Return lines over the seconds of the run.
@@ -123,9 +142,11 @@ def over_time(
         title: See `Chart`.
         lines: {name: points (seconds, value)}; a gap where the value is None.
         unit: Of the values.
-        shaded: (from, to, label) of stretches that do not count, such as warm-up.
+        until: End of the time axis, seconds.
+        shaded: (from, to) of stretches that do not count, such as warm-up.
         maximum: End of the value axis; as the values need if None.
     """
+    colors = {line: PALETTE[index % len(PALETTE)] for index, line in enumerate(lines)}
     drawn: list[dict[str, Any]] = [
         {
             "type": "line",
@@ -134,26 +155,26 @@ def over_time(
             "showSymbol": len(points) == 1,
             "symbolSize": 5,
             "lineStyle": {"width": 1.5},
-            "itemStyle": {"color": PALETTE[index % len(PALETTE)]},
+            "itemStyle": {"color": colors[line]},
             "emphasis": {"disabled": True},
         }
-        for index, (line, points) in enumerate(lines.items())
+        for line, points in lines.items()
     ]
     if drawn and shaded:
         drawn[0]["markArea"] = _mark_area(shaded)
-    legend = len(lines) > 1
     return Chart(
         name=name,
         title=title,
         says=f"{unit or 'value'} over the seconds of the run",
         unit=unit,
-        height=210 + (_legend_height(lines) if legend else 0),
+        upright=unit,
+        height=190,
+        legend=colors,
         option={
-            "grid": _grid(bottom=24, top=(_legend_height(lines) if legend else 0) + 24),
-            "legend": _legend(lines) if legend else None,
+            "grid": _GRID,
             "tooltip": {"trigger": "axis", "axisPointer": {"type": "line"}, "header": "s"},
-            "xAxis": _value_axis("seconds", middle=True) | {"scale": True, "splitLine": {"show": False}},
-            "yAxis": _value_axis(unit) | {"max": maximum},
+            "xAxis": axis("seconds", low=0, high=until) | {"splitLine": {"show": False}},
+            "yAxis": axis(high=maximum) | {"interval": None if maximum is None else maximum / 4},
             "series": drawn,
         },
     )
@@ -167,23 +188,20 @@ def plot(
     *,
     x_axis: Mapping[str, Any],
     y_axis: Mapping[str, Any],
-    height: int = 280,
-    unit: str = "",
-    legend: Sequence[str] = (),
+    upright: str = "",
+    height: int = 240,
+    legend: Mapping[str, str] | None = None,
 ) -> Chart:
-    """Return a chart of any series; the pointer shows each mark's own `tip`, or the values if `unit` is given."""
-    top = _legend_height(legend) if legend else 8
-    if y_axis.get("type") != "category":
-        top += 20  # the axis' name stands there
+    """Return a chart of any series; the pointer shows each mark's own `tip`; `upright` as in `Chart`."""
     return Chart(
         name=name,
         title=title,
         says=says,
-        unit=unit,
-        height=height + (_legend_height(legend) if legend else 0),
+        height=height,
+        upright=upright,
+        legend=legend or {},
         option={
-            "grid": _grid(bottom=26, top=top),
-            "legend": _legend(legend) if legend else None,
+            "grid": _GRID,
             "tooltip": {"trigger": "item"},
             "xAxis": dict(x_axis),
             "yAxis": dict(y_axis),
@@ -193,10 +211,34 @@ def plot(
 
 
 def axis(
-    name: str, *, kind: Literal["value", "log"] = "value", middle: bool = False, low: float | None = None
+    name: str = "",
+    *,
+    kind: Literal["value", "log"] = "value",
+    low: float | None = None,
+    high: float | None = None,
 ) -> dict[str, Any]:
-    """Return an axis of numbers; `middle` puts its name under it (x) instead of at its end (y)."""
-    return _value_axis(name, middle=middle) | {"type": kind, "min": low}
+    """Return an axis of numbers.
+
+    Args:
+        name: What it measures, with the unit; empty for an upright axis, of which the chart's title tells it.
+        kind: Linear or logarithmic.
+        low: Where it begins; as the values need if None.
+        high: Where it ends; as the values need if None.
+    """
+    named = {"name": name, "nameLocation": "middle", "nameGap": 24, "nameTextStyle": {"color": "var(--muted)"}}
+    # An end that is given is seldom a round number: no label there.
+    labels = {"color": "var(--muted)", "hideOverlap": True, "showMaxLabel": False if name and high else None}
+    return {
+        "type": kind,
+        **(named if name else {}),
+        "min": low,
+        "max": high,
+        "axisLabel": labels,
+        "axisLine": {"show": bool(name), "lineStyle": {"color": "var(--line)"}},
+        "axisTick": {"show": False},
+        "splitLine": {"lineStyle": {"color": "var(--grid)"}},
+        "splitNumber": 4,
+    }
 
 
 def category_axis(categories: Sequence[str]) -> dict[str, Any]:
@@ -225,51 +267,11 @@ def vertical_marks(marks: Iterable[tuple[float, str]]) -> dict[str, Any]:
     }
 
 
-def _mark_area(stretches: Sequence[tuple[float, float, str]]) -> dict[str, Any]:
+def _mark_area(stretches: Sequence[tuple[float, float]]) -> dict[str, Any]:
     return {
         "silent": True,
         "itemStyle": {"color": "var(--shade)"},
-        "label": {"color": "var(--muted)", "position": "insideTop", "fontSize": 11},
-        "data": [[{"xAxis": start, "name": label}, {"xAxis": end}] for start, end, label in stretches],
-    }
-
-
-def _grid(*, top: int, bottom: int) -> dict[str, Any]:
-    return {"left": 4, "right": 16, "top": top, "bottom": bottom, "outerBoundsMode": "same"}
-
-
-def _legend(names: Iterable[str]) -> dict[str, Any]:
-    return {
-        "data": list(names),
-        "top": 0,
-        "left": 0,
-        "itemWidth": 12,
-        "itemHeight": 9,
-        "itemGap": 12,
-        "icon": "rect",
-        "textStyle": {"color": "var(--text)", "width": 190, "overflow": "truncate"},
-        "inactiveColor": "var(--line)",
-    }
-
-
-def _legend_height(names: Iterable[str]) -> int:
-    """Return the room a legend may take on a narrow screen: about 40 characters a line."""
-    characters = sum(min(len(name), 28) + 5 for name in names)
-    return 10 + 20 * math.ceil(characters / 46)
-
-
-def _value_axis(name: str, *, middle: bool = False) -> dict[str, Any]:
-    placed = {"nameLocation": "middle", "nameGap": 24} if middle else {"nameLocation": "end", "nameGap": 8}
-    return {
-        "type": "value",
-        "name": name,
-        **placed,
-        "nameTextStyle": {"color": "var(--muted)", "align": "center" if middle else "left"},
-        "axisLabel": {"color": "var(--muted)", "hideOverlap": True},
-        "axisLine": {"show": middle, "lineStyle": {"color": "var(--line)"}},
-        "axisTick": {"show": False},
-        "splitLine": {"lineStyle": {"color": "var(--grid)"}},
-        "splitNumber": 4,
+        "data": [[{"xAxis": start}, {"xAxis": end}] for start, end in stretches],
     }
 
 

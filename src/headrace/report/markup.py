@@ -9,7 +9,11 @@ from collections.abc import Iterable, Sequence
 # Control characters, halves of surrogate pairs (file names that are not UTF-8) and marks that turn the reading direction of
 # what follows: none of them has a place in a page.
 _UNSHOWABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069\ufffe\uffff]")
-_VOID = frozenset({"br", "meta"})
+#: Stands for what was not measured.
+DASH = "\N{EN DASH}"
+#: Text longer than this is not squeezed into a narrow column.
+_SENTENCE = 30
+_VOID = frozenset({"br", "meta", "wbr"})
 
 
 class Html(str):
@@ -48,7 +52,9 @@ def raw(text: str) -> Html:
     return Html(text)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str | None]], *, text_columns: int = 1, caption: str = "") -> Html:
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[str | None]], *, text_columns: int = 1, caption: str = ""
+) -> Html:
     """Return a table that scrolls by itself where the screen is narrow.
 
     Args:
@@ -59,12 +65,17 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str | None]], *, text_col
     """
     header = tag("tr", *(_cell("th", title, index, text_columns, scope="col") for index, title in enumerate(head)))
     body = [
-        tag("tr", *(_cell("td", "–" if cell is None else cell, index, text_columns) for index, cell in enumerate(row)))
+        tag("tr", *(_cell("td", DASH if cell is None else cell, index, text_columns) for index, cell in enumerate(row)))
         for row in rows
     ]
     title = tag("caption", caption) if caption else None
     # tabindex: what scrolls must be reachable by keyboard.
     return tag("div", tag("table", title, tag("thead", header), tag("tbody", *body)), class_="scroll", tabindex="0")
+
+
+def side_by_side(*tables: str | None) -> Html:
+    """Return tables next to one another where the screen is wide enough."""
+    return tag("div", *tables, class_="tables")
 
 
 def folded(summary: str, *children: str | None) -> Html:
@@ -83,7 +94,9 @@ def bullets(texts: Iterable[str]) -> Html:
 
 
 def _cell(name: str, content: str, index: int, text_columns: int, scope: str | None = None) -> Html:
-    return tag(name, content, class_=None if index < text_columns else "n", scope=scope)
+    is_sentence = index < text_columns and len(content) > _SENTENCE
+    kind = "n" if index >= text_columns else "s" if is_sentence else None
+    return tag(name, content, class_=kind, scope=scope)
 
 
 def _escaped(part: str) -> str:

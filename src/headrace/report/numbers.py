@@ -16,8 +16,9 @@ _WRITTEN: dict[str, Callable[[float], str]] = {
     "ratio": lambda value: f"{value:.1%}".replace("%", " %"),
     "bytes": lambda value: _signed(format_size, value),
     "bytes/s": lambda value: f"{_signed(format_size, value)}/s",
-    "seconds": lambda value: _signed(format_duration, value).replace(" us", " µs"),
-    "items": lambda value: digits(value),
+    "seconds": lambda value: _signed(format_duration, value).replace(" us", " µs") if value else "0 s",
+    "items": lambda value: _whole_or_digits(value),
+    "count": lambda value: _whole_or_digits(value),
     "items/s": lambda value: f"{digits(value)}/s",
     "1/s": lambda value: f"{digits(value)}/s",
     "celsius": lambda value: f"{value:.0f} °C",
@@ -34,7 +35,7 @@ def written(value: float | None, unit: str) -> str | None:
         return None
     if unit in _WRITTEN:
         return _WRITTEN[unit](value)
-    return digits(value) if unit in ("", "count") else f"{digits(value)} {unit}"
+    return f"{digits(value)} {unit}".rstrip()
 
 
 def data(value: float | None, unit: str) -> Html | None:
@@ -75,8 +76,8 @@ def digits(value: float) -> str:
         return f"{value:.2e}"
     if magnitude >= 100:
         return f"{value:,.0f}"
-    if magnitude == 0 or float(value).is_integer():
-        return f"{value:.0f}"
+    if magnitude == 0:
+        return "0"
     return f"{value:.{2 - math.floor(math.log10(magnitude))}f}"
 
 
@@ -118,5 +119,9 @@ def _scale(values: Iterable[float | None], units: tuple[tuple[float, str], ...],
     return 1 / chosen[0], chosen[1]
 
 
+def _whole_or_digits(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else digits(value)
+
+
 def _signed(write: Callable[[float], str], value: float) -> str:
-    return f"−{write(-value)}" if value < 0 else write(value)
+    return f"\N{MINUS SIGN}{write(-value)}" if value < 0 else write(value)

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 
 from headrace.report.charts import as_json
-from headrace.report.markup import Html, raw, tag
+from headrace.report.markup import DASH, Html, raw, tag
 from headrace.report.section import Section
 from headrace.report.sections.batches import batches
 from headrace.report.sections.checks import checks
@@ -31,9 +31,7 @@ from headrace.runs.formats.comparison import ComparisonDocument
 from headrace.runs.formats.profile import ProfileDocument
 
 
-def render_report(
-    document: ProfileDocument, comparison: ComparisonDocument | None = None, *, folder: str = "."
-) -> str:
+def render_report(document: ProfileDocument, comparison: ComparisonDocument | None = None, *, folder: str = ".") -> str:
     """Return the report of one run as an HTML document.
 
     Args:
@@ -90,22 +88,22 @@ def _sections(document: ProfileDocument, comparison: ComparisonDocument | None, 
 
 
 def _contents(sections: list[Section]) -> Html:
-    return tag("nav", *(tag("a", section.title, href=f"#{section.anchor}") for section in sections), aria_label="Contents")
+    return tag(
+        "nav", *(tag("a", section.title, href=f"#{section.anchor}") for section in sections), aria_label="Contents"
+    )
 
 
 def _footer(document: ProfileDocument) -> Html:
     return tag(
         "footer",
         tag("p", f"Made by headrace {document.headrace_version} from the run folder {document.run}. "
-                 "A dash (–) means not measured, never zero. Charts: Apache ECharts."),
+                 f"A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."),
     )  # fmt: skip
 
 
 def _policy(scripts: tuple[str, ...], style: str) -> str:
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
-    return (
-        f"default-src 'none'; script-src {allowed}; style-src 'sha256-{_digest(style)}'; base-uri 'none'; form-action 'none'"
-    )
+    return f"default-src 'none'; script-src {allowed}; style-src 'sha256-{_digest(style)}'; base-uri 'none'; form-action 'none'"
 
 
 def _digest(text: str) -> str:
@@ -116,5 +114,3 @@ def _digest(text: str) -> str:
 def _asset(name: str) -> Html:
     """Return a file of this package, as it is to stand in the page."""
     return raw((files("headrace.report") / "assets" / name).read_text(encoding="utf-8").strip())
-
-

@@ -71,10 +71,14 @@ class Chromium:
         result: dict[str, Any] = answer["result"]
         return result
 
-    def open(self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False, script: bool = True) -> None:
+    def open(
+        self, page: Path, *, width: int = 1280, height: int = 900, dark: bool = False, script: bool = True
+    ) -> None:
         """Load a file and wait until it is loaded, and drawn where scripts run."""
         self.complaints.clear()
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", media="", features=[scheme])
         self.call("Emulation.setScriptExecutionDisabled", value=not script)
@@ -97,7 +101,9 @@ class Chromium:
 
     def screenshot(self, file: Path, *, whole: bool = True) -> None:
         """Write what the page looks like as PNG."""
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=whole, **({"clip": self._extent()} if whole else {}))
+        shot = self.call(
+            "Page.captureScreenshot", captureBeyondViewport=whole, **({"clip": self._extent()} if whole else {})
+        )
         file.write_bytes(base64.b64decode(shot["data"]))
 
     def print_pdf(self, file: Path) -> None:

@@ -342,13 +342,19 @@ def with_text(value: Any, text: str) -> Any:
     """
     kept = {"schema", "status", "verdict", "grade", "bound", "unit", "scope", "metric"}
     if isinstance(value, msgspec.Struct):
-        fixed = kept | ({"name"} if isinstance(value, Series) else set()) | ({"kind"} if isinstance(value, CpuLine) else set())
+        fixed = (
+            kept
+            | ({"name"} if isinstance(value, Series) else set())
+            | ({"kind"} if isinstance(value, CpuLine) else set())
+        )
         changed = {
             field: with_text(getattr(value, field), text) for field in value.__struct_fields__ if field not in fixed
         }
         return msgspec.structs.replace(value, **changed)
     if isinstance(value, dict):
-        return {with_text(key, f"{text}{index}"): with_text(part, text) for index, (key, part) in enumerate(value.items())}
+        return {
+            with_text(key, f"{text}{index}"): with_text(part, text) for index, (key, part) in enumerate(value.items())
+        }
     if isinstance(value, tuple | list):
         return type(value)(with_text(part, text) for part in value)
     return text if isinstance(value, str) else value

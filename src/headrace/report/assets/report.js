@@ -78,7 +78,7 @@
 
   function complete(spec) {
     const { option } = spec;
-    Object.assign(option, { animation: false, textStyle: { fontFamily: "inherit", fontSize: 12 } });
+    Object.assign(option, { animation: false, textStyle: { fontFamily: getComputedStyle(document.body).fontFamily, fontSize: 12 } });
     Object.assign(option.tooltip, {
       confine: true,
       formatter: tooltip(spec),

@@ -1,1 +1,1 @@
-"""The parts of the page, one module each, with a function that returns its `Section`, or None where there is nothing to show."""
+"""The parts of the page, one module each, each with a function that returns its `Section` or, with nothing to show, None."""

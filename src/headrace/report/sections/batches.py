@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.report.charts import PALETTE, Chart, axis, horizontal_bars, plot
-from headrace.report.markup import Html, note, table, tag
+from headrace.report.markup import Html, note, side_by_side, table, tag
 from headrace.report.numbers import count, data, digits, ratio, seconds, time_scale
 from headrace.report.section import Section
 from headrace.runs.formats.profile import Batches, ProfileDocument
@@ -29,7 +29,8 @@ def batches(document: ProfileDocument) -> Section | None:
     for index, (stage, told) in enumerate(found):
         made = _charts(index, stage, told)
         charts += made
-        parts += [tag("h3", stage), *(chart.element() for chart in made), *_tables(told)]
+        heading = [tag("h3", stage)] if len(found) > 1 else []
+        parts += [*heading, tag("div", *(chart.element() for chart in made), class_="grid"), *_tables(told)]
     return Section(anchor="batches", title="Batches", parts=parts, charts=charts)
 
 
@@ -43,7 +44,7 @@ def _charts(index: int, stage: str, told: Batches) -> list[Chart]:
             [f"{size} item{'s' if size != 1 else ''}" for size in sizes],
             {"batches": ("var(--service)", [told.sizes[size] for size in sizes])},
             "batches",
-            axis="batches",
+            axis_name="batches",
         ),
         horizontal_bars(
             f"release-reasons-{index}",
@@ -52,7 +53,7 @@ def _charts(index: int, stage: str, told: Batches) -> list[Chart]:
             list(told.release_reasons),
             {"batches": ("var(--cpu)", list(told.release_reasons.values()))},
             "batches",
-            axis="batches",
+            axis_name="batches",
         ),
     ]
     made = [chart for chart, rows in zip(made, (sizes, told.release_reasons), strict=True) if rows]
@@ -72,8 +73,9 @@ def _cost_curve(index: int, stage: str, curve: dict[int, float]) -> Chart:
         f"What a batch of {stage} costs",
         f"{unit} of one call by batch size, measured at warm-up",
         [{"type": "line", "data": points, "symbolSize": 7, "symbol": "circle", "itemStyle": {"color": PALETTE[0]}}],
-        x_axis=axis("batch size", middle=True, low=0),
-        y_axis=axis(unit, low=0),
+        x_axis=axis("batch size", low=0),
+        y_axis=axis(low=0),
+        upright=unit,
         height=220,
     )
 
@@ -94,4 +96,4 @@ def _tables(told: Batches) -> list[Html]:
         table(["batch size", "one call", "per item"], costs, text_columns=0),
     ]
     summary = note(f"{told.num_batches:,} batches, ", data(told.mean_size, "items"), " in each on average.")
-    return [summary, *(made for made, rows in zip(tables, (sizes, reasons, costs), strict=True) if rows)]
+    return [summary, side_by_side(*(made for made, rows in zip(tables, (sizes, reasons, costs), strict=True) if rows))]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headrace.report.markup import Html, join, note, table, tag
-from headrace.report.numbers import digits
+from headrace.report.markup import DASH, Html, join, note, table, tag
+from headrace.report.numbers import digits, written
 from headrace.report.section import Section
 from headrace.runs.formats.profile import Check, ProfileDocument
 
 #: In the order of reading: what matters first.
-_STATUS = {"failed": "✗ failed", "warning": "! warning", "not_measured": "– not measured", "ok": "✓ ok"}
+_STATUS = {"failed": "✗ failed", "warning": "! warning", "not_measured": f"{DASH} not measured", "ok": "✓ ok"}
 
 
 def checks(document: ProfileDocument) -> Section | None:
@@ -29,7 +29,13 @@ def _row(check: Check) -> list[str | None]:
     outcome = tag("span", _STATUS[check.status], class_=f"badge {check.status.replace('_', '-')}")
     source = tag("small", check.source) if check.source else None
     value, limit = (None if number is None else digits(number) for number in (check.value, check.limit))
-    return [check.name.replace("_", " "), outcome, join([check.says, tag("br") if source else None, source]), value, limit]
+    return [
+        check.name.replace("_", " "),
+        outcome,
+        join([check.says, tag("br") if source else None, source]),
+        value,
+        limit,
+    ]
 
 
 def _overhead(document: ProfileDocument) -> list[Html]:
@@ -37,8 +43,8 @@ def _overhead(document: ProfileDocument) -> list[Html]:
     if overhead is None:
         return []
     shares = [
-        f"{name} {share:.2%} of a core"
-        for name, share in (("helper process", overhead.helper_core_share), ("span writer", overhead.writer_core_share))
+        f"{name} {written(share, 'ratio')} of a core"
+        for name, share in (("Helper process", overhead.helper_core_share), ("span writer", overhead.writer_core_share))
         if share is not None
     ]
-    return [note(tag("b", "Cost of profiling. "), " ".join([overhead.says, "; ".join(shares) + "." if shares else ""]))]
+    return [note(tag("b", "Cost of profiling. "), " ".join([overhead.says, ", ".join(shares) + "." if shares else ""]))]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.report.charts import Chart, axis, horizontal_bars, plot
-from headrace.report.markup import Html, bullets, folded, note, table, tag
-from headrace.report.numbers import count, data, digits, seconds, time_scale
+from headrace.report.markup import Html, bullets, folded, note, side_by_side, table, tag
+from headrace.report.numbers import count, data, digits, seconds, time_scale, written
 from headrace.report.section import Section
 from headrace.runs.formats.comparison import ComparisonDocument
 
@@ -14,6 +14,7 @@ _WORDS = {
     "no_difference": "no difference",
     "underpowered": "cannot be told yet",
 }
+_COLORS = ("var(--before)", "var(--cpu)")
 _CLASSES = {"better": "ok", "worse": "failed", "no_difference": "plain", "underpowered": "warning"}
 
 
@@ -32,8 +33,7 @@ def comparing(comparison: ComparisonDocument | None) -> Section | None:
                  f" {_metric(comparison)}: B over A ", *_ratio(comparison)),
             bullets([*comparison.says, *_design(comparison), *comparison.warnings]),
             *elements,
-            _sides(comparison),
-            *_stage_table(comparison),
+            side_by_side(_sides(comparison), *_stage_table(comparison)),
             folded("Values of each block", _block_table(comparison)),
         ],
         charts=charts,
@@ -50,13 +50,15 @@ def _ratio(comparison: ComparisonDocument) -> list[str | None]:
 
 
 def _design(comparison: ComparisonDocument) -> list[str]:
-    told = [f"{comparison.num_pairs} pairs of blocks; differences below {comparison.margin:.1%} count as none."]
+    told = [
+        f"{comparison.num_pairs} pairs of blocks; differences below {written(comparison.margin, 'ratio')} count as none."
+    ]
     if not comparison.paired:
         told.append("The two were not interleaved: what the machine did meanwhile is in the difference.")
     if comparison.pairs_needed:
         told.append(f"About {comparison.pairs_needed} more pairs would decide.")
     if comparison.budget is not None:
-        told.append(f"Largest loss accepted: {comparison.budget:.1%}.")
+        told.append(f"Largest loss accepted: {written(comparison.budget, 'ratio')}.")
     return told
 
 
@@ -76,11 +78,11 @@ def _stages(comparison: ComparisonDocument) -> Chart | None:
     factor, unit = time_scale([*a.values(), *b.values()])
     bars = {
         name: (color, [side[stage] * factor if stage in side else None for stage in stages])
-        for name, color, side in zip(_names(comparison), ("var(--before)", "var(--cpu)"), (a, b), strict=True)
+        for name, color, side in zip(_names(comparison), _COLORS, (a, b), strict=True)
     }
     return horizontal_bars(
-        "before-after", "Service per item, before and after", f"mean {unit} per item of each stage, A and B", stages, bars, unit,
-        axis=f"{unit} per item",
+        "before-after", "Service per item, before and after", f"mean {unit} per item of each stage", stages, bars, unit,
+        axis_name=f"{unit} per item",
     )  # fmt: skip
 
 
@@ -97,17 +99,17 @@ def _blocks(comparison: ComparisonDocument) -> Chart | None:
                      for pair, value in enumerate(side.values, start=1)],
         }
         for label, side, color, symbol in zip(
-            _names(comparison), sides, ("var(--before)", "var(--cpu)"), ("circle", "rect"), strict=True)
+            _names(comparison), sides, _COLORS, ("circle", "rect"), strict=True)
     ]  # fmt: skip
     return plot(
         "blocks",
         f"{name}, block by block",
         f"{name} of each pair of blocks, A and B",
         series,
-        x_axis=axis("pair", middle=True) | {"minInterval": 1, "scale": True},
-        y_axis=axis(comparison.unit) | {"scale": True},
-        height=240,
-        legend=[str(one["name"]) for one in series],
+        x_axis=axis("pair") | {"minInterval": 1, "scale": True},
+        y_axis=axis() | {"scale": True},
+        upright=comparison.unit,
+        legend=dict(zip(_names(comparison), _COLORS, strict=True)),
     )
 
 

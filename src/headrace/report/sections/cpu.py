@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from headrace.report.charts import horizontal_bars
-from headrace.report.markup import note, table
+from headrace.report.markup import DASH, note, table
 from headrace.report.numbers import ratio, seconds
 from headrace.report.section import Section
 from headrace.runs.formats.profile import CpuAccount, CpuLine, ProfileDocument
 
-_COLORS = {"stage": "var(--cpu)", "headrace": "var(--run-delay)", "native": "var(--disk)", "unattributed": "var(--unknown)"}
+_COLORS = {
+    "stage": "var(--cpu)",
+    "headrace": "var(--run-delay)",
+    "native": "var(--disk)",
+    "unattributed": "var(--unknown)",
+}
 
 
 def cpu(document: ProfileDocument) -> Section | None:
@@ -29,7 +34,7 @@ def cpu(document: ProfileDocument) -> Section | None:
             if any(line.kind == kind for line in lines)
         },
         "%",
-        axis="% of the CPU time",
+        axis_name="% of the CPU time",
         stacked=True,
     )
     return Section(
@@ -45,7 +50,7 @@ def _says(account: CpuAccount) -> list[str | None]:
     used = ratio(account.total_seconds / available) if available > 0 else None
     return [
         seconds(account.total_seconds), " of CPU time in ", seconds(account.elapsed_seconds),
-        f" on {account.num_cores:g} cores (", used or "–", " of them). Explained: ", ratio(account.explained_share), ".",
+        f" on {account.num_cores:g} cores (", used or DASH, " of them). Explained: ", ratio(account.explained_share), ".",
     ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
-from headrace.report.markup import Html, bullets, folded, note, table, tag
+from headrace.report.markup import DASH, Html, bullets, folded, note, side_by_side, table, tag
 from headrace.report.numbers import count, ratio, size
 from headrace.report.section import Section
 from headrace.report.sections.overview import was_profiled
@@ -34,14 +34,16 @@ def environment(document: ProfileDocument) -> Section:
         ("throttled by quota", ratio(quiet.throttled_share)),
         ("page cache", quiet.page_cache),
     ]
-    grade = f"{quiet.grade or '–'}: {_GRADES[quiet.grade]}"
+    grade = f"{quiet.grade or DASH}: {_GRADES[quiet.grade]}"
     return Section(
         anchor="environment",
         title="Environment",
         parts=[
             note(tag("b", f"Machine {grade}. "), " ".join(quiet.reasons)),
-            table(["how quiet the machine was", "value"], facts),
-            table(["hardware", "value"], [(_words(key), _fact(key, value)) for key, value in document.hardware.items()]),
+            side_by_side(
+                table(["how quiet the machine was", "value"], facts),
+                table(["hardware", "value"], [(_words(key), _fact(key, value)) for key, value in document.hardware.items()]),
+            ),
             folded("Versions", table(["package", "version"], [
                 ("headrace", document.headrace_version), *document.versions.items()])),
             *(folded(f"Model {index}", table(["of the model", "value"], [(_words(k), _fact(k, v)) for k, v in told.items()]))

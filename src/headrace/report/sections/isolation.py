@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.report.charts import Chart, axis, category_axis, plot, vertical_marks
-from headrace.report.markup import Html, bullets, folded, note, table, tag
+from headrace.report.charts import PALETTE, Chart, axis, category_axis, plot, vertical_marks
+from headrace.report.markup import DASH, Html, bullets, folded, note, table, tag
 from headrace.report.numbers import count, data, digits, rate, seconds
 from headrace.report.section import Section
 from headrace.runs.formats.isolation import CurvePoint, StageAlone, Variation
@@ -30,7 +30,7 @@ def isolation(document: ProfileDocument) -> Section | None:
             table(["", "measured"], [("device fed from memory", rate(told.device_ceiling)),
                                      ("headroom of perfect feeding", data(told.feeding_headroom, "times"))]),
             *(chart.element() for chart in charts[: len(charts) - len(curves)]),
-            _variation_table(told.variations),
+            *([_variation_table(told.variations)] if told.variations else []),
             tag("div", *(chart.element() for chart in curves), class_="grid"),
             _stage_table(told.stages),
             folded("Concurrency curves as a table", _curve_table(told.stages)),
@@ -41,14 +41,13 @@ def isolation(document: ProfileDocument) -> Section | None:
 
 def _curve(index: int, stage: StageAlone) -> Chart:
     batch_sizes = list(dict.fromkeys(point.batch_size for point in stage.curve))
-    top = max(point.throughput_high for point in stage.curve)
     lines = [
         {
             "type": "line",
-            "name": _batch(batch_size) or "throughput",
+            "name": _batch(batch_size),
             "symbol": "circle",
             "symbolSize": 7,
-            "itemStyle": {"color": f"var(--c{1 + line % 8})"},
+            "itemStyle": {"color": _color(line)},
             "data": [_mark(point) for point in stage.curve if point.batch_size == batch_size],
         }
         for line, batch_size in enumerate(batch_sizes)
@@ -65,10 +64,11 @@ def _curve(index: int, stage: StageAlone) -> Chart:
         f"{stage.name} alone",
         "items per second by number of workers, with the range over repetitions",
         [*lines, spread],
-        x_axis=axis("workers", middle=True, low=0) | {"minInterval": 1},
-        y_axis=axis("items/s", low=0) | {"max": None if top > 0 else 1},
+        x_axis=axis("workers", low=0) | {"minInterval": 1},
+        y_axis=axis(low=0),
+        upright="items/s",
         height=220,
-        legend=[str(line["name"]) for line in lines] if len(lines) > 1 else (),
+        legend={_batch(batch_size): _color(line) for line, batch_size in enumerate(batch_sizes)},
     )
 
 
@@ -94,9 +94,9 @@ def _variations(measured: Sequence[Variation]) -> Chart:
         "The pipeline with one part replaced",
         "items per second, with the range over repetitions",
         [bars, spread],
-        x_axis=axis("items/s", middle=True, low=0),
+        x_axis=axis("items/s", low=0),
         y_axis=category_axis([_name(one) for one in measured]),
-        height=46 + 32 * len(measured),
+        height=48 + 32 * len(measured),
     )
 
 
@@ -104,9 +104,7 @@ def _name(variation: Variation) -> str:
     return variation.name.replace("_", " ")
 
 
-def _variation_table(variations: Sequence[Variation]) -> Html | None:
-    if not variations:
-        return None
+def _variation_table(variations: Sequence[Variation]) -> Html:
     rows = [
         [_name(one), one.says, rate(one.throughput), rate(one.throughput_low), rate(one.throughput_high),
          data(one.ratio, "times")]
@@ -117,7 +115,7 @@ def _variation_table(variations: Sequence[Variation]) -> Html | None:
 
 def _stage_table(stages: Sequence[StageAlone]) -> Html:
     rows = [
-        [stage.name, stage.kind, stage.executor, stage.says or "–", seconds(stage.cpu_demand), seconds(stage.wait_demand),
+        [stage.name, stage.kind, stage.executor, stage.says or DASH, seconds(stage.cpu_demand), seconds(stage.wait_demand),
          count(stage.knee_workers), rate(stage.best_throughput)]
         for stage in stages
     ]  # fmt: skip
@@ -132,9 +130,25 @@ def _curve_table(stages: Sequence[StageAlone]) -> Html:
          seconds(point.blocked), count(point.num_items)]
         for stage in stages for point in stage.curve
     ]  # fmt: skip
-    head = ["stage", "workers", "batch", "throughput", "lowest", "highest", "service", "CPU", "run delay", "blocked", "items"]
+    head = [
+        "stage",
+        "workers",
+        "batch",
+        "throughput",
+        "lowest",
+        "highest",
+        "service",
+        "CPU",
+        "run delay",
+        "blocked",
+        "items",
+    ]
     return table(head, rows)
 
 
 def _batch(size: int | None) -> str:
-    return "" if size is None else f"batch of {size}"
+    return "throughput" if size is None else f"batch of {size}"
+
+
+def _color(line: int) -> str:
+    return PALETTE[line % len(PALETTE)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from headrace.report.charts import Chart, axis, plot, vertical_marks
 from headrace.report.markup import Html, folded, note, table
 from headrace.report.numbers import count, digits, ratio, seconds, time_scale
@@ -38,7 +40,7 @@ def histogram(name: str, title: str, sample: Distribution) -> Chart:
     edges = sample.bin_edges
     factor, unit = time_scale(edges)
     first, last = edges[1] - edges[0], edges[-1] - edges[-2]
-    kind = "log" if edges[0] > 0 and last > _LOGARITHMIC_FROM * first else "value"
+    kind: Literal["value", "log"] = "log" if edges[0] > 0 and last > _LOGARITHMIC_FROM * first else "value"
     bars = [
         {
             "value": [low * factor, high * factor, num],
@@ -63,8 +65,9 @@ def histogram(name: str, title: str, sample: Distribution) -> Chart:
             },
             {"type": "line", "data": [], "silent": True, "markLine": vertical_marks(marks)},
         ],
-        x_axis=axis(unit, kind=kind, middle=True) | {"min": edges[0] * factor, "max": edges[-1] * factor},  # type: ignore[arg-type]
-        y_axis=axis("items"),
+        x_axis=axis(unit, kind=kind, low=edges[0] * factor, high=edges[-1] * factor),
+        y_axis=axis(),
+        upright="items",
     )
 
 

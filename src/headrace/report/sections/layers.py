@@ -6,8 +6,8 @@ import math
 from collections import defaultdict
 from typing import Any
 
-from headrace.report.charts import Chart, axis, horizontal_bars, plot
-from headrace.report.markup import Html, bullets, folded, note, table, tag
+from headrace.report.charts import Chart, axis, horizontal_bars, plot, shorten
+from headrace.report.markup import DASH, Html, bullets, folded, note, table, tag
 from headrace.report.numbers import count, data, digits, ratio, seconds, size, time_scale, written
 from headrace.report.section import Section
 from headrace.runs.formats.layers import Ceilings, Layer, LayersDocument
@@ -42,17 +42,21 @@ def layers(document: ProfileDocument) -> Section | None:
     ]
     if roofline and told.ceilings:
         charts.append(roofline)
-        parts += [tag("h3", "Roofline"), roofline.element(), _ceilings(told.ceilings)]
+        parts += [roofline.element(), _ceilings(told.ceilings)]
     return Section(anchor="layers", title="Inside the model", parts=parts, charts=charts)
 
 
 def _says(told: LayersDocument) -> list[str | None]:
+    threads = f"{told.threads} thread{'s' if told.threads != 1 else ''}"
+    work = [" In all ", data(told.total_flops, "flops"), " per call."] if told.total_flops else []
     return [
-        tag("code", told.artifact), f" on {told.engine}, batch of {told.batch_size}, {told.threads} thread(s): one call takes ",
-        seconds(told.latency_seconds), f". Profiling the layers made it {told.inflation:.2f} times as long; times are scaled back. "
-        f"Means of {told.num_calls:,} calls.",
-        *([" In all ", data(told.total_flops, "flops"), " per call."] if told.total_flops else []),
-    ]  # fmt: skip
+        tag("code", told.artifact),
+        f" on {told.engine}, batch of {told.batch_size}, {threads}: one call takes ",
+        seconds(told.latency_seconds),
+        f", the median without profiling. Profiling made it {told.inflation:.2f} times as long; ",
+        f"the times below are scaled back, and are means of {told.num_calls:,} calls.",
+        *work,
+    ]
 
 
 def _bars(slowest: list[Layer]) -> Chart:
@@ -62,13 +66,13 @@ def _bars(slowest: list[Layer]) -> Chart:
         "layers",
         "Layers that take longest, by what limits them",
         f"{unit} per call",
-        [f"{layer.name} · {layer.operator}" for layer in slowest],
+        [shorten(layer.name) for layer in slowest],
         {
             bound: (_COLORS[bound], [layer.seconds * factor if layer.bound == bound else None for layer in slowest])
             for bound in bounds
         },
         unit,
-        axis=f"{unit} per call",
+        axis_name=f"{unit} per call",
         stacked=True,
     )
 
@@ -81,7 +85,8 @@ def _operators(told: LayersDocument) -> Html:
             total[index] += value
     ordered = sorted(totals.items(), key=lambda pair: -pair[1][1])
     rows = [
-        [operator, count(number), seconds(total), ratio(share)] for operator, (number, total, share) in ordered[:_MOST_ROWS]
+        [operator, count(number), seconds(total), ratio(share)]
+        for operator, (number, total, share) in ordered[:_MOST_ROWS]
     ]
     return table(["operator", "layers", "per call", "share"], rows)
 
@@ -146,13 +151,14 @@ def _roofline(slowest: list[Layer], ceilings: Ceilings) -> Chart | None:
     ]  # fmt: skip
     return plot(
         "roofline",
-        "Layers under this machine's ceilings; the larger, the more time",
+        "Roofline: layers under this machine's ceilings; the larger, the more time",
         "speed of each layer by operations per byte, both logarithmic",
         series,
-        x_axis=axis("FLOP per byte", kind="log", middle=True) | {"min": low, "max": high},
-        y_axis=axis("GFLOP/s", kind="log") | {"min": _decade(min(*speeds, roof[0][1]), down=True)},
+        x_axis=axis("FLOP per byte", kind="log", low=low, high=high),
+        y_axis=axis(kind="log", low=_decade(min(*speeds, roof[0][1]), down=True)),
+        upright="GFLOP/s",
         height=340,
-        legend=["ceiling", *bounds],
+        legend={"ceiling": "var(--text)", **{bound: _COLORS[bound] for bound in bounds}},
     )
 
 
@@ -161,9 +167,9 @@ def _mark(layer: Layer) -> tuple[str, dict[str, Any]]:
     return layer.bound, {
         "value": [layer.intensity, speed],
         "symbolSize": 6 + 34 * math.sqrt(max(0.0, min(1.0, layer.share))),
-        "tip": [["layer", layer.name], ["operator", layer.operator], ["per call", written(layer.seconds, "seconds") or "–"],
-                ["share", written(layer.share, "ratio") or "–"], ["speed", f"{digits(speed)} GFLOP/s"],
-                ["of the ceiling", written(layer.of_ceiling, "ratio") or "–"]],
+        "tip": [["layer", layer.name], ["operator", layer.operator], ["per call", written(layer.seconds, "seconds") or DASH],
+                ["share", written(layer.share, "ratio") or DASH], ["speed", f"{digits(speed)} GFLOP/s"],
+                ["of the ceiling", written(layer.of_ceiling, "ratio") or DASH]],
     }  # fmt: skip
 
 
@@ -176,7 +182,10 @@ def _ceilings(ceilings: Ceilings) -> Html:
     rows = [
         ["arithmetic", data(ceilings.flops_per_second, "flops/s")],
         ["memory", data(ceilings.bytes_per_second, "bytes/s")],
-        ["ridge", data(ceilings.flops_per_second / ceilings.bytes_per_second if ceilings.bytes_per_second else None, "")],
+        [
+            "ridge",
+            data(ceilings.flops_per_second / ceilings.bytes_per_second if ceilings.bytes_per_second else None, ""),
+        ],
         ["threads", count(ceilings.threads)],
     ]
     return tag("div", table(["ceiling", "measured"], rows), note(ceilings.method))

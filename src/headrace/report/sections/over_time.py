@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from headrace.report.charts import Chart, over_time
-from headrace.report.markup import Html, folded, note, table, tag
-from headrace.report.numbers import data, scale, size
+from headrace.report.markup import DASH, Html, folded, note, table, tag
+from headrace.report.numbers import data, digits, scale, size
 from headrace.report.section import Section
-from headrace.runs.formats.profile import MemoryGrowth, Point, ProfileDocument, Series, Window
+from headrace.runs.formats.profile import MemoryGrowth, ProfileDocument, Series, Window
 
 Line = Sequence[tuple[float, float | None]]
 
@@ -19,6 +19,8 @@ _MOST_CORES = 8
 #: More lines than this in one chart cannot be told apart; those with the largest means are drawn.
 _MOST_LINES = 8
 _GRID_POINTS = 150
+#: Rows of a chart's table.
+_ROWS = 20
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class _Group:
     title: str
     holds: Callable[[Series], bool]
     maximum: float | None = None
+    unit: str = ""
+    """Shown for series whose own unit is only a count."""
 
 
 def _in(*prefixes: str, unit: str = "", names: Sequence[str] = ()) -> Callable[[Series], bool]:
@@ -42,20 +46,17 @@ def _in(*prefixes: str, unit: str = "", names: Sequence[str] = ()) -> Callable[[
     return holds
 
 
-#: Growing all the time: a rate says the same better, so they are in the table only.
-_CUMULATIVE = frozenset({"received", "settled", "delivered"})
-
 _WORK = (
     _Group("throughput", "Throughput", _in("run", unit="items/s")),
-    _Group("queues", "Items waiting in each queue", _in("stage:", names=("queue_depth",))),
-    _Group("workers", "Workers at work", _in("stage:", names=("busy_workers",))),
-    _Group("producers", "Workers waiting to hand on", _in("stage:", names=("waiting_producers",))),
-    _Group("in-flight", "Items in flight", _in("run", names=("in_flight",))),
+    _Group("queues", "Items waiting in each queue", _in("stage:", names=("queue_depth",)), unit="items"),
+    _Group("workers", "Workers at work", _in("stage:", names=("busy_workers",)), unit="workers"),
+    _Group("producers", "Workers waiting to hand on", _in("stage:", names=("waiting_producers",)), unit="workers"),
+    _Group("in-flight", "Items in flight", _in("run", names=("in_flight",)), unit="items"),
     _Group("queue-bytes", "Bytes waiting in each queue", _in("stage:", unit="bytes")),
 )
 _RESOURCES = (
     _Group("cores", "CPU, core by core", lambda series: is_core(series), 100),
-    _Group("cpu", "CPU in use", _in("machine", "processes", names=("cpu_busy_cores", "cpu_cores"))),
+    _Group("cpu", "CPU in use", _in("machine", "processes", names=("cpu_busy_cores", "cpu_cores")), unit="cores"),
     _Group("pressure", "Pressure, steal and throttling", _in("machine", "processes", "cgroup", unit="ratio")),
     _Group("memory", "Memory", _in("machine", "processes", "cgroup", unit="bytes")),
     _Group("disk", "Disk", _in("disk:", unit="bytes/s")),
@@ -83,7 +84,12 @@ def work_over_time(document: ProfileDocument) -> Section | None:
     return Section(
         anchor="over-time",
         title="Throughput and queues over time",
-        parts=[_shading(document.window), _grid(charts), folded("Means and maxima", _table(told))],
+        parts=[
+            _shading(document.window),
+            _grid(charts),
+            folded("Means and maxima", _table(told)),
+            _values(charts, document.elapsed_seconds),
+        ],
         charts=charts,
     )
 
@@ -102,32 +108,37 @@ def resources(document: ProfileDocument) -> Section | None:
             *([_memory_growth(document.memory_growth)] if document.memory_growth else []),
             _grid(charts),
             folded("Means and maxima", _table(told)),
+            *([_values(charts, document.elapsed_seconds)] if charts else []),
         ],
         charts=charts,
     )
 
 
 def _charts(document: ProfileDocument, groups: Iterable[_Group]) -> list[Chart]:
-    shaded = _shaded(document)
     found = ((group, [one for one in document.series if group.holds(one) and one.points]) for group in groups)
-    return [chart for group, members in found for chart in _drawn(group, members, shaded)]
+    return [chart for group, members in found for chart in _drawn(group, members, document)]
 
 
-def _drawn(group: _Group, members: list[Series], shaded: list[tuple[float, float, str]]) -> list[Chart]:
+def _drawn(group: _Group, members: list[Series], document: ProfileDocument) -> list[Chart]:
     """Return the chart of a group; one for each unit if they differ."""
     made = []
     for index, unit in enumerate(dict.fromkeys(series.unit for series in members)):
-        same = [series for series in members if series.unit == unit and series.name not in _CUMULATIVE]
-        if not same:
-            continue
+        same = [series for series in members if series.unit == unit]
         factor, shown = scale((series.maximum for series in same), unit)
         lines = _cores(same) if group.name == "cores" else _lines(same)
-        scaled = {
-            name: [(at, None if value is None else value * factor) for at, value in points]
-            for name, points in lines.items()
-        }
-        name = group.name if index == 0 else f"{group.name}-{index}"
-        made.append(over_time(f"time-{name}", group.title, scaled, shown, shaded=shaded, maximum=group.maximum))
+        chart = over_time(
+            f"time-{group.name}" if index == 0 else f"time-{group.name}-{index}",
+            group.title,
+            {
+                name: [(at, None if value is None else value * factor) for at, value in line]
+                for name, line in lines.items()
+            },
+            group.unit or shown,
+            until=max(document.elapsed_seconds, *(series.points[-1].at_seconds for series in same)),
+            shaded=_shaded(document),
+            maximum=group.maximum,
+        )
+        made.append(chart)
     return made
 
 
@@ -135,11 +146,7 @@ def _lines(members: list[Series]) -> dict[str, Line]:
     chosen = sorted(members, key=lambda series: -series.mean)[:_MOST_LINES]
     several_names = len({series.name for series in chosen}) > 1
     several_scopes = len({series.scope for series in chosen}) > 1
-    return {
-        _label(series, several_names, several_scopes): [(point.at_seconds, point.value) for point in series.points]
-        for series in members
-        if series in chosen
-    }
+    return {_label(series, several_names, several_scopes): _pairs(series) for series in members if series in chosen}
 
 
 def _label(series: Series, several_names: bool, several_scopes: bool) -> str:
@@ -152,10 +159,10 @@ def _label(series: Series, several_names: bool, several_scopes: bool) -> str:
 
 def _cores(members: list[Series]) -> dict[str, Line]:
     if len(members) <= _MOST_CORES:
-        return {series.scope: [(point.at_seconds, point.value) for point in series.points] for series in members}
+        return {series.scope: _pairs(series) for series in members}
     start = min(series.points[0].at_seconds for series in members)
     end = max(series.points[-1].at_seconds for series in members)
-    columns = [_resampled(series.points, start, end) for series in members]
+    columns = [_resampled(_pairs(series), start, end, _GRID_POINTS) for series in members]
     lines: dict[str, list[tuple[float, float | None]]] = {"busiest core": [], "middle core": [], "idlest core": []}
     for index in range(_GRID_POINTS):
         at = start + (index + 0.5) * (end - start) / _GRID_POINTS
@@ -166,34 +173,35 @@ def _cores(members: list[Series]) -> dict[str, Line]:
     return dict(lines)
 
 
-def _resampled(points: Sequence[Point], start: float, end: float) -> list[float | None]:
-    """Return one value for each of `_GRID_POINTS` equal stretches: the mean of its points, or the last one before it."""
-    sums: list[list[float]] = [[] for _ in range(_GRID_POINTS)]
-    width = (end - start) / _GRID_POINTS or math.inf
-    for point in points:
-        sums[min(int((point.at_seconds - start) / width), _GRID_POINTS - 1)].append(point.value)
+def _pairs(series: Series) -> Line:
+    return [(point.at_seconds, point.value) for point in series.points]
+
+
+def _resampled(points: Line, start: float, end: float, num: int) -> list[float | None]:
+    """Return one value for each of `num` equal stretches: the mean of its points, or the value before it if it has none."""
+    found: list[list[float]] = [[] for _ in range(num)]
+    width = (end - start) / num or math.inf
+    for at, value in points:
+        if value is not None and start <= at <= end:
+            found[min(int((at - start) / width), num - 1)].append(value)
     values: list[float | None] = []
-    for found in sums:
-        values.append(sum(found) / len(found) if found else values[-1] if values else None)
+    for inside in found:
+        values.append(sum(inside) / len(inside) if inside else values[-1] if values else None)
     return values
 
 
-def _shaded(document: ProfileDocument) -> list[tuple[float, float, str]]:
+def _shaded(document: ProfileDocument) -> list[tuple[float, float]]:
     window, last = document.window, document.elapsed_seconds
-    shaded = []
-    if window.from_seconds > 0:
-        shaded.append((0.0, window.from_seconds, "warm-up"))
-    if window.to_seconds < last:
-        shaded.append((window.to_seconds, last, "end"))
-    return shaded
+    stretches = ((0.0, window.from_seconds), (window.to_seconds, last))
+    return [(start, end) for start, end in stretches if end > start]
 
 
 def _shading(window: Window) -> Html:
     if window.from_seconds <= 0:
         return note("The run was steady from the start: nothing is shaded.")
     return note(
-        f"Shaded: warm-up, {window.from_seconds:.3g} s, and what came after the steady part; numbers elsewhere on this page leave "
-        "both out."
+        f"Shaded: warm-up, {window.from_seconds:.3g} s, and what came after the steady part. Numbers elsewhere on this page "
+        "leave both out."
     )
 
 
@@ -202,12 +210,21 @@ def _memory_growth(growth: MemoryGrowth) -> Html:
         growth.bytes_per_1000_items.low, growth.bytes_per_1000_items.mid, growth.bytes_per_1000_items.high))  # fmt: skip
     badge = tag("span", growth.verdict, class_=f"badge {'warning' if growth.verdict == 'growing' else 'plain'}")
     return note(
-        tag("b", "Memory growth "), badge, " ", mid, " per 1,000 items (95 % interval ", low, " to ", high, "). ", growth.reason
+        tag("b", "Memory growth "),
+        badge,
+        " ",
+        mid,
+        " per 1,000 items (95 % interval ",
+        low,
+        " to ",
+        high,
+        "). ",
+        growth.reason,
     )
 
 
 def _size(value: float) -> Html:
-    return size(value) or tag("span", "–")
+    return size(value) or tag("span", DASH)
 
 
 def _grid(charts: Sequence[Chart]) -> Html:
@@ -215,5 +232,25 @@ def _grid(charts: Sequence[Chart]) -> Html:
 
 
 def _table(told: Sequence[Series]) -> Html:
-    rows = [[one.scope, one.name.replace("_", " "), data(one.mean, one.unit), data(one.maximum, one.unit)] for one in told]
+    rows = [
+        [one.scope, one.name.replace("_", " "), data(one.mean, one.unit), data(one.maximum, one.unit)] for one in told
+    ]
     return table(["scope", "what", "mean", "largest"], rows, text_columns=2)
+
+
+def _values(charts: Sequence[Chart], end: float) -> Html:
+    """Return the charts' numbers as tables: means over equal stretches of the run."""
+    return folded("Values over time as tables", *(part for chart in charts for part in _stretches(chart, end)))
+
+
+def _stretches(chart: Chart, end: float) -> tuple[Html, Html]:
+    columns = [_resampled(line["data"], 0.0, end, _ROWS) for line in chart.option["series"]]
+    rows = [
+        [
+            f"{end * row / _ROWS:.4g} s",
+            *(None if column[row] is None else digits(column[row] or 0.0) for column in columns),
+        ]
+        for row in range(_ROWS)
+    ]
+    unit = f", {chart.upright}" if chart.upright else ""
+    return tag("h3", f"{chart.title}{unit}"), table(["from", *(line["name"] for line in chart.option["series"])], rows)

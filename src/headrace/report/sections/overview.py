@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from headrace.report.markup import Html, bullets, join, tag
 from headrace.report.numbers import count, rate, seconds
 from headrace.runs.formats.profile import ProfileDocument, Quantile
@@ -12,7 +14,7 @@ def overview(document: ProfileDocument) -> Html:
     return tag(
         "header",
         tag("p", "headrace · profile of ", tag("b", document.run), class_="kicker"),
-        tag("h1", document.pipeline or document.run),
+        tag("h1", *_breakable(document.pipeline or document.run)),
         tag("p", *_marks(document), class_="marks"),
         _trust(document),
         tag("dl", *_tiles(document), class_="tiles"),
@@ -24,6 +26,11 @@ def was_profiled(document: ProfileDocument) -> bool:
     """Return whether anything but spans was recorded: CPU time of a stage, resources, or the profiler's own account."""
     has_cpu = any(stage.cpu is not None for stage in document.stages)
     return has_cpu or document.cpu is not None or bool(document.series) or document.overhead is not None
+
+
+def _breakable(name: str) -> list[str]:
+    """Return a name that may go on in a new line behind a dot or a colon."""
+    return [part for piece in re.split("(?<=[.:])", name) for part in (piece, tag("wbr"))]
 
 
 def _marks(document: ProfileDocument) -> list[Html]:
@@ -43,7 +50,6 @@ def _trust(document: ProfileDocument) -> Html:
         word, reasons = "UNTRUSTED", list(document.distrust) or ["no reason was given"]
     says = tag("p", reasons[0]) if len(reasons) == 1 else bullets(reasons)
     sign = "✓" if document.trusted else "✗"
-    # tag() would leave `class` to markup; the words carry the meaning, the colour repeats it.
     return tag(
         "div",
         tag("p", tag("span", sign, aria_hidden="true"), f" {word}", class_="verdict"),
@@ -78,8 +84,8 @@ def _tile(name: str, value: Html | None, says: str) -> Html:
 
 def _other_outcomes(document: ProfileDocument) -> str:
     names = ("rejected", "dead_lettered", "retried", "returned", "lost")
-    told = {name: document.counters.get(name) for name in names}
-    return ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in told.items() if number) or "nothing failed"
+    told = [(name.replace("_", " "), document.counters.get(name)) for name in names]
+    return ", ".join(f"{num:,} {name}" for name, num in told if isinstance(num, int) and num) or "nothing failed"
 
 
 def _how_to_get_more(document: ProfileDocument) -> Html | None:

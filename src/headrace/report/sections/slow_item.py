@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.report.charts import Chart, axis, category_axis, plot
+from headrace.report.charts import Chart, axis, category_axis, plot, shorten
 from headrace.report.markup import Html, folded, note, table, tag
 from headrace.report.numbers import count, digits, seconds, time_scale
 from headrace.report.section import Section
@@ -65,17 +65,16 @@ def _gantt(path: ItemPath) -> Chart:
         "Where it waited and where it was worked on",
         f"each stage's wait, service and block in {unit} since the item arrived",
         drawn,
-        x_axis=axis(f"{unit} since arrival", middle=True, low=0),
-        # Names are told by row, so that a stage met twice has two rows.
-        y_axis=category_axis([_row_name(span, spans) for span in spans]),
-        height=40 + 26 * len(spans),
-        legend=[str(one["name"]) for one in drawn],
+        x_axis=axis(f"{unit} since arrival", low=0, high=path.latency * factor),
+        y_axis=category_axis([_row_name(span, path) for span in spans]),
+        height=48 + 26 * len(spans),
+        legend={name: color for name, color, *_ in _PIECES if any(one["name"] == name for one in drawn)},
     )
 
 
-def _row_name(span: PathSpan, spans: tuple[PathSpan, ...]) -> str:
-    alone = sum(other.stage == span.stage for other in spans) == 1
-    return span.stage if alone else f"{span.stage} · {span.unit_id}"
+def _row_name(span: PathSpan, path: ItemPath) -> str:
+    """Return the stage, and the part of the item that it worked on if the item was cut into several."""
+    return span.stage if span.unit_id == path.unit_id else f"{span.stage} · {shorten(span.unit_id, 14)}"
 
 
 def _tip(span: PathSpan, name: str, length: float, factor: float, unit: str) -> list[list[str]]:
@@ -97,5 +96,15 @@ def _table(path: ItemPath) -> Html:
         ]
         for span in path.spans
     ]
-    head = ["stage", "unit", "worker", "outcome", "arrived at", *(name for name, *_ in _PIECES), "CPU", "run delay", "batch"]
+    head = [
+        "stage",
+        "unit",
+        "worker",
+        "outcome",
+        "arrived at",
+        *(name for name, *_ in _PIECES),
+        "CPU",
+        "run delay",
+        "batch",
+    ]
     return table(head, rows, text_columns=4)

@@ -93,7 +93,7 @@ def _bars(name: str, title: str, parts: tuple[Part, ...], accounts: tuple[StageA
         [stage.name for stage in accounts],
         scaled,
         unit,
-        axis=f"{unit} per item",
+        axis_name=f"{unit} per item",
         stacked=True,
     )
 
@@ -162,9 +162,10 @@ def _percentiles(stage: StageAccount) -> list[Html | None]:
 
 def _shapes(document: ProfileDocument) -> list[Html]:
     rows = [
-        [stage.name, tag("code", shape), count(items)] for stage in document.stages for shape, items in stage.shapes.items()
+        [stage.name, tag("code", shape), count(items)]
+        for stage in document.stages
+        for shape, items in stage.shapes.items()
     ]
     if not rows:
         return []
     return [folded("Shapes of the outputs", table(["stage", "shape", "items"], rows, text_columns=2))]
-
