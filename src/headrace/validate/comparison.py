@@ -118,25 +118,25 @@ def compare_pipelines(
         Interrupted: If it was interrupted before anything was measured.
     """
     question, blocks, items = question or Question(), blocks or Blocks(), SameItems(source)
-    goal = question.goal(question.used_margin)
 
     def is_sure(measured: Measured) -> bool:
-        interval = paired_interval(_log_ratios(measured, question.metric), measured.alpha)
-        return judge(question.gain(interval), len(measured.pairs), goal).is_sure(goal)
+        judgement = answer(_values(measured, question.metric), question, measured.alpha)[1]
+        return judgement.is_sure(question.goal(question.used_margin))
 
     watch = _MachineWatch()
     measured = measure_pairs(a, b, items, blocks, is_sure, say)
-    differences = _log_ratios(measured, question.metric)
-    if not differences:
+    values = _values(measured, question.metric)
+    if not values:
         raise HeadraceError(f"no pair of blocks measured {question.metric.name}; ask for longer blocks with --seconds")
-    interval = paired_interval(differences, measured.alpha)
+    interval, judgement = answer(values, question, measured.alpha)
     blocks_a, blocks_b = zip(*measured.pairs, strict=True)
-    values_a, values_b = zip(*_values(measured, question.metric), strict=True)
+    values_a, values_b = zip(*values, strict=True)
+    differences = _log_ratios(values)
     return _document(
         question,
         (_side(a, blocks_a, values_a), _side(b, blocks_b, values_b)),
         interval,
-        judge(question.gain(interval), len(differences), goal),
+        judgement,
         mid=centre(differences),
         delivered=(_delivered_share(blocks_a), _delivered_share(blocks_b)),
         paired=True,
@@ -247,8 +247,22 @@ def _document(
     return msgspec.structs.replace(document, says=describe(document))
 
 
-def _log_ratios(measured: Measured, metric: Metric) -> list[float]:
-    return [math.log(b / a) for a, b in _values(measured, metric)]
+def answer(
+    pairs: Sequence[tuple[float, float]], question: Question, alpha: float = ALPHA
+) -> tuple[Interval | None, Judgement]:
+    """Return the interval of log B/A of paired values (a, b), None with too few, and what it means.
+
+    Args:
+        pairs: Positive values.
+        question: What is wanted.
+        alpha: By how much the interval may err.
+    """
+    interval = paired_interval(_log_ratios(pairs), alpha)
+    return interval, judge(question.gain(interval), len(pairs), question.goal(question.used_margin))
+
+
+def _log_ratios(pairs: Sequence[tuple[float, float]]) -> list[float]:
+    return [math.log(b / a) for a, b in pairs]
 
 
 def _values(measured: Measured, metric: Metric) -> list[tuple[float, float]]:

@@ -5,8 +5,7 @@ block of the faster side lasts as long as asked. Then come pairs of blocks, one 
 order of Thue and Morse, which gives a steady drift, and one that bends, to both sides alike; what a pair still has of it counts
 as noise. Slow minutes of a shared machine thus hit both sides of a pair or show as an outlier, which the interval takes calmly.
 
-With `until_sure` it looks at the pairs after n, 2 n, 4 n, ... and stops when the answer is there. Who looks often finds
-something sooner or later: so the k-th look may err with probability alpha / 2^k only, all together with alpha.
+With `until_sure` it looks at the pairs after n, 2 n, 4 n, ... and stops when the answer is there; see `looks`.
 
 References:
     L. Bulej et al., "Duet benchmarking: improving measurement accuracy in the cloud", 2020: pairs, but side by side; on
@@ -28,6 +27,7 @@ from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.validate.blocks import FEWEST_ITEMS, Block, Contender, SameItems, measure_block
 from headrace.validate.intervals import ALPHA
+from headrace.validate.looks import Looks
 
 Say = Callable[[str], object]
 
@@ -133,12 +133,12 @@ def _measure(
     num_items = measured.num_items = settings.items or _num_items(*pilots, settings)
     lasts = sum(_lasts(pilot, num_items) for pilot in pilots)
     say(f"{settings.pairs} pairs of blocks of {num_items:,} items, about {format_duration(lasts * settings.pairs)}")
-    look, next_look = 1, settings.pairs
-    while settings.until_sure or len(measured.pairs) < settings.pairs:
+    looks = Looks(settings.pairs, again=settings.until_sure)
+    while not looks.is_over(len(measured.pairs)):
         if settings.until_sure and measured.pairs and time.monotonic() + lasts > ends:
             say("the time is over")
             return
-        measured.alpha = ALPHA / 2**look if settings.until_sure else ALPHA
+        measured.alpha = looks.alpha
         with _quiet():
             pair = _pair(a, b, items, num_items, settings.deliver, b_first=runs_b_first(len(measured.pairs)))
         if pair is None:
@@ -147,11 +147,11 @@ def _measure(
         measured.order += "BA" if runs_b_first(len(measured.pairs)) else "AB"
         measured.pairs.append(pair)
         say(_progress(measured))
-        if settings.until_sure and len(measured.pairs) == next_look:
+        if looks.is_due(len(measured.pairs)):
             if is_sure(measured):
                 return
-            look, next_look = look + 1, 2 * next_look
-            say(f"not decided by {len(measured.pairs)} pairs; going on to {next_look}")
+            looks.go_on()
+            say(f"not decided by {len(measured.pairs)} pairs; going on to {looks.next}")
 
 
 def _progress(measured: Measured) -> str:

@@ -18,8 +18,10 @@ References:
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -103,10 +105,16 @@ def unpaired_interval(a: Sequence[float], b: Sequence[float], *, seed: int, alph
     drawn = np.log(_resampled_means(b, random)) - np.log(_resampled_means(a, random))
     low, high = (float(end) for end in np.quantile(drawn, [alpha / 2, 1 - alpha / 2]))
     mid = float(np.log(np.mean(b)) - np.log(np.mean(a)))
-    # With few pieces the bootstrap is too narrow by about this much (the variance of a resampled mean is (n - 1) / n^2).
-    pieces = min(_num_pieces(len(a)), _num_pieces(len(b)))
-    wider = float(np.sqrt(pieces / max(1, pieces - 1)))
+    wider = _correction(_num_pieces(len(a)), _num_pieces(len(b)), alpha)
     return Interval(mid + (low - mid) * wider, mid, mid + (high - mid) * wider)
+
+
+def _correction(pieces_a: int, pieces_b: int, alpha: float) -> float:
+    """Return by how much the bootstrap of so few pieces is too narrow."""
+    fewest, freedom = min(pieces_a, pieces_b), max(1, pieces_a + pieces_b - 2)
+    z = NormalDist().inv_cdf(1 - alpha / 2)
+    # The variance of a resampled mean is too small by (n - 1) / n, and Student's quantile is wider than the normal one.
+    return math.sqrt(fewest / max(1, fewest - 1)) * (1 + (z * z + 1) / (4 * freedom))
 
 
 def _resampled_means(values: Sequence[float], random: np.random.Generator) -> np.ndarray:
