@@ -1,0 +1,88 @@
+"""What blocked threads waited for: samples of their states, taken from outside, laid over the spans of their workers.
+
+A sample belongs to the stage in whose service it was taken. Among those that found the thread blocked, the share of each
+state is the share of the blocked time: samples are taken at even steps of time. How long the thread was blocked at all is not
+taken from samples but from the span's clocks, which are exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.diagnose.gauges import StateSamples
+from headrace.diagnose.span_columns import Array, SpanColumns
+from headrace.runs.formats.profile import BlockedSplit, Window
+
+RUNNING = "running"
+_STATES = ("gil", "lock", "network", "disk", "sleep", "process", "other")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedSamples:
+    """Samples by stage and state."""
+
+    counts: dict[str, dict[str, int]]
+    """{stage: {state: samples within its service}}, `running` included."""
+
+    def split(self, stage: str, blocked: float) -> BlockedSplit:
+        """Return a stage's blocked seconds per item by what was waited for; all `unknown` without a sample.
+
+        Args:
+            stage: Its name.
+            blocked: Mean blocked seconds per item.
+        """
+        counts = {state: count for state, count in self.counts.get(stage, {}).items() if state != RUNNING}
+        total = sum(counts.values())
+        if not total:
+            return BlockedSplit(unknown=blocked)
+        shares = {state: blocked * counts.pop(state, 0) / total for state in _STATES}
+        shares["other"] += blocked * sum(counts.values()) / total  # states of a newer headrace
+        return BlockedSplit(**shares, num_samples=total)
+
+
+def count_samples(spans: SpanColumns, states: StateSamples | None, window: Window) -> BlockedSamples | None:
+    """Return the samples that fall within services in a window; None without samples."""
+    if states is None or not len(spans):
+        return None
+    first, last = window.from_seconds * 1e9, window.to_seconds * 1e9
+    kept = np.flatnonzero((states.times >= first) & (states.times <= last))
+    worker = _workers(spans, states)[kept]
+    kept, worker = kept[worker >= 0], worker[worker >= 0]
+    hit, stage = _stages_at(spans, worker, states.times[kept])
+    counts: dict[str, dict[str, int]] = {}
+    num_states = len(states.state_names)
+    table = np.bincount(
+        stage[hit] * num_states + states.state[kept][hit], minlength=len(spans.stage_names) * num_states
+    )
+    for code, name in enumerate(spans.stage_names):
+        own = table[code * num_states : (code + 1) * num_states]
+        counts[name] = {states.state_names[state]: int(own[state]) for state in np.flatnonzero(own)}
+    return BlockedSamples(counts)
+
+
+def _workers(spans: SpanColumns, states: StateSamples) -> Array:
+    """Return for each sample the number of its worker in `spans`; -1 if it has no spans."""
+    _, one_each = np.unique(spans.worker, return_index=True)
+    known = {
+        (int(spans.process[row]), spans.thread_names[spans.thread[row]]): int(spans.worker[row]) for row in one_each
+    }
+    threads = len(states.thread_names)
+    key = states.process.astype(np.int64) * threads + states.thread
+    keys, which = np.unique(key, return_inverse=True)
+    found = [known.get((int(value) // threads, states.thread_names[int(value) % threads]), -1) for value in keys]
+    return np.array(found, np.int64)[which]
+
+
+def _stages_at(spans: SpanColumns, worker: Array, times: Array) -> tuple[Array, Array]:
+    """Return whether each sample falls within a service of its worker, and the stage of the last service begun before it."""
+    base = min(int(spans.started.min()), int(times.min(initial=0)))
+    # One key for worker and time: those of one worker follow one another, and no two workers overlap.
+    span_of_time = max(int(spans.ended.max()), int(times.max(initial=0))) - base + 1
+    order = np.argsort(spans.worker.astype(np.int64) * span_of_time + spans.started - base, kind="stable")
+    starts = (spans.worker.astype(np.int64) * span_of_time + spans.started - base)[order]
+    index = np.searchsorted(starts, worker * span_of_time + times - base, "right") - 1
+    row = order[np.maximum(index, 0)]
+    hit = (index >= 0) & (spans.worker[row] == worker) & (times <= spans.ended[row])
+    return hit, spans.stage[row].astype(np.int64)

@@ -1,0 +1,83 @@
+"""Where the CPU time of the run's processes went: stages, the rest of their workers, headrace's own threads, native pools.
+
+How this works: a stage's line is its mean CPU per item, from spans, times its exact number of passages. Workers' threads and
+worker processes have clocks of their own, which also count what is not in a span: handing on, waiting, bookkeeping; that is a
+line by itself. What nobody accounts for is the last line, `unattributed`.
+
+References:
+    M. Kuchnik et al., "Plumber", MLSys 2022: measured CPU time that a model of the pipeline does not explain is to be shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from headrace.diagnose.accounting import cpu_demand
+from headrace.diagnose.evidence import Evidence, StageFacts
+from headrace.runs.formats.profile import CpuAccount, CpuLine
+
+WORKERS = "workers"
+PROCESSES = "worker processes"
+OUTSIDE = {WORKERS: "workers, outside stages", PROCESSES: "worker processes, outside stages"}
+WARM_UP = "warming up models"
+NATIVE = "native threads"
+UNATTRIBUTED = "unattributed"
+
+
+def cpu_account(evidence: Evidence) -> CpuAccount | None:
+    """Return the account; None where the processes' CPU time was not measured."""
+    profile = evidence.profiling
+    if profile is None or not profile.process_cpu_seconds:
+        return None
+    total = profile.process_cpu_seconds
+    stages = {stage.name: _stage_seconds(evidence, stage) for stage in evidence.stages}
+    lines = [_line(name, "stage", seconds, total) for name, seconds in stages.items() if seconds is not None]
+    own = _outside_stages(evidence, stages, profile.thread_cpu_seconds)
+    own.update((role, value) for role, value in profile.thread_cpu_seconds.items() if role not in OUTSIDE)
+    lines += [_line(name, "headrace", seconds, total) for name, seconds in own.items() if seconds > 0]
+    if profile.native_cpu_seconds:
+        lines.append(_line(NATIVE, "native", profile.native_cpu_seconds, total))
+    explained = sum(line.seconds for line in lines)
+    lines.append(_line(UNATTRIBUTED, "unattributed", total - explained, total))
+    hardware = evidence.info.hardware
+    return CpuAccount(
+        total_seconds=total,
+        elapsed_seconds=profile.elapsed_seconds or evidence.elapsed_seconds,
+        num_cores=min(float(hardware.num_cores), hardware.cpu_quota or float("inf")),
+        lines=tuple(lines),
+        explained_share=explained / total,
+    )
+
+
+def _line(name: str, kind: str, seconds: float, total: float) -> CpuLine:
+    return CpuLine(name=name, kind=kind, seconds=seconds, share=seconds / total)  # type: ignore[arg-type]
+
+
+def _stage_seconds(evidence: Evidence, stage: StageFacts) -> float | None:
+    own = evidence.stage_rows(stage.name)
+    demand = cpu_demand(evidence.spans, np.arange(own.start, own.stop))
+    return None if demand is None else demand * stage.items
+
+
+def _outside_stages(
+    evidence: Evidence, stages: Mapping[str, float | None], roles: Mapping[str, float]
+) -> dict[str, float]:
+    """Return what workers used beside their stages, in place of all that they used."""
+    profile = evidence.profiling
+    executors = {stage.name: stage.executor for stage in evidence.stages}
+    in_processes, in_threads = 0.0, 0.0
+    for stage in evidence.stages:
+        if executors.get(stage.station, stage.executor) == "process":
+            in_processes += stages[stage.name] or 0.0
+        else:
+            in_threads += stages[stage.name] or 0.0
+    warm_up = (profile.warm_up_cpu_seconds if profile else None) or 0.0
+    found: dict[str, float] = {}
+    if WORKERS in roles:
+        found[WARM_UP] = min(warm_up, roles[WORKERS])
+        found[OUTSIDE[WORKERS]] = roles[WORKERS] - in_threads - found[WARM_UP]
+    if PROCESSES in roles:
+        found[OUTSIDE[PROCESSES]] = roles[PROCESSES] - in_processes
+    return found

@@ -1,0 +1,147 @@
+"""The analysis of one run in one record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from headrace.diagnose.accounting import stage_accounts
+from headrace.diagnose.blocked_split import count_samples
+from headrace.diagnose.cpu_account import cpu_account
+from headrace.diagnose.environment import environment
+from headrace.diagnose.estimates import PERCENTS, distribution
+from headrace.diagnose.evidence import Evidence, collect, hot_spots
+from headrace.diagnose.memory_growth import memory_growth
+from headrace.diagnose.overhead import overhead_estimate
+from headrace.diagnose.series import all_series
+from headrace.diagnose.slow_item import slow_item
+from headrace.diagnose.steady_state import Completions, completions, find_window
+from headrace.diagnose.trust import all_checks, distrust
+from headrace.runs.formats.profile import Distribution, ProfileDocument, Quantile, StageAccount, Window
+from headrace.runs.reader import Run
+
+_NO_PROFILE = "the run was not profiled; use headrace profile"
+
+
+def profile_document(run: Run) -> ProfileDocument:
+    """Return where the time of a run went, and whether that can be believed.
+
+    Any run folder gives a document, also that of a run that was killed, failed or measured nothing: what is missing is None,
+    and `not_measured`, a check or `problems` says why.
+
+    Args:
+        run: As `headrace.runs.reader.read_run` returns it.
+    """
+    evidence = collect(run)
+    info, profile = run.info, evidence.profiling
+    done = completions(evidence)
+    window = find_window(done, evidence)
+    stages = stage_accounts(evidence, window, count_samples(evidence.spans, evidence.states, window))
+    latency = latency_distribution(evidence, window)
+    cpu = cpu_account(evidence)
+    demand = {stage.name: stage.cpu_demand for stage in stages if stage.cpu_demand is not None}
+    overhead = overhead_estimate(profile, demand)
+    checks = all_checks(evidence, window, latency, cpu, overhead)
+    doubts = distrust(checks)
+    growth = memory_growth(evidence, done, window)
+    throughput = _throughput(evidence, done, window)
+    plan_id, plan = _plan(evidence)
+    not_measured = _not_measured(evidence, stages, throughput)
+    if isinstance(growth, str):
+        not_measured.setdefault("memory_growth", growth)
+    return ProfileDocument(
+        run=run.path.resolve().name,
+        headrace_version=info.headrace_version,
+        status=info.status,
+        pipeline=info.pipeline,
+        plan_id=plan_id,
+        plan=plan,
+        started_unix_seconds=info.started_unix_seconds,
+        elapsed_seconds=evidence.elapsed_seconds,
+        is_emulated=any(variant.get("engine") == "emulated" for variant in info.variants),
+        trusted=not doubts,
+        distrust=doubts,
+        counters=msgspec.to_builtins(info.counters),
+        window=window,
+        throughput=throughput,
+        latency=latency,
+        stages=stages,
+        cpu=cpu,
+        series=all_series(evidence, done),
+        not_measured=not_measured,
+        memory_growth=None if isinstance(growth, str) else growth,
+        slow_item=slow_item(evidence, window, latency),
+        checks=checks,
+        environment=environment(evidence, window),
+        overhead=overhead,
+        layers=evidence.layers,
+        isolation=evidence.isolation,
+        hot_spots=hot_spots(run.path),
+        versions=info.versions,
+        hardware=msgspec.to_builtins(info.hardware),
+        variants=tuple(info.variants),
+        warnings=tuple(info.warnings),
+        problems=evidence.problems,
+    )
+
+
+def latency_distribution(evidence: Evidence, window: Window) -> Distribution:
+    """Return the latencies of the jobs delivered in the window; without spans those of the whole run, from `run.json`."""
+    jobs = evidence.jobs
+    ended = jobs.ended / 1e9
+    inside = jobs.is_delivered & (ended >= window.from_seconds) & (ended <= window.to_seconds)
+    values, weights = jobs.latency_seconds()[inside], jobs.weight[inside]
+    known: dict[str, Any] = evidence.summary.get("latency_seconds") or {}
+    if len(values) or not known:
+        return distribution(values, weights, histogram=True)
+    return Distribution(
+        num_samples=int(known["num_samples"]),
+        mean=known["mean"],
+        minimum=None,
+        maximum=None,
+        percentiles=tuple(
+            Quantile(percent, known[f"p{percent}"], known["num_needed"][f"p{percent}"]) for percent in PERCENTS
+        ),
+    )
+
+
+def _throughput(evidence: Evidence, done: Completions, window: Window) -> float | None:
+    rate = done.rate(window.from_seconds, window.to_seconds)
+    if rate is None and not len(evidence.jobs):
+        rate = evidence.summary.get("throughput_per_second")
+    return rate
+
+
+def _plan(evidence: Evidence) -> tuple[str, dict[str, Any]]:
+    """Return the Plan that most spans ran under; the first of `run.json` where there are none."""
+    plans = evidence.info.plans
+    column = evidence.spans.table["plan_id"].combine_chunks()
+    if len(column):
+        counts = np.bincount(column.indices.to_numpy())
+        plan_id = str(column.dictionary[int(np.argmax(counts))])
+    else:
+        plan_id = next(iter(plans), "")
+    return plan_id, plans.get(plan_id, {})
+
+
+def _not_measured(evidence: Evidence, stages: tuple[StageAccount, ...], throughput: float | None) -> dict[str, str]:
+    profile = evidence.profiling
+    found = dict(profile.not_measured) if profile else {}
+    if throughput is None:
+        found.setdefault("throughput", "fewer jobs were settled than a rate needs")
+    why = _NO_PROFILE if profile is None else "the profiler wrote none"
+    if not evidence.gauges:
+        found.setdefault("resources", why)
+    if evidence.states is None:
+        found.setdefault("thread states", why)
+    if not any(stage.cpu is not None for stage in stages):
+        found.setdefault("CPU time of stages", why)
+    elif all(stage.run_delay is None for stage in stages):
+        found.setdefault("run-queue delay", "this kernel does not tell it in /proc/self/task/TID/schedstat")
+    if profile is None or profile.process_cpu_seconds is None:
+        found.setdefault("cpu", why)
+    if not len(evidence.spans):
+        found.setdefault("spans", "there are none: nothing was done, or they could not be written or read")
+    return found

@@ -1,0 +1,100 @@
+"""How quiet the machine was while it measured: A, B or C.
+
+The grade is the worst of what could be told. Limits of A and B, and why:
+
+- cores used by others, of those that may be used: 5 % and 20 %. 5 % is what the checks allow between two figures that should
+  agree; a fifth of the machine moves throughput by as much.
+- time stolen by the hypervisor: 1 % and 5 %. Like cores used by others, but it also stops threads in the middle of an item.
+- periods throttled by a CPU quota: 1 % and 5 %. Each costs the rest of a period, up to 100 ms: it is the tail that suffers.
+- run-queue delay over CPU work, while the run itself left a fifth of the cores free: 5 % and 20 %. Threads waited for a core
+  that the run was not using: somebody else was.
+
+On A two runs can be compared as they are; on B in interleaved blocks (`headrace compare`); on C the comparison is doubtful.
+Where nothing could be told there is no grade.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.diagnose.evidence import Evidence
+from headrace.diagnose.gauges import Gauge
+from headrace.runs.formats.profile import Environment, Grade, Window
+
+#: {sign: (A up to, B up to)}.
+LIMITS = {"others": (0.05, 0.20), "steal": (0.01, 0.05), "throttled": (0.01, 0.05), "run delay": (0.05, 0.20)}
+#: Share of the cores below which the run itself does not fill the machine.
+_OWN_ROOM = 0.8
+_WARM, _COLD = 0.95, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Sign:
+    name: str
+    value: float
+    says: str
+
+    @property
+    def grade(self) -> Grade:
+        quiet, noisy = LIMITS[self.name]
+        return "A" if self.value <= quiet else "B" if self.value <= noisy else "C"
+
+
+def environment(evidence: Evidence, window: Window) -> Environment:
+    """Return how quiet the machine was in the window."""
+
+    def mean(name: str, scope: str = "machine") -> float | None:
+        gauge: Gauge | None = evidence.gauges.get(scope, name)
+        return gauge.between(window.from_seconds, window.to_seconds).mean() if gauge else None
+
+    hardware = evidence.info.hardware
+    cores = min(float(hardware.num_cores), hardware.cpu_quota or float("inf"))
+    others, own = mean("other_cpu_cores"), mean("cpu_cores", "processes")
+    steal, throttled = mean("cpu_steal_ratio"), mean("throttled_ratio")
+    delay = run_delay_share(evidence, window)
+    signs = []
+    if others is not None:
+        signs.append(_Sign("others", others / cores, f"others used {others:.2f} of {cores:g} cores"))
+    if steal is not None:
+        signs.append(_Sign("steal", steal, f"the hypervisor took {steal:.1%} of the cores' time"))
+    if throttled is not None:
+        signs.append(_Sign("throttled", throttled, f"the CPU quota stopped the run in {throttled:.1%} of its periods"))
+    if delay is not None and own is not None and own < _OWN_ROOM * cores:
+        says = f"threads waited for a core for {delay:.0%} of their CPU work, though the run used {own:.2f} of {cores:g} cores"
+        signs.append(_Sign("run delay", delay, says))
+    grade = max((sign.grade for sign in signs), default=None)
+    reasons = [sign.says for sign in sorted(signs, key=lambda sign: sign.grade, reverse=True)]
+    return Environment(
+        grade=grade,
+        reasons=tuple(reasons or ["not measured: nothing of the machine was sampled; use headrace profile"]),
+        run_delay_share=delay,
+        other_cpu_cores=others,
+        cpu_pressure=mean("cpu_pressure_ratio"),
+        steal_share=steal,
+        throttled_share=throttled,
+        page_cache=_page_cache(evidence),
+    )
+
+
+def run_delay_share(evidence: Evidence, window: Window) -> float | None:
+    """Return run-queue delay over CPU time plus run-queue delay, of all stages; None where it was not measured."""
+    spans = evidence.spans
+    started = spans.started / 1e9
+    rows = np.flatnonzero(
+        np.isfinite(spans.cpu)
+        & np.isfinite(spans.run_delay)
+        & (started >= window.from_seconds)
+        & (started <= window.to_seconds)
+    )
+    shares = spans.weight[rows] / spans.batch_size[rows]
+    cpu, delay = float(spans.cpu[rows] @ shares), float(spans.run_delay[rows] @ shares)
+    return delay / (cpu + delay) if cpu + delay > 0 else None
+
+
+def _page_cache(evidence: Evidence) -> str | None:
+    share = evidence.profiling.page_cache_share if evidence.profiling else None
+    if share is None:
+        return None
+    return "warm" if share >= _WARM else "cold" if share <= _COLD else "mixed"

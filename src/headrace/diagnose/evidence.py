@@ -1,0 +1,187 @@
+"""All that one run folder holds, brought together: what is exact, what was sampled, and what is missing with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from headrace.diagnose.gauges import Gauges, StateSamples
+from headrace.diagnose.jobs import Jobs, find_jobs
+from headrace.diagnose.span_columns import SpanColumns, load_spans
+from headrace.runs.formats import isolation, layers, profiling
+from headrace.runs.formats.isolation import IsolationDocument
+from headrace.runs.formats.layers import LayersDocument
+from headrace.runs.formats.profiling import ProfilingInfo
+from headrace.runs.reader import Run
+from headrace.runs.run_folder import RunInfo
+
+HOT_SPOTS_FOLDER = "hot_spots"
+
+#: Share of the exact passages that must have spans for the spans to count as all there are: rounding and the moment of
+#: the run's end are not holes.
+_COMPLETE = 0.999
+
+_Document = TypeVar("_Document")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageFacts:
+    """What is known of a stage before its spans are looked at."""
+
+    name: str
+    kind: str
+    """io, cpu, device; `unknown` in run folders of schema version 1."""
+    role: str
+    executor: str
+    station: str
+    workers: int | None
+    queue_capacity: int | None
+    has_queue: bool
+    """It is the first stage of a station with a queue."""
+    items: int
+    """Passages, exact where `summary` is known, else as many as the spans stand for."""
+    failed: int
+    summary: dict[str, Any] | None
+    """Its row in `run.json`'s summary; None if there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One run, ready to be analysed."""
+
+    run: Run
+    info: RunInfo
+    spans: SpanColumns
+    jobs: Jobs
+    gauges: Gauges
+    states: StateSamples | None
+    profiling: ProfilingInfo | None
+    layers: LayersDocument | None
+    isolation: IsolationDocument | None
+    stages: tuple[StageFacts, ...]
+    """In the order an item meets them."""
+    is_complete: bool
+    """Every passage has its span: nothing was sampled, left out or lost."""
+    is_sampled: bool
+    """Only some jobs were recorded during some of the run."""
+    elapsed_seconds: float
+    """From the first arrival to the last outcome."""
+    problems: tuple[str, ...] = field(default=())
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """The exact counts and sums of `run.json`; empty if the run did not live to write them."""
+        return self.info.summary or {}
+
+    @property
+    def largest_batch(self) -> int:
+        """Items that may come to an end together; 1 without batches."""
+        return int(self.spans.batch_size.max(initial=1))
+
+    def stage_rows(self, stage: str) -> slice:
+        """Return the rows of one stage in `spans`."""
+        return self.spans.of(stage)
+
+
+def collect(run: Run) -> Evidence:
+    """Return all that a run folder holds; what is not there or cannot be read is empty and named in `problems`."""
+    info = run.info
+    problems = list(run.problems)
+    profile = _read_json(run.path / profiling.FILE, ProfilingInfo, problems)
+    inside = _read_json(run.path / layers.FILE, LayersDocument, problems)
+    alone = _read_json(run.path / isolation.FILE, IsolationDocument, problems)
+    spans = load_spans(run.spans(), [stage.name for stage in info.stages], info.clock_offsets_ns)
+    facts = _stage_facts(info, spans)
+    deliver = next((stage.name for stage in reversed(facts) if stage.role == "deliver"), None)
+    origin = spans.origin_ns if len(spans) else info.started_monotonic_ns
+    is_sampled = bool(len(spans)) and float(spans.weight.max()) > 1
+    return Evidence(
+        run=run,
+        info=info,
+        spans=spans,
+        jobs=find_jobs(spans, deliver),
+        gauges=Gauges(run.resources(), origin),
+        states=StateSamples.load(run.states(), origin),
+        profiling=profile,
+        layers=inside,
+        isolation=alone,
+        stages=facts,
+        is_complete=not is_sampled and _has_no_holes(spans, facts, profile),
+        is_sampled=is_sampled,
+        elapsed_seconds=_elapsed_seconds(info, spans, profile),
+        problems=tuple(problems),
+    )
+
+
+def hot_spots(folder: Path) -> dict[str, str]:
+    """Return {stage: file in the run folder} of the sampling profiles of stages."""
+    found = sorted(file for file in (folder / HOT_SPOTS_FOLDER).glob("*") if file.is_file())
+    best: dict[str, str] = {}
+    for file in found:
+        stage = file.name.removesuffix("".join(file.suffixes[-2:])) if ".speedscope." in file.name else file.stem
+        if stage not in best or file.name.endswith(".speedscope.json"):
+            best[stage] = f"{HOT_SPOTS_FOLDER}/{file.name}"
+    return best
+
+
+def _read_json(file: Path, kind: type[_Document], problems: list[str]) -> _Document | None:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        problems.append(f"{file.name} cannot be read and is left out: {error.strerror}")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        problems.append(f"{file.name} is damaged and is left out: {error}")
+    return None
+
+
+def _stage_facts(info: RunInfo, spans: SpanColumns) -> tuple[StageFacts, ...]:
+    """Return the stages of `run.json`; where it names none (schema version 1), those of the summary and the spans."""
+    rows = {str(row["name"]): row for row in (info.summary or {}).get("stages", [])}
+    known = {stage.name: stage for stage in info.stages}
+    names = list(known)
+    if not names:
+        names = sorted({*rows, *spans.stage_names}, key=lambda name: _first_start(spans, name))
+    return tuple(_one_stage(name, known.get(name), rows.get(name), spans, is_last=name == names[-1]) for name in names)
+
+
+def _one_stage(name: str, stage: Any, row: dict[str, Any] | None, spans: SpanColumns, *, is_last: bool) -> StageFacts:
+    own = spans.of(name)
+    weights = spans.weight[own]
+    is_batched = bool((spans.batch_id[own] >= 0).any())
+    return StageFacts(
+        name=name,
+        kind=stage.kind if stage else "device" if is_batched else "unknown",
+        role=stage.role if stage else "deliver" if is_last else "map",
+        executor=stage.executor if stage else "unknown",
+        station=stage.station if stage else name,
+        workers=stage.workers if stage else (row or {}).get("workers"),
+        queue_capacity=stage.queue_capacity if stage else None,
+        has_queue=stage is None or (stage.station == name and stage.queue_capacity is not None),
+        items=int(row["items"]) if row else round(float(weights.sum())),
+        failed=int(row["failed"]) if row else round(float(weights[~spans.is_ok[own]].sum())),
+        summary=row,
+    )
+
+
+def _first_start(spans: SpanColumns, stage: str) -> int:
+    started = spans.started[spans.of(stage)]
+    return int(started.min()) if len(started) else 0
+
+
+def _has_no_holes(spans: SpanColumns, stages: tuple[StageFacts, ...], profile: ProfilingInfo | None) -> bool:
+    if all(stage.summary is not None or not stage.items for stage in stages) and stages:
+        return len(spans) >= _COMPLETE * sum(stage.items for stage in stages)
+    return profile is None or all(block.on for block in profile.blocks)
+
+
+def _elapsed_seconds(info: RunInfo, spans: SpanColumns, profile: ProfilingInfo | None) -> float:
+    if info.summary is not None:
+        return float(info.summary.get("elapsed_seconds") or 0.0)
+    if len(spans):
+        return int(spans.put.max()) / 1e9
+    return (profile.elapsed_seconds if profile else None) or 0.0

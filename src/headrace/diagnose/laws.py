@@ -1,0 +1,303 @@
+"""Checks by operational laws: what was sampled from outside must agree with what spans and counters say.
+
+References:
+    J. D. C. Little, "A proof for the queuing formula L = lambda W", Operations Research 9(3), 1961.
+    P. J. Denning and J. P. Buzen, "The operational analysis of queueing network models", Computing Surveys 10(3), 1978.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.diagnose.accounting import window_rows
+from headrace.diagnose.checks import check, not_measured
+from headrace.diagnose.estimates import standard_error, weighted_mean
+from headrace.diagnose.evidence import Evidence, StageFacts
+from headrace.diagnose.gauges import Gauge
+from headrace.diagnose.span_columns import Array, SpanColumns
+from headrace.runs.formats.profile import Check, Window
+
+LITTLE = "Little's law, L = X R; Little 1961"
+UTILIZATION = "Utilization law, U = X D; Denning and Buzen 1978"
+FORCED_FLOW = "Forced flow law, X_i = V_i X; Denning and Buzen 1978"
+FLOW_BALANCE = "Flow balance, arrivals = completions + in flight; Denning and Buzen 1978"
+
+_SHARE = 0.05
+_ITEMS = 0.5
+_ERRORS = 3.0
+#: Samples below which a mean is not held against anything.
+_FEWEST_SAMPLES = 20
+#: Share of a stretch of time that its samples must cover.
+_COVERED = 0.9
+#: The stage that all tasks of a pipeline share.
+FETCH = "fetch"
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    what: str
+    sampled: float
+    expected: float
+    allowed: float
+    """Largest difference allowed."""
+
+    may_exceed: bool = False
+    """More may be sampled than is expected."""
+
+    @property
+    def excess(self) -> float:
+        difference = self.expected - self.sampled
+        return (max(0.0, difference) if self.may_exceed else abs(difference)) / self.allowed
+
+    def relative(self, value: float) -> float:
+        return value / max(self.sampled, self.expected, 1e-12)
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """A stage and those that it gets its items from; none: the source."""
+
+    before: tuple[StageFacts, ...]
+    stage: StageFacts
+    is_among_children: bool
+    """Between a fan-out and its join."""
+
+
+def littles_law(evidence: Evidence) -> Check:
+    """Return whether mean queue lengths, as sampled, are arrival rates times mean waits, as counted.
+
+    Of the whole run, which begins and ends empty: then the law holds exactly and needs no steady state. Allowed are 5 %, half
+    an item, or three standard errors of the sampled mean, whichever is most.
+    """
+    if not evidence.elapsed_seconds:
+        return not_measured("littles_law", "nothing was measured", LITTLE)
+    found = [_queue_comparison(evidence, stage) for stage in evidence.stages if stage.has_queue]
+    comparisons = [one for one in (*found, _whole_comparison(evidence)) if one is not None]
+    if not comparisons:
+        return not_measured(
+            "littles_law",
+            f"fewer than {_FEWEST_SAMPLES} samples of the queues were taken; profile a longer run",
+            LITTLE,
+        )
+    worst = max(comparisons, key=lambda one: one.excess)
+    says = (
+        f"{worst.what}: {worst.sampled:.3g} items sampled, {worst.expected:.3g} by rate times time"
+        f" ({len(comparisons)} compared, this one agrees least)"
+    )
+    return _worst("littles_law", worst, says, "the queue depths or the items' times are wrong", LITTLE)
+
+
+def utilization_law(evidence: Evidence, window: Window) -> Check:
+    """Return whether workers were found busy as often as their spans say.
+
+    In the window, allowing 5 % of the workers or three standard errors. A worker is busy from taking items until the last of
+    them has ended. Workers with a process of their own are also busy handing items over, which no span holds: there only more
+    busy time in spans than was sampled is wrong.
+    """
+    comparisons = []
+    for stage in evidence.stages:
+        if stage.has_queue and stage.workers:
+            comparison = _busy_comparison(evidence, stage, window)
+            if comparison is not None:
+                comparisons.append(comparison)
+    if not comparisons:
+        why = (
+            "only some jobs were recorded, and this needs every span of a worker"
+            if evidence.is_sampled
+            else f"fewer than {_FEWEST_SAMPLES} samples of the workers were taken; profile a longer run"
+        )
+        return not_measured("utilization_law", why, UTILIZATION)
+    worst = max(comparisons, key=lambda one: one.excess)
+    says = (
+        f"{worst.what}: {worst.sampled:.3g} workers found busy, {worst.expected:.3g} by spans"
+        f" ({len(comparisons)} compared, this one agrees least)"
+    )
+    return _worst("utilization_law", worst, says, "spans are missing or their times are wrong", UTILIZATION)
+
+
+def flow_balance(evidence: Evidence) -> Check:
+    """Return whether what came in is what went out, by exact counters; while a run goes on the rest is in flight."""
+    counters = evidence.info.counters
+    if evidence.info.summary is None:
+        return not_measured(
+            "flow_balance",
+            "the run did not live to write its counters; let it end, or stop it with Ctrl-C",
+            FLOW_BALANCE,
+        )
+    parts = {
+        name: getattr(counters, name)
+        for name in ("delivered", "rejected", "dead_lettered", "retried", "returned", "lost")
+    }
+    missing = counters.received - sum(parts.values())
+    counted = (
+        ", ".join(f"{value:,} {name.replace('_', '-')}" for name, value in parts.items() if value) or "none settled"
+    )
+    says = f"{counters.received:,} jobs received, {counted}"
+    if missing:
+        says += f": {abs(missing):,} {'have no outcome' if missing > 0 else 'outcomes too many'}; report this as a bug"
+    return check("flow_balance", "failed" if missing else "ok", abs(missing), 0, says, FLOW_BALANCE)
+
+
+def forced_flow(evidence: Evidence) -> Check:
+    """Return whether each stage was passed as often as the stages before it let items through, by exact counters.
+
+    What goes well in one stage is what the next one gets: all of it ends well or failed there, or was given up on the way (the
+    run stopped, a lease or a deadline ran out, a sibling failed). Between a fan-out and its join the number of children is
+    free, but the join gets what the fan-out let through.
+    """
+    if evidence.info.summary is None or not evidence.stages:
+        return not_measured("forced_flow", "the run did not live to write its counters", FORCED_FLOW)
+    worst, worst_says = 0, "each stage got what the one before it let through"
+    given_up = _given_up(evidence)
+    for edge in _edges(evidence.stages):
+        sent = sum(stage.items - stage.failed for stage in edge.before)
+        if not edge.before:
+            sent = evidence.info.counters.received
+        stage = edge.stage
+        excess = stage.items - stage.failed - sent
+        # Of one job that is given up all children are, however many.
+        missing = 0 if given_up and edge.is_among_children else sent - stage.items - given_up
+        if max(excess, missing) > worst:
+            worst = max(excess, missing)
+            origin = " and ".join(one.name for one in edge.before) or "the source"
+            worst_says = (
+                f"{origin} let {sent:,} items through, {stage.name} has {stage.items:,} passages, {stage.failed:,} of them "
+                f"failed: {worst:,} {'too many' if worst == excess else 'missing'}; report this as a bug"
+            )
+    return check("forced_flow", "failed" if worst else "ok", worst, 0, worst_says, FORCED_FLOW)
+
+
+def _worst(name: str, worst: _Comparison, says: str, meaning: str, source: str) -> Check:
+    is_ok = worst.excess <= 1
+    value, limit = worst.relative(abs(worst.sampled - worst.expected)), worst.relative(worst.allowed)
+    text = says if is_ok else f"{says}: {meaning}; profile again, and report this if it stays"
+    return check(
+        name, "ok" if is_ok else "failed", value, limit, f"{text} (differ by {value:.1%}, allowed {limit:.1%})", source
+    )
+
+
+def _queue_comparison(evidence: Evidence, stage: StageFacts) -> _Comparison | None:
+    gauge = _sampled(evidence.gauges.get(f"stage:{stage.name}", "queue_depth"), 0.0, evidence.elapsed_seconds)
+    wait = _mean_wait(evidence, stage)
+    if gauge is None or wait is None:
+        return None
+    return _items(f"queue of {stage.name}", gauge, stage.items * wait / evidence.elapsed_seconds)
+
+
+def _mean_wait(evidence: Evidence, stage: StageFacts) -> float | None:
+    """Return the mean wait of all items, seconds: exact from `run.json`, else from spans if none is missing."""
+    if stage.summary is not None:
+        mean = stage.summary["queue_wait_seconds"]["mean"]
+        return None if mean is None else float(mean)
+    own, spans = evidence.stage_rows(stage.name), evidence.spans
+    if not evidence.is_complete:
+        return None
+    return weighted_mean((spans.dequeued[own] - spans.arrived[own]) / 1e9, spans.weight[own])
+
+
+def _whole_comparison(evidence: Evidence) -> _Comparison | None:
+    gauge = _sampled(evidence.gauges.get("run", "in_flight"), 0.0, evidence.elapsed_seconds)
+    counters, mean = evidence.info.counters, evidence.summary.get("latency_seconds", {}).get("mean")
+    if gauge is None or mean is None or counters.delivered < (1 - _SHARE) * counters.received:
+        return None  # the latency of jobs that failed is not summed up
+    return _items("the whole pipeline", gauge, counters.received * float(mean) / evidence.elapsed_seconds)
+
+
+def _items(what: str, gauge: Gauge, expected: float) -> _Comparison:
+    sampled = gauge.mean() or 0.0
+    error = standard_error(gauge.values, gauge.durations()) or math.inf
+    return _Comparison(what, sampled, expected, max(_SHARE * max(sampled, expected), _ITEMS, _ERRORS * error))
+
+
+def _busy_comparison(evidence: Evidence, stage: StageFacts, window: Window) -> _Comparison | None:
+    gauge = evidence.gauges.get(f"stage:{stage.name}", "busy_workers")
+    gauge = _sampled(gauge, window.from_seconds, window.to_seconds)
+    if gauge is None or evidence.is_sampled or not stage.workers:
+        return None
+    expected = _busy_workers(evidence, stage, window)
+    if expected is None:
+        return None
+    sampled = gauge.mean() or 0.0
+    error = standard_error(gauge.values, gauge.durations()) or math.inf
+    allowed = max(_SHARE * stage.workers, _ERRORS * error)
+    return _Comparison(f"workers of {stage.name}", sampled, expected, allowed, may_exceed=stage.executor == "process")
+
+
+def _busy_workers(evidence: Evidence, stage: StageFacts, window: Window) -> float | None:
+    """Return the mean number of busy workers of a station by spans; passages without spans count like those that have some."""
+    spans = evidence.spans
+    width = window.to_seconds - window.from_seconds
+    of_station = [one.name for one in evidence.stages if one.station == stage.name]
+    parts = [spans.of(name) for name in of_station]
+    rows = np.concatenate([np.arange(part.start, part.stop) for part in parts])
+    if not len(rows) or width <= 0:
+        return None
+    if evidence.is_complete:
+        return union_seconds(spans, rows, window.from_seconds, window.to_seconds) / width
+    rate = evidence.summary and stage.summary and stage.summary["throughput_per_second"]
+    inside = np.concatenate([window_rows(spans, name, window) for name in of_station])
+    passages = len(window_rows(spans, stage.name, window))
+    return float(rate) * union_seconds(spans, inside, 0.0, math.inf) / passages if rate and passages else None
+
+
+def union_seconds(spans: SpanColumns, rows: Array, first: float, last: float) -> float:
+    """Return for how long workers had taken items and not ended them, between two moments, summed over workers.
+
+    Items that a worker took together overlap and count once.
+    """
+    begin = np.clip(spans.dequeued[rows] / 1e9, first, last)
+    end = np.clip(spans.ended[rows] / 1e9, first, last)
+    worker = spans.worker[rows]
+    order = np.lexsort((begin, worker))
+    begin, end, worker = begin[order], end[order], worker[order]
+    # Workers one after the other on one axis, so that one running maximum serves all.
+    apart = worker * (float(end.max()) - float(begin.min()) + 1.0)
+    reached = np.maximum.accumulate(end + apart)
+    before = np.concatenate([[-math.inf], reached[:-1]])
+    return float(np.maximum(end + apart - np.maximum(begin + apart, before), 0.0).sum())
+
+
+def _sampled(gauge: Gauge | None, first: float, last: float) -> Gauge | None:
+    part = gauge.between(first, last) if gauge else None
+    if part is None or len(part.values) < _FEWEST_SAMPLES:
+        return None
+    return part if part.seconds[-1] - part.seconds[0] >= _COVERED * (last - first) else None
+
+
+def _edges(stages: Sequence[StageFacts]) -> list[_Edge]:
+    """Return each stage with those that it gets its items from.
+
+    Where several tasks share a run, all stages but `fetch` and the last are named for their task, with a dot; how many jobs
+    each task has is not known.
+    """
+    *inner, deliver = stages
+    tasks = {stage.name.partition(".")[0] for stage in inner if stage.name != FETCH}
+    has_tasks = all("." in stage.name for stage in inner if stage.name != FETCH) and bool(tasks)
+    if not has_tasks:
+        return [_Edge((), stages[0], False), *_edges_of_route(stages)]
+    routes = [[stage for stage in inner if stage.name.startswith(f"{task}.")] for task in sorted(tasks)]
+    edges = [edge for route in routes for edge in _edges_of_route(route)]
+    return [*edges, _Edge(tuple(route[-1] for route in routes), deliver, False)]
+
+
+def _edges_of_route(route: Sequence[StageFacts]) -> list[_Edge]:
+    edges, fans = [], []
+    for before, stage in itertools.pairwise(route):
+        if before.role == "fan_out":
+            fans.append(before)
+        if stage.role == "join" and fans:
+            edges.append(_Edge((fans.pop(),), stage, bool(fans)))
+        elif before.role != "fan_out":
+            edges.append(_Edge((before,), stage, bool(fans)))
+    return edges
+
+
+def _given_up(evidence: Evidence) -> int:
+    """Return how many items may have been given up between two stages."""
+    counters = evidence.info.counters
+    return counters.rejected + counters.dead_lettered + counters.retried + counters.returned + counters.lost

@@ -1,0 +1,102 @@
+"""Whether the numbers of a run can be believed: all checks, and which of them make it UNTRUSTED.
+
+A check that fails means that numbers of the report are wrong or contradict one another, and makes the run untrusted: Little's
+law, the utilization law, flow balance, forced flow, clock order, the identity of a span's clocks, spans lost above 1 %, more
+CPU time explained than was used, and a profiler that surely costs more than a tenth. A warning means that the numbers are
+right but say less than one might read into them: the run was not steady, percentiles lack samples, a part of the CPU time has
+no name, the folder is not whole, the profiler costs a few per cent. What could not be checked is neither, and says why.
+"""
+
+from __future__ import annotations
+
+from headrace.diagnose.checks import check, not_measured
+from headrace.diagnose.evidence import Evidence
+from headrace.diagnose.laws import flow_balance, forced_flow, littles_law, utilization_law
+from headrace.diagnose.span_checks import clock_order, lost_spans, run_folder, sample_counts, span_identity
+from headrace.runs.formats.profile import Check, CheckStatus, CpuAccount, Distribution, Window
+from headrace.runs.formats.profiling import OverheadEstimate
+
+_EXPLAINED = 0.85
+_EXPLAINED_TOO_MUCH = 1.05
+#: CPU seconds below which shares of them mean nothing: a few readings of 100 ms each.
+_LEAST_CPU_SECONDS = 0.2
+_OVERHEAD_NOTED = 0.03
+_OVERHEAD_TOO_MUCH = 0.10
+
+
+def all_checks(
+    evidence: Evidence,
+    window: Window,
+    latency: Distribution,
+    cpu: CpuAccount | None,
+    overhead: OverheadEstimate | None,
+) -> tuple[Check, ...]:
+    """Return every check, in the order in which a report shows them."""
+    return (
+        littles_law(evidence),
+        utilization_law(evidence, window),
+        flow_balance(evidence),
+        forced_flow(evidence),
+        explained_cpu(cpu),
+        clock_order(evidence.spans),
+        span_identity(evidence.spans),
+        steady_state(window),
+        sample_counts(latency),
+        lost_spans(evidence),
+        run_folder(evidence),
+        overhead_check(overhead),
+    )
+
+
+def distrust(checks: tuple[Check, ...]) -> tuple[str, ...]:
+    """Return why a run is not to be trusted, one sentence for each check that failed; nothing if none did."""
+    return tuple(f"{one.name}: {one.says}" for one in checks if one.status == "failed")
+
+
+def explained_cpu(cpu: CpuAccount | None) -> Check:
+    """Return how much of the processes' CPU time has a name.
+
+    Too little is a warning, because the rest stands in a line of its own; more than there was is a failure, because then
+    something was counted twice.
+    """
+    source = "Plumber, MLSys 2022: show what the model does not explain"
+    if cpu is None:
+        return not_measured("explained_cpu", "the processes' CPU time was not measured; use headrace profile", source)
+    if cpu.total_seconds < _LEAST_CPU_SECONDS:
+        says = f"the run used {cpu.total_seconds:.2f} s of CPU time, too little to share out"
+        return not_measured("explained_cpu", says, source)
+    share = cpu.explained_share
+    says = f"{share:.0%} of {cpu.total_seconds:.3g} s CPU time is explained by stages and named threads"
+    if share > _EXPLAINED_TOO_MUCH:
+        says += ": more than was used, so something is counted twice; report this with the folder"
+        return check("explained_cpu", "failed", share, _EXPLAINED_TOO_MUCH, says, source)
+    if share < _EXPLAINED:
+        says += "; see the line `unattributed`: headrace profile --python STAGE shows what Python does in one"
+        return check("explained_cpu", "warning", share, _EXPLAINED, says, source)
+    return check("explained_cpu", "ok", share, _EXPLAINED, says, source)
+
+
+def steady_state(window: Window) -> Check:
+    """Return whether the part of the run that is reported was steady."""
+    source = "MSER; White 1997"
+    if window.is_steady is None:
+        return not_measured("steady_state", window.says, source)
+    if window.is_steady:
+        return check("steady_state", "ok", window.warm_up_seconds, None, window.says, source)
+    says = f"{window.says}; profile longer, or look at the time charts for what changed"
+    return check("steady_state", "warning", window.warm_up_seconds, None, says, source)
+
+
+def overhead_check(overhead: OverheadEstimate | None) -> Check:
+    """Return whether the profiler left what it measured as it was."""
+    source = "paired blocks A B B A within the run"
+    if overhead is None:
+        return not_measured("overhead", "the run was not profiled", source)
+    if overhead.low is None or overhead.mid is None:
+        return not_measured("overhead", overhead.says, source)
+    surely, value = overhead.low - 1, overhead.mid - 1
+    if surely > _OVERHEAD_TOO_MUCH:
+        says = f"{overhead.says}: services are longer than without it; lower spans_per_second in ProfileSettings"
+        return check("overhead", "failed", value, _OVERHEAD_TOO_MUCH, says, source)
+    status: CheckStatus = "warning" if surely > _OVERHEAD_NOTED else "ok"
+    return check("overhead", status, value, _OVERHEAD_NOTED, overhead.says, source)
