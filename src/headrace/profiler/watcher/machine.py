@@ -56,21 +56,21 @@ class Machine:
             now: Seconds of the monotonic clock.
         """
         measured: Measured = {"machine": {}}
-        machine = measured["machine"]
         for what, part in (
             ("cpu", self._cores),
+            ("runnable", self._runnable),
+            ("pressure", self._pressure),
+            ("memory_available_bytes", self._memory),
+            ("swap", self._swap),
+            ("throttled_ratio", self._throttled),
+            ("cpu_frequency_hertz", self._frequency),
             ("disks", self._disks),
             ("networks", self._networks),
         ):
             try:
-                measured |= part(now, machine)
-            except Exception as error:  # psutil raises what it meets in a kernel's files
+                measured |= part(now, measured["machine"])
+            except Exception as error:  # psutil raises whatever it meets in the kernel's files
                 self.not_measured[what] = f"{type(error).__name__}: {error}"
-        self._pressure(now, machine)
-        self._memory(now, machine)
-        machine["throttled_ratio"] = self._throttled()
-        frequencies = [kilohertz for file in self._frequencies if (kilohertz := number_of(file)) is not None]
-        machine["cpu_frequency_hertz"] = sum(frequencies) * 1000 / len(frequencies) if frequencies else None
         return measured
 
     def _cores(self, now: float, machine: dict[str, float | None]) -> Measured:
@@ -82,13 +82,20 @@ class Machine:
             measured[f"cpu{number}"] = {"busy_ratio": self._rates.growth(f"cpu{number}", core_busy, core_total)}
             busy, total = busy + core_busy, total + core_total
             steal, iowait = steal + times.steal, iowait + times.iowait
+        if not measured:
+            raise ValueError("the kernel does not tell (no cores in /proc/stat)")
         machine["cpu_busy_cores"] = self._rates.growth("busy", busy, now)
         machine["cpu_steal_ratio"] = self._rates.growth("steal", steal, total)
         machine["cpu_iowait_ratio"] = self._rates.growth("iowait", iowait, total)
-        machine["runnable"] = _runnable(text_of(self._proc / "loadavg"))
         return measured
 
-    def _pressure(self, now: float, machine: dict[str, float | None]) -> None:
+    def _runnable(self, _: float, machine: dict[str, float | None]) -> Measured:
+        # "0.20 0.18 0.12 1/80 11206": running or runnable threads, of all. The helper is one of them.
+        running = (self._proc / "loadavg").read_text().partition("/")[0].split()[-1]
+        machine["runnable"] = max(0, int(running) - 1)
+        return {}
+
+    def _pressure(self, now: float, machine: dict[str, float | None]) -> Measured:
         for what in ("cpu", "io", "memory"):
             name = f"{what}_pressure_ratio"
             microseconds = _pressure_total(text_of(self._proc / "pressure" / what))
@@ -97,10 +104,17 @@ class Machine:
                 continue
             machine[name] = self._rates.growth(name, microseconds / 1e6, now)
 
-    def _memory(self, now: float, machine: dict[str, float | None]) -> None:
-        available = (text_of(self._proc / "meminfo") or "").partition("MemAvailable:")[2].split()
-        machine["memory_available_bytes"] = int(available[0]) * 1024 if available else None
-        # psutil tells 0 for swapping that the kernel does not tell.
+        return {}
+
+    def _memory(self, _now: float, machine: dict[str, float | None]) -> Measured:
+        _, found, rest = (self._proc / "meminfo").read_text().partition("MemAvailable:")
+        if not found:
+            raise ValueError("the kernel does not tell (no MemAvailable in /proc/meminfo)")
+        machine["memory_available_bytes"] = int(rest.split()[0]) * 1024
+        return {}
+
+    def _swap(self, now: float, machine: dict[str, float | None]) -> Measured:
+        # Not by psutil: it tells 0 for swapping that the kernel does not tell.
         counters = table_of(self._proc / "vmstat")
         page_bytes = os.sysconf("SC_PAGE_SIZE")
         for counter, name in (("pswpin", "swap_in_bytes_per_second"), ("pswpout", "swap_out_bytes_per_second")):
@@ -108,9 +122,10 @@ class Machine:
                 machine[name] = self._rates.growth(name, counters[counter] * page_bytes, now)
             else:
                 self.not_measured[name] = f"the kernel does not tell (no {counter} in /proc/vmstat)"
+        return {}
 
-    def _throttled(self) -> float | None:
-        """Return the share of periods in which a quota bound, of the group where it bound most."""
+    def _throttled(self, _: float, machine: dict[str, float | None]) -> Measured:
+        """Note the share of periods in which a quota bound, of the group where it bound most."""
         shares = []
         for file in self._groups:
             table = table_of(file)
@@ -119,7 +134,13 @@ class Machine:
                 grown = self._rates.growth(file, throttled, periods)
                 # No period went by: nothing of the group ran, or it has no quota. Nothing was held back.
                 shares.append(0.0 if grown is None else grown)
-        return max(shares, default=None)
+        machine["throttled_ratio"] = max(shares, default=None)
+        return {}
+
+    def _frequency(self, _: float, machine: dict[str, float | None]) -> Measured:
+        frequencies = [kilohertz for file in self._frequencies if (kilohertz := number_of(file)) is not None]
+        machine["cpu_frequency_hertz"] = sum(frequencies) * 1000 / len(frequencies) if frequencies else None
+        return {}
 
     def _disks(self, now: float, _: dict[str, float | None]) -> Measured:
         counters: dict[str, Any] = psutil.disk_io_counters(perdisk=True) or {}
@@ -146,12 +167,6 @@ class Machine:
             for name, card in counters.items()
             if card.bytes_recv + card.bytes_sent
         }
-
-
-def _runnable(loadavg: str | None) -> int | None:
-    """Return how many threads run or could, without the helper: `0.20 0.18 0.12 1/80 11206`."""
-    running = (loadavg or "").partition("/")[0].split()
-    return max(0, int(running[-1]) - 1) if running else None
 
 
 def _pressure_total(text: str | None) -> int | None:

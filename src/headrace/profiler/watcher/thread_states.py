@@ -70,10 +70,14 @@ class _Process:
 
         Raises:
             OSError: If they cannot be read.
+            EOFError: If there are fewer.
         """
         if self._memory < 0:
             self._memory = os.open(f"{self.root}/mem", os.O_RDONLY | os.O_CLOEXEC)
-        return os.pread(self._memory, size, address)
+        content = os.pread(self._memory, size, address)
+        if len(content) < size:
+            raise EOFError
+        return content
 
     def close(self) -> None:
         """Close what is open."""
@@ -220,7 +224,7 @@ class ThreadStates:
                 return process.state_of_descriptors(_polled(process, int(words[1], 16), int(words[2], 16)))
             if kind == "select":
                 return process.state_of_descriptors(_selected(process, *(int(word, 16) for word in words[1:5])))
-        except (OSError, ValueError, IndexError, struct.error):
+        except (OSError, EOFError, ValueError, IndexError, OverflowError):
             return "o"  # it went on meanwhile
         return kind
 
