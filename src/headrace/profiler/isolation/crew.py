@@ -33,12 +33,13 @@ _LEAVE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
+class Share:
     """What one worker did."""
 
     num_items: int
     num_failed: int
     num_calls: int
+    throughput: float
     wall_seconds: float
     cpu_seconds: float
     run_delay_seconds: float | None
@@ -56,8 +57,10 @@ class _Order:
     copies: bool
     ready: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     go: threading.Event = field(default_factory=threading.Event)
+    started: float = 0.0
+    """Set just before `go`, seconds of time.monotonic: the stretch begins for all at once."""
     stopped: bool = False
-    answers: queue.SimpleQueue[_Share | BaseException] = field(default_factory=queue.SimpleQueue)
+    answers: queue.SimpleQueue[Share | BaseException] = field(default_factory=queue.SimpleQueue)
 
 
 class Crew:
@@ -131,6 +134,7 @@ class Crew:
                     return None
         native = self._native_threads()
         before = cpu_seconds_of(native)
+        order.started = time.monotonic()
         order.go.set()
         shares = self._await(order)
         after = cpu_seconds_of(native)
@@ -139,8 +143,8 @@ class Crew:
         native_cpu = sum(after[task] - seconds_before for task, seconds_before in before.items() if task in after)
         return _added(shares, native_cpu, order)
 
-    def _await(self, order: _Order) -> list[_Share] | None:
-        shares: list[_Share] = []
+    def _await(self, order: _Order) -> list[Share] | None:
+        shares: list[Share] = []
         give_up_at = float("inf")
         while len(shares) < order.num_workers:
             if self._stop() and not order.stopped:
@@ -213,7 +217,7 @@ class _Worker:
         finally:
             close(group)
 
-    def _carry_out(self, order: _Order, group: RunsItems) -> _Share:
+    def _carry_out(self, order: _Order, group: RunsItems) -> Share:
         batches = order.batches
         # Workers begin at different places, so that they do not work on the same input at the same time.
         place = self._number * len(batches) // max(1, order.num_workers)
@@ -221,32 +225,70 @@ class _Worker:
         run_batch(batches[place % len(batches)])  # the first call pays for allocation and caches, and does not count
         order.ready.release()
         order.go.wait()
-        num_items = num_failed = num_calls = 0
-        error = ""
         tasks = self._tasks()
         before = [task_times(*task) for task in tasks]
         cpu_before = time.thread_time()
-        started = now = time.monotonic()
-        end = started + order.seconds
-        while not order.stopped and (now < end or not num_calls):
+        tally = Tally(order.started, order.started + order.seconds)
+        while not order.stopped and not tally.is_over:
             place += 1
-            items = run_batch(batches[place % len(batches)])
-            num_calls += 1
-            for item in items:
-                if item.error is None:
-                    num_items += 1
-                else:
-                    num_failed += 1
-                    error = error or str(item.error)
-            now = time.monotonic()
+            tally.add(run_batch(batches[place % len(batches)]), time.monotonic())
         own_cpu = time.thread_time() - cpu_before
         cpu, run_delay = _difference(before, [task_times(*task) for task in tasks])
-        return _Share(num_items, num_failed, num_calls, now - started, own_cpu + cpu, run_delay, error)
+        return tally.share(own_cpu + cpu, run_delay)
 
     def _tasks(self) -> list[tuple[int, int]]:
         """Return this thread and, where the stage runs in a process, that one's main thread."""
         here = (os.getpid(), threading.get_native_id())
         return [here] if self.process_id == here[0] else [here, (self.process_id, self.process_id)]
+
+
+class Tally:
+    """Counts what one worker does, and how much of it lies in the stretch that all workers have in common.
+
+    Were each to have a stretch of its own, from the start of a call to the end of one, then workers that take turns at a lock
+    would all seem to have one turn more than time allows.
+
+    Args:
+        start: Seconds of time.monotonic.
+        end: Likewise, > start.
+    """
+
+    def __init__(self, start: float, end: float) -> None:
+        self._start = start
+        self._end = end
+        self._last = start
+        self._num_items = self._num_failed = self._num_calls = 0
+        self._num_in_time = 0.0
+        self._error = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the end has passed."""
+        return self._last >= self._end
+
+    def add(self, items: Sequence[Item], now: float) -> None:
+        """Count one call that ended now; it began where the one before ended, and the part of it before the end counts."""
+        failed = [item for item in items if item.error is not None]
+        done = len(items) - len(failed)
+        self._num_in_time += done * min(1.0, (self._end - self._last) / max(now - self._last, 1e-9))
+        self._num_calls += 1
+        self._num_items += done
+        self._num_failed += len(failed)
+        self._error = self._error or (str(failed[0].error) if failed else "")
+        self._last = now
+
+    def share(self, cpu_seconds: float, run_delay_seconds: float | None) -> Share:
+        """Return what was counted."""
+        return Share(
+            self._num_items,
+            self._num_failed,
+            self._num_calls,
+            self._num_in_time / (self._end - self._start),
+            self._last - self._start,
+            cpu_seconds,
+            run_delay_seconds,
+            self._error,
+        )
 
 
 def _caller(order: _Order, group: RunsItems) -> Callable[[Sequence[Given]], list[Item]]:
@@ -272,7 +314,7 @@ def _difference(before: Sequence[TaskTimes | None], after: Sequence[TaskTimes | 
     return cpu / 1e9, sum(late.run_delay_ns - early.run_delay_ns for early, late in pairs) / 1e9
 
 
-def _added(shares: Sequence[_Share], native_cpu_seconds: float, order: _Order) -> Measured:
+def _added(shares: Sequence[Share], native_cpu_seconds: float, order: _Order) -> Measured:
     delays = [share.run_delay_seconds for share in shares if share.run_delay_seconds is not None]
     return Measured(
         workers=order.num_workers,
@@ -280,7 +322,7 @@ def _added(shares: Sequence[_Share], native_cpu_seconds: float, order: _Order) -
         num_items=sum(share.num_items for share in shares),
         num_failed=sum(share.num_failed for share in shares),
         num_calls=sum(share.num_calls for share in shares),
-        throughput=sum(share.num_items / share.wall_seconds for share in shares),
+        throughput=sum(share.throughput for share in shares),
         wall_seconds=sum(share.wall_seconds for share in shares),
         cpu_seconds=sum(share.cpu_seconds for share in shares) + native_cpu_seconds,
         native_cpu_seconds=native_cpu_seconds,
