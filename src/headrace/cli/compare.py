@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--margin", type=_share, metavar="SHARE", help="differences below it count as none (default 2%%)"
     )
     parser.add_argument("--budget", type=_share, metavar="SHARE", help="the largest loss that is accepted, such as 3%%")
-    parser.add_argument("--blocks", type=int, metavar="N", help="pairs of blocks (default 20)")
+    parser.add_argument("--blocks", type=int, metavar="N", help="pairs of blocks (default 24)")
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--seconds", type=_duration, metavar="TIME", help="length of a block (default 1s)")
     length.add_argument(

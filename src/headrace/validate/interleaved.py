@@ -43,8 +43,9 @@ _PILOT_GROWTH = 16
 class Blocks:
     """How much is measured."""
 
-    pairs: int = 20
-    """Pairs of blocks; with `until_sure` those before the first look."""
+    pairs: int = 24
+    """Pairs of blocks; with `until_sure` those before the first look. A true change of 5 % is then found nine times in ten even
+    where pairs differ by 4 % and single blocks are slow by a quarter."""
     seconds: float = 1.0
     """Length of a block of the faster side."""
     items: int | None = None

@@ -11,7 +11,9 @@ import pytest
 from headrace.validate.intervals import FEWEST_PAIRS, _critical_rank, centre, paired_interval, unpaired_interval
 
 
-@pytest.mark.parametrize(("n", "table"), [(6, 0), (7, 2), (8, 3), (9, 5), (10, 8), (12, 13), (15, 25), (20, 52), (30, 137)])
+@pytest.mark.parametrize(
+    ("n", "table"), [(6, 0), (7, 2), (8, 3), (9, 5), (10, 8), (12, 13), (15, 25), (20, 52), (30, 137)]
+)
 def test_critical_ranks_are_those_of_the_tables(n: int, table: int) -> None:
     """The published two-sided 5 % values of Wilcoxon's signed-rank test are the largest that are significant."""
     assert _critical_rank(n, 0.05) == table + 1
