@@ -92,6 +92,7 @@ class Watcher:
                 self._process = self._start_helper(self._errors)
             except OSError as error:
                 self._give_up(f"the helper could not be started: {error}")
+                self._last_words()
                 return
         allow_tracing(self._process.pid)
 
