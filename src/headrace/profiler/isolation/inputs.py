@@ -147,6 +147,8 @@ def take_entries(source: Source, settings: SourcePlan, most: int, stop: Callable
                 break
             empty += not received
             jobs.extend(received)
+            if source.is_exhausted:  # it would wait for those in our hands
+                break
     finally:
         for job in jobs:
             job.settle(_RETURNED)

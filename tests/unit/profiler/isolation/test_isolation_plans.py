@@ -1,0 +1,240 @@
+"""Which settings are measured, and how pipelines are cut and put together again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.base.plan import Plan
+from headrace.base.records import Job
+from headrace.profiler.isolation.alone import Load, loads, summarize
+from headrace.profiler.isolation.files import path_of
+from headrace.profiler.isolation.inputs import Given, Inputs, StageInputs, collect
+from headrace.profiler.isolation.replay import Discard, Entry
+from headrace.profiler.isolation.scenario import Scenario
+from headrace.profiler.isolation.turns import variation
+from headrace.profiler.isolation.variations import build, from_device, plan_from
+
+
+def device(name: str = "process") -> Any:
+    """Return a device stage."""
+    return hr.stage(name, list, kind="device")
+
+
+def workers(found: list[Load]) -> list[int]:
+    """Return the workers of each setting."""
+    return [load.workers for load in found]
+
+
+def test_cpu_stages_go_up_to_twice_the_cores(bench: Callable) -> None:
+    """In powers of two, and what the Plan says."""
+    made = dataclasses.replace(bench([hr.stage("a", abs)]), cores=4)
+    assert workers(loads(made.pipeline.stages[0], made)) == sorted({1, 2, 4, 8, made.workers(made.pipeline.stages[0])})
+    more = bench([hr.stage("a", abs)], plan=Plan.from_table({"stages": {"a": {"workers": 11}}}))
+    assert 11 in workers(loads(more.pipeline.stages[0], more))
+
+
+def test_processes_go_up_to_the_cores(bench: Callable) -> None:
+    """More would only cost memory; inline stages share what their station has."""
+    plan = Plan.from_table(
+        {"stages": {"a": {"executor": "process", "workers": 1}, "b": {"executor": "inline"}, "deliver": {"workers": 1}}}
+    )
+    made = dataclasses.replace(bench([hr.stage("a", abs), hr.stage("b", abs)], plan=plan), cores=4)
+    for stage in made.pipeline.stages[:2]:
+        assert workers(loads(stage, made)) == [1, 2, 4]
+        assert made.executors[stage.name] == "process"
+
+
+@pytest.mark.parametrize(("planned", "most"), [(1, 2), (16, 32), (48, 64), (100, 100)])
+def test_io_stages_go_up_to_twice_the_plan(bench: Callable, planned: int, most: int) -> None:
+    """At most 64, unless the Plan has more: servers are others' too."""
+    made = bench([hr.stage("a", abs, kind="io")], plan=Plan.from_table({"stages": {"a": {"workers": planned}}}))
+    found = workers(loads(made.pipeline.stages[0], made))
+    assert found[-1] == most
+    assert planned in found
+
+
+def test_devices_go_through_batch_sizes_and_then_calls(bench: Callable) -> None:
+    """Powers of two up to the Plan's batch, then calls side by side at the largest."""
+    made = dataclasses.replace(
+        bench([device()], plan=Plan.from_table({"stages": {"process": {"batch": 6, "workers": 2}}})), cores=8
+    )
+    found = loads(made.pipeline.stages[0], made)
+    assert found == [Load(1, 1), Load(1, 2), Load(1, 4), Load(1, 6), Load(2, 6), Load(4, 6)]
+
+
+def test_the_plan_is_the_runs(bench: Callable) -> None:
+    """Same id as a run of the same pipeline has."""
+    plan = Plan.from_table({"run": {"ordered": True}})
+    made = bench([hr.stage("a", abs)], [1, 2], plan=plan)
+    assert made.plan.plan_id == hr.run(made.pipeline, plan).plan_id
+
+
+def test_demands_come_from_one_worker(bench: Callable, measured: Callable) -> None:
+    """And the knee from the points at the largest batch."""
+    made = bench([hr.stage("a", abs)])
+    stage = made.pipeline.stages[0]
+    inputs = StageInputs(stage, [Given(Job("x", 1), 1)])
+    found = {
+        Load(1, None): [measured(cpu_seconds=0.7, run_delay_seconds=0.0)],
+        Load(2, None): [measured(workers=2, throughput=101.0, wall_seconds=2.0)],
+    }
+    alone = summarize(stage, made, inputs, found)
+    assert (alone.cpu_demand, alone.wait_demand) == (pytest.approx(0.007), pytest.approx(0.003))
+    assert (alone.knee_workers, alone.best_throughput) == (1, 101.0)
+
+
+def test_waiting_for_a_librarys_threads_is_no_waiting_for_the_outside(bench: Callable, measured: Callable) -> None:
+    """Where the two cannot be told apart there is no figure, and the reason is told."""
+    made = bench([hr.stage("a", abs)])
+    stage = made.pipeline.stages[0]
+    found = {Load(1, None): [measured(cpu_seconds=0.9, native_cpu_seconds=0.5, run_delay_seconds=0.0)]}
+    alone = summarize(stage, made, StageInputs(stage, [Given(Job("x", 1), 1)]), found)
+    assert alone.wait_demand is None
+    assert "not told apart" in alone.says
+
+
+def test_nothing_measured_is_said_so(bench: Callable, measured: Callable) -> None:
+    """Every item failed, or it was stopped."""
+    made = bench([hr.stage("a", abs)])
+    stage = made.pipeline.stages[0]
+    failed = {Load(1, None): [measured(num_items=0, num_failed=3, error="broken")]}
+    assert "every item failed, the first: broken" in summarize(stage, made, StageInputs(stage), failed).says
+    assert "stopped" in summarize(stage, made, StageInputs(stage), {}).says
+
+
+@pytest.mark.parametrize(
+    ("stages", "expected"),
+    [
+        ([hr.stage("a", abs), device(), hr.stage("b", abs), device("second")], ["process", "b", "second"]),
+        (
+            [hr.fan_out("f", hr.Fan), hr.stage("a", abs), device(), hr.stage("b", abs), hr.join("j", len)],
+            ["process", "b"],
+        ),
+        ([hr.fan_out("f", hr.Fan), hr.join("j", len), device()], ["process"]),
+        ([device(), hr.fan_out("f", hr.Fan), hr.join("j", len)], ["process", "f", "j"]),
+        ([hr.stage("a", abs)], []),
+    ],
+)
+def test_a_route_is_cut_before_its_first_device(bench: Callable, stages: list[Any], expected: list[str]) -> None:
+    """Within a fan-out only up to its join."""
+    assert [stage.name for stage in from_device(bench(stages).pipeline.routes[""])] == expected
+
+
+def test_a_cut_pipeline_keeps_its_settings(bench: Callable) -> None:
+    """A device that was inline gets its station's workers; stages that are gone have no settings."""
+    plan = Plan.from_table(
+        {
+            "stages": {"a": {"workers": 3}, "process": {"executor": "inline", "batch": 4}, "deliver": {"workers": 2}},
+            "source": {"max_in_flight": 2},
+        }
+    )
+    made = bench([hr.stage("a", abs), device()], plan=plan)
+    stages = made.pipeline.routes[""]
+    cut = plan_from(made, {"": (stages[1], stages[2])})
+    assert set(cut.stages) == {"process", "deliver"}
+    assert (cut.stages["process"].executor, cut.stages["process"].workers, cut.stages["process"].batch) == (
+        "thread",
+        3,
+        4,
+    )
+    assert cut.stages["deliver"].workers == 2
+    assert cut.source.max_in_flight is None
+
+
+def built(made: Any) -> dict[str, Scenario | str]:
+    """Return the variations of a pipeline, after collecting."""
+    return build(made, Plan(), collect(made, 4, lambda: False), [])
+
+
+def test_why_a_variation_is_not_possible_is_said(bench: Callable) -> None:
+    """No device, no files, nothing measured alone."""
+    found = built(bench([hr.stage("a", abs)], [1]))
+    assert isinstance(found["as_is"], Scenario)
+    assert "no device stage" in str(found["cached_items"])
+    assert "no device stage" in str(found["emulated_model"])
+    assert "not files" in str(found["cold_files"])
+    with_device = built(bench([device()], [1]))
+    assert isinstance(with_device["cached_items"], Scenario)
+    assert "was not measured" in str(with_device["emulated_model"])
+
+
+def test_an_emulated_model_is_not_emulated_again(bench: Callable) -> None:
+    """Neither one of the engine nor a stage that sleeps."""
+    found = built(bench([hr.emulated("process", seconds=0.0, kind="device")], [1]))
+    assert "emulated already" in str(found["emulated_model"])
+
+
+def test_when_everything_fails_no_variation_is_run(bench: Callable) -> None:
+    """Each says that no item came through."""
+    found = built(bench([hr.stage("a", lambda value: 1 / 0), device()], [1]))
+    assert all(isinstance(one, str) for one in found.values())
+    assert "no item came through" in str(found["as_is"])
+
+
+def test_the_real_delivery_is_replaced_everywhere(bench: Callable) -> None:
+    """In the pipeline's parts and at the end of each route; the user's own pipeline stays as it was."""
+    made = bench([hr.stage("a", abs), device()], [1])
+    delivery = made.pipeline.delivery
+    scenarios = [one for one in built(made).values() if isinstance(one, Scenario)]
+    assert len(scenarios) == 2
+    for one in scenarios:
+        assert isinstance(one.pipeline.delivery, Discard)
+        assert all(route[-1].delivery is one.pipeline.delivery for route in one.pipeline.routes.values())
+    assert made.pipeline.delivery is delivery
+    assert made.pipeline.routes[""][-1].delivery is delivery
+
+
+def test_children_are_counted_per_item(bench: Callable) -> None:
+    """A device behind a fan-out of four has four inputs per item."""
+    stages = [
+        hr.fan_out("f", lambda value: hr.Fan([value] * 4)),
+        device(),
+        hr.join("j", lambda joined: len(joined.results)),
+    ]
+    found = built(bench(stages, [1, 2, 3]))["cached_items"]
+    assert isinstance(found, Scenario)
+    assert found.outputs_per_item == 4
+
+
+def test_ratios_are_taken_within_a_turn() -> None:
+    """A drift of the machine by half, which both feel, leaves the ratio alone."""
+    one = variation("cached_items", [200.0, 100.0, 50.0], [100.0, 50.0, 25.0], "")
+    assert (one.ratio, one.ratio_low, one.ratio_high) == (2.0, 2.0, 2.0)
+    assert (one.throughput, one.throughput_low, one.throughput_high) == (100.0, 50.0, 200.0)
+
+
+def test_turns_that_are_missing_are_left_out() -> None:
+    """Whichever of the two is missing; with none there is no ratio, and without values nothing."""
+    assert variation("a", [200.0, None, 60.0], [100.0, 50.0, None], "").ratio == 2.0
+    assert variation("a", [200.0], [None], "").ratio is None
+    nothing = variation("a", [None], [1.0], "why")
+    assert (nothing.throughput, nothing.ratio, nothing.says) == (None, None, "why")
+
+
+@pytest.mark.parametrize(
+    ("payload", "path"),
+    [
+        (Path("/a b.jpg"), Path("/a b.jpg")),
+        ("file:///a%20b.jpg", Path("/a b.jpg")),
+        ("https://example.com/a.jpg", None),
+        (b"bytes", None),
+    ],
+)
+def test_which_payloads_are_files(payload: Any, path: Path | None) -> None:
+    """Paths and file addresses."""
+    assert path_of(payload) == path
+
+
+def test_inputs_of_a_made_up_pipeline_need_no_device(bench: Callable) -> None:
+    """A pipeline whose items all failed before the device says so."""
+    made = bench([hr.stage("a", abs), device()], [1])
+    inputs = Inputs(
+        [Entry("0", 1)], {stage.name: StageInputs(stage) for stage in made.pipeline.stages}, num_delivered=1
+    )
+    assert "no item comes to its device stage" in str(build(made, Plan(), inputs, [])["cached_items"])
