@@ -22,6 +22,9 @@ from headrace.base.errors import HeadraceError, Interrupted, RunFolderError, Set
 COMMANDS = {
     "demo": "see what headrace does, on real photographs, in a minute",
     "run": "run a pipeline",
+    "profile": "run a pipeline and measure where every millisecond goes",
+    "report": "make one HTML page of a run",
+    "compare": "say whether one Plan, pipeline or run is really faster than another",
     "submit": "put jobs into a queue",
     "queue": "look into a queue and its dead letters",
     "samples": "make labelled sample images",

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         limit=args.limit,
         force=args.force,
         view=functools.partial(live_view, args.limit),
-        settings=ProfileSettings(measure_overhead=not args.no_overhead, python_stage=args.python),
+        settings=ProfileSettings(measure_overhead=not args.no_overhead),
     )
     interrupted = result.interrupted
     if not interrupted and (args.layers or args.isolate):
