@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,6 +39,8 @@ from headrace.profiler.layers.timing import best_seconds
 MAX_EVENTS = 200_000
 """Of a profile; ONNX Runtime drops what is beyond a million, and each takes a kilobyte of file."""
 _SUFFIX = "_kernel_time"
+#: What ONNX Runtime adds to a node's name in the file when it changes the layout of its data.
+_OWN_SUFFIX = re.compile(r"(_nchwc|_token_\d+)+$")
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 _EVENTS_PER_CALL = 2  # besides the nodes: model_run and the executor's
 _DTYPES = {"float": "float32", "double": "float64"}
@@ -196,8 +199,8 @@ def _read_profile(file: str) -> list[_Event]:
         return msgspec.json.decode(data, type=list[_Event])
     except msgspec.DecodeError as error:
         raise EngineError(
-            f"ONNX Runtime wrote a profile that cannot be read ({error}); a node whose name holds quotes or backslashes "
-            "does that: rename it in the model"
+            f"ONNX Runtime {onnxruntime.__version__} wrote a profile that cannot be read: {error}; it may be of another format "
+            "than the Chrome trace known here"
         ) from error
 
 
@@ -244,8 +247,7 @@ def _facts(nodes: Iterable[_Event], attributes: Mapping[str, Mapping[str, Any]])
 def _layer(node: _Event, attributes: Mapping[str, Mapping[str, Any]]) -> LayerFacts:
     name, details = node.name.removesuffix(_SUFFIX), node.args
     inputs, outputs = _tensors(details.input_type_shape), _tensors(details.output_type_shape)
-    # The layout transformation adds a suffix to the name in the file.
-    known = attributes.get(name) or attributes.get(name.removesuffix("_nchwc"), {})
+    known = attributes.get(name) or attributes.get(_OWN_SUFFIX.sub("", name), {})
     work = Work(0.0, 0.0) if details.op_name in _CONTROL_FLOW else count(details.op_name, inputs, outputs, known)
     return LayerFacts(
         key=node.key,

@@ -203,7 +203,7 @@ _PRODUCTS = {
     **dict.fromkeys(("LSTM", "GRU", "RNN"), _recurrent),
 }  # fmt: skip
 _POOLS = {
-    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool", "QLinearAveragePool"), _pool),
+    **dict.fromkeys(("MaxPool", "NhwcMaxPool", "AveragePool", "LpPool", "QLinearAveragePool"), _pool),
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "QLinearGlobalAveragePool"), _per_input(1)),
     **dict.fromkeys(("Resize", "Upsample"), _resize),
 }
