@@ -1,7 +1,7 @@
 """Charts as data: options of Apache ECharts, made here in plain Python, so that a test can read what will be drawn.
 
-`assets/report.js` only hands them to ECharts. Values are scaled here, and each axis has one unit. What the pointer shows is text
-made here (`tip`, a list of [label, value]) or, for lines and bars, the values with the chart's `unit`. Colours are CSS
+`assets/report.js` only hands them to ECharts. Values are scaled here, and each axis has one unit. What the pointer shows is
+text made here (`tip`, a list of [label, value]) or, for lines and bars, the values with the chart's `unit`. Colours are CSS
 variables of `assets/report.css`, so that dark mode and printing change them without a redraw.
 """
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from headrace.base.units import format_duration, format_size
-from headrace.report.markup import Html, tag
+from headrace.report.markup import DASH, Html, tag
 
 #: How each unit of a `formats.profile.Series` is written.
 _WRITTEN: dict[str, Callable[[float], str]] = {
@@ -70,8 +70,10 @@ def size(value: float | None) -> Html | None:
 
 
 def digits(value: float) -> str:
-    """Return a number with three significant digits, whole above a hundred: `0.0123`, `4.56`, `78.9`, `1,234`."""
+    """Return a number with three significant digits, whole above a hundred: `0.0123`, `78.9`, `1,234`; a dash for NaN."""
     magnitude = abs(value)
+    if not math.isfinite(value):
+        return DASH
     if magnitude >= 1e15 or 0 < magnitude < 1e-4:
         return f"{value:.2e}"
     if magnitude >= 100:

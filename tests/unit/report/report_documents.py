@@ -161,7 +161,8 @@ def latency_sample() -> Distribution:
 def stage_accounts() -> tuple[StageAccount, ...]:
     """Return five stages, among them one with batches and one that is fused into another."""
     return (
-        _stage("fetch", "io", 16, 0.224, cpu=0.0053, run_delay=0.0009, wait=0.118, split=_split(0.2178, network=0.211, gil=0.004)),
+        _stage("fetch", "io", 16, 0.224, cpu=0.0053, run_delay=0.0009, wait=0.118,
+               split=_split(0.2178, network=0.211, gil=0.004)),
         _stage("decode", "cpu", 3, 0.0291, cpu=0.0212, run_delay=0.0041, wait=0.046, split=_split(0.0038, gil=0.0031)),
         _stage("preprocess", "cpu", 3, 0.0343, cpu=0.0151, run_delay=0.0022, wait=0.0112, station="decode",
                split=_split(0.017, gil=0.0149, lock=0.0011)),
@@ -213,13 +214,17 @@ def all_series(num_cores: int, num_points: int) -> tuple[Series, ...]:
     told: list[tuple[str, str, str, Callable[[float], float]]] = [
         ("run", "throughput", "items/s", ramp(28.4)),
         ("run", "in_flight", "items", ramp(31)),
-        ("run", "settled", "items", lambda at: 28 * at),
         *((f"stage:{stage}", "queue_depth", "items", ramp(depth)) for stage, depth in
           (("fetch", 3), ("decode", 14), ("process", 7), ("deliver", 0.4))),
-        *((f"stage:{stage}", "busy_workers", "items", ramp(busy)) for stage, busy in (("fetch", 13), ("decode", 2.6), ("process", 0.97))),
+        *((f"stage:{stage}", "busy_workers", "count", ramp(busy)) for stage, busy in
+          (("fetch", 13), ("decode", 2.6), ("process", 0.97))),
         *((f"cpu{core}", "busy_ratio", "ratio", ramp(0.9 - 0.6 * core / num_cores)) for core in range(num_cores)),
         ("machine", "cpu_busy_cores", "count", ramp(2.6)),
         ("processes", "cpu_cores", "count", ramp(2.2)),
+        ("machine", "other_cpu_cores", "count", ramp(0.31)),
+        ("processes", "involuntary_switches_per_second", "1/s", ramp(211)),
+        ("processes", "threads", "count", lambda at: 41),
+        ("disk:sda", "busy_ratio", "ratio", ramp(0.12)),
         ("machine", "cpu_pressure_ratio", "ratio", ramp(0.08)),
         ("machine", "io_pressure_ratio", "ratio", ramp(0.01)),
         ("machine", "cpu_steal_ratio", "ratio", ramp(0.004)),
@@ -227,8 +232,8 @@ def all_series(num_cores: int, num_points: int) -> tuple[Series, ...]:
         ("machine", "memory_available_bytes", "bytes", lambda at: 9.3e9),
         ("disk:sda", "read_bytes_per_second", "bytes/s", ramp(3.1e6)),
         ("disk:sda", "write_bytes_per_second", "bytes/s", ramp(8.2e5)),
-        ("network:eth0", "received_bytes_per_second", "bytes/s", ramp(5.2e6)),
-        ("network:eth0", "sent_bytes_per_second", "bytes/s", ramp(2.1e5)),
+        ("network:eth0", "receive_bytes_per_second", "bytes/s", ramp(5.2e6)),
+        ("network:eth0", "send_bytes_per_second", "bytes/s", ramp(2.1e5)),
         ("gpu0", "utilization_ratio", "ratio", ramp(0.93)),
         ("gpu0", "memory_bytes", "bytes", ramp(2.1e9)),
         ("gpu0", "sm_clock_hertz", "hertz", lambda at: 1.59e9),
@@ -299,7 +304,8 @@ def isolation_document() -> IsolationDocument:
                        knee_workers=None, best_throughput=None, says="Not run alone: it would call the receiver."),
         ),
         variations=(
-            Variation(name="as_is", throughput=27.6, throughput_low=27.1, throughput_high=27.9, ratio=1.0, says="The pipeline."),
+            Variation(name="as_is", throughput=27.6, throughput_low=27.1, throughput_high=27.9, ratio=1.0,
+                      says="The pipeline."),
             Variation(name="cached_items", throughput=28.1, throughput_low=28.0, throughput_high=28.2, ratio=1.018,
                       says="The device, fed from memory."),
             Variation(name="cold_files", throughput=None, says="Not run: dropping the page cache needs root."),
@@ -322,8 +328,8 @@ def layers_document(num_layers: int) -> LayersDocument:
         flops = speed * share * latency
         made.append(Layer(
             name=f"/features/features.{index}/Conv", operator=pick.choice(["FusedConv", "Conv", "Gemm", "ReorderOutput"]),
-            provider="CPUExecutionProvider", seconds=share * latency, share=share, raw_seconds=1.1 * share * latency, flops=flops,
-            num_bytes=flops / intensity, intensity=intensity, flops_per_second=speed,
+            provider="CPUExecutionProvider", seconds=share * latency, share=share, raw_seconds=1.1 * share * latency,
+            flops=flops, num_bytes=flops / intensity, intensity=intensity, flops_per_second=speed,
             bound="overhead" if of_ceiling < 0.1 else "compute" if intensity > peak / bandwidth else "memory",
             of_ceiling=of_ceiling, output_shape="1x64x56x56", precision="float32",
         ))  # fmt: skip
@@ -331,7 +337,8 @@ def layers_document(num_layers: int) -> LayersDocument:
         engine="onnxruntime 1.23.0", artifact="scenes.onnx", batch_size=8, threads=2, num_calls=40, num_dropped=5,
         latency_seconds=latency, profiled_latency_seconds=1.1 * latency, inflation=1.1, layers=tuple(made),
         total_flops=sum(layer.flops or 0 for layer in made), flops_cross_check=3.1e8,
-        ceilings=Ceilings(flops_per_second=peak, bytes_per_second=bandwidth, threads=2, method="Best of 20 products of 1024 x 1024."),
+        ceilings=Ceilings(flops_per_second=peak, bytes_per_second=bandwidth, threads=2,
+                          method="Best of 20 products of 1024 x 1024."),
     )  # fmt: skip
 
 

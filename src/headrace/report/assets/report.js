@@ -117,7 +117,7 @@
   }
 
   function fit() {
-    drawn.forEach(({ chart }) => chart.resize());
+    drawn.forEach(({ chart }) => chart.resize({ width: "auto" })); // else it keeps the width of the paper
   }
 
   let pending = 0;
@@ -129,6 +129,7 @@
     while (drawn.length < specs.length) draw(specs[drawn.length]);
     for (const { chart, place } of drawn) {
       chart.resize({ width: place.closest(".grid") ? (PRINT_WIDTH - 20) / 2 : PRINT_WIDTH });
+      chart.getZr().flush(); // at once: paper does not wait for the next frame
     }
   });
   addEventListener("afterprint", fit);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ _MOST_LINES = 8
 _GRID_POINTS = 150
 #: Rows of a chart's table.
 _ROWS = 20
+#: What the chart's unit says already.
+_UNIT_SUFFIX = re.compile("(_bytes)?_per_second$|_(ratio|bytes|hertz|watts|celsius)$")
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,24 @@ _WORK = (
 )
 _RESOURCES = (
     _Group("cores", "CPU, core by core", lambda series: is_core(series), 100),
-    _Group("cpu", "CPU in use", _in("machine", "processes", names=("cpu_busy_cores", "cpu_cores")), unit="cores"),
-    _Group("pressure", "Pressure, steal and throttling", _in("machine", "processes", "cgroup", unit="ratio")),
-    _Group("memory", "Memory", _in("machine", "processes", "cgroup", unit="bytes")),
+    _Group(
+        "cpu",
+        "CPU in use",
+        _in("machine", "processes", names=("cpu_busy_cores", "cpu_cores", "other_cpu_cores")),
+        unit="cores",
+    ),
+    _Group("pressure", "Pressure, steal and throttling", _in("machine", "processes", unit="ratio")),
+    _Group("memory", "Memory", _in("machine", "processes", unit="bytes")),
     _Group("disk", "Disk", _in("disk:", unit="bytes/s")),
+    _Group("disk-busy", "Disk at work", _in("disk:", unit="ratio"), 100),
     _Group("network", "Network", _in("network:", unit="bytes/s")),
-    _Group("process-io", "Read and written by the run", _in("machine", "processes", unit="bytes/s")),
+    _Group("process-io", "Storage and swap", _in("machine", "processes", unit="bytes/s")),
+    _Group("events", "Page faults and switches between threads", _in("processes", unit="1/s")),
+    _Group(
+        "counts",
+        "Threads, processes and open files",
+        _in("processes", names=("num_processes", "open_files", "threads")),
+    ),
     _Group("gpu", "GPU in use", _in("gpu", unit="ratio"), 100),
     _Group("gpu-memory", "GPU memory", _in("gpu", unit="bytes")),
     _Group("gpu-clock", "GPU clocks", _in("gpu", unit="hertz")),
@@ -151,7 +166,7 @@ def _lines(members: list[Series]) -> dict[str, Line]:
 
 def _label(series: Series, several_names: bool, several_scopes: bool) -> str:
     scope = series.scope.split(":", 1)[-1]
-    name = series.name.removesuffix("_ratio").removesuffix("_bytes").removesuffix("_per_second").replace("_", " ")
+    name = _UNIT_SUFFIX.sub("", series.name).replace("_", " ")
     if not several_names and several_scopes:
         return scope
     return f"{scope}: {name}" if several_scopes else name
@@ -182,7 +197,7 @@ def _resampled(points: Line, start: float, end: float, num: int) -> list[float |
     found: list[list[float]] = [[] for _ in range(num)]
     width = (end - start) / num or math.inf
     for at, value in points:
-        if value is not None and start <= at <= end:
+        if value is not None and math.isfinite(value) and start <= at <= end:
             found[min(int((at - start) / width), num - 1)].append(value)
     values: list[float | None] = []
     for inside in found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from headrace.report.markup import Html, bullets, join, tag
 from headrace.report.numbers import count, rate, seconds
@@ -23,9 +24,10 @@ def overview(document: ProfileDocument) -> Html:
 
 
 def was_profiled(document: ProfileDocument) -> bool:
-    """Return whether anything but spans was recorded: CPU time of a stage, resources, or the profiler's own account."""
-    has_cpu = any(stage.cpu is not None for stage in document.stages)
-    return has_cpu or document.cpu is not None or bool(document.series) or document.overhead is not None
+    """Return whether anything but spans was recorded: CPU time, or what the machine did."""
+    has_cpu = document.cpu is not None or any(stage.cpu is not None for stage in document.stages)
+    # Throughput and queue depths are known from spans too.
+    return has_cpu or any(not series.scope.startswith(("run", "stage:")) for series in document.series)
 
 
 def _breakable(name: str) -> list[str]:
@@ -44,8 +46,7 @@ def _marks(document: ProfileDocument) -> list[Html]:
 
 def _trust(document: ProfileDocument) -> Html:
     if document.trusted:
-        num_ok = sum(check.status == "ok" for check in document.checks)
-        word, reasons = "TRUSTED", [f"no check failed; {num_ok} of {len(document.checks)} passed"]
+        word, reasons = "TRUSTED", [_outcomes(document)]
     else:
         word, reasons = "UNTRUSTED", list(document.distrust) or ["no reason was given"]
     says = tag("p", reasons[0]) if len(reasons) == 1 else bullets(reasons)
@@ -57,6 +58,12 @@ def _trust(document: ProfileDocument) -> Html:
         tag("a", "all checks", href="#checks"),
         class_=f"trust {'ok' if document.trusted else 'failed'}",
     )
+
+
+def _outcomes(document: ProfileDocument) -> str:
+    counts = Counter(check.status for check in document.checks)
+    warned = f"{counts['warning']} warning{'s' if counts['warning'] != 1 else ''}"
+    return f"no check failed: {counts['ok']} passed, {warned}, {counts['not_measured']} not measured"
 
 
 def _tiles(document: ProfileDocument) -> list[Html]:

@@ -53,28 +53,38 @@ def stages(document: ProfileDocument) -> Section | None:
     """Return the bars of all stages and their tables."""
     if not document.stages:
         return None
-    charts = [
-        _bars("passage", "Time per item, stage by stage", PASSAGE, document.stages),
-        _bars("service", "Inside the service", SERVICE, document.stages),
-    ]
-    batching = any(stage.batches is not None for stage in document.stages)
+    passage = _bars("passage", "Time per item, stage by stage", PASSAGE, document.stages)
+    service = [_bars("service", "Inside the service", SERVICE, document.stages)] if _has_cpu(document) else []
     return Section(
         anchor="stages",
         title="Stages",
         parts=[
-            note("Means over the items of the steady part. Queue wait is before a worker takes the item; blocked is after it, "
-                 "while the next queue is full."),
-            charts[0].element(),
+            note(
+                "Means over the items of the steady part. Queue wait is before a worker takes the item; blocked is after it, "
+                "while the next queue is full."
+            ),
+            passage.element(),
             _passage_table(document),
-            charts[1].element(),
-            note("Run delay: could run, but no core was free. GIL: waited for Python's interpreter lock. ",
-                 "For a stage with batches, the service of an item is that of its whole batch." if batching else None),
-            _service_table(document),
+            *(part for chart in service for part in _service(chart, document)),
             folded("Work, queues and sizes of each stage", _work_table(document)),
             *_shapes(document),
         ],
-        charts=charts,
-    )  # fmt: skip
+        charts=[passage, *service],
+    )
+
+
+def _has_cpu(document: ProfileDocument) -> bool:
+    return any(stage.cpu is not None for stage in document.stages)
+
+
+def _service(chart: Chart, document: ProfileDocument) -> list[Html]:
+    """Return what the service was made of: CPU, waiting for a core, and waits by kind."""
+    batching = any(stage.batches is not None for stage in document.stages)
+    words = note(
+        "Run delay: could run, but no core was free. GIL: waited for Python's interpreter lock. ",
+        "For a stage with batches, the service of an item is that of its whole batch." if batching else None,
+    )
+    return [chart.element(), words, _service_table(document)]
 
 
 def _bars(name: str, title: str, parts: tuple[Part, ...], accounts: tuple[StageAccount, ...]) -> Chart:

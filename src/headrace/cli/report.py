@@ -1,0 +1,153 @@
+"""Make one HTML page of a run: it opens anywhere, without network, on a phone, and on paper.
+
+    headrace report runs/first                            writes runs/first/report.html
+    headrace report runs/first -o first.html --open
+    headrace report runs/first --compare compare.json     with bars of before and after
+    headrace report runs/first --trace trace.json.gz      a timeline for ui.perfetto.dev
+
+The page says first whether the numbers can be believed, then shows for each stage how long items wait and are served and what
+the CPU, memory, disk and network did meanwhile, and lists what was not measured. All numbers are in tables; charts are drawn by
+a script within the page, and nothing is loaded from elsewhere.
+
+A comparison is what `headrace compare A B -o compare.json` writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.errors import SettingsError
+
+if TYPE_CHECKING:
+    from headrace.runs.formats.comparison import ComparisonDocument
+    from headrace.runs.reader import Run
+
+SCHEMA = "headrace.report/1"
+REPORT_FILE = "report.html"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("run_folder", metavar="RUN", help="a run folder of `headrace profile` or `headrace run`")
+    parser.add_argument("-o", "--output", metavar="FILE", help=f"the page to write (default: RUN/{REPORT_FILE})")
+    parser.add_argument("--compare", metavar="FILE", help="add a comparison (JSON of schema headrace.compare/1)")
+    parser.add_argument("--trace", metavar="FILE", help="also write the timeline as Chrome trace (.json or .json.gz)")
+    parser.add_argument("--perfetto", metavar="FILE", help="also write the timeline as Perfetto trace (.pftrace)")
+    parser.add_argument("--force", action="store_true", help="replace files that exist")
+    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    parser.add_argument("--json", action="store_true", help=f"print what was written as JSON (schema {SCHEMA})")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page, and the timelines that were asked for."""
+    from headrace.cli import EXIT_DONE
+    from headrace.diagnose import profile_document
+    from headrace.report.page import render_report
+    from headrace.runs.reader import read_run
+
+    found = read_run(args.run_folder)
+    page = Path(args.output) if args.output else found.path / REPORT_FILE
+    traces = {kind: Path(file) for kind in ("trace", "perfetto") if (file := getattr(args, kind))}
+    _check_outputs([page, *traces.values()], force=args.force)
+    comparison = _read_comparison(Path(args.compare)) if args.compare else None
+    document = profile_document(found)
+    html = render_report(document, comparison, folder=os.path.relpath(found.path, page.parent))
+    _write(page, html)
+    written = {kind: _write_trace(kind, found, file) for kind, file in traces.items()}
+    _tell(args, page, len(html.encode()), document, written)
+    if args.open:
+        _open(page)
+    return EXIT_DONE
+
+
+def _check_outputs(files: list[Path], *, force: bool) -> None:
+    """Refuse before the work what could not be written after it."""
+    for file in files:
+        if file.is_dir():
+            raise SettingsError(f"{file} is a folder; expected the name of a file to write")
+        if file.exists() and not force:
+            raise SettingsError(f"{file} exists; choose another name, or replace it with --force")
+        if not file.parent.is_dir():
+            raise SettingsError(f"{file} cannot be written: there is no folder {file.parent}; make it first")
+    if len({file.resolve() for file in files}) < len(files):
+        raise SettingsError(f"two outputs have the same name: {', '.join(map(str, files))}; give each its own")
+
+
+def _read_comparison(file: Path) -> ComparisonDocument:
+    import msgspec
+
+    from headrace.runs.formats import comparison
+
+    try:
+        document = msgspec.json.decode(file.read_bytes(), type=comparison.ComparisonDocument)
+    except OSError as error:
+        raise SettingsError(f"--compare {file} cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"--compare {file} is not a comparison ({error}); expected what `headrace compare A B -o FILE` writes"
+        ) from error
+    if document.schema != comparison.SCHEMA:
+        raise SettingsError(f"--compare {file} has schema {document.schema!r}; expected {comparison.SCHEMA!r}")
+    return document
+
+
+def _write(page: Path, html: str) -> None:
+    from headrace.runs.run_folder import replace_file
+
+    try:
+        replace_file(page, html.encode())
+    except OSError as error:
+        raise SettingsError(f"{page} cannot be written: {error.strerror}; choose another place with -o") from error
+
+
+def _write_trace(kind: str, found: Run, file: Path) -> Any:
+    if kind == "trace":
+        from headrace.report.timeline import write_chrome_trace
+
+        return write_chrome_trace(found, file)
+    from headrace.report.perfetto_trace import write_perfetto_trace
+
+    return write_perfetto_trace(found, file)
+
+
+def _tell(args: argparse.Namespace, page: Path, num_bytes: int, document: Any, traces: dict[str, Any]) -> None:
+    if args.json:
+        _print_json(page, num_bytes, document, traces)
+        return
+    verdict = "TRUSTED" if document.trusted else f"UNTRUSTED: {'; '.join(document.distrust)}"
+    print(f"{verdict}\nreport: {page} ({num_bytes / 1e6:.2f} MB)")
+    for summary in traces.values():
+        print(f"timeline: {summary.path} ({summary.num_bytes / 1e6:.2f} MB, {summary.num_items:,} of "
+              f"{summary.num_items_total:,} items); open it in https://ui.perfetto.dev")  # fmt: skip
+        for note in summary.notes:
+            print(f"  {note}")
+
+
+def _print_json(page: Path, num_bytes: int, document: Any, traces: dict[str, Any]) -> None:
+    import msgspec
+
+    told = {
+        "schema": SCHEMA,
+        "report": str(page),
+        "num_bytes": num_bytes,
+        "run": document.run,
+        "trusted": document.trusted,
+        "distrust": document.distrust,
+        "timelines": {
+            kind: {"file": str(summary.path), "num_bytes": summary.num_bytes, "num_items": summary.num_items,
+                   "num_items_total": summary.num_items_total, "notes": summary.notes}
+            for kind, summary in traces.items()
+        },
+    }  # fmt: skip
+    sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+
+
+def _open(page: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        print(f"headrace: no browser was found; open {page.resolve()} yourself", file=sys.stderr)
