@@ -1,9 +1,9 @@
 """Whether wall time = CPU + run delay + blocked, and whether the blocked part is explained: six conditions on this machine.
 
-One stage does the same work in each: 10 ms of sleep, 5 ms of pure Python, or 2.5 ms of C code that lets go of the GIL. What should
-come out is known: nothing but sleep; nothing but CPU; waiting for the GIL; nothing but CPU; waiting for a core, because of
-headrace's own threads; waiting for a core, because of three other programs. `unexplained` is blocked time to which no cause was
-found, over the service time. The CPU demand of the same work must be the same, whatever it competes with.
+One stage does the same work in each: 10 ms of sleep, 5 ms of pure Python, or 2.5 ms of C code that lets go of the GIL. What
+should come out is known: nothing but sleep; nothing but CPU; waiting for the GIL; nothing but CPU; waiting for a core, because
+of headrace's own threads; waiting for a core, because of three other programs. `unexplained` is blocked time to which no
+cause was found, over the service time. The CPU demand of the same work must be the same, whatever it competes with.
 
     python -m benchmarks.identity [--quick] [--json] [--write]
 """
@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import hashlib
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -69,18 +70,25 @@ def _python() -> Callable[[Any], Any]:
             total += number
         return total
 
-    began = time.thread_time()
-    work(None)
-    loops = round(loops * 0.005 / (time.thread_time() - began))
+    loops = round(loops * 0.005 / _cpu_seconds(lambda: work(None)))
     return work
 
 
 def _c() -> Callable[[Any], Any]:
-    began = time.thread_time()
-    hashlib.sha256(_BUFFER[:4_000_000])
-    size = round(4_000_000 * 0.0025 / (time.thread_time() - began))
+    sample = _BUFFER[:4_000_000]
+    size = round(len(sample) * 0.0025 / _cpu_seconds(lambda: hashlib.sha256(sample)))
     work = _BUFFER[: min(size, len(_BUFFER))]
     return lambda value: hashlib.sha256(work).digest()
+
+
+def _cpu_seconds(work: Callable[[], object]) -> float:
+    """Return the CPU time of a call, the median of several."""
+    times = []
+    for _ in range(9):
+        began = time.thread_time()
+        work()
+        times.append(time.thread_time() - began)
+    return statistics.median(times)
 
 
 def works() -> dict[str, Callable[[Any], Any]]:
@@ -158,8 +166,8 @@ def measure_all(quick: bool) -> dict[str, Any]:
 
 def _line(one: dict[str, Any]) -> str:
     return (
-        f"| {one['name']} | {one['service_ms']:.2f} | {one['cpu_ms']:.2f} | {one['run_delay_ms']:.2f} | {one['blocked_ms']:.2f} "
-        f"| {one['gil_ms']:.2f} | {one['named_ms']['sleep']:.2f} | {one['unexplained_share']:.1%} |"
+        f"| {one['name']} | {one['service_ms']:.2f} | {one['cpu_ms']:.2f} | {one['run_delay_ms']:.2f} "
+        f"| {one['blocked_ms']:.2f} | {one['gil_ms']:.2f} | {one['named_ms']['sleep']:.2f} | {one['unexplained_share']:.1%} |"
     )
 
 

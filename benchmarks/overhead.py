@@ -1,8 +1,8 @@
 """What profiling costs: a span, CPU per item with profiling on against off, the helper process, writing, and the report.
 
 * `span_us`: what one span costs the worker that makes it (clock readings, sizes, the note itself), on work that keeps the core.
-* `cpu_ratio_5ms`, `cpu_ratio_0_5ms`: CPU per item of all processes, `headrace.profiler.profile` over `headrace.run`, for items that
-  take 5 ms and 0.5 ms of CPU in two stages; paired blocks (on off off on ...), median of the paired ratios with its 95 % interval.
+* `cpu_ratio_5ms`, `cpu_ratio_0_5ms`: CPU per item of all processes, `headrace.profile` over `headrace.run`, for items that take
+  5 ms and 0.5 ms of CPU in two stages; paired blocks (on off off on ...), the paired ratios' middle with its 95 % interval.
 * `sampler_core_share`: CPU of the helper process, which samples resources and thread states, over wall time.
 * `write_million_spans_s`: CPU seconds to write a million spans.
 * `report_million_spans_s`: from `headrace report` on a run of a million spans to the first chart in a browser.
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path

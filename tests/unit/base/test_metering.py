@@ -139,3 +139,36 @@ def test_what_is_recorded_at_a_lower_rate_is_recorded_at_a_higher() -> None:
 def test_an_id_that_is_not_unicode_has_a_weight() -> None:
     """Names of files may hold bytes that are no UTF-8."""
     assert Metering(every=2).weight("caf\udce9.jpg") in (0, 2)
+
+
+def test_a_reading_that_was_disturbed_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that loses the core between two clocks reads all of them once more, so that they belong together."""
+    now = 1_000_000_000
+    meter = ThreadMeter(lambda: now)
+    looks = []
+
+    def look() -> None:
+        nonlocal now
+        looks.append(now)
+        now += 10_000_000 if len(looks) == 1 else 1_000
+        meter._run_delay = len(looks)
+
+    monkeypatch.setattr(meter, "_read_run_delay", look)
+    wall, _, run_delay = meter.read()
+    assert (wall, run_delay) == (1_010_000_000, 2)
+
+
+def test_a_machine_that_disturbs_every_reading_does_not_hold_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a few tries the last reading is taken as it is."""
+    now = 1_000_000_000
+
+    def later() -> int:
+        nonlocal now
+        now += 10_000_000
+        return now
+
+    meter = ThreadMeter(later)
+    looks: list[int] = []
+    monkeypatch.setattr(meter, "_read_run_delay", lambda: looks.append(now))
+    meter.read()
+    assert 1 < len(looks) < 10
