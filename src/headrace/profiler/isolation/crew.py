@@ -1,10 +1,11 @@
 """Workers of one stage, opened once, that run it side by side for a while whenever they are told to.
 
 How this works: each worker is a thread that opens the stage (with the process executor: a process) and waits for orders. For a
-stretch the first so many of them each run one input that does not count, wait for one another, and then run inputs one after
-another until their time is up: no queue, nothing before and nothing behind, so that what they reach is what the stage can do.
-Each reads its own clocks at the start and the end; the CPU time of threads that the stage's libraries started is read by the
-thread that gave the order, which alone talks to the workers.
+stretch the first so many of them run inputs one after another: no queue, nothing before and nothing behind, so that what they
+reach is what the stage can do. The first call of each does not count. When all have made it, the thread that gave the order
+sets the window in which throughput is counted; each worker goes on until the window's end has passed. Each reads its own clocks
+after its first and after its last call, and what a call cost is taken from all calls between. The CPU time of threads that the
+stage's libraries started is read by the thread that gave the order, at both ends of the window.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Share:
     num_items: int
     num_failed: int
     num_calls: int
-    throughput: float
+    num_in_window: float
     wall_seconds: float
     cpu_seconds: float
     run_delay_seconds: float | None
@@ -56,9 +57,8 @@ class _Order:
     is_device: bool
     copies: bool
     ready: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    go: threading.Event = field(default_factory=threading.Event)
-    started: float = 0.0
-    """Set just before `go`, seconds of time.monotonic: the stretch begins for all at once."""
+    window: tuple[float, float] | None = None
+    """Start and end, seconds of time.monotonic; None until all workers are ready."""
     stopped: bool = False
     answers: queue.SimpleQueue[Share | BaseException] = field(default_factory=queue.SimpleQueue)
 
@@ -126,22 +126,26 @@ class Crew:
         order = self._order = _Order(batches, seconds, num_workers, self._stage.kind == "device", copies)
         for worker in self._workers[:num_workers]:
             worker.orders.put(order)
-        for _ in range(num_workers):
+        if not self._await_ready(order):
+            return None
+        native = self._native_threads()
+        before = cpu_seconds_of(native)
+        started = time.monotonic()
+        order.window = (started, started + seconds)
+        while (left := order.window[1] - time.monotonic()) > 0 and not self._stop():
+            time.sleep(min(left, _POLL_SECONDS))
+        after = cpu_seconds_of(native)
+        native_cpu = sum(after[task] - seconds_before for task, seconds_before in before.items() if task in after)
+        shares = self._await(order)
+        return None if shares is None else added(shares, native_cpu, order)
+
+    def _await_ready(self, order: _Order) -> bool:
+        for _ in range(order.num_workers):
             while not order.ready.acquire(timeout=_POLL_SECONDS):
                 if self._stop():
                     order.stopped = True
-                    order.go.set()
-                    return None
-        native = self._native_threads()
-        before = cpu_seconds_of(native)
-        order.started = time.monotonic()
-        order.go.set()
-        shares = self._await(order)
-        after = cpu_seconds_of(native)
-        if shares is None:
-            return None
-        native_cpu = sum(after[task] - seconds_before for task, seconds_before in before.items() if task in after)
-        return _added(shares, native_cpu, order)
+                    return False
+        return True
 
     def _await(self, order: _Order) -> list[Share] | None:
         shares: list[Share] = []
@@ -224,14 +228,13 @@ class _Worker:
         run_batch = _caller(order, group)
         run_batch(batches[place % len(batches)])  # the first call pays for allocation and caches, and does not count
         order.ready.release()
-        order.go.wait()
         tasks = self._tasks()
         before = [task_times(*task) for task in tasks]
         cpu_before = time.thread_time()
-        tally = Tally(order.started, order.started + order.seconds)
-        while not order.stopped and not tally.is_over:
+        tally = Tally(time.monotonic())
+        while not order.stopped and not tally.is_past(order.window):
             place += 1
-            tally.add(run_batch(batches[place % len(batches)]), time.monotonic())
+            tally.add(run_batch(batches[place % len(batches)]), time.monotonic(), order.window)
         own_cpu = time.thread_time() - cpu_before
         cpu, run_delay = _difference(before, [task_times(*task) for task in tasks])
         return tally.share(own_cpu + cpu, run_delay)
@@ -243,34 +246,32 @@ class _Worker:
 
 
 class Tally:
-    """Counts what one worker does, and how much of it lies in the stretch that all workers have in common.
+    """Counts what one worker does, and how much of it lies in the window that all workers have in common.
 
-    Were each to have a stretch of its own, from the start of a call to the end of one, then workers that take turns at a lock
-    would all seem to have one turn more than time allows.
+    A call counts by the part of it that lies in the window. Were each worker to be counted from the start of a call to the end
+    of one, then workers that take turns at a lock would all seem to have one turn more than time allows.
 
     Args:
-        start: Seconds of time.monotonic.
-        end: Likewise, > start.
+        started: When the first call that counts began, seconds of time.monotonic.
     """
 
-    def __init__(self, start: float, end: float) -> None:
-        self._start = start
-        self._end = end
-        self._last = start
+    def __init__(self, started: float) -> None:
+        self._started = self._last = started
         self._num_items = self._num_failed = self._num_calls = 0
-        self._num_in_time = 0.0
+        self._num_in_window = 0.0
         self._error = ""
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the end has passed."""
-        return self._last >= self._end
+    def is_past(self, window: tuple[float, float] | None) -> bool:
+        """Return whether the last call ended after the window did, if there is one yet; not before a call is done."""
+        return window is not None and self._num_calls > 0 and self._last >= window[1]
 
-    def add(self, items: Sequence[Item], now: float) -> None:
-        """Count one call that ended now; it began where the one before ended, and the part of it before the end counts."""
+    def add(self, items: Sequence[Item], now: float, window: tuple[float, float] | None) -> None:
+        """Count one call that ended now; it began where the one before ended."""
         failed = [item for item in items if item.error is not None]
         done = len(items) - len(failed)
-        self._num_in_time += done * min(1.0, (self._end - self._last) / max(now - self._last, 1e-9))
+        if window is not None and now > self._last:
+            inside = max(0.0, min(now, window[1]) - max(self._last, window[0]))
+            self._num_in_window += done * inside / (now - self._last)
         self._num_calls += 1
         self._num_items += done
         self._num_failed += len(failed)
@@ -283,8 +284,8 @@ class Tally:
             self._num_items,
             self._num_failed,
             self._num_calls,
-            self._num_in_time / (self._end - self._start),
-            self._last - self._start,
+            self._num_in_window,
+            self._last - self._started,
             cpu_seconds,
             run_delay_seconds,
             self._error,
@@ -314,18 +315,29 @@ def _difference(before: Sequence[TaskTimes | None], after: Sequence[TaskTimes | 
     return cpu / 1e9, sum(late.run_delay_ns - early.run_delay_ns for early, late in pairs) / 1e9
 
 
-def _added(shares: Sequence[Share], native_cpu_seconds: float, order: _Order) -> Measured:
+def added(shares: Sequence[Share], native_cpu_seconds: float, order: _Order) -> Measured:
+    """Return what all workers did together.
+
+    Args:
+        shares: Of each worker.
+        native_cpu_seconds: CPU time of the libraries' threads in the window.
+        order: What they were told to do.
+    """
     delays = [share.run_delay_seconds for share in shares if share.run_delay_seconds is not None]
+    num_items = sum(share.num_items for share in shares)
+    in_window = sum(share.num_in_window for share in shares)
+    # Workers are measured over whole calls, a little longer than the window.
+    native = native_cpu_seconds * num_items / in_window if in_window else native_cpu_seconds
     return Measured(
         workers=order.num_workers,
         batch_size=len(order.batches[0]) if order.is_device else None,
-        num_items=sum(share.num_items for share in shares),
+        num_items=num_items,
         num_failed=sum(share.num_failed for share in shares),
         num_calls=sum(share.num_calls for share in shares),
-        throughput=sum(share.throughput for share in shares),
+        throughput=in_window / order.seconds,
         wall_seconds=sum(share.wall_seconds for share in shares),
-        cpu_seconds=sum(share.cpu_seconds for share in shares) + native_cpu_seconds,
-        native_cpu_seconds=native_cpu_seconds,
+        cpu_seconds=sum(share.cpu_seconds for share in shares) + native,
+        native_cpu_seconds=native,
         run_delay_seconds=sum(delays) if len(delays) == len(shares) else None,
         error=next((share.error for share in shares if share.error), ""),
     )

@@ -24,33 +24,53 @@ def item() -> Item:
     return Item(Job("a", b""), b"", ())
 
 
-def test_a_call_across_the_end_counts_in_part() -> None:
-    """Two calls within a second and half of a third are two and a half calls a second."""
-    tally = Tally(10.0, 11.0)
-    for now in (10.4, 10.8, 11.2):
-        assert not tally.is_over
-        tally.add([item()], now)
+def test_a_call_across_an_edge_counts_in_part() -> None:
+    """Of calls of 0.4 s from 9.8 on, half of the first and half of the last of four lie between 10 and 11.2."""
+    window = (10.0, 11.2)
+    tally = Tally(9.8)
+    for now in (10.2, 10.6, 11.0, 11.4):
+        assert not tally.is_past(window)
+        tally.add([item()], now, window)
+    assert tally.is_past(window)
     share = tally.share(0.5, None)
-    assert tally.is_over
-    assert share.throughput == pytest.approx(2.5)
-    assert (share.num_items, share.wall_seconds) == (3, pytest.approx(1.2))
+    assert share.num_in_window == pytest.approx(3.0)
+    assert (share.num_items, share.wall_seconds) == (4, pytest.approx(1.6))
+
+
+def test_calls_before_the_window_cost_and_are_no_throughput() -> None:
+    """They count for what a call costs."""
+    tally = Tally(1.0)
+    tally.add([item()], 2.0, None)
+    tally.add([item()], 3.0, (5.0, 6.0))
+    share = tally.share(0.0, 0.0)
+    assert (share.num_in_window, share.num_items, share.wall_seconds) == (0.0, 2, 2.0)
 
 
 def test_one_long_call_has_a_rate() -> None:
-    """A call of four seconds in a stretch of one: a quarter of a call a second."""
-    tally = Tally(10.0, 11.0)
-    tally.add([item(), item()], 14.0)
-    assert tally.share(0.0, 0.0).throughput == pytest.approx(2 * 0.25)
+    """A batch of two in a call of four seconds around a window of one: half an item a second."""
+    tally = Tally(10.0)
+    tally.add([item(), item()], 14.0, (11.0, 12.0))
+    assert tally.share(0.0, 0.0).num_in_window == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("start", [0.0, 0.013, 0.025, 0.04])
+def test_workers_that_take_turns_do_not_seem_to_do_more(start: float) -> None:
+    """Two workers at a lock of 40 ms do 25 calls a second, wherever the window begins."""
+    window = (1.0 + start, 1.0 + start + 0.32)
+    tallies = [Tally(0.0), Tally(0.04)]
+    for turn in range(40):
+        tallies[turn % 2].add([item()], 0.08 + 0.04 * turn, window)
+    assert sum(tally.share(0.0, 0.0).num_in_window for tally in tallies) == pytest.approx(0.32 * 25)
 
 
 def test_failed_items_are_counted_apart() -> None:
     """They take time and are no throughput."""
-    tally = Tally(0.0, 1.0)
+    tally = Tally(0.0)
     bad = item()
     bad.error = ValueError("broken")
-    tally.add([item(), bad], 1.0)
+    tally.add([item(), bad], 1.0, (0.0, 1.0))
     share = tally.share(0.0, 0.0)
-    assert (share.num_items, share.num_failed, share.throughput) == (1, 1, 1.0)
+    assert (share.num_items, share.num_failed, share.num_in_window) == (1, 1, 1.0)
     assert "broken" in share.error
 
 
