@@ -25,6 +25,7 @@ from headrace.runs.formats.layers import Ceilings, Layer, LayersDocument
 PROFILERS = {
     "onnx": "headrace.profiler.layers.onnx_profile:OnnxLayers",
     "openvino": "headrace.profiler.layers.openvino_profile:OpenVinoLayers",
+    "torch": "headrace.profiler.layers.torch_profile:TorchLayers",
 }
 
 
