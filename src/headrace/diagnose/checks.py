@@ -14,4 +14,4 @@ def check(
 
 def not_measured(name: str, why: str, source: str = "") -> Check:
     """Return a check that could not be made, and why."""
-    return check(name, "not_measured", None, None, f"not checked: {why}", source)
+    return check(name, "not_measured", None, None, why, source)

@@ -20,6 +20,7 @@ from headrace.runs.formats.profile import CpuAccount, CpuLine
 
 WORKERS = "workers"
 PROCESSES = "worker processes"
+#: Role of threads: line for what they used beside the stages.
 OUTSIDE = {WORKERS: "workers, outside stages", PROCESSES: "worker processes, outside stages"}
 WARM_UP = "warming up models"
 NATIVE = "native threads"

@@ -27,6 +27,8 @@ FEWEST_SAMPLES = 20
 _MOST_SAMPLES = 300
 #: Growth over the whole window below this share of the memory in use is no concern.
 _PRACTICAL = 0.01
+#: A leak goes on: the second half must grow at this share of the whole's pace.
+_SUSTAINED = 0.5
 
 
 def memory_growth(evidence: Evidence, done: Completions, window: Window) -> MemoryGrowth | str:
@@ -60,10 +62,15 @@ def growth(items: Array, num_bytes: Array, seed: int = 0) -> MemoryGrowth:
     done, used = float(items[-1] - items[0]), float(np.median(num_bytes))
     estimate = Estimate(low * 1000, slope * 1000, high * 1000)
     practical = _PRACTICAL * used
+    half = len(items) // 2
+    goes_on = _median_slope(items[half:], num_bytes[half:]) > _SUSTAINED * slope
     grew = f"{_signed(slope * 1000)} per 1,000 items (95 % interval {_signed(low * 1000)} to {_signed(high * 1000)})"
-    if low > 0 and slope * done > practical:
+    if low > 0 and slope * done > practical and goes_on:
         reason = f"memory grew by {grew}, {slope * done / used:.0%} of what is in use over {done:,.0f} items: look for a leak"
         return MemoryGrowth(bytes_per_1000_items=estimate, verdict="growing", reason=reason)
+    if low > 0 and slope * done > practical:
+        reason = f"{grew} at first, hardly in the second half: caches and buffers that fill up look like this; profile longer"
+        return MemoryGrowth(bytes_per_1000_items=estimate, verdict="unclear", reason=reason)
     if high * done <= practical:
         reason = f"{grew}; over {done:,.0f} items that is surely less than {_PRACTICAL:.0%} of what is in use"
         return MemoryGrowth(bytes_per_1000_items=estimate, verdict="flat", reason=reason)
@@ -82,6 +89,8 @@ def _median_slope(x: Array, y: Array) -> float:
     first, second = np.triu_indices(len(x), 1)
     apart = x[second] - x[first]
     usable = apart > 0
+    if not usable.any():
+        return 0.0
     return float(np.median((y[second] - y[first])[usable] / apart[usable]))
 
 

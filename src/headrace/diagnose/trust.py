@@ -10,6 +10,7 @@ no name, the folder is not whole, the profiler costs a few per cent. What could 
 from __future__ import annotations
 
 from headrace.diagnose.checks import check, not_measured
+from headrace.diagnose.cpu_account import OUTSIDE
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.laws import flow_balance, forced_flow, littles_law, utilization_law
 from headrace.diagnose.span_checks import clock_order, lost_spans, run_folder, sample_counts, span_identity
@@ -54,10 +55,10 @@ def distrust(checks: tuple[Check, ...]) -> tuple[str, ...]:
 
 
 def explained_cpu(cpu: CpuAccount | None) -> Check:
-    """Return how much of the processes' CPU time has a name.
+    """Return how much of the processes' CPU time is explained by what it was used for.
 
-    Too little is a warning, because the rest stands in a line of its own; more than there was is a failure, because then
-    something was counted twice.
+    What workers used outside of stages has a line and no explanation. Too little is a warning, because the rest is shown; more
+    than there was is a failure, because then something was counted twice.
     """
     source = "Plumber, MLSys 2022: show what the model does not explain"
     if cpu is None:
@@ -65,13 +66,20 @@ def explained_cpu(cpu: CpuAccount | None) -> Check:
     if cpu.total_seconds < _LEAST_CPU_SECONDS:
         says = f"the run used {cpu.total_seconds:.2f} s of CPU time, too little to share out"
         return not_measured("explained_cpu", says, source)
-    share = cpu.explained_share
-    says = f"{share:.0%} of {cpu.total_seconds:.3g} s CPU time is explained by stages and named threads"
-    if share > _EXPLAINED_TOO_MUCH:
-        says += ": more than was used, so something is counted twice; report this with the folder"
-        return check("explained_cpu", "failed", share, _EXPLAINED_TOO_MUCH, says, source)
+    if cpu.explained_share > _EXPLAINED_TOO_MUCH:
+        says = (
+            f"stages and named threads explain {cpu.explained_share:.0%} of {cpu.total_seconds:.3g} s CPU time, more than all: "
+            "something is counted twice; report this with the folder"
+        )
+        return check("explained_cpu", "failed", cpu.explained_share, _EXPLAINED_TOO_MUCH, says, source)
+    outside = sum(line.seconds for line in cpu.lines if line.name in OUTSIDE.values())
+    share = cpu.explained_share - outside / cpu.total_seconds
+    says = (
+        f"{share:.0%} of {cpu.total_seconds:.3g} s CPU time is explained by stages, models' threads and headrace's own; "
+        f"{outside / cpu.total_seconds:.0%} went to workers outside stages"
+    )
     if share < _EXPLAINED:
-        says += "; see the line `unattributed`: headrace profile --python STAGE shows what Python does in one"
+        says += ": the items are small for what handing them on costs; fuse stages (executor `inline`) or enlarge items"
         return check("explained_cpu", "warning", share, _EXPLAINED, says, source)
     return check("explained_cpu", "ok", share, _EXPLAINED, says, source)
 

@@ -1,0 +1,353 @@
+"""Each check is shown to pass on whole data and to fail on data broken on purpose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from headrace.base.records import Counters
+from headrace.diagnose import profile_document
+from headrace.runs.formats.profile import Check, ProfileDocument
+from headrace.runs.formats.profiling import OverheadBlock, SamplingChange
+
+AT = np.arange(1000) * 0.01
+
+
+def check(document: ProfileDocument, name: str) -> Check:
+    """Return one check."""
+    [found] = [check for check in document.checks if check.name == name]
+    return found
+
+
+def chain(builder: Any, **changes: Any) -> Any:
+    """A thousand items through fetch, work and deliver, without a queue in between."""
+    for number, name in enumerate(("fetch", "work", "deliver")):
+        begun = AT + number * 0.003
+        builder.stage(name).spans(name, arrived=begun, ended=begun + 0.003, **changes)
+    return builder
+
+
+def test_whole_data_passes_every_check_that_can_be_made(busy_run: Any) -> None:
+    """An M/M/1 queue with gauges sampled from what really happened is trusted."""
+    document = profile_document(busy_run.finish())
+    found = {check.name: check.status for check in document.checks}
+    assert document.trusted, document.distrust
+    for name in ("littles_law", "utilization_law", "flow_balance", "forced_flow", "clock_order", "span_identity"):
+        assert found[name] == "ok", name
+    assert found["sample_counts"] == found["lost_spans"] == found["run_folder"] == "ok"
+    assert found["explained_cpu"] == found["overhead"] == "not_measured"
+
+
+def test_littles_law_fails_when_queues_are_longer_than_rate_times_wait(single_server: Any, builder: Any) -> None:
+    """A queue of one on average, reported as two."""
+    arrived = np.repeat(np.arange(500) * 0.04, 4)
+    document = profile_document(
+        single_server(builder, arrived, np.full(2000, 0.009), sample_seconds=0.0107, queue_scale=2.0).finish()
+    )
+    found = check(document, "littles_law")
+    assert found.status == "failed"
+    assert found.value is not None
+    assert found.value > 0.4
+    assert "items sampled" in found.says
+    assert not document.trusted
+
+
+def test_littles_law_holds_for_bursts(single_server: Any, builder: Any) -> None:
+    """The same arrivals with true gauges; the mean depth is that of the closed form, 1.35."""
+    arrived = np.repeat(np.arange(500) * 0.04, 4)
+    document = profile_document(single_server(builder, arrived, np.full(2000, 0.009), sample_seconds=0.0107).finish())
+    assert check(document, "littles_law").status == "ok"
+    assert document.stages[0].queue_depth_mean == pytest.approx(6 * 0.009 / 0.04, rel=0.05)
+
+
+def test_a_late_sampler_is_a_warning(builder: Any, single_server: Any) -> None:
+    """A difference that a sampler that had to wait can make is no proof that numbers are wrong."""
+    arrived = np.repeat(np.arange(500) * 0.04, 10)
+    single_server(builder, arrived, np.full(5000, 0.0036), sample_seconds=0)
+    late = np.cumsum(np.random.default_rng(3).uniform(0.005, 0.03, 1100))
+    builder.gauge("stage:work", "queue_depth", late[late < 20], 4.05 * 1.2 + 0.0 * late[late < 20])
+    found = check(profile_document(builder.finish()), "littles_law")
+    assert found.status == "warning"
+    assert "late" in found.says
+
+
+def test_few_samples_check_no_law(single_server: Any, builder: Any) -> None:
+    """Ten samples of a queue are held against nothing."""
+    single_server(builder, AT, np.full(1000, 0.004), sample_seconds=1.0)
+    document = profile_document(builder.finish())
+    assert check(document, "littles_law").status == "not_measured"
+    assert check(document, "utilization_law").status == "not_measured"
+
+
+def test_the_utilization_law_fails_when_workers_are_busier_than_their_spans(single_server: Any, builder: Any) -> None:
+    """Workers found busy twice as often as spans say."""
+    arguments = (AT, np.full(1000, 0.0041))
+    document = profile_document(single_server(builder, *arguments, sample_seconds=0.0073, busy_scale=2.0).finish())
+    found = check(document, "utilization_law")
+    assert found.status == "failed"
+    assert "workers of work" in found.says
+
+
+def test_processes_may_be_busier_than_their_spans_and_not_less(builder: Any) -> None:
+    """Handing items to a process is in no span; spans that no worker was busy for are wrong there too."""
+    at = np.arange(1000) * 0.01
+    samples = np.arange(0.0, 10.0, 0.05)
+    for scale, status in ((0.9, "ok"), (0.1, "failed")):
+        other = type(builder)(builder.folder.path.parent / f"run-{scale}")
+        other.stage("work", executor="process").stage("deliver").spans("work", arrived=at, ended=at + 0.005)
+        other.spans("deliver", arrived=at + 0.005, ended=at + 0.005)
+        other.gauge("stage:work", "busy_workers", samples, scale)
+        assert check(profile_document(other.finish()), "utilization_law").status == status
+
+
+def test_the_utilization_law_is_not_checked_on_a_sample_of_spans(single_server: Any, builder: Any) -> None:
+    """Where only some jobs were recorded, a worker's busy time is not known from spans."""
+    single_server(builder, AT, np.full(1000, 0.004))
+    two = pa.array([2] * 1000, pa.int32())
+    builder.tables = [
+        table.set_column(table.column_names.index("weight"), table.schema.field("weight"), two)
+        for table in builder.tables
+    ]
+    found = check(profile_document(builder.finish()), "utilization_law")
+    assert found.status == "not_measured"
+    assert "only some jobs" in found.says
+
+
+def test_flow_balance_fails_when_a_job_has_no_outcome(builder: Any) -> None:
+    """What came in and neither went out nor came back is missed."""
+    counters = Counters(received=1000, delivered=990, retried=8)
+    found = check(profile_document(chain(builder).finish(counters=counters)), "flow_balance")
+    assert (found.status, found.value) == ("failed", 2)
+    assert "2 have no outcome" in found.says
+
+
+def test_flow_balance_counts_every_outcome(builder: Any) -> None:
+    """Each way for a delivery to end balances."""
+    counters = Counters(received=1000, delivered=990, rejected=1, dead_lettered=2, retried=3, returned=3, lost=1)
+    assert check(profile_document(chain(builder).finish(counters=counters)), "flow_balance").status == "ok"
+
+
+@pytest.mark.parametrize(("items", "word"), [(1001, "too many"), (990, "missing")])
+def test_forced_flow_fails_when_a_stage_has_other_items_than_the_one_before(
+    builder: Any, items: int, word: str
+) -> None:
+    """Exact counts of neighbouring stages that contradict one another."""
+    found = check(profile_document(chain(builder).finish(summary_changes={"work": {"items": items}})), "forced_flow")
+    assert found.status == "failed"
+    assert word in found.says
+
+
+def test_forced_flow_allows_for_tries_and_failures(builder: Any) -> None:
+    """Passages that failed and were tried again, and jobs that were given up, are no contradiction."""
+    changes = {
+        "fetch": {"items": 1007, "failed": 7},
+        "work": {"items": 1012, "failed": 15},
+        "deliver": {"items": 997, "failed": 0},
+    }
+    counters = Counters(received=1000, delivered=997, dead_lettered=3)
+    document = profile_document(chain(builder).finish(summary_changes=changes, counters=counters))
+    assert check(document, "forced_flow").status == "ok"
+
+
+def fan(builder: Any, children: int, joined: int) -> Any:
+    """A hundred jobs cut into `children` in all, of which `joined` come together again."""
+    for name, role in (("cut", "fan_out"), ("part", "map"), ("mend", "join")):
+        builder.stage(name, role=role)
+    builder.stage("deliver")
+    exact = {"cut": 100, "part": children, "mend": joined, "deliver": joined}
+    changes = {name: {"items": count, "failed": 0} for name, count in exact.items()}
+    return builder.finish(summary_changes=changes, counters=Counters(received=100, delivered=100))
+
+
+def test_forced_flow_respects_fan_outs(builder: Any) -> None:
+    """Children may be as many as they like; the join gets each parent once."""
+    assert check(profile_document(fan(builder, 370, 100)), "forced_flow").status == "ok"
+
+
+def test_forced_flow_fails_when_a_join_lacks_parents(builder: Any) -> None:
+    """Parents that were cut and never mended."""
+    found = check(profile_document(fan(builder, 370, 98)), "forced_flow")
+    assert (found.status, found.value) == ("failed", 2)
+    assert "cut let 100 items through, mend has 98" in found.says
+
+
+def tasks(builder: Any, delivered: int) -> Any:
+    """Two tasks that share fetch and deliver: 60 faces and 40 scenes."""
+    for name in ("fetch", "faces.process", "scenes.decode", "scenes.process", "deliver"):
+        builder.stage(name)
+    exact = {"fetch": 100, "faces.process": 60, "scenes.decode": 40, "scenes.process": 40, "deliver": delivered}
+    changes = {name: {"items": count, "failed": 0} for name, count in exact.items()}
+    return builder.finish(summary_changes=changes, counters=Counters(received=100, delivered=100))
+
+
+def test_forced_flow_adds_up_tasks(builder: Any) -> None:
+    """What all tasks let through is what is delivered."""
+    assert check(profile_document(tasks(builder, 100)), "forced_flow").status == "ok"
+
+
+def test_forced_flow_fails_when_a_task_loses_items(builder: Any) -> None:
+    """A hundred let through by two tasks and ninety delivered."""
+    assert check(profile_document(tasks(builder, 90)), "forced_flow").status == "failed"
+
+
+def test_clock_order_fails_for_a_process_whose_clock_is_behind(builder: Any) -> None:
+    """A child process that stamps an hour too early is named."""
+    builder.stage("work").stage("deliver")
+    builder.spans("work", arrived=AT, dequeued=AT, started=AT - 3600, ended=AT - 3599.99, put=AT + 0.01, process=9)
+    found = check(profile_document(builder.finish()), "clock_order")
+    assert found.status == "failed"
+    assert "process 9" in found.says
+    assert "job-0 in work" in found.says
+
+
+def test_a_single_span_out_of_order_is_a_warning(builder: Any) -> None:
+    """One of three thousand does not change a mean."""
+    chain(builder)
+    put = builder.tables[0].column_names.index("put")
+    values = builder.tables[0]["put"].to_pylist()
+    values[5] -= 10_000_000
+    builder.tables[0] = builder.tables[0].set_column(put, builder.tables[0].schema.field("put"), [values])
+    found = check(profile_document(builder.finish()), "clock_order")
+    assert (found.status, found.value) == ("warning", pytest.approx(1 / 3000))
+
+
+def test_clock_order_fails_between_stages_of_other_hosts(builder: Any) -> None:
+    """Work that another host did before it was fetched: its clock offset is wrong by ten seconds."""
+    builder.stage("fetch").stage("work").stage("deliver")
+    builder.spans("fetch", arrived=AT, ended=AT + 0.003)
+    builder.spans("work", arrived=AT + 0.003, ended=AT + 0.006, host="far")
+    right = {"h": 0, "far": 0}
+    assert check(profile_document(builder.finish(clock_offsets_ns=right)), "clock_order").status == "ok"
+    wrong = {"h": 0, "far": -10_000_000_000}
+    builder.folder.update(clock_offsets_ns=wrong)
+    found = check(profile_document(builder.finish(clock_offsets_ns=wrong)), "clock_order")
+    assert found.status == "failed"
+    assert "1,000 begin before the stage before them ended" in found.says
+
+
+def test_offsets_bring_hosts_onto_one_clock(builder: Any) -> None:
+    """Spans of a host whose clock started elsewhere are in order once its offset is added."""
+    builder.stage("fetch").stage("work").stage("deliver")
+    builder.spans("fetch", arrived=AT, ended=AT + 0.003)
+    builder.spans("work", arrived=AT + 1000.003, ended=AT + 1000.006, host="far")
+    builder.spans("deliver", arrived=AT + 0.006, ended=AT + 0.007)
+    document = profile_document(builder.finish(clock_offsets_ns={"h": 0, "far": -1_000_000_000_000}))
+    assert check(document, "clock_order").status == "ok"
+    assert document.latency.mean == pytest.approx(0.007)
+
+
+def test_an_unknown_host_is_not_taken_for_ours(builder: Any) -> None:
+    """Without its clock offset the times of another host mean nothing here."""
+    chain(builder, host="stranger")
+    found = check(profile_document(builder.finish()), "clock_order")
+    assert found.status == "failed"
+    assert "stranger" in found.says
+
+
+@pytest.mark.parametrize(("cpu", "status"), [(0.0025, "ok"), (0.00255, "ok"), (0.0032, "failed")])
+def test_span_identity_fails_when_parts_exceed_the_whole(builder: Any, cpu: float, status: str) -> None:
+    """CPU time and run delay may fill the wall time of 3 ms, and not 1.2 times it."""
+    document = profile_document(chain(builder, cpu=AT * 0 + cpu, run_delay=AT * 0 + 0.0005).finish())
+    found = check(document, "span_identity")
+    assert found.status == status
+    assert all(stage.blocked is not None and stage.blocked >= 0 for stage in document.stages)
+
+
+def test_few_latencies_quote_no_p99(builder: Any) -> None:
+    """A hundred latencies give p50 and p90, and a warning that p99 needs 662."""
+    at = AT[:100]
+    builder.stage("deliver").spans("deliver", arrived=at, ended=at + 0.001)
+    document = profile_document(builder.finish())
+    found = check(document, "sample_counts")
+    assert found.status == "warning"
+    assert "p99 needs 662" in found.says
+    values = {one.percent: one.value for one in document.latency.percentiles}
+    assert values[50] is not None
+    assert values[90] is not None
+    assert values[99] is None
+
+
+@pytest.mark.parametrize(("lost", "status"), [(0, "ok"), (20, "warning"), (40, "failed")])
+def test_lost_spans_fail_above_one_percent(builder: Any, lost: int, status: str) -> None:
+    """Of 3,000 spans 30 may be lost."""
+    found = check(profile_document(chain(builder).finish(lost_spans=lost)), "lost_spans")
+    assert found.status == status
+
+
+def test_spans_that_nobody_counted_as_lost_are_missed(builder: Any) -> None:
+    """A file that was removed shows against the exact counters."""
+    chain(builder)
+    builder.tables = builder.tables[:2]
+    changes = {"deliver": {"items": 1000, "failed": 0}}
+    found = check(profile_document(builder.finish(summary_changes=changes)), "lost_spans")
+    assert (found.status, found.value) == ("failed", pytest.approx(1 / 3))
+
+
+def test_spans_left_out_on_purpose_are_not_lost(builder: Any) -> None:
+    """A sample is no loss, and the sentence says that it is one."""
+    chain(builder).profiling(sampling=[SamplingChange(at_ns=0, every=2)])
+    changes = {name: {"items": 2000, "failed": 0} for name in ("fetch", "work", "deliver")}
+    found = check(
+        profile_document(builder.finish(summary_changes=changes, counters=Counters(received=2000, delivered=2000))),
+        "lost_spans",
+    )
+    assert found.status == "ok"
+    assert "left out on purpose" in found.says
+
+
+def test_a_damaged_folder_is_a_warning(builder: Any) -> None:
+    """Files that cannot be read are named."""
+    run = chain(builder).finish()
+    (run.path / "profiling.json").write_text("{")
+    (run.path / "layers.json").write_text('{"schema": 1}')
+    document = profile_document(run)
+    assert check(document, "run_folder").status == "warning"
+    assert [problem.split(" ")[0] for problem in document.problems] == ["profiling.json", "layers.json"]
+
+
+def cpu_run(builder: Any, total: float, workers: float) -> ProfileDocument:
+    """A thousand items of 2 + 2 + 2 ms CPU, and clocks that say otherwise or the same."""
+    chain(builder, cpu=AT * 0 + 0.002, run_delay=AT * 0.0)
+    builder.profiling(process_cpu_seconds=total, thread_cpu_seconds={"workers": workers, "supervising": 0.1})
+    return profile_document(builder.finish())
+
+
+@pytest.mark.parametrize(
+    ("total", "workers", "status"),
+    [(6.4, 6.2, "ok"), (9.0, 6.2, "warning"), (9.0, 8.9, "warning"), (5.0, 4.9, "failed")],
+)
+def test_explained_cpu(builder: Any, total: float, workers: float, status: str) -> None:
+    """Enough explained; CPU that nobody has; CPU of workers outside stages; more explained than used."""
+    assert check(cpu_run(builder, total, workers), "explained_cpu").status == status
+
+
+def blocks(ratio: float, pairs: int, spread: float = 0.004) -> list[OverheadBlock]:
+    """Pairs in the order A B B A, whose CPU per item has a known ratio."""
+    noise = np.random.default_rng(5).normal(0, spread, 2 * pairs)
+    found = []
+    for index in range(2 * pairs):
+        on = index % 4 in {0, 3}
+        cpu = 0.5 * (ratio if on else 1.0) * float(np.exp(noise[index]))
+        found.append(OverheadBlock(on=on, seconds=0.5, items=100, cpu_seconds=cpu))
+    return found
+
+
+@pytest.mark.parametrize(("ratio", "status"), [(1.005, "ok"), (1.06, "warning"), (1.2, "failed")])
+def test_overhead(builder: Any, ratio: float, status: str) -> None:
+    """A profiler that costs little, a few per cent, and a fifth."""
+    document = profile_document(chain(builder).profiling(blocks=blocks(ratio, 12), elapsed_seconds=10.0).finish())
+    found = check(document, "overhead")
+    assert found.status == status
+    assert found.value == pytest.approx(ratio - 1, abs=0.006)
+    assert document.trusted == (status != "failed")
+
+
+def test_distrust_names_each_failed_check(builder: Any) -> None:
+    """Two failures, two sentences."""
+    counters = Counters(received=1000, delivered=990)
+    document = profile_document(chain(builder, host="stranger").finish(counters=counters))
+    assert not document.trusted
+    assert [one.split(":")[0] for one in document.distrust] == ["flow_balance", "clock_order"]
