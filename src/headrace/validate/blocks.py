@@ -23,9 +23,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.base.errors import HeadraceError, SettingsError
+from headrace.base.observer import Observer
 from headrace.base.plan import Plan
 from headrace.base.protocols import Delivery
-from headrace.base.records import Job
+from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.pipeline.definition import DeliverStage, Pipeline
 from headrace.pipeline.execute import Result, run
 from headrace.sources.finite import Entry, FiniteSource
@@ -57,6 +58,8 @@ class Block:
     delivered: int
     failed: int
     """Rejected or dead-lettered."""
+    first_failure: str | None
+    """Why the first of them failed."""
     seconds: float
     """Wall time of the whole block, loading included."""
     busy_seconds: Mapping[str, float]
@@ -167,6 +170,22 @@ class Noted:
             self.inner.close()
 
 
+class FirstFailure(Observer):
+    """Keeps why the first job failed.
+
+    Attributes:
+        reason: None if none did.
+    """
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def job_settled(self, job: Job, outcome: Outcome) -> None:
+        """Keep it."""
+        if self.reason is None and outcome.kind in (OutcomeKind.REJECTED, OutcomeKind.DEAD_LETTERED):
+            self.reason = outcome.reason
+
+
 class CpuClock:
     """CPU time of this process, of its children that ended, and of those that run.
 
@@ -222,15 +241,16 @@ def measure_block(contender: Contender, items: SameItems, num_items: int, *, del
         HeadraceError: What running raises, with the contender's name.
     """
     noted = Noted(contender.pipeline.delivery if deliver else None, CpuClock())
+    failure = FirstFailure()
     items.num_items = num_items
     gc.collect()  # what the block before left behind is not this one's
     started = time.monotonic()
     try:
-        result = run(_over(contender.pipeline, items, noted), contender.plan)
+        result = run(_over(contender.pipeline, items, noted), contender.plan, observers=[failure])
     except HeadraceError as error:
         kind = SettingsError if isinstance(error, SettingsError) else HeadraceError
         raise kind(f"{contender.name}: {error}") from error
-    return _block(result, noted, time.monotonic() - started)
+    return _block(result, noted, failure, time.monotonic() - started)
 
 
 def _over(pipeline: Pipeline, source: FiniteSource, delivery: Delivery) -> Pipeline:
@@ -242,7 +262,7 @@ def _over(pipeline: Pipeline, source: FiniteSource, delivery: Delivery) -> Pipel
     return other
 
 
-def _block(result: Result, noted: Noted, seconds: float) -> Block:
+def _block(result: Result, noted: Noted, failure: FirstFailure, seconds: float) -> Block:
     counters, document = result.counters, result.summary.as_dict()
     each_seconds = per_item(noted.at_seconds)
     return Block(
@@ -251,6 +271,7 @@ def _block(result: Result, noted: Noted, seconds: float) -> Block:
         cpu_per_item=per_item(noted.cpu_seconds),
         delivered=counters.delivered,
         failed=counters.rejected + counters.dead_lettered,
+        first_failure=failure.reason,
         seconds=seconds,
         busy_seconds={stage["name"]: stage["busy_seconds"] for stage in document["stages"]},
         passages={stage["name"]: stage["items"] for stage in document["stages"]},

@@ -154,7 +154,12 @@ def compare_pipelines(
             "other_cpu_cores": watch.other_cores(),
             "emulated": any(block.is_emulated for block in (*blocks_a, *blocks_b)),
         },
-        warnings=[*dict.fromkeys(w for block in (*blocks_a, *blocks_b) for w in block.warnings), *_noise(differences)],
+        warnings=[
+            *_failures(a, blocks_a),
+            *_failures(b, blocks_b),
+            *dict.fromkeys(warning for block in (*blocks_a, *blocks_b) for warning in block.warnings),
+            *_noise(differences),
+        ],
     )
 
 
@@ -317,8 +322,13 @@ def _share(delivered: int, failed: int) -> float:
 def _lost_jobs(delivered: tuple[float, float]) -> list[str]:
     if abs(delivered[0] - delivered[1]) <= MOST_LOST:
         return []
-    shares = f"A delivered {delivered[0]:.1%} of its jobs and B {delivered[1]:.1%}"
-    return [f"{shares}: they did not do the same work. `headrace -v run` shows why jobs fail"]
+    return [f"A delivered {delivered[0]:.1%} of its jobs and B {delivered[1]:.1%}: they did not do the same work"]
+
+
+def _failures(contender: Contender, blocks: Sequence[Block]) -> list[str]:
+    failed = sum(block.failed for block in blocks)
+    reasons = [block.first_failure for block in blocks if block.first_failure]
+    return [f"{contender.name}: {failed:,} jobs failed; the first: {reasons[0]}"] if reasons else []
 
 
 def _noise(differences: Sequence[float]) -> list[str]:

@@ -26,6 +26,7 @@ from headrace.base.plan import Plan
 from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.validate.blocks import FEWEST_ITEMS, Block, Contender, SameItems, measure_block
+from headrace.validate.interrupts import noticing
 from headrace.validate.intervals import ALPHA
 from headrace.validate.looks import Looks
 
@@ -109,28 +110,68 @@ def measure_pairs(
     """
     measured = Measured()
     try:
-        _measure(measured, a, b, items, settings, is_sure, say)
-    except KeyboardInterrupt:
+        with _quiet(), noticing() as is_interrupted:
+            runs = _Runs(items, settings, is_interrupted, say)
+            _measure(measured, a, b, runs, is_sure)
+    except (_Stopped, KeyboardInterrupt):
         measured.interrupted = True
     if measured.interrupted and not measured.pairs:
         raise Interrupted("interrupted before the first pair of blocks was measured; nothing is known")
     return measured
 
 
-def _measure(
-    measured: Measured,
-    a: Contender,
-    b: Contender,
-    items: SameItems,
-    settings: Blocks,
-    is_sure: Callable[[Measured], bool],
-    say: Say,
-) -> None:
+class _Stopped(Exception):
+    """The user wants no more blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Runs blocks, until the user stops them."""
+
+    items: SameItems
+    settings: Blocks
+    is_interrupted: Callable[[], bool]
+    say: Say
+
+    def block(self, contender: Contender, num_items: int) -> Block:
+        """Return one block; raises _Stopped when it is not to be used."""
+        block = measure_block(contender, self.items, num_items, deliver=self.settings.deliver)
+        if block.interrupted or self.is_interrupted():
+            raise _Stopped
+        return block
+
+    def pilot(self, contender: Contender) -> Block:
+        """Return a run long enough to tell the rate."""
+        num_items = self.settings.items or FEWEST_ITEMS
+        for _ in range(_PILOT_TRIES):
+            self.say(f"pilot of {contender.name}: {num_items:,} items")
+            block = self.block(contender, num_items)
+            wanted = num_items if self.settings.items else self._wanted(block, num_items)
+            if num_items >= wanted:
+                break
+            num_items = min(wanted, num_items * _PILOT_GROWTH)
+        _check_results(contender, block, num_items)
+        return block
+
+    def _wanted(self, block: Block, num_items: int) -> int:
+        wanted = _fewest_items(block.plan)
+        if block.throughput is not None:
+            return max(wanted, math.ceil(block.throughput * self.settings.seconds * _PILOT_SHARE))
+        return max(wanted, 2 * num_items) if block.delivered else wanted  # some failed: perhaps it was too few
+
+    def pair(self, a: Contender, b: Contender, num_items: int, *, b_first: bool) -> tuple[Block, Block]:
+        """Return one block of each."""
+        blocks = {}
+        for name, contender in (("b", b), ("a", a)) if b_first else (("a", a), ("b", b)):
+            blocks[name] = self.block(contender, num_items)
+            _check_results(contender, blocks[name], num_items)
+        return blocks["a"], blocks["b"]
+
+
+def _measure(measured: Measured, a: Contender, b: Contender, runs: _Runs, is_sure: Callable[[Measured], bool]) -> None:
+    settings, say = runs.settings, runs.say
     ends = time.monotonic() + settings.time_limit_seconds
-    pilots = _pilot(a, items, settings, say), _pilot(b, items, settings, say)
-    if any(pilot.interrupted for pilot in pilots):
-        measured.interrupted = True
-        return
+    pilots = runs.pilot(a), runs.pilot(b)
     num_items = measured.num_items = settings.items or _num_items(*pilots, settings)
     lasts = sum(_lasts(pilot, num_items) for pilot in pilots)
     say(f"{settings.pairs} pairs of blocks of {num_items:,} items, about {format_duration(lasts * settings.pairs)}")
@@ -140,13 +181,9 @@ def _measure(
             say("the time is over")
             return
         measured.alpha = looks.alpha
-        with _quiet():
-            pair = _pair(a, b, items, num_items, settings.deliver, b_first=runs_b_first(len(measured.pairs)))
-        if pair is None:
-            measured.interrupted = True
-            return
-        measured.order += "BA" if runs_b_first(len(measured.pairs)) else "AB"
-        measured.pairs.append(pair)
+        b_first = runs_b_first(len(measured.pairs))
+        measured.pairs.append(runs.pair(a, b, num_items, b_first=b_first))
+        measured.order += "BA" if b_first else "AB"
         say(_progress(measured))
         if looks.is_due(len(measured.pairs)):
             if is_sure(measured):
@@ -161,47 +198,13 @@ def _progress(measured: Measured) -> str:
     return f"pair {len(measured.pairs)}: A {rates[0]}, B {rates[1]}"
 
 
-def _pair(
-    a: Contender, b: Contender, items: SameItems, num_items: int, deliver: bool, *, b_first: bool
-) -> tuple[Block, Block] | None:
-    """Return one block of each; None if it was interrupted."""
-    blocks = {}
-    for name, contender in (("b", b), ("a", a)) if b_first else (("a", a), ("b", b)):
-        blocks[name] = measure_block(contender, items, num_items, deliver=deliver)
-        if blocks[name].interrupted:
-            return None
-        _check_results(contender, blocks[name], num_items)
-    return blocks["a"], blocks["b"]
-
-
 def _check_results(contender: Contender, block: Block, num_items: int) -> None:
-    if block.throughput is None and not block.interrupted:
+    if block.throughput is None:
         raise HeadraceError(
             f"{contender.name}: {block.delivered} of {num_items} jobs gave a result and {block.failed} failed; a rate needs "
-            f"{FEWEST_ITEMS} results that do not come all at once. `headrace -v run` shows why jobs fail"
+            f"{FEWEST_ITEMS} results that do not come all at once"
+            + (f". The first failure: {block.first_failure}" if block.first_failure else "")
         )
-
-
-def _pilot(contender: Contender, items: SameItems, settings: Blocks, say: Say) -> Block:
-    """Return a run long enough to tell the rate."""
-    num_items = settings.items or FEWEST_ITEMS
-    for turn in range(_PILOT_TRIES):
-        say(f"pilot of {contender.name}: {num_items:,} items")
-        # What there is to warn of is told by the first run, and not by each of the blocks.
-        with contextlib.nullcontext() if turn == 0 else _quiet():
-            block = measure_block(contender, items, num_items, deliver=settings.deliver)
-        if block.interrupted or settings.items:
-            break
-        wanted = _fewest_items(block.plan)
-        if block.throughput is not None:
-            wanted = max(wanted, math.ceil(block.throughput * settings.seconds * _PILOT_SHARE))
-        elif block.delivered:
-            wanted = max(wanted, 2 * num_items)  # some failed: perhaps it was too few
-        if num_items >= wanted:
-            break
-        num_items = min(wanted, num_items * _PILOT_GROWTH)
-    _check_results(contender, block, num_items)
-    return block
 
 
 def _num_items(pilot_a: Block, pilot_b: Block, settings: Blocks) -> int:
@@ -229,7 +232,10 @@ def _rate(block: Block) -> float:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what a run says to people to itself: the same lines for each of some dozen blocks."""
+    """Keep what runs say to people to themselves: the same lines for each of some dozen blocks.
+
+    Warnings are in the document, and so is how many jobs failed, and why the first did.
+    """
     logger = logging.getLogger("headrace")
     level = logger.level
     if logger.getEffectiveLevel() >= logging.WARNING:

@@ -1,0 +1,161 @@
+"""What a block measures, from readings with known answers; and the items of a block."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import headrace as hr
+from headrace.base.errors import SettingsError
+from headrace.base.plan import Plan, SourcePlan
+from headrace.sources.finite import Entry, FiniteSource
+from headrace.testing import ListSource
+from headrace.validate.blocks import FEWEST_ITEMS, Contender, CpuClock, SameItems, measure_block, per_item, read_items
+
+
+class Numbered(FiniteSource):
+    """So many items; counts how often it was read."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+        self.num_read = 0
+
+    def entries(self) -> Iterator[Entry]:
+        """Return them."""
+        for number in range(self.count):
+            self.num_read += 1
+            yield Entry(str(number), b"x")
+
+
+def test_even_readings_give_their_step() -> None:
+    """Results every 10 ms are 10 ms each, whatever the count and the order."""
+    for count in (12, 13, 100):
+        assert per_item([5 + 0.01 * n for n in reversed(range(count))]) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("batch", [2, 8, 32])
+def test_batches_do_not_look_faster(batch: int) -> None:
+    """Results that come in batches, 10 ms per item, are 10 ms each; first to last would read up to 1 / batches less."""
+    readings = [batch * 0.01 * (number // batch) for number in range(16 * batch)]
+    assert per_item(readings) == pytest.approx(0.01)
+    first_to_last = (readings[-1] - readings[0]) / (len(readings) - 1)
+    assert first_to_last < 0.98 * 0.01
+
+
+def test_one_straggler_hardly_counts() -> None:
+    """A last result that is late by as long as the whole block took changes the figure by 4 / n."""
+    readings = [0.01 * number for number in range(400)]
+    readings[-1] += 4.0
+    assert per_item(readings) == pytest.approx(0.01 * (1 + 4 / 400), rel=1e-3)
+
+
+@pytest.mark.parametrize("readings", [[0.1 * n for n in range(FEWEST_ITEMS - 1)], [1.0] * 50, []])
+def test_what_tells_nothing_is_none(readings: list[float]) -> None:
+    """Too few results, and results all at once, have no rate."""
+    assert per_item(readings) is None
+
+
+def test_items_are_the_same_for_every_block_and_go_round() -> None:
+    """Every block gets the same ids in the same order, more than there are with a number, and the source is read once."""
+    source = Numbered(3)
+    items = SameItems(source)
+    items.num_items = 7
+    first = [entry.id for entry in items.entries()]
+    assert first == ["0", "1", "2", "0#2", "1#2", "2#2", "0#3"]
+    assert [entry.id for entry in items.entries()] == first
+    assert (source.num_read, items.num_distinct) == (3, 3)
+
+
+def test_items_are_read_only_as_far_as_needed() -> None:
+    """A block of 5 of a million reads 5, and a longer one the rest of what it needs."""
+    source = Numbered(1_000_000)
+    items = SameItems(source)
+    items.num_items = 5
+    assert len(list(items.entries())) == 5
+    items.num_items = 8
+    assert [entry.id for entry in itertools.islice(items.entries(), 6, 8)] == ["6", "7"]
+    assert source.num_read == 8
+
+
+def test_a_source_without_items_says_so() -> None:
+    """Nothing to compare on is a misuse, told before anything is measured."""
+    items = SameItems(Numbered(0))
+    items.num_items = 5
+    items.open(SourcePlan())
+    with pytest.raises(SettingsError, match="no items"):
+        items.receive(1, 0)
+
+
+def test_a_queue_cannot_be_read_twice(tmp_path: object) -> None:
+    """A queue as source is refused, with the option that helps."""
+    pipeline = hr.Pipeline(hr.queue(f"sqlite:///{tmp_path}/jobs.db"), stages=[hr.stage("one", str)])
+    with pytest.raises(SettingsError, match="--source"):
+        read_items(pipeline)
+
+
+def test_a_block_runs_the_pipeline_without_its_source_and_delivery() -> None:
+    """The pipeline's own source and delivery are not touched, and its stages see every item once."""
+    seen: list[bytes] = []
+    delivery = hr.collect()
+    own = ListSource([b"never"])
+    pipeline = hr.Pipeline(own, stages=[hr.stage("see", seen.append)], delivery=delivery)
+    block = measure_block(Contender(name="a", pipeline=pipeline, plan=Plan()), SameItems(Numbered(5)), 40)
+    assert (block.delivered, block.failed, len(seen)) == (40, 0, 40)
+    assert (delivery.results, own.num_opened) == ([], 0)
+    assert block.passages["see"] == 40
+    assert block.latency_p50 is not None
+    assert not block.interrupted
+
+
+def test_a_block_delivers_when_asked() -> None:
+    """With `deliver` the pipeline's own delivery gets every result."""
+    delivery = hr.collect()
+    pipeline = hr.Pipeline(Numbered(1), stages=[hr.stage("same", bytes)], delivery=delivery)
+    contender = Contender(name="a", pipeline=pipeline, plan=Plan())
+    measure_block(contender, SameItems(Numbered(20)), 20, deliver=True)
+    assert sorted(int(id_) for id_, _ in delivery.results) == list(range(20))
+
+
+def test_failed_jobs_are_counted_and_not_tried_again() -> None:
+    """A job that fails ends as failed at once: a block would wait seconds for its retry."""
+
+    def refuse_odd(value: bytes) -> bytes:
+        numbers.append(1)
+        if len(numbers) % 2:
+            raise ValueError("odd")
+        return value
+
+    numbers: list[int] = []
+    pipeline = hr.Pipeline(Numbered(1), stages=[hr.stage("refuse", refuse_odd)])
+    plan = Plan().with_settings(["refuse.workers=1"])
+    block = measure_block(Contender(name="a", pipeline=pipeline, plan=plan), SameItems(Numbered(30)), 30)
+    assert (block.delivered, block.failed, len(numbers)) == (15, 15, 30)
+
+
+def test_an_error_names_the_side() -> None:
+    """A Plan that does not fit says whose it is."""
+    pipeline = hr.Pipeline(Numbered(1), stages=[hr.stage("one", str)])
+    contender = Contender(name="after.toml", pipeline=pipeline, plan=Plan().with_settings(["two.workers=1"]))
+    with pytest.raises(SettingsError, match=r"after\.toml: \[stages\]: unknown key 'two'"):
+        measure_block(contender, SameItems(Numbered(20)), 20)
+
+
+def test_the_cpu_clock_counts_this_process() -> None:
+    """Between two readings lies what the kernel's account of this process says, to a hundredth of a second."""
+
+    def account() -> float:
+        own, ended = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+        return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
+
+    clock, before = CpuClock(), account()
+    start = clock.seconds()
+    deadline = time.process_time() + 0.05
+    while time.process_time() < deadline:
+        os.getpid()
+    assert clock.seconds() - start == pytest.approx(account() - before, abs=0.01)
