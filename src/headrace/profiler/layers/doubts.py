@@ -10,6 +10,8 @@ from headrace.runs.formats.layers import Layer, LayersDocument
 
 MAX_INFLATION = 1.2
 """Of the profiled over the unprofiled latency."""
+MIN_INFLATION = 0.95
+"""Less is no noise of the clock: the machine changed between the blocks."""
 MAX_OUTSIDE_RATIO = 0.2
 """Of a call's time that no layer accounts for."""
 MAX_COUNT_DIFFERENCE = 0.05
@@ -34,6 +36,11 @@ def _of_times(document: LayersDocument, num_missing: int) -> Iterator[str]:
         yield (
             f"the engine's profiler made the model {document.inflation:.2f} times slower (more than {MAX_INFLATION}); its cost "
             "was taken off each layer alike, so small layers are rough: compare no two models by this table"
+        )
+    if document.inflation < MIN_INFLATION:
+        yield (
+            f"calls with the engine's profiler on were faster than without ({document.inflation:.2f} times), which cannot be: "
+            "something else used the machine meanwhile; measure again with nothing else running"
         )
     if num_missing:
         yield f"{num_missing} of the profiled calls are not in the engine's profile, which holds a limited number of events"

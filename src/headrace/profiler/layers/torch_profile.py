@@ -46,9 +46,9 @@ _OPERATORS = {
     # without a copy these only change strides
     **dict.fromkeys(("permute", "transpose", "t", "expand", "slice", "select", "split", "chunk", "unbind"), "Reshape"),
     "sub": "Sub", "div": "Div", "sigmoid": "Sigmoid", "tanh": "Tanh", "gelu": "Gelu", "exp": "Exp", "sqrt": "Sqrt",
-    "pow": "Pow", "softmax": "Softmax", "log_softmax": "LogSoftmax", "batch_norm": "BatchNormalization", 
-    "mean": "ReduceMean", "sum": "ReduceSum", "layer_norm": "LayerNormalization", "group_norm": "GroupNormalization", "cat": "Concat",
-    "contiguous": "Transpose", "clone": "Transpose", "to": "Cast", "embedding": "Gather", "pad": "Pad",
+    "pow": "Pow", "softmax": "Softmax", "log_softmax": "LogSoftmax", "batch_norm": "BatchNormalization",
+    "mean": "ReduceMean", "sum": "ReduceSum", "layer_norm": "LayerNormalization", "group_norm": "GroupNormalization",
+    "cat": "Concat", "contiguous": "Transpose", "clone": "Transpose", "to": "Cast", "embedding": "Gather", "pad": "Pad",
 }  # fmt: skip
 
 

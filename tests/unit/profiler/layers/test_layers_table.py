@@ -181,6 +181,7 @@ def test_a_table_by_hand() -> None:
     [
         ({"cross_check": 400e6}, "counts of operations differ: 3e[+]08 .* 4e[+]08"),
         ({"timing": Timing(plain=[10e-3], profiled=[13e-3])}, "1.30 times slower"),
+        ({"timing": Timing(plain=[10e-3], profiled=[8e-3])}, "0.80 times.*something else used the machine"),
         ({"recording": Recording(LAYERS, np.array([6e-3, 3e-3, 1e-3]), 20, num_missing=5)}, "5 of the profiled calls"),
         ({"recording": Recording(LAYERS, np.array([6e-3, 3e-3, 1e-3]), 3)}, "only 3 calls"),
         ({"recording": Recording(LAYERS, np.array([4e-3, 2e-3, 1e-3]), 20)}, "30% of a call passes outside the layers"),
