@@ -13,6 +13,7 @@ _UNSHOWABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u200e\u200f\
 DASH = "\N{EN DASH}"
 #: Text longer than this is not squeezed into a narrow column.
 _SENTENCE = 30
+_TAG = re.compile("<[^>]*>")
 _VOID = frozenset({"br", "meta", "wbr"})
 
 
@@ -94,7 +95,7 @@ def bullets(texts: Iterable[str]) -> Html:
 
 
 def _cell(name: str, content: str, index: int, text_columns: int, scope: str | None = None) -> Html:
-    is_sentence = index < text_columns and len(content) > _SENTENCE
+    is_sentence = index < text_columns and len(_TAG.sub("", content)) > _SENTENCE
     kind = "n" if index >= text_columns else "s" if is_sentence else None
     return tag(name, content, class_=kind, scope=scope)
 

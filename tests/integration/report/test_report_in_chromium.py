@@ -144,7 +144,8 @@ def _point_at(browser: Any, place: str) -> str:
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=middle[0], y=middle[1])
     browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=middle[0] + 2, y=middle[1])
     shown = browser.evaluate(
-        f"new Promise(done => setTimeout(() => done(document.querySelector('{place}').innerText), 200))"
+        f"new Promise(done => setTimeout(() => done([...document.querySelectorAll('{place} .tip')]"
+        ".map(row => row.innerText).join('\\n')), 200))"
     )
     return str(shown)
 

@@ -70,12 +70,11 @@ def _tiles(document: ProfileDocument) -> list[Html]:
     tiles = [_tile("throughput", rate(document.throughput), "items per second in the steady part")]
     tiles += [_quantile_tile(quantile) for quantile in document.latency.percentiles]
     delivered = document.counters.get("delivered")
-    shown = count(delivered) if isinstance(delivered, int | float) else None
-    return [
-        *tiles,
-        _tile("duration", seconds(document.elapsed_seconds), "first arrival to last outcome"),
-        _tile("delivered", shown, _other_outcomes(document)),
-    ]
+    if isinstance(delivered, int):
+        last = _tile("delivered", count(delivered), _other_outcomes(document))
+    else:
+        last = _tile("delivered", None, "not counted")
+    return [*tiles, _tile("duration", seconds(document.elapsed_seconds), "first arrival to last outcome"), last]
 
 
 def _quantile_tile(quantile: Quantile) -> Html:
