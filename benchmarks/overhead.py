@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -40,7 +41,7 @@ from headrace.profiler.cpu_clocks import process_cpu_seconds
 from headrace.profiler.profile import Profiler, ProfileSettings
 from headrace.runs.run_folder import RunFolder
 from headrace.runs.span_files import SpanWriter
-from headrace.validate.comparison import ratio_interval
+from headrace.validate.intervals import paired_interval
 
 #: Left out at the start of each block: starting threads and the helper.
 _SETTLE_SECONDS = 0.7
@@ -214,10 +215,14 @@ def cpu_ratio(item_seconds: float, pairs: int, block_seconds: float) -> dict[str
         _say(f"{item_seconds * 1e3:g} ms items, pair {pair + 1}: {on.cpu_per_item / off.cpu_per_item:.4f}")
     on_values = [block.cpu_per_item for block in blocks[True]]
     off_values = [block.cpu_per_item for block in blocks[False]]
-    interval = ratio_interval(off_values, on_values)
+    ratios = [on / off for on, off in zip(on_values, off_values, strict=True)]
+    interval = paired_interval([math.log(ratio) for ratio in ratios])
     return {
-        "interval": [interval.low, interval.mid, interval.high],
-        "pairs": [on / off for on, off in zip(on_values, off_values, strict=True)],
+        # Of too few pairs for 95 %: their range.
+        "interval": [math.exp(value) for value in (interval.low, interval.mid, interval.high)]
+        if interval
+        else [min(ratios), statistics.median(ratios), max(ratios)],
+        "pairs": ratios,
         "items_per_second": statistics.median(block.items / 2 / block.seconds for block in blocks[True]),
         "helper_core_share": statistics.median(block.helper_seconds / block.seconds for block in blocks[True]),
     }
@@ -271,7 +276,7 @@ def measure_all(quick: bool) -> dict[str, Any]:
 
     span = span_microseconds(3 if quick else 15)
     _say(f"one span: {span['metered']:.2f} us on the worker ({span['wall_only']:.2f} with wall times only)")
-    pairs, seconds = (2, 2.5) if quick else (16, 5.0)
+    pairs, seconds = (2, 2.0) if quick else (16, 5.0)
     long_items = cpu_ratio(0.005, pairs, seconds)
     short_items = cpu_ratio(0.0005, pairs, seconds)
     count = 200_000 if quick else 1_000_000
@@ -306,7 +311,10 @@ def as_text(result: dict[str, Any]) -> str:
             "",
             "| what | measured | goal |",
             "|---|---|---|",
-            f"| one span, on the worker | {result['span_us']:.2f} us ({result['span_wall_only_us']:.2f} with wall times only) | 2 us |",
+            (
+                f"| one span, on the worker | {result['span_us']:.2f} us ({result['span_wall_only_us']:.2f} with wall times "
+                "only) | 2 us |"
+            ),
             f"| CPU per item, 5 ms items, profiled / plain | {_interval(result['cpu_ratio_5ms'])} | 1.01 |",
             f"| CPU per item, 0.5 ms items, profiled / plain | {_interval(result['cpu_ratio_0_5ms'])} | 1.03 |",
             f"| helper process (resources, thread states, GIL) | {result['sampler_core_share']:.2%} of a core | 1 % |",
@@ -317,8 +325,8 @@ def as_text(result: dict[str, Any]) -> str:
             ),
             "",
             (
-                f"Ratios are medians of {len(result['pairs_5ms'])} paired blocks with their 95 % interval; CPU of all processes, "
-                f"the helper's included, at {result['items_per_second'][0]:.0f} and {result['items_per_second'][1]:.0f} items/s."
+                f"Ratios of {len(result['pairs_5ms'])} paired blocks with their 95 % interval; CPU of all processes, the "
+                f"helper's included, at {result['items_per_second'][0]:.0f} and {result['items_per_second'][1]:.0f} items/s."
             ),
         ]
     )
