@@ -154,11 +154,11 @@ def _sayings(
 
 def _best_in_words(stage: Stage, beside: Sequence[CurvePoint]) -> str:
     best = max(beside, key=lambda point: point.throughput)
-    what = "calls side by side" if stage.kind == "device" else "workers"
+    one, what = ("one call comes", "calls side by side") if stage.kind == "device" else ("one worker comes", "workers")
     batch = f" at batch {best.batch_size}" if best.batch_size else ""
     found = knee(beside)
     if found is not None:
-        return f"{format_rate(best.throughput)} at best{batch}, all but 5 % of it with {found} {what}"
+        return f"{format_rate(best.throughput)} at best{batch}; {one if found == 1 else f'{found} {what} come'} within 5 % of it"
     if len(beside) > 1:
         return f"{format_rate(best.throughput)} at best{batch}, and still rising at {beside[-1].workers} {what}"
     return f"{format_rate(best.throughput)}{batch} with {beside[-1].workers} {what}"

@@ -177,7 +177,12 @@ def _is_inside_fan(bench: Bench, devices: Sequence[str]) -> bool:
 
 def _twin(stage: Stage, inputs: Inputs, alone: Sequence[StageAlone]) -> EmulatedTwin:
     curve = next((one.curve for one in alone if one.name == stage.name), ())
-    costs = {point.batch_size: point.service for point in curve if point.workers == 1 and point.batch_size}
+    # Without the time in which it waited for a core: that is not the device's, and noise of the machine.
+    costs = {
+        point.batch_size: point.service - (point.run_delay or 0.0) * point.batch_size
+        for point in curve
+        if point.workers == 1 and point.batch_size
+    }
     results = inputs.stages[stage.name].results
     if not costs or not results:
         raise NotPossible(f"not possible: what {stage.name} costs alone was not measured")
