@@ -71,9 +71,9 @@ def _bounds(layers: tuple[Layer, ...]) -> list[str]:
         bound: sum(layer.share for layer in layers if layer.bound == bound)
         for bound in ("compute", "memory", "overhead", "unknown")
     }
-    parts = ", ".join(f"{bound} {share:.0%}" for bound, share in shares.items() if share > 0)
+    parts = ", ".join(f"{bound} {share:.0%}" for bound, share in shares.items() if share >= 0.005)
     lines = [f"time by what limits it: {parts}"]
-    if shares["overhead"] > 0:
+    if shares["overhead"] >= 0.005:
         lines.append("overhead: reaches less than a tenth of both ceilings, being too small or its kernel slow")
     return lines
 
