@@ -31,7 +31,7 @@ Scopes and what is measured in each (units in `NAMES`; a rate is over the time s
     rss_bytes                   resident memory; pages that processes share count in each of them
     minor_faults_per_second, major_faults_per_second    page faults; a major one waited for a disk
     num_processes, threads, open_files
-    voluntary_switches_per_second, involuntary_switches_per_second    a thread gave up its core; lost it
+    voluntary_switches_per_second, involuntary_switches_per_second    a thread gave up its core; lost it. Every 2 s
     read_bytes_per_second, write_bytes_per_second    from and to storage; what the page cache answered is not in it
 `disk:NAME`
     read_bytes_per_second, write_bytes_per_second

@@ -90,7 +90,7 @@ def test_states_of_known_threads(tmp_path: Path) -> None:
         # Half of the time on a quiet machine; on one with other work less, because a thread that others keep from its
         # core is not waiting for the GIL. The kernel's own accounts know how much was left.
         assert seen[name]["gil"] == pytest.approx(facts["blocked"][name], abs=0.12)
-        assert seen[name]["gil"] > 0.15
+        assert seen[name]["gil"] > 0.1
 
 
 def test_resources_of_a_run(folder: Path) -> None:
@@ -134,8 +134,8 @@ def test_threads_of_a_worker_process(folder: Path) -> None:
     assert report.problem is None
     seen = shares(read_run(folder))
     assert seen["waits"]["process"] > 0.9
-    assert seen["burner-0"]["gil"] > 0.15
-    assert seen["burner-1"]["gil"] > 0.15
+    assert seen["burner-0"]["gil"] > 0.1
+    assert seen["burner-1"]["gil"] > 0.1
     assert read_run(folder).states().column("process").unique().to_pylist() == [child.pid]
 
 
@@ -166,6 +166,28 @@ def test_a_killed_parent_leaves_readable_files_and_no_helper(tmp_path: Path) -> 
     assert all("run.json" in problem for problem in run.problems)
     assert seal(folder) == []
     assert read_run(folder).states().num_rows == run.states().num_rows
+
+
+def test_a_forked_child_does_not_keep_the_helper(tmp_path: Path) -> None:
+    """A child of the killed process that holds the other end of the helper's pipe does not keep it alive."""
+    code = (
+        "import os, sys, time; from pathlib import Path; from headrace.profiler.watcher.control import Watcher\n"
+        "watcher = Watcher(Path(sys.argv[1])); watcher.start()\n"
+        "child = os.fork()\n"
+        "if child: print(watcher.helper_process, child, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    helper, child = (int(word) for word in process.stdout.readline().split())
+    assert wait_until(lambda: (tmp_path / "resources" / "helper.jsonl").exists())
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    gone = wait_until(lambda: not is_there(helper), 5)
+    assert is_there(child)
+    os.kill(child, signal.SIGKILL)
+    assert gone
 
 
 def test_a_helper_killed_with_its_parent_leaves_readable_files(tmp_path: Path) -> None:

@@ -20,26 +20,27 @@ from headrace.profiler.watcher.control import Watcher
 from headrace.runs.run_folder import RunFolder
 
 
-def accounts() -> tuple[int, int, int]:
-    """Return wall time, CPU time and run-queue delay of the thread that calls, ns."""
-    cpu, delay, _ = Path("/proc/thread-self/schedstat").read_text().split()
+def accounts(thread: threading.Thread) -> tuple[int, int, int]:
+    """Return wall time, and CPU time and run-queue delay of a thread, ns."""
+    cpu, delay, _ = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text().split()
     return time.monotonic_ns(), int(cpu), int(delay)
 
 
-def burn(name: str, until: float, blocked: dict[str, float]) -> None:
-    """Compute in Python, and note which share of the time was neither on a core nor waiting for one."""
-    begin = accounts()
-    while time.monotonic() < until:
+def blocked_share(before: tuple[int, int, int], after: tuple[int, int, int]) -> float:
+    """Return which share of the time a thread was neither on a core nor waiting for one."""
+    wall, cpu, delay = (end - begin for begin, end in zip(before, after, strict=True))
+    return 1 - (cpu + delay) / wall
+
+
+def burn() -> None:
+    """Compute in Python for ever."""
+    while True:
         sum(range(1000))
-    wall, cpu, delay = (after - before for after, before in zip(accounts(), begin, strict=True))
-    blocked[name] = 1 - (cpu + delay) / wall
 
 
 def main(folder: Path, seconds: float, forever: bool) -> None:
     """Start the threads, watch them, and print the accounts."""
     run = RunFolder.create(folder)
-    until = time.monotonic() + seconds + 0.5
-    blocked: dict[str, float] = {}
     lock = threading.Lock()
     lock.acquire()
     ours, _theirs = socket.socketpair()
@@ -49,8 +50,8 @@ def main(folder: Path, seconds: float, forever: bool) -> None:
     timed.settimeout(600)  # Python then polls before it receives
     reading, _writing = os.pipe()
     known: dict[str, Callable[[], Any]] = {
-        "burner-0": lambda: burn("burner-0", until, blocked),
-        "burner-1": lambda: burn("burner-1", until, blocked),
+        "burner-0": burn,
+        "burner-1": burn,
         "sleep": lambda: time.sleep(600),
         "lock": lock.acquire,
         "network": lambda: client.recv(1),
@@ -67,14 +68,18 @@ def main(folder: Path, seconds: float, forever: bool) -> None:
     print(json.dumps({"helper": watcher.helper_process}), flush=True)
     while forever:
         time.sleep(1)
+    while not (folder / "states").exists():  # the helper has begun to look
+        time.sleep(0.01)
+    before = [accounts(thread) for thread in threads]
     time.sleep(seconds)
+    after = [accounts(thread) for thread in threads]
     report = watcher.close()
-    for thread in threads[:2]:
-        thread.join()
     print(
         json.dumps(
             {
-                "blocked": blocked,
+                "blocked": {
+                    thread.name: blocked_share(*both) for thread, *both in zip(threads, before, after, strict=True)
+                },
                 "helper_cpu_seconds": report.helper_cpu_seconds,
                 "samples_per_second": report.state_samples_per_second,
                 "not_measured": report.not_measured,

@@ -16,11 +16,7 @@ def main() -> None:
     # watched at it. The profiled process says when to end, or ends.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    try:
-        helper = Helper(HelperSettings.decode(sys.argv[1]), sys.stdin.fileno())
-    except ProcessLookupError:
-        return  # nobody is there any more
-    report = helper.run()
+    report = Helper(HelperSettings.decode(sys.argv[1]), sys.stdin.fileno()).run()
     with contextlib.suppress(BrokenPipeError):
         print(report.encode(), flush=True)
 

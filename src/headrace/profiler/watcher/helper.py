@@ -1,9 +1,9 @@
 """The helper's loop: look at threads often, read resources seldom, listen to the profiled process.
 
-How this works: one thread, which sleeps in `select` on its pipe and on a descriptor of the profiled process until the next look
-is due. Looks are not evenly spaced: Python lets a thread keep the GIL for 5 ms, and at 200 Hz an even pace would keep step
-with that. How long they are apart follows from what they cost, by this process's own CPU clock, at most `MAX_SHARE` of a core.
-After `DENSE_SECONDS` only a tenth is looked at, so that the file of a long run stays small.
+How this works: one thread, which sleeps in `select` on its pipe until the next look is due. Looks are not evenly spaced:
+Python lets a thread keep the GIL for 5 ms, and at 200 Hz an even pace would keep step with that. How long they are apart
+follows from what they cost, by this process's own CPU clock: at most `MAX_SHARE` of a core, and `TOTAL_SHARE` with the
+resources. After `DENSE_SECONDS` only a tenth is looked at, so that the file of a long run stays small.
 
 The helper keeps the normal priority. With a lower one it would come to look when a core happens to be free, and see
 less running than there is.
@@ -25,8 +25,10 @@ from headrace.profiler.watcher.rates import Rates
 from headrace.profiler.watcher.thread_states import ThreadStates
 from headrace.runs.resource_files import ResourceWriter, StateWriter
 
-#: Of a core, that looking at threads may cost.
+#: Of a core: what all may cost, and looking at threads of it.
+TOTAL_SHARE = 0.009
 MAX_SHARE = 0.008
+_MIN_SHARE = 0.004
 DENSE_SECONDS = 300.0
 _THINNING = 10
 #: States are written and the pace is set this often: a kill of everything loses at most what was seen in this time.
@@ -37,20 +39,34 @@ _GOLDEN_RATIO = 0.6180339887498949
 
 
 class Pace:
-    """How long to wait from one look at the threads to the next."""
+    """How long to wait from one look at the threads to the next.
 
-    def __init__(self, hertz: float, max_share: float = MAX_SHARE) -> None:
+    Attributes:
+        is_thinned: Whether only a tenth of the looks are wanted.
+    """
+
+    def __init__(self, hertz: float) -> None:
+        self.is_thinned = False
         self._shortest = 1 / hertz
-        self._max_share = max_share
+        self._max_share = MAX_SHARE
         self._cost_seconds: float | None = None
         self._phase = 0.0
-        self.is_thinned = False
 
-    def tell(self, cpu_seconds: float, num_looks: int) -> None:
-        """Take note of what some looks cost."""
+    def tell(self, cpu_seconds: float, num_looks: int, resources_share: float) -> None:
+        """Take note of costs.
+
+        Args:
+            cpu_seconds: Of the looks since the last call.
+            num_looks: How many those were.
+            resources_share: Of a core, that reading resources takes; it is left out of what looks may cost.
+        """
+        self._max_share = max(_MIN_SHARE, min(MAX_SHARE, TOTAL_SHARE - resources_share))
         if num_looks:
             cost = cpu_seconds / num_looks
-            self._cost_seconds = cost if self._cost_seconds is None else (self._cost_seconds + cost) / 2
+            # Smoothed over about two seconds: what a look costs jumps with what others do to the caches.
+            self._cost_seconds = (
+                cost if self._cost_seconds is None else self._cost_seconds + (cost - self._cost_seconds) / 8
+            )
 
     def period(self) -> float:
         """Return the mean time between looks, seconds."""
@@ -110,14 +126,11 @@ class Helper:
         """Prepare to watch.
 
         Args:
-            settings: What to watch.
+            settings: What to watch; its process must be this one's parent.
             control: File descriptor on which the profiled process talks.
-
-        Raises:
-            ProcessLookupError: If that process is gone already.
         """
         self._control = control
-        self._parent = os.pidfd_open(settings.process)
+        self._parent = settings.process
         self._unread = b""
         self._closing = False
         self._resources = Resources(settings)
@@ -134,7 +147,8 @@ class Helper:
     def run(self) -> Report:
         """Watch, and return how it went."""
         self._sample()
-        upkeep, looks, cpu = time.monotonic() + _UPKEEP_SECONDS, 0, self._looking_cpu()
+        began, sampling = time.monotonic(), self._sampling_cpu  # the first sample costs more: caches are cold
+        upkeep, looks, cpu = began + _UPKEEP_SECONDS, 0, self._looking_cpu()
         while not self._closing:
             self._listen(min(upkeep, self._next_sample(), *((self._next_look,) if self._has_threads else ())))
             now = time.monotonic()
@@ -144,18 +158,19 @@ class Helper:
                 self._sample()
             if now >= upkeep:
                 self._writer.flush()
-                self._pace.tell(self._looking_cpu() - cpu, self._num_looks - looks)
+                share = (self._sampling_cpu - sampling) / (now - began)
+                self._pace.tell(self._looking_cpu() - cpu, self._num_looks - looks, share)
                 upkeep, looks, cpu = now + _UPKEEP_SECONDS, self._num_looks, self._looking_cpu()
+                # Its pipe need not close with it: children that it forked hold the other end too.
+                self._closing = self._closing or os.getppid() != self._parent
         if time.monotonic() - self._sampled >= _SHORTEST_SECONDS:
             self._sample()
         return self._close()
 
     def _listen(self, until: float) -> None:
         """Sleep until then, or until the profiled process has something to say."""
-        ready, _, _ = select.select([self._control, self._parent], [], [], max(0.0, until - time.monotonic()))
-        if self._parent in ready:
-            self._closing = True
-        elif ready:
+        ready, _, _ = select.select([self._control], [], [], max(0.0, until - time.monotonic()))
+        if ready:
             content = os.read(self._control, 1 << 16)
             self._closing = not content
             *lines, self._unread = (self._unread + content).split(b"\n")

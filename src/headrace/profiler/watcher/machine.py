@@ -115,11 +115,12 @@ class Machine:
 
     def _swap(self, now: float, machine: dict[str, float | None]) -> Measured:
         # Not by psutil: it tells 0 for swapping that the kernel does not tell.
-        counters = table_of(self._proc / "vmstat")
+        text = text_of(self._proc / "vmstat") or ""
         page_bytes = os.sysconf("SC_PAGE_SIZE")
         for counter, name in (("pswpin", "swap_in_bytes_per_second"), ("pswpout", "swap_out_bytes_per_second")):
-            if counter in counters:
-                machine[name] = self._rates.growth(name, counters[counter] * page_bytes, now)
+            _, found, rest = text.partition(f"\n{counter} ")  # one of 150 lines
+            if found:
+                machine[name] = self._rates.growth(name, int(rest.split(maxsplit=1)[0]) * page_bytes, now)
             else:
                 self.not_measured[name] = f"the kernel does not tell (no {counter} in /proc/vmstat)"
         return {}

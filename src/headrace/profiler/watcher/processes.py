@@ -17,8 +17,9 @@ import psutil
 
 from headrace.profiler.watcher.rates import Rates, table_of, text_of
 
-#: Threads of a process whose switches are read, 15 us each.
+#: Threads of a process whose switches are read, and how seldom: `status` is the slowest of all files, up to 40 us each.
 _MAX_THREADS = 256
+_SWITCHES_SECONDS = 2.0
 
 
 @dataclass
@@ -34,8 +35,8 @@ class _Totals:
     open_files: int | None = 0
     read_bytes: int | None = 0
     write_bytes: int | None = 0
-    switches: dict[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
-    """{(process, thread): voluntary, involuntary}."""
+    process_ids: list[int] = field(default_factory=list)
+    """Of those that still run."""
 
 
 class Processes:
@@ -60,6 +61,7 @@ class Processes:
         self._rates = Rates()
         self._switches: dict[tuple[int, str], tuple[int, int]] = {}
         self._total_switches = [0, 0]
+        self._switches_due = 0.0
         self._ticks_per_second = os.sysconf("SC_CLK_TCK")
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         self._has_children_files = (proc / str(process) / "task" / str(process) / "children").exists()
@@ -75,9 +77,8 @@ class Processes:
             self._add(process, totals)
         if not totals.num_processes:
             return {}
-        self._add_switches(totals)
         growth = self._rates.growth
-        return {
+        measured = {
             "cpu_cores": growth("cpu", totals.cpu_seconds, now),
             "rss_bytes": totals.rss_bytes,
             "minor_faults_per_second": growth("minor", totals.minor_faults, now),
@@ -85,11 +86,15 @@ class Processes:
             "num_processes": totals.num_processes,
             "threads": totals.threads,
             "open_files": totals.open_files,
-            "voluntary_switches_per_second": growth("voluntary", self._total_switches[0], now),
-            "involuntary_switches_per_second": growth("involuntary", self._total_switches[1], now),
             "read_bytes_per_second": None if totals.read_bytes is None else growth("read", totals.read_bytes, now),
             "write_bytes_per_second": None if totals.write_bytes is None else growth("write", totals.write_bytes, now),
         }
+        if now >= self._switches_due:
+            self._switches_due = now + _SWITCHES_SECONDS
+            self._add_switches(totals.process_ids)
+            measured["voluntary_switches_per_second"] = growth("voluntary", self._total_switches[0], now)
+            measured["involuntary_switches_per_second"] = growth("involuntary", self._total_switches[1], now)
+        return measured
 
     def _find(self) -> list[int]:
         """Return the run's process and its descendants, without the helper and its own."""
@@ -125,11 +130,8 @@ class Processes:
         totals.rss_bytes += int(fields[21]) * self._page_bytes
         if fields[0] in "ZX":
             return  # it has ended, and its parent has not asked: only the counters are left
+        totals.process_ids.append(process)
         self._add_files(folder, totals)
-        for thread in _listed(folder / "task")[:_MAX_THREADS]:
-            switches = _switches(folder / "task" / thread / "status")
-            if switches is not None:
-                totals.switches[process, thread] = switches
 
     def _add_files(self, folder: Path, totals: _Totals) -> None:
         try:
@@ -152,13 +154,20 @@ class Processes:
         totals.read_bytes += counters["read_bytes"]
         totals.write_bytes += counters["write_bytes"]
 
-    def _add_switches(self, totals: _Totals) -> None:
+    def _add_switches(self, processes: list[int]) -> None:
         """Add what each thread's counters grew by: a thread that ends must not take its own away."""
-        for thread, (voluntary, involuntary) in totals.switches.items():
-            before = self._switches.get(thread, (0, 0))
+        found = {}
+        for process in processes:
+            folder = self._proc / str(process) / "task"
+            for thread in _listed(folder)[:_MAX_THREADS]:
+                counters = _switches(folder / thread / "status")
+                if counters is not None:
+                    found[process, thread] = counters
+        for thread_key, (voluntary, involuntary) in found.items():
+            before = self._switches.get(thread_key, (0, 0))
             self._total_switches[0] += max(0, voluntary - before[0])
             self._total_switches[1] += max(0, involuntary - before[1])
-        self._switches = totals.switches
+        self._switches = found
 
     def _refuse(self, what: str, error: OSError) -> None:
         self.not_measured[f"processes {what}"] = f"{error.filename}: {error.strerror}"

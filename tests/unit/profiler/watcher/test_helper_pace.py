@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.profiler.watcher.helper import MAX_SHARE, Pace
+from headrace.profiler.watcher.helper import MAX_SHARE, TOTAL_SHARE, Pace
 from headrace.profiler.watcher.messages import GilPlace, HelperSettings, Report
 from headrace.profiler.watcher.rates import Rates, table_of
 
@@ -14,16 +14,24 @@ from headrace.profiler.watcher.rates import Rates, table_of
 def test_cheap_looks_come_at_the_rate_asked_for() -> None:
     """Looks of 10 us at 200 Hz take 0.2 % of a core: no reason to look seldomer."""
     pace = Pace(200)
-    pace.tell(0.01, 1000)
+    pace.tell(0.01, 1000, 0.0)
     assert pace.period() == pytest.approx(1 / 200)
 
 
 def test_dear_looks_come_seldomer() -> None:
     """However dear a look, all looks together stay within the share of a core."""
     pace = Pace(200)
-    for _ in range(5):
-        pace.tell(0.5, 1000)
+    pace.tell(0.5, 1000, 0.0)
     assert 0.0005 / pace.period() == pytest.approx(MAX_SHARE)
+
+
+def test_looks_leave_room_for_resources() -> None:
+    """What reading resources costs is taken from what looks may cost, down to a floor."""
+    pace = Pace(200)
+    pace.tell(0.5, 1000, 0.003)
+    assert 0.0005 / pace.period() + 0.003 == pytest.approx(TOTAL_SHARE)
+    pace.tell(0.5, 1000, 0.5)
+    assert 0.0005 / pace.period() == pytest.approx(0.004)
 
 
 def test_a_long_run_is_thinned() -> None:
@@ -31,7 +39,7 @@ def test_a_long_run_is_thinned() -> None:
     pace = Pace(200)
     pace.is_thinned = True
     assert pace.period() == pytest.approx(1 / 20)
-    pace.tell(0.001, 1)
+    pace.tell(0.001, 1, 0.0)
     assert pace.period() == pytest.approx(0.001 / MAX_SHARE)
 
 
@@ -48,7 +56,7 @@ def test_waits_are_uneven_and_right_on_average() -> None:
 def test_nothing_looked_at_says_nothing_of_costs() -> None:
     """CPU time without a look does not change the pace."""
     pace = Pace(100)
-    pace.tell(1.0, 0)
+    pace.tell(1.0, 0, 0.0)
     assert pace.period() == pytest.approx(0.01)
 
 

@@ -66,7 +66,7 @@ def test_rates_are_differences_over_the_interval(root: Path) -> None:
         root,
         proc__stat=stat((11, 0, 5, 101, 2, 0, 0, 0), (21, 0, 5, 100, 2, 0, 0, 1)),
         proc__pressure__cpu="some avg10=0.00 avg60=0.10 avg300=0.26 total=1500000\n",
-        proc__vmstat="pswpin 12\npswpout 0\n",
+        proc__vmstat="nr_free_pages 5\npswpin 12\npswpout 0\n",
         proc__diskstats="   8       0 sda 1 0 1004 0 1 0 2008 0 0 1100 0 0 0 0 0 0 0\n",
         proc__net__dev="a\nb\n  eth0: 7000 1 0 0 0 0 0 0 100 1 0 0 0 0 0 0\n",
         sys__fs__cgroup__a__cpuDOTstat="nr_periods 120\nnr_throttled 15\n",
