@@ -158,7 +158,8 @@ def _best_in_words(stage: Stage, beside: Sequence[CurvePoint]) -> str:
     batch = f" at batch {best.batch_size}" if best.batch_size else ""
     found = knee(beside)
     if found is not None:
-        return f"{format_rate(best.throughput)} at best{batch}; {one if found == 1 else f'{found} {what} come'} within 5 % of it"
+        who = one if found == 1 else f"{found} {what} come"
+        return f"{format_rate(best.throughput)} at best{batch}; {who} within 5 % of it"
     if len(beside) > 1:
         return f"{format_rate(best.throughput)} at best{batch}, and still rising at {beside[-1].workers} {what}"
     return f"{format_rate(best.throughput)}{batch} with {beside[-1].workers} {what}"
