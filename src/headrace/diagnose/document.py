@@ -80,7 +80,7 @@ def profile_document(run: Run) -> ProfileDocument:
         isolation=evidence.isolation,
         hot_spots=hot_spots(run.path),
         versions=info.versions,
-        hardware=msgspec.to_builtins(info.hardware),
+        hardware=msgspec.json.decode(msgspec.json.encode(info.hardware)),
         variants=tuple(info.variants),
         warnings=tuple(info.warnings),
         problems=evidence.problems,

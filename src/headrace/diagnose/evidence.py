@@ -19,6 +19,8 @@ from headrace.runs.reader import Run
 from headrace.runs.run_folder import RunInfo
 
 HOT_SPOTS_FOLDER = "hot_spots"
+#: What follows the stage in the names of its files, the most telling first.
+_HOT_SPOT_FILES = (".speedscope.json", ".folded", ".pstats", ".json")
 
 #: Share of the exact passages that must have spans for the spans to count as all there are: rounding and the moment of
 #: the run's end are not holes.
@@ -117,14 +119,19 @@ def collect(run: Run) -> Evidence:
 
 
 def hot_spots(folder: Path) -> dict[str, str]:
-    """Return {stage: file in the run folder} of the sampling profiles of stages."""
-    found = sorted(file for file in (folder / HOT_SPOTS_FOLDER).glob("*") if file.is_file())
-    best: dict[str, str] = {}
-    for file in found:
-        stage = file.name.removesuffix("".join(file.suffixes[-2:])) if ".speedscope." in file.name else file.stem
-        if stage not in best or file.name.endswith(".speedscope.json"):
-            best[stage] = f"{HOT_SPOTS_FOLDER}/{file.name}"
-    return best
+    """Return {stage: file in the run folder} of the sampling profiles of stages; of several, the one that says most."""
+    names = sorted(file.name for file in (folder / HOT_SPOTS_FOLDER).glob("*") if file.is_file())
+    found: dict[str, str] = {}
+    for name in names:  # each has the first suffix that fits: STAGE.speedscope.json is no STAGE.json
+        suffix = next((suffix for suffix in _HOT_SPOT_FILES if name.endswith(suffix)), None)
+        stage = name.removesuffix(suffix or "")
+        if suffix and (stage not in found or _HOT_SPOT_FILES.index(suffix) < _rank(found[stage])):
+            found[stage] = f"{HOT_SPOTS_FOLDER}/{name}"
+    return found
+
+
+def _rank(name: str) -> int:
+    return next(rank for rank, suffix in enumerate(_HOT_SPOT_FILES) if name.endswith(suffix))
 
 
 def _read_json(file: Path, kind: type[_Document], problems: list[str]) -> _Document | None:

@@ -1,0 +1,159 @@
+"""The account of CPU time, and what profiling cost."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.diagnose import profile_document
+from headrace.diagnose.estimates import bootstrap_mean
+from headrace.diagnose.overhead import log_ratios, overhead_estimate
+from headrace.runs.formats.profiling import OverheadBlock, ProfilingInfo
+from headrace.runs.hardware import Hardware
+
+AT = np.arange(1000) * 0.01
+
+
+def lines(builder: Any) -> tuple[dict[str, float], Any]:
+    """Return {line: seconds} and the account."""
+    account = profile_document(builder.finish(hardware=Hardware(num_cores=4, cpu_quota=2.5))).cpu
+    assert account is not None
+    return {line.name: line.seconds for line in account.lines}, account
+
+
+def test_every_second_has_its_line(builder: Any) -> None:
+    """Stages, the rest of their workers, warm-up, headrace's own threads, native threads, and what is left."""
+    builder.stage("work").stage("deliver")
+    builder.spans("work", arrived=AT, ended=AT + 0.008, cpu=AT * 0 + 0.004)
+    builder.spans("deliver", arrived=AT + 0.008, ended=AT + 0.009, cpu=AT * 0 + 0.0005)
+    builder.profiling(
+        process_cpu_seconds=10.0,
+        elapsed_seconds=10.0,
+        thread_cpu_seconds={"workers": 5.5, "supervising": 0.5},
+        warm_up_cpu_seconds=0.25,
+        native_cpu_seconds=3.0,
+    )
+    found, account = lines(builder)
+    assert found == pytest.approx(
+        {
+            "work": 4.0,
+            "deliver": 0.5,
+            "warming up models": 0.25,
+            "workers, outside stages": 0.75,
+            "supervising": 0.5,
+            "native threads": 3.0,
+            "unattributed": 1.0,
+        }
+    )
+    assert account.explained_share == pytest.approx(0.9)
+    assert account.num_cores == 2.5
+    assert sum(line.share for line in account.lines) == pytest.approx(1.0)
+
+
+def test_stages_of_worker_processes_are_taken_from_those(builder: Any) -> None:
+    """Each executor's stages are set against the clocks of where they ran, inline stages with their station."""
+    builder.stage("decode", executor="process").stage("resize", executor="inline", station="decode").stage("deliver")
+    for name, cpu in (("decode", 0.004), ("resize", 0.002), ("deliver", 0.001)):
+        builder.spans(name, arrived=AT, ended=AT + 0.005, cpu=AT * 0 + cpu)
+    builder.profiling(process_cpu_seconds=9.0, thread_cpu_seconds={"workers": 1.5, "worker processes": 7.0})
+    found, _ = lines(builder)
+    assert found["worker processes, outside stages"] == pytest.approx(1.0)
+    assert found["workers, outside stages"] == pytest.approx(0.5)
+    assert found["unattributed"] == pytest.approx(0.5)
+
+
+def test_a_sampled_stage_is_multiplied_by_its_exact_items(builder: Any) -> None:
+    """A thousand spans of two thousand items."""
+    builder.stage("work").stage("deliver").spans("work", arrived=AT, ended=AT + 0.008, cpu=AT * 0 + 0.004, weight=2)
+    builder.profiling(process_cpu_seconds=10.0)
+    account = profile_document(builder.finish(summary_changes={"work": {"items": 2000}})).cpu
+    assert account is not None
+    assert account.lines[0].seconds == pytest.approx(8.0)
+
+
+def test_a_batchs_cpu_counts_once(builder: Any) -> None:
+    """250 batches of four at 40 ms are ten seconds."""
+    batch = np.repeat(np.arange(250), 4)
+    builder.stage("infer", kind="device").stage("deliver")
+    builder.spans(
+        "infer", arrived=batch * 0.1, ended=batch * 0.1 + 0.05, cpu=batch * 0 + 0.04, batch_id=batch, batch_size=4
+    )
+    builder.profiling(process_cpu_seconds=12.0)
+    found, _ = lines(builder)
+    assert found["infer"] == pytest.approx(10.0)
+
+
+def test_without_the_processes_clock_there_is_no_account(builder: Any) -> None:
+    """None, and the reason."""
+    document = profile_document(builder.stage("deliver").spans("deliver", arrived=AT, ended=AT).finish())
+    assert document.cpu is None
+    assert "profile" in document.not_measured["cpu"]
+
+
+def pair(on: float, off: float, items: int = 100, **passages: int) -> list[OverheadBlock]:
+    """Return a block with profiling on and one off, of so many CPU seconds."""
+    return [
+        OverheadBlock(on=is_on, seconds=0.5, items=items, cpu_seconds=cpu, passages=passages)
+        for is_on, cpu in ((True, on), (False, off))
+    ]
+
+
+def test_pairs_are_taken_in_both_orders() -> None:
+    """On, off, off, on: the second pair is turned around."""
+    blocks = pair(1.1, 1.0) + pair(1.2, 1.0)[::-1]
+    assert log_ratios(blocks, {}) == pytest.approx([math.log(1.1), math.log(1.2)])
+
+
+def test_pairs_without_items_or_of_one_kind_are_left_out() -> None:
+    """What cannot be compared is not compared."""
+    assert log_ratios(pair(1.0, 1.0, items=0) + pair(1.0, 0.0) + [pair(1.0, 1.0)[0]] * 2 + pair(1.0, 1.0)[:1], {}) == []
+
+
+def test_work_is_counted_by_passages_weighed_with_their_cost() -> None:
+    """Twice the dear passages are twice the work, though as many jobs were settled."""
+    [on, _], [_, off] = pair(2.0, 0.0, work=200, cheap=10), pair(0.0, 1.0, work=100, cheap=10)
+    ratios = log_ratios([on, off], {"work": 0.01, "cheap": 0.0})
+    assert ratios == pytest.approx([0.0])
+
+
+def test_an_interval_needs_six_pairs() -> None:
+    """Five give the reason and the number needed, and no figure."""
+    info = ProfilingInfo(blocks=pair(1.01, 1.0) * 5, helper_cpu_seconds=0.1, elapsed_seconds=10.0)
+    estimate = overhead_estimate(info, {})
+    assert estimate is not None
+    assert (estimate.low, estimate.mid, estimate.high, estimate.num_pairs) == (None, None, None, 5)
+    assert "6 are needed" in estimate.says
+    assert estimate.helper_core_share == pytest.approx(0.01)
+    assert estimate.writer_core_share is None
+
+
+def test_equal_pairs_have_an_interval_of_no_width() -> None:
+    """Six pairs of exactly 1 %."""
+    estimate = overhead_estimate(ProfilingInfo(blocks=pair(1.01, 1.0) * 6), {})
+    assert estimate is not None
+    assert (estimate.low, estimate.mid, estimate.high) == pytest.approx((1.01, 1.01, 1.01))
+
+
+def test_a_run_that_was_not_profiled_has_no_overhead() -> None:
+    """None, not zero."""
+    assert overhead_estimate(None, {}) is None
+
+
+@pytest.mark.parametrize("count", [6, 12, 30])
+def test_the_interval_holds_the_truth_as_often_as_it_says(count: int) -> None:
+    """Of 300 normal samples at least nine in ten intervals cover the mean, and not every one."""
+    random = np.random.default_rng(11)
+    covered = 0
+    for seed in range(300):
+        estimate = bootstrap_mean(random.normal(0.02, 0.05, count), seed)
+        covered += estimate.low <= 0.02 <= estimate.high
+    assert 0.9 * 300 <= covered < 300
+
+
+def test_the_same_blocks_give_the_same_interval() -> None:
+    """Resampling is seeded."""
+    values = np.random.default_rng(2).normal(0, 1, 10)
+    assert bootstrap_mean(values) == bootstrap_mean(values)

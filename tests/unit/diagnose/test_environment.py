@@ -1,0 +1,79 @@
+"""Grades of the machine's quiet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.diagnose import profile_document
+from headrace.runs.formats.profile import Environment
+from headrace.runs.hardware import Hardware
+
+AT = np.arange(1000) * 0.01
+TICKS = np.arange(0.0, 10.0, 0.5)
+
+
+def environment(builder: Any, *, run_delay: float = 0.0, **gauges: float) -> Environment:
+    """Return the environment of ten seconds on four cores, with 2 ms CPU and some delay per item."""
+    builder.stage("work").stage("deliver")
+    builder.spans("work", arrived=AT, ended=AT + 0.008, cpu=AT * 0 + 0.002, run_delay=AT * 0 + run_delay)
+    builder.spans("deliver", arrived=AT + 0.008, ended=AT + 0.008)
+    for name, value in gauges.items():
+        builder.gauge("processes" if name == "cpu_cores" else "machine", name, TICKS, value)
+    return profile_document(builder.finish(hardware=Hardware(num_cores=4))).environment
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "grade"),
+    [
+        ("other_cpu_cores", 0.1, "A"),
+        ("other_cpu_cores", 0.5, "B"),
+        ("other_cpu_cores", 1.0, "C"),
+        ("cpu_steal_ratio", 0.005, "A"),
+        ("cpu_steal_ratio", 0.03, "B"),
+        ("cpu_steal_ratio", 0.1, "C"),
+        ("throttled_ratio", 0.0, "A"),
+        ("throttled_ratio", 0.02, "B"),
+        ("throttled_ratio", 0.2, "C"),
+    ],
+)
+def test_each_sign_has_its_limits(builder: Any, name: str, value: float, grade: str) -> None:
+    """Others' cores, stolen time and throttled periods, each by itself."""
+    assert environment(builder, **{name: value}).grade == grade
+
+
+def test_the_worst_sign_decides_and_comes_first(builder: Any) -> None:
+    """A quiet machine under a quota that bites is a C."""
+    found = environment(builder, other_cpu_cores=0.0, throttled_ratio=0.5)
+    assert found.grade == "C"
+    assert "quota" in found.reasons[0]
+    assert (found.other_cpu_cores, found.throttled_share, found.steal_share) == (0.0, 0.5, None)
+
+
+def test_waiting_for_cores_that_the_run_does_not_use_is_somebody_else(builder: Any) -> None:
+    """A third of the CPU work was spent waiting, on a machine that the run left half empty."""
+    found = environment(builder, run_delay=0.001, cpu_cores=2.0, other_cpu_cores=0.0)
+    assert found.run_delay_share == pytest.approx(1 / 3)
+    assert found.grade == "C"
+
+
+def test_waiting_for_cores_that_the_run_fills_itself_is_no_noise(builder: Any) -> None:
+    """The same waiting where the run used all cores is its own doing."""
+    assert environment(builder, run_delay=0.001, cpu_cores=3.9, other_cpu_cores=0.0).grade == "A"
+
+
+def test_nothing_sampled_gives_no_grade(builder: Any) -> None:
+    """No grade, and not the best one."""
+    found = environment(builder)
+    assert found.grade is None
+    assert "not measured" in found.reasons[0]
+    assert (found.other_cpu_cores, found.cpu_pressure) == (None, None)
+
+
+@pytest.mark.parametrize(("share", "word"), [(1.0, "warm"), (0.5, "mixed"), (0.0, "cold"), (None, None)])
+def test_the_page_cache_is_named(builder: Any, share: float | None, word: str | None) -> None:
+    """Warm, mixed, cold, or unknown where the source is not files."""
+    builder.profiling(page_cache_share=share)
+    assert environment(builder).page_cache == word
