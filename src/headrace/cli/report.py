@@ -115,13 +115,15 @@ def _write_trace(kind: str, found: Run, file: Path) -> Any:
 
 
 def _tell(args: argparse.Namespace, page: Path, num_bytes: int, document: Any, traces: dict[str, Any]) -> None:
+    from headrace.report.markup import plain  # what a terminal cannot show: file names that are not UTF-8
+
     if args.json:
         _print_json(page, num_bytes, document, traces)
         return
     verdict = "TRUSTED" if document.trusted else f"UNTRUSTED: {'; '.join(document.distrust)}"
-    print(f"{verdict}\nreport: {page} ({num_bytes / 1e6:.2f} MB)")
+    print(f"{plain(verdict)}\nreport: {plain(page)} ({num_bytes / 1e6:.2f} MB)")
     for summary in traces.values():
-        print(f"timeline: {summary.path} ({summary.num_bytes / 1e6:.2f} MB, {summary.num_items:,} of "
+        print(f"timeline: {plain(summary.path)} ({summary.num_bytes / 1e6:.2f} MB, {summary.num_items:,} of "
               f"{summary.num_items_total:,} items); open it in https://ui.perfetto.dev")  # fmt: skip
         for note in summary.notes:
             print(f"  {note}")
@@ -130,15 +132,17 @@ def _tell(args: argparse.Namespace, page: Path, num_bytes: int, document: Any, t
 def _print_json(page: Path, num_bytes: int, document: Any, traces: dict[str, Any]) -> None:
     import msgspec
 
+    from headrace.report.markup import plain
+
     told = {
         "schema": SCHEMA,
-        "report": str(page),
+        "report": plain(page),
         "num_bytes": num_bytes,
-        "run": document.run,
+        "run": plain(document.run),
         "trusted": document.trusted,
         "distrust": document.distrust,
         "timelines": {
-            kind: {"file": str(summary.path), "num_bytes": summary.num_bytes, "num_items": summary.num_items,
+            kind: {"file": plain(summary.path), "num_bytes": summary.num_bytes, "num_items": summary.num_items,
                    "num_items_total": summary.num_items_total, "notes": summary.notes}
             for kind, summary in traces.items()
         },

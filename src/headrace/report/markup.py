@@ -28,6 +28,11 @@ def plain(text: object) -> str:
     return _UNSHOWABLE.sub("\ufffd", str(text))
 
 
+def sentence(text: str) -> str:
+    """Return a text with a large letter at its beginning and a full stop at its end."""
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) or not text else '.'}"
+
+
 def tag(_name: str, *children: str | None, **attributes: str | bool | None) -> Html:
     """Return an element.
 

@@ -16,7 +16,7 @@ _WRITTEN: dict[str, Callable[[float], str]] = {
     "ratio": lambda value: f"{value:.1%}".replace("%", " %"),
     "bytes": lambda value: _signed(format_size, value),
     "bytes/s": lambda value: f"{_signed(format_size, value)}/s",
-    "seconds": lambda value: _signed(format_duration, value).replace(" us", " µs") if value else "0 s",
+    "seconds": lambda value: _signed(_duration, value),
     "items": lambda value: _whole_or_digits(value),
     "count": lambda value: _whole_or_digits(value),
     "items/s": lambda value: f"{digits(value)}/s",
@@ -119,6 +119,12 @@ def _scale(values: Iterable[float | None], units: tuple[tuple[float, str], ...],
         if largest >= above * size_of_unit:
             chosen = (size_of_unit, name)
     return 1 / chosen[0], chosen[1]
+
+
+def _duration(seconds: float) -> str:
+    if 0 < seconds < 1e-7:
+        return f"{digits(seconds * 1e9)} ns"
+    return format_duration(seconds).replace(" us", " µs") if seconds else "0 s"
 
 
 def _whole_or_digits(value: float) -> str:

@@ -117,3 +117,13 @@ def test_open_shows_the_page(
     assert command(run_folder, "--open") == 0
     assert asked == [(run_folder / "report.html").as_uri()]
     assert "open" in capsys.readouterr().err
+
+
+def test_a_name_that_is_not_utf8_can_be_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The folder's odd bytes are shown as U+FFFD; neither the page nor the output fails."""
+    path = tmp_path / "run\udce9"
+    RunFolder.create(path, pipeline="jobs:pipeline").finish("finished")
+    assert command(path) == 0
+    assert command(path, "--force", "--json") == 0
+    assert "run\ufffd" in (path / "report.html").read_text(encoding="utf-8")
+    assert "run\ufffd" in capsys.readouterr().out

@@ -15,6 +15,7 @@ from headrace.report.numbers import count, data, digits, scale, seconds, time_sc
         (0.0123, "seconds", "12.3 ms"),
         (4.5e-5, "seconds", "45.0 µs"),
         (0.0, "seconds", "0 s"),
+        (1.5e-8, "seconds", "15.0 ns"),
         (-0.002, "seconds", "\N{MINUS SIGN}2.00 ms"),
         (0.943, "ratio", "94.3 %"),
         (1.25e6, "bytes/s", "1.25 MB/s"),

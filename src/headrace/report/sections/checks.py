@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.report.markup import DASH, Html, join, note, table, tag
+from headrace.report.markup import DASH, Html, join, note, sentence, table, tag
 from headrace.report.numbers import digits, written
 from headrace.report.section import Section
 from headrace.runs.formats.profile import Check, ProfileDocument
@@ -18,8 +18,8 @@ def checks(document: ProfileDocument) -> Section | None:
         anchor="checks",
         title="Checks",
         parts=[
-            note(tag("b", "Window. "), document.window.says),
-            table(["check", "outcome", "what was found", "value", "limit"], [_row(check) for check in ordered], text_columns=3),
+            note(tag("b", "Window. "), sentence(document.window.says)),
+            *([table(["check", "what was found", "value", "limit"], map(_row, ordered), text_columns=2)] if ordered else []),
             *_overhead(document),
         ],
     )  # fmt: skip
@@ -29,13 +29,8 @@ def _row(check: Check) -> list[str | None]:
     outcome = tag("span", _STATUS[check.status], class_=f"badge {check.status.replace('_', '-')}")
     source = tag("small", check.source) if check.source else None
     value, limit = (None if number is None else digits(number) for number in (check.value, check.limit))
-    return [
-        check.name.replace("_", " "),
-        outcome,
-        join([check.says, tag("br") if source else None, source]),
-        value,
-        limit,
-    ]
+    name = join([check.name.replace("_", " "), tag("br"), outcome])
+    return [name, join([check.says, tag("br") if source else None, source]), value, limit]
 
 
 def _overhead(document: ProfileDocument) -> list[Html]:
@@ -47,4 +42,4 @@ def _overhead(document: ProfileDocument) -> list[Html]:
         for name, share in (("Helper process", overhead.helper_core_share), ("span writer", overhead.writer_core_share))
         if share is not None
     ]
-    return [note(tag("b", "Cost of profiling. "), " ".join([overhead.says, ", ".join(shares) + "." if shares else ""]))]
+    return [note(tag("b", "Cost of profiling. "), f"{sentence(overhead.says)} {sentence(', '.join(shares))}")]

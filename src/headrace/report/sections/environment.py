@@ -9,17 +9,17 @@ from urllib.parse import quote
 
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
-from headrace.report.markup import DASH, Html, bullets, folded, note, side_by_side, table, tag
+from headrace.report.markup import Html, bullets, folded, note, sentence, side_by_side, table, tag
 from headrace.report.numbers import count, ratio, size
 from headrace.report.section import Section
 from headrace.report.sections.overview import was_profiled
 from headrace.runs.formats.profile import ProfileDocument
 
 _GRADES = {
-    "A": "quiet",
-    "B": "some noise",
-    "C": "noisy: comparisons are doubtful",
-    None: "not known",
+    "A": "Machine graded A: quiet.",
+    "B": "Machine graded B: some noise.",
+    "C": "Machine graded C: noisy, so that comparisons are doubtful.",
+    None: "How quiet the machine was is not known.",
 }
 
 
@@ -34,22 +34,20 @@ def environment(document: ProfileDocument) -> Section:
         ("throttled by quota", ratio(quiet.throttled_share)),
         ("page cache", quiet.page_cache),
     ]
-    grade = f"{quiet.grade or DASH}: {_GRADES[quiet.grade]}"
     return Section(
         anchor="environment",
         title="Environment",
         parts=[
-            note(tag("b", f"Machine {grade}. "), " ".join(quiet.reasons)),
+            note(tag("b", _GRADES[quiet.grade]), " ", sentence("; ".join(reason.rstrip(".") for reason in quiet.reasons))),
             side_by_side(
                 table(["how quiet the machine was", "value"], facts),
-                table(["hardware", "value"], [(_words(key), _fact(key, value)) for key, value in document.hardware.items()]),
+                _facts("hardware", document.hardware),
             ),
             folded("Versions", table(["package", "version"], [
                 ("headrace", document.headrace_version), *document.versions.items()])),
-            *(folded(f"Model {index}", table(["of the model", "value"], [(_words(k), _fact(k, v)) for k, v in told.items()]))
-              for index, told in enumerate(document.variants, start=1)),
+            *(folded(f"Model {index}", _facts("of the model", told)) for index, told in enumerate(document.variants, start=1)),
             folded(f"Plan {document.plan_id} as TOML", tag("pre", tag("code", plan_text(document.plan)))),
-            folded("Counters", table(["counter", "value"], [(_words(k), _fact(k, v)) for k, v in document.counters.items()])),
+            folded("Counters", _facts("counter", document.counters)),
         ],
     )  # fmt: skip
 
@@ -93,6 +91,10 @@ def plan_text(plan: Mapping[str, Any]) -> str:
         return Plan.from_table(plan).as_toml()
     except (SettingsError, ValueError, TypeError):
         return json.dumps(plan, indent=2, default=str)
+
+
+def _facts(title: str, told: Mapping[str, Any]) -> Html | None:
+    return table([title, "value"], [(_words(key), _fact(key, value)) for key, value in told.items()]) if told else None
 
 
 def _fact(key: str, value: Any) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from headrace.report.charts import Chart, over_time
-from headrace.report.markup import DASH, Html, folded, note, table, tag
+from headrace.report.markup import DASH, Html, folded, note, sentence, table, tag
 from headrace.report.numbers import data, digits, scale, size
 from headrace.report.section import Section
 from headrace.runs.formats.profile import MemoryGrowth, ProfileDocument, Series, Window
@@ -23,7 +23,7 @@ _GRID_POINTS = 150
 #: Rows of a chart's table.
 _ROWS = 20
 #: What the chart's unit says already.
-_UNIT_SUFFIX = re.compile("(_bytes)?_per_second$|_(ratio|bytes|hertz|watts|celsius)$")
+_UNIT_SUFFIX = re.compile("^num_|(_bytes)?_per_second$|_(ratio|bytes|hertz|watts|celsius)$")
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def _memory_growth(growth: MemoryGrowth) -> Html:
         " to ",
         high,
         "). ",
-        growth.reason,
+        sentence(growth.reason),
     )
 
 

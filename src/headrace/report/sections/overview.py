@@ -39,6 +39,10 @@ def _marks(document: ProfileDocument) -> list[Html]:
     marks = [tag("span", "Plan ", tag("code", document.plan_id))]
     if document.is_emulated:
         marks.append(tag("span", "device emulated: its times are settings, not measurements", class_="badge warning"))
+    if document.environment.grade:
+        noisy = document.environment.grade == "C"
+        grade = f"machine graded {document.environment.grade}{': noisy' if noisy else ''}"
+        marks.append(tag("span", grade, class_="badge warning" if noisy else None))
     if document.status != "finished":
         marks.append(tag("span", f"run {document.status}", class_="badge warning"))
     return marks
