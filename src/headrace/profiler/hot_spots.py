@@ -1,9 +1,10 @@
 """Which Python lines of one stage cost most: sampled from outside with py-spy, or counted call by call with cProfile.
 
 How this works. `StageSampler` watches a run; when the stage's items flow it has `sample_stage` start one py-spy for each
-process in which workers of the stage live, keeps the samples of those workers' threads, and throws the rest away. py-spy
-reads the interpreter's memory without stopping it (`--nonblocking`): stopping it at each sample made programs with native
-threads several times slower. It sees threads that are at work; a thread that sleeps or waits is in no sample.
+process in which workers of the stage live, and keeps the samples of those workers' threads that are within the stage's call:
+whose stack goes through `pipeline.group`, which makes it. py-spy reads the interpreter's memory without stopping it
+(`--nonblocking`): stopping it at each sample made programs with native threads several times slower. The price is samples whose
+stack changed while it was read; those without any are counted. Threads that sleep or wait are left out by py-spy.
 
 `CProfileInstrument` counts every call within one stage, exactly, and makes that stage slower. Each worker has a profiler of its
 own that is on during the stage's calls alone. Workers in threads keep theirs in memory, workers in processes write them to
@@ -24,6 +25,7 @@ import ctypes
 import functools
 import io
 import logging
+import math
 import multiprocessing
 import multiprocessing.util
 import os
@@ -46,6 +48,7 @@ from typing import Any
 import msgspec
 
 from headrace.base.errors import HeadraceError, MissingExtra, SettingsError
+from headrace.pipeline import group
 from headrace.pipeline.execute import RunInProgress
 from headrace.pipeline.opening import groups
 from headrace.pipeline.station import WorkerThread
@@ -67,6 +70,8 @@ _POLL_SECONDS = 0.1
 _PR_SET_PTRACER = 0x59616D61
 
 _NOT_PERMITTED = re.compile(r"permission denied|operation not permitted|os error (1|13)\b", re.IGNORECASE)
+#: Whatever this calls is the stage. By its end: interpreters write the rest of the path in several ways.
+_CALLER = os.path.join("headrace", "pipeline", Path(group.__file__).name)
 _PROFILE_NAME = re.compile(r'Thread (?P<id>\w+)(?: "(?P<name>.*)")?', re.DOTALL)
 
 #: Outermost first.
@@ -107,7 +112,11 @@ class HotSpots(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     """Observed, summed over workers: samples over their rate, or time in the stage's calls."""
     num_samples: int | None
-    """None where calls were counted."""
+    """Within the stage's calls; None where calls were counted."""
+    num_outside: int | None
+    """Samples of its workers at headrace's own work: taking items and handing them on."""
+    num_without_stack: int | None
+    """Samples whose stack could not be read."""
     num_calls: int | None
     """Of the stage; None where it was sampled."""
     workers: tuple[str, ...]
@@ -228,19 +237,20 @@ def sample_stage(
     _check_sampling(seconds, rate)
     if not workers:
         raise SettingsError(f"stage {stage} has no workers to sample: is the run over, or has it not begun?")
-    stacks: Counter[Stack] = Counter()
-    by_worker: dict[str, Counter[Stack]] = {}
+    by_worker: defaultdict[str, Counter[Stack]] = defaultdict(Counter)
     with tempfile.TemporaryDirectory(prefix="headrace-") as temporary:
         files = _spy(sorted({one.process for one in workers}), Path(temporary), seconds, rate, stopping)
         for process, file in files.items():
             for name, found in _samples(file, [one for one in workers if one.process == process]):
-                by_worker[name] = found
-                stacks += found
-    num_samples = stacks.total()
+                by_worker[name] += found
+    seen = sum(by_worker.values(), Counter())
+    served = {name: _within_stage(found) for name, found in by_worker.items()}
+    stacks = sum(served.values(), Counter())
+    num_samples, num_without_stack = stacks.total(), seen[()]
     if not num_samples:
         raise HeadraceError(
-            f"none of the {len(workers)} workers of stage {stage} was seen at work in {seconds:g} s at {rate} samples a "
-            "second: it waits nearly all the time, or py-spy could not read the threads; sample for longer"
+            f"the {len(workers)} workers of stage {stage} were never seen within its call in {seconds:g} s at {rate} samples a "
+            f"second, and {seen.total()} times elsewhere: it nearly always waits, or its calls are few; sample for longer"
         )
     stem = _stem(stage)
     result = HotSpots(
@@ -248,13 +258,19 @@ def sample_stage(
         method="py-spy",
         seconds=num_samples / rate,
         num_samples=num_samples,
+        num_outside=seen.total() - num_samples - num_without_stack,
+        num_without_stack=num_without_stack,
         num_calls=None,
-        workers=tuple(sorted(by_worker)),
+        workers=tuple(sorted(name for name, found in served.items() if found)),
         files=(f"{stem}.speedscope.json", f"{stem}.folded", f"{stem}.json"),
-        notes=("shares are of the samples in which a worker was at work; waiting is in none", *notes),
+        notes=(
+            "shares are of the samples within the stage's calls that were not waiting",
+            f"with {num_samples} samples a share may be off by {98 / math.sqrt(num_samples):.0f} percentage points",
+            *notes,
+        ),
         top=tuple(_top(stacks)),
     )
-    weighted = {name: {stack: count / rate for stack, count in found.items()} for name, found in by_worker.items()}
+    weighted = {name: {stack: n / rate for stack, n in found.items()} for name, found in served.items() if found}
     contents = (speedscope(f"stage {stage}, py-spy", weighted), _folded(stacks), _encoded(result))
     _write(folder, dict(zip(result.files, contents, strict=True)))
     return result
@@ -281,8 +297,8 @@ def _station_of(progress: RunInProgress, stage: str) -> tuple[str, list[str]]:
     """Return the stage whose workers run this one, and what to know about that."""
     known = []
     for stages in progress.pipeline.routes.values():
-        for group in groups(stages, progress.plan):
-            names = [one.name for one in group]
+        for sharing in groups(stages, progress.plan):
+            names = [one.name for one in sharing]
             known += names
             if stage in names:
                 shared = f"the workers of {names[0]} run {', '.join(names)}; the samples are of all of these"
@@ -403,6 +419,17 @@ def _samples(file: Path, workers: Sequence[WorkerThread]) -> Iterable[tuple[str,
         if worker is not None:
             # The outermost frame is the thread's name.
             yield worker, Counter(tuple(frames[index] for index in stack[1:]) for stack in profile.samples)
+
+
+def _within_stage(stacks: Counter[Stack]) -> Counter[Stack]:
+    """Return the stacks that are within a stage's call, each from there on."""
+    found: Counter[Stack] = Counter()
+    for stack, count in stacks.items():
+        calls = [index for index, frame in enumerate(stack) if frame.file.endswith(_CALLER)]
+        if calls:
+            # A stage that is native code has no frame of its own: then the line that calls it stands for it.
+            found[stack[calls[-1] + 1 :] or stack[-1:]] += count
+    return found
 
 
 def _top(stacks: Counter[Stack]) -> list[HotSpot]:
@@ -588,7 +615,7 @@ def _without_profiler(stats: pstats.Stats) -> _Table:
     entries: dict[_Function, Any] = stats.stats  # type: ignore[attr-defined]
     for function, (_, calls, own, total, callers) in entries.items():
         if "_lsprof.Profiler" not in function[2]:
-            known = {caller: _Counts(row[1], row[2], row[3]) for caller, row in callers.items()}
+            known = {caller: _Counts(row[0], row[2], row[3]) for caller, row in callers.items()}
             table[function] = (_Counts(calls, own, total), known)
     return table
 
@@ -615,6 +642,8 @@ def _counted_spots(
         method="cProfile",
         seconds=seconds,
         num_samples=None,
+        num_outside=None,
+        num_without_stack=None,
         num_calls=sum(calls for calls, _ in roots.values()),
         workers=(f"{num_threads} in threads, {num_processes} in processes",),
         files=(f"{stem}.pstats", f"{stem}.speedscope.json", f"{stem}.json"),
