@@ -290,6 +290,20 @@ def test_workers_told_while_the_helper_was_busy_are_not_lost(folder: Path) -> No
     assert watcher.close().problem is None
 
 
+def test_a_full_disk_is_reported(folder: Path) -> None:
+    """When the disk takes no samples the helper goes on, and the report says how many are lost."""
+    for name in ("resources", "states"):
+        (folder / name).mkdir()
+        (folder / name / "helper.jsonl").symlink_to("/dev/full")
+    watcher = Watcher(folder, resource_hertz=10)
+    watcher.start()
+    watcher.set_threads([WorkerThread(os.getpid(), threading.get_native_id(), "me")])
+    time.sleep(1)
+    report = watcher.close()
+    assert (report.state_samples_per_second or 0) > 0
+    assert "could not be written" in (report.problem or "")
+
+
 def test_closing_without_starting(folder: Path) -> None:
     """A watcher that was never started has nothing to report, and says so."""
     report = Watcher(folder).close()
