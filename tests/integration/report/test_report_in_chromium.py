@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+import headrace as hr
+from headrace.cli import report
+from headrace.profiler.profile import profile
 from headrace.report.page import render_report
 
 HOSTILE = "</script><img src=x onerror=alert(1)>{a|b}<b>"
@@ -153,3 +157,30 @@ def _point_at(browser: Any, place: str) -> str:
 def _brightness(color: str) -> float:
     """Return the mean of red, green and blue of `rgb(...)`, 0 to 255."""
     return sum(float(part) for part in color[color.index("(") + 1 : -1].split(",")[:3]) / 3
+
+
+def test_the_report_of_a_real_run(browser: Any, tmp_path: Path, pictures: Path) -> None:
+    """A profiled run, analysed and reported by the command, is drawn without complaint; its times add up on the page."""
+    (tmp_path / "files").mkdir()
+    for number in range(200):
+        (tmp_path / "files" / f"{number:03}.bin").write_bytes(b"x" * (number + 1))
+    pipeline = hr.Pipeline(
+        source=hr.folder(tmp_path / "files", patterns=["*.bin"]),
+        stages=[hr.fetch("fetch"), hr.stage("size", lambda content: sum(content) // 120)],
+        delivery=hr.jsonl(tmp_path / "sizes.jsonl"),
+    )
+    profile(pipeline, output=tmp_path / "run")
+    parser = argparse.ArgumentParser()
+    report.add_arguments(parser)
+    assert report.run(parser.parse_args([str(tmp_path / "run"), "--json"])) == 0
+    browser.open(tmp_path / "run" / "report.html")
+    assert browser.complaints == []
+    charts = browser.evaluate(CHARTS)
+    assert {"chart-passage", "chart-latency"} <= {chart["id"] for chart in charts}
+    assert all(chart["svg"] and chart["texts"] for chart in charts)
+    rows = browser.evaluate(
+        "[...document.querySelectorAll('#stages table')[0].rows].slice(1)"
+        ".map(row => [row.cells[0].innerText, Number(row.cells[2].querySelector('data').value)])"
+    )
+    assert rows == [["fetch", 200], ["size", 200], ["deliver", 200]]
+    browser.screenshot(pictures / "real-run.png")

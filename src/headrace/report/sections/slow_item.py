@@ -15,8 +15,9 @@ _PIECES = (
     ("service", "var(--service)", "started", "ended"),
     ("blocked by next queue", "var(--blocked-put)", "ended", "put"),
 )
-#: Rows that a screen can show; an item cut into hundreds is told in the table.
+#: Rows that a chart and a table can show; an item cut into thousands has all its passages in the run folder's spans.
 _MOST_ROWS = 40
+_MOST_TABLE_ROWS = 300
 
 
 def slow_item(document: ProfileDocument) -> Section | None:
@@ -34,7 +35,7 @@ def slow_item(document: ProfileDocument) -> Section | None:
                  f", longer than {path.percentile:.4g} % of the items.",
                  f" The first {_MOST_ROWS} of its {len(path.spans):,} passages are drawn." if left_out > 0 else None),
             chart.element(),
-            folded("Its passages as a table", _table(path)),
+            folded(_table_title(len(path.spans)), _table(path)),
         ],
         charts=[chart],
     )  # fmt: skip
@@ -81,6 +82,12 @@ def _tip(span: PathSpan, name: str, length: float, factor: float, unit: str) -> 
     return [["stage", span.stage], [name, f"{digits(length * factor)} {unit}"], ["worker", span.worker]]
 
 
+def _table_title(num_spans: int) -> str:
+    if num_spans <= _MOST_TABLE_ROWS:
+        return "Its passages as a table"
+    return f"Its first {_MOST_TABLE_ROWS} passages of {num_spans:,} as a table"
+
+
 def _table(path: ItemPath) -> Html:
     rows = [
         [
@@ -94,7 +101,7 @@ def _table(path: ItemPath) -> Html:
             seconds(span.run_delay),
             count(span.batch_size),
         ]
-        for span in path.spans
+        for span in path.spans[:_MOST_TABLE_ROWS]
     ]
     head = [
         "stage",
