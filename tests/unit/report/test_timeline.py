@@ -7,18 +7,20 @@ import itertools
 import json
 import math
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import headrace as hr
 from headrace.base.errors import MissingExtra, RunFolderError
 from headrace.base.records import Span
 from headrace.report.perfetto_trace import write_perfetto_trace
@@ -27,6 +29,8 @@ from headrace.runs.reader import Run, read_run
 from headrace.runs.resource_files import ResourceWriter, seal
 from headrace.runs.run_folder import RunFolder, StageInfo
 from headrace.runs.span_files import SPAN_SCHEMA, spans_to_batch
+from headrace.stages.stage import FunctionStage
+from headrace.testing import ListSource
 
 proto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
 
@@ -514,6 +518,41 @@ def test_counters_of_resources(folder: Folder, draw: Draw) -> None:
         ("stage:decode queue_depth", 0, 3.0),
         ("stage:decode queue_depth", 250 * MS, 3.0),
     ]
+
+
+def cut(value: int) -> hr.Fan:
+    """Cut an item into two."""
+    return hr.Fan([value, value], value)
+
+
+@pytest.mark.parametrize("executors", [{}, {"add": "inline"}], ids=["threads", "fused"])
+def test_a_real_run(tmp_path: Path, draw: Draw, executors: dict[str, str]) -> None:
+    """What the runtime writes is drawn whole: every item's way, every batch once, no worker in two places at once."""
+    pipeline = hr.Pipeline(
+        source=ListSource(list(range(60))),
+        stages=[
+            hr.stage("add", lambda value: value + 1),
+            hr.fan_out("cut", cut),
+            hr.stage("look", np.sqrt),
+            hr.join("gather", lambda joined: joined),
+            hr.stage("array", lambda joined: np.zeros(3)),
+            FunctionStage("device", np.abs, kind="device"),
+        ],
+        delivery=hr.collect(),
+    )
+    settings = ["device.batch=8", "look.workers=2", *(f"{name}.executor={value}" for name, value in executors.items())]
+    hr.run(pipeline, hr.Plan().with_settings(settings), output=tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    picture, summary = draw(run)
+    chain = ["add", "cut", "gather", "array", "device", "deliver"]
+    assert Counter(map(tuple, picture.ways())) == {tuple(chain): 60, ("cut", "look", "gather"): 120}
+    assert summary.num_items == 60
+    batches = [one for one in picture.of("service") if one.name == "device"]
+    assert sum(one.arguments["batch_size"] for one in batches) == 60
+    assert all(len(one.arguments["items"]) == one.arguments["batch_size"] for one in batches)
+    assert len({one.lane for one in picture.of("service")}) == len(
+        {(one.process, one.track) for one in picture.of("service")}
+    )
 
 
 # --- what is left out, and what is wrong
