@@ -32,11 +32,6 @@ class Gauge:
         middles = (self.seconds[1:] + self.seconds[:-1]) / 2
         return np.diff(middles, prepend=self.seconds[0], append=self.seconds[-1])
 
-    def lateness(self) -> float:
-        """Return by which share the sampler's steps were longer than its usual short ones: it waited for the GIL or a core."""
-        gaps = np.diff(self.seconds)
-        return 1.0 - float(np.percentile(gaps, 10) / gaps.mean()) if len(gaps) and gaps.mean() > 0 else 0.0
-
     def mean(self) -> float | None:
         """Return the mean over time; None without samples.
 

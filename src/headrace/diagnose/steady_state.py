@@ -32,6 +32,8 @@ _MOST_BINS = 200
 #: Completions that a bin should have, and batches where items are completed by the batch.
 _PER_BIN = 5
 _BATCHES_PER_BIN = 2
+#: MSER looks at half of the run; a minimum at the end of that half is none (White).
+_LONGEST = 0.45
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +111,9 @@ def find_window(done: Completions, evidence: Evidence) -> Window:
     edges = np.linspace(0.0, end, num_bins + 1)
     rates = np.diff(done.at(edges)) / np.diff(edges)
     latencies = _mean_by_bin(edges, jobs.ended / 1e9, jobs.latency_seconds(), jobs.weight)
-    cut = truncation(rates)
+    cut = warm_up_bins(rates)
     if latencies is not None:
-        cut = max(cut, truncation(latencies))
+        cut = max(cut, warm_up_bins(latencies))
     begin = float(edges[cut])
     judged = [("throughput", *_drift(rates[cut:]))]
     if latencies is not None:
@@ -120,6 +122,19 @@ def find_window(done: Completions, evidence: Evidence) -> Window:
     if cut:
         says = f"the first {begin:.3g} s are warm-up and set apart (MSER); {says}"
     return Window(from_seconds=begin, to_seconds=end, warm_up_seconds=begin, is_steady=is_steady, says=says)
+
+
+def warm_up_bins(series: Array) -> int:
+    """Return how many bins to set apart: those that MSER finds, if they are a warm-up.
+
+    They are none where their mean is that of the rest (a neighbour made the beginning noisier), nor where nearly half of the run
+    would go: then the run changes all the time, or once in the middle, and the test for drift says so.
+    """
+    cut = truncation(series)
+    if not cut or cut >= _LONGEST * len(series):
+        return 0
+    rest = float(series[cut:].mean())
+    return cut if abs(float(series[:cut].mean()) - rest) > DRIFT * abs(rest) else 0
 
 
 def truncation(series: Array) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headrace.diagnose import profile_document
-from headrace.diagnose.steady_state import Completions, truncation
+from headrace.diagnose.steady_state import Completions, truncation, warm_up_bins
 
 
 def test_truncation_is_mser_as_defined() -> None:
@@ -27,6 +27,21 @@ def test_truncation_finds_the_end_of_a_step() -> None:
 def test_truncation_takes_at_most_half() -> None:
     """A series that changes until late loses half of it and no more."""
     assert truncation(np.where(np.arange(100) < 80, 100.0, np.arange(100))) <= 50
+
+
+def test_a_noisy_beginning_is_no_warm_up() -> None:
+    """MSER drops a first half whose mean is right and whose spread is not; it is kept."""
+    series = np.where(np.arange(100) < 40, 10 + 5 * np.where(np.arange(100) % 2, 1, -1), 10.0)
+    assert truncation(series) == 40
+    assert warm_up_bins(series) == 0
+    assert warm_up_bins(series + 3 * (np.arange(100) < 40)) == 40
+
+
+def test_a_change_in_the_middle_is_no_warm_up() -> None:
+    """Half of a run is not thrown away: that it changed is for the test of drift to say."""
+    series = np.where(np.arange(100) < 48, 5.0, 10.0)
+    assert truncation(series) == 48
+    assert warm_up_bins(series) == 0
 
 
 def test_a_rate_counts_from_one_completion_to_another() -> None:
