@@ -194,7 +194,7 @@ def whole() -> IsolationDocument:
             "model": {"engine": "emulated", "options": {"item_seconds": 0.001}},
         }
     )
-    found = isolate(pipeline, plan, items=8, seconds=0.3, repetitions=2)
+    found = isolate(pipeline, plan, items=8, seconds=0.2, repetitions=3)
     assert delivery.results == []
     assert {ends[-1].kind for ends in source.outcomes.values()} == {OutcomeKind.RETURNED}
     return found

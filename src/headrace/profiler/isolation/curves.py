@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from headrace.runs.formats.isolation import CurvePoint
 
 #: Throughputs that differ by less count as equal: the knee is the first point this close to the best.
 KNEE_SHARE = 0.95
+#: Student's t, 97.5 %, by degrees of freedom; the last serves for more of them too, a little too wide.
+_T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228}
 #: Of an item's time: less than this is not worth a word.
 _LITTLE = 0.25
 #: A rise with workers below this counts as none.
@@ -126,6 +129,24 @@ def steady_rate(stamps: Sequence[float], start: float, end: float) -> float | No
         return None
     centred = times - times.mean()
     return float(centred @ np.arange(len(times)) / (centred @ centred))
+
+
+def ratio_interval(ratios: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95 % interval of a ratio that was measured several times; None with fewer than two.
+
+    Args:
+        ratios: All > 0.
+
+    References:
+        Student's t on the logarithms: a ratio and its inverse are then equally far from 1.
+    """
+    if len(ratios) < 2:
+        return None
+    logs = [math.log(ratio) for ratio in ratios]
+    freedom = len(logs) - 1
+    half = _T_975.get(freedom, _T_975[10]) * statistics.stdev(logs) / math.sqrt(len(logs))
+    centre = statistics.fmean(logs)
+    return math.exp(centre - half), math.exp(centre + half)
 
 
 def scaling_in_words(curve: Sequence[CurvePoint], cores: int) -> str:

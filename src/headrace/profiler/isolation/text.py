@@ -12,7 +12,7 @@ from headrace.runs.formats.isolation import CurvePoint, IsolationDocument, Stage
 _STAGES = ("stage alone", "kind", "cpu/item", "wait/item", "best", "knee")
 _CURVE = ("workers", "batch", "rate", "range", "an item", "cpu", "run delay", "blocked")
 _BATCHES = ("calls at once", "batch", "rate", "range", "a call", "cpu/item", "run delay", "blocked")
-_VARIATIONS = ("pipeline", "rate", "range", "of as_is")
+_VARIATIONS = ("pipeline", "rate", "range", "of as_is (95 %)")
 
 
 def as_text(document: IsolationDocument) -> str:

@@ -19,7 +19,7 @@ from headrace.base.observer import Observer
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.pipeline.execute import run
 from headrace.profiler.isolation.alone import Effort
-from headrace.profiler.isolation.curves import steady_rate
+from headrace.profiler.isolation.curves import ratio_interval, steady_rate
 from headrace.profiler.isolation.replay import Replay
 from headrace.profiler.isolation.scenario import NotPossible, Scenario
 from headrace.runs.formats.isolation import Variation
@@ -71,14 +71,15 @@ def variation(name: str, rates: Sequence[float | None], as_is_rates: Sequence[fl
     ratios = [
         rate / base for rate, base in zip(rates, as_is_rates, strict=False) if rate is not None and base is not None
     ]
+    interval = ratio_interval(ratios)
     return Variation(
         name=name,
         throughput=statistics.median(values),
         throughput_low=min(values),
         throughput_high=max(values),
         ratio=statistics.median(ratios) if ratios else None,
-        ratio_low=min(ratios, default=None),
-        ratio_high=max(ratios, default=None),
+        ratio_low=interval[0] if interval else None,
+        ratio_high=interval[1] if interval else None,
         says=says,
     )
 

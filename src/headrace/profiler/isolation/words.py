@@ -26,7 +26,7 @@ def in_words(variations: Sequence[Variation], *, emulated: bool = False) -> list
 
 
 def ratio_in_words(one: Variation) -> str:
-    """Return a variation's throughput over that of the pipeline as it is, with its range; `-` if it was not compared."""
+    """Return a variation's throughput over that of the pipeline as it is, with its interval; `-` if it was not compared."""
     if one.ratio is None:
         return "-"
     if one.ratio_low is None or one.ratio_high is None:
@@ -35,7 +35,7 @@ def ratio_in_words(one: Variation) -> str:
 
 
 def differs(one: Variation) -> bool:
-    """Return whether a variation differs from the pipeline as it is: clearly, and in every repetition to the same side."""
+    """Return whether a variation differs from the pipeline as it is: by more than 5 %, and with its whole 95 % interval."""
     if one.ratio is None or one.ratio_low is None or one.ratio_high is None:
         return False
     return abs(one.ratio - 1) > _SAME_SHARE and (one.ratio_low > 1 or one.ratio_high < 1)

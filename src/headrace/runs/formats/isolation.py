@@ -63,7 +63,7 @@ class Variation(msgspec.Struct, frozen=True, kw_only=True):
     """To `as_is`, median of paired ratios."""
     ratio_low: float | None = None
     ratio_high: float | None = None
-    """Range of the paired ratios over the repetitions."""
+    """95 % interval of the ratio from the paired repetitions; None with fewer than two."""
     says: str = ""
     """What it means, or why it was not run."""
 

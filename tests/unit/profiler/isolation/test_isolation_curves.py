@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from headrace.profiler.isolation.curves import curve_point, fit_line, knee, scaling_in_words, steady_rate
+from headrace.profiler.isolation.curves import (
+    curve_point,
+    fit_line,
+    knee,
+    ratio_interval,
+    scaling_in_words,
+    steady_rate,
+)
 
 
 def test_times_of_a_point_add_up_to_its_service(measured: Callable) -> None:
@@ -111,6 +119,21 @@ def test_the_rate_leaves_out_what_is_outside() -> None:
 def test_too_few_events_give_no_rate(stamps: list[float]) -> None:
     """Three events, or many at one moment, are no rate."""
     assert steady_rate(stamps, 0.0, 2.0) is None
+
+
+def test_the_interval_of_a_ratio() -> None:
+    """By hand for three: the mean logarithm and 4.303 standard errors; nothing can be said of one."""
+    low, high = ratio_interval([1.0, 2.0, 4.0])
+    half = 4.303 * math.log(2) / math.sqrt(3)
+    assert (low, high) == (pytest.approx(2 * math.exp(-half)), pytest.approx(2 * math.exp(half)))
+    assert ratio_interval([2.0]) is None
+
+
+def test_the_interval_holds_the_true_ratio_as_often_as_it_says() -> None:
+    """In 93 to 97 of 100 draws of three noisy ratios."""
+    draws = np.exp(np.random.default_rng(7).normal(math.log(1.3), 0.1, (2000, 3)))
+    held = [low <= 1.3 <= high for low, high in map(ratio_interval, draws.tolist())]
+    assert 0.93 < np.mean(held) < 0.97
 
 
 def test_a_lock_is_told_from_missing_cores(point: Callable) -> None:

@@ -39,13 +39,13 @@ def compared(name: str, ratio: float, low: float | None = None, high: float | No
         (Variation(name="a", throughput=None), False),
     ],
 )
-def test_a_difference_is_clear_and_always_to_one_side(one: Variation, expected: bool) -> None:
-    """More than 5 %, in every repetition."""
+def test_a_difference_is_clear_and_its_interval_to_one_side(one: Variation, expected: bool) -> None:
+    """More than 5 %, and the whole interval on one side of 1."""
     assert differs(one) is expected
 
 
 def test_headroom_is_told() -> None:
-    """With its range over the repetitions."""
+    """With its interval."""
     (sentence,) = in_words([compared("cached_items", 1.4, 1.3, 1.5)])
     assert sentence == "fed perfectly the device would give 140/s, x1.40 (1.30-1.50) of now"
 
