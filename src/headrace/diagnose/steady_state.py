@@ -127,8 +127,8 @@ def find_window(done: Completions, evidence: Evidence) -> Window:
 def warm_up_bins(series: Array) -> int:
     """Return how many bins to set apart: those that MSER finds, if they are a warm-up.
 
-    They are none where their mean is that of the rest (a neighbour made the beginning noisier), nor where nearly half of the run
-    would go: then the run changes all the time, or once in the middle, and the test for drift says so.
+    They are none where their mean is that of the rest (a neighbour made the beginning noisier), nor where nearly half of the
+    run would go: then the run changes all the time, or once in the middle, and the test for drift says so.
     """
     cut = truncation(series)
     if not cut or cut >= _LONGEST * len(series):
