@@ -112,6 +112,7 @@ def _compare(args: argparse.Namespace, question: Question) -> ComparisonDocument
     if runs[0] and runs[1] and not args.measure:
         _refuse_measuring(args)
         return compare_runs(runs[0], runs[1], question=question, seed=args.seed)
+    _refuse_unused_pipeline(args, any(runs))
     a, b = _contender(args.a, runs[0], args.pipeline), _contender(args.b, runs[1], args.pipeline)
     source = _source(args, a.pipeline)
     _say(
@@ -128,6 +129,17 @@ def _refuse_measuring(args: argparse.Namespace) -> None:
     given = [f"--{name.removeprefix('num_').replace('_', '-')}" for name in names if getattr(args, name)]
     if given:
         raise SettingsError(f"two run folders are only read; {', '.join(given)} needs --measure, which runs them again")
+
+
+def _refuse_unused_pipeline(args: argparse.Namespace, has_run_folder: bool) -> None:
+    from headrace.base.errors import SettingsError
+
+    if args.pipeline and not has_run_folder and not any(_is_plan(text) for text in (args.a, args.b)):
+        raise SettingsError("--pipeline goes with a Plan or a run folder; A and B both name their pipelines")
+
+
+def _is_plan(text: str) -> bool:
+    return text.endswith(".toml") and "@" not in text
 
 
 def _blocks(args: argparse.Namespace) -> Blocks:
@@ -155,7 +167,7 @@ def _contender(text: str, recorded: Run | None, pipeline: str | None) -> Contend
 
     if recorded is not None:
         return Contender(name=text, pipeline=_recorded_pipeline(recorded, pipeline), plan=_recorded_plan(recorded))
-    if text.endswith(".toml") and "@" not in text:
+    if _is_plan(text):
         if pipeline is None:
             raise SettingsError(f"{text} is a Plan: say of which pipeline with --pipeline MODULE:ATTRIBUTE")
         return Contender(name=text, pipeline=load_pipeline(pipeline), plan=Plan.load(text))

@@ -43,13 +43,9 @@ def _underpowered(document: ComparisonDocument) -> str:
     head = f"It cannot be told yet: {_effect(document)}"
     if not document.paired:
         return f"{head}; recorded runs only tell differences beyond {document.margin:.0%}. --measure runs them again in pairs."
-    return (
-        f"{head}; about {document.pairs_needed} more pairs would tell (--blocks {_total(document)}, or --until-sure)."
-    )
-
-
-def _total(document: ComparisonDocument) -> int:
-    return document.num_pairs + (document.pairs_needed or 0)
+    needed = document.pairs_needed or 0
+    more = "1 more pair" if needed == 1 else f"{needed:,} more pairs"
+    return f"{head}; about {more} would tell (--blocks {document.num_pairs + needed}, or --until-sure)."
 
 
 def _effect(document: ComparisonDocument) -> str:

@@ -141,6 +141,7 @@ def test_run_folders_are_measured_again(capsys: pytest.CaptureFixture[str]) -> N
         (["one.toml", "eight.toml"], 2, "--pipeline MODULE:ATTRIBUTE"),
         (["nowhere", "speeds:pipeline"], 2, "'nowhere' is no run folder here"),
         (["files", "speeds:pipeline"], 2, "has no run.json"),
+        (["speeds:pipeline", "speeds:slower", "--pipeline", "speeds:slower"], 2, "both name their pipelines"),
         (["speeds:pipeline", "speeds:nothing"], 2, "no attribute 'nothing'"),
         (["speeds:pipeline", "speeds:pipeline@"], 2, "names no Plan after @"),
         (["speeds:pipeline", "speeds:pipeline@none.toml"], 2, "none.toml cannot be read"),
