@@ -40,7 +40,7 @@ import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -72,6 +72,8 @@ _PR_SET_PTRACER = 0x59616D61
 _NOT_PERMITTED = re.compile(r"permission denied|operation not permitted|os error (1|13)\b", re.IGNORECASE)
 #: Whatever this calls is the stage. By its end: interpreters write the rest of the path in several ways.
 _CALLER = os.path.join("headrace", "pipeline", Path(group.__file__).name)
+#: Between two calls it also calls these.
+_RUNTIME = tuple(os.path.join("headrace", folder, "") for folder in ("pipeline", "base"))
 _PROFILE_NAME = re.compile(r'Thread (?P<id>\w+)(?: "(?P<name>.*)")?', re.DOTALL)
 
 #: Outermost first.
@@ -244,7 +246,7 @@ def sample_stage(
             for name, found in _samples(file, [one for one in workers if one.process == process]):
                 by_worker[name] += found
     seen = sum(by_worker.values(), Counter())
-    served = {name: _within_stage(found) for name, found in by_worker.items()}
+    served = _within_stage(by_worker)
     stacks = sum(served.values(), Counter())
     num_samples, num_without_stack = stacks.total(), seen[()]
     if not num_samples:
@@ -421,15 +423,35 @@ def _samples(file: Path, workers: Sequence[WorkerThread]) -> Iterable[tuple[str,
             yield worker, Counter(tuple(frames[index] for index in stack[1:]) for stack in profile.samples)
 
 
-def _within_stage(stacks: Counter[Stack]) -> Counter[Stack]:
-    """Return the stacks that are within a stage's call, each from there on."""
+def _within_stage(by_worker: Mapping[str, Counter[Stack]]) -> dict[str, Counter[Stack]]:
+    """Return each worker's stacks that are within a stage's call, from there on."""
+    served = {name: _counted_by(stacks, _called) for name, stacks in by_worker.items()}
+    if any(served.values()):
+        return served
+    # A stage that is native code has no frame of its own: the line that calls it stands for it. Where it has frames, samples
+    # of that place are headrace's own work between the calls.
+    return {name: _counted_by(stacks, _caller) for name, stacks in by_worker.items()}
+
+
+def _counted_by(stacks: Counter[Stack], part: Callable[[Stack], Stack]) -> Counter[Stack]:
     found: Counter[Stack] = Counter()
     for stack, count in stacks.items():
-        calls = [index for index, frame in enumerate(stack) if frame.file.endswith(_CALLER)]
-        if calls:
-            # A stage that is native code has no frame of its own: then the line that calls it stands for it.
-            found[stack[calls[-1] + 1 :] or stack[-1:]] += count
+        kept = part(stack)
+        if kept:
+            found[kept] += count
     return found
+
+
+def _called(stack: Stack) -> Stack:
+    """Return what a group's worker called, unless that is a part of the runtime."""
+    calls = [index for index, frame in enumerate(stack) if frame.file.endswith(_CALLER)]
+    inner = stack[calls[-1] + 1 :] if calls else ()
+    return () if inner and any(part in inner[0].file for part in _RUNTIME) else inner
+
+
+def _caller(stack: Stack) -> Stack:
+    """Return the line of a group at work itself."""
+    return stack[-1:] if stack and stack[-1].file.endswith(_CALLER) else ()
 
 
 def _top(stacks: Counter[Stack]) -> list[HotSpot]:

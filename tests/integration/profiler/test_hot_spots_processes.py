@@ -91,7 +91,7 @@ def test_a_stage_is_sampled_while_it_runs(tmp_path: Path, executor: str) -> None
     folder = tmp_path / "run" / "hot_spots"
     assert sorted(file.name for file in folder.iterdir()) == sorted(found.files)
     assert json.loads((folder / "decode.json").read_bytes())["num_samples"] == found.num_samples
-    assert all(line.startswith("decode (") for line in (folder / "decode.folded").read_text().splitlines())
+    assert "decode (" in (folder / "decode.folded").read_text()
 
 
 def test_an_unknown_stage_is_refused(tmp_path: Path) -> None:
@@ -142,13 +142,14 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 
 def spied(tmp_path: Path, samples: dict[str, list[list[int]]]) -> Path:
-    """Return a file as py-spy writes it; frame 0 is a thread's, 1 headrace's, 2 the stage's and 3 below it."""
+    """Return a file as py-spy writes it; frame 0 is a thread's, 1 headrace's, 2 the stage's, 3 below it."""
     frames = [
         {"name": "thread (1): decode-0", "file": "", "line": 0, "col": None},
         {"name": "Group._run_one", "file": "/lib/headrace/pipeline/group.py", "line": 7, "col": None},
         {"name": "stage", "file": "/app/code.py", "line": 3, "col": None},
         {"name": "below", "file": "/app/code.py", "line": 9, "col": None},
         {"name": "wait", "file": "/lib/threading.py", "line": 2, "col": None},
+        {"name": "measure", "file": "/lib/headrace/pipeline/item.py", "line": 4, "col": None},
     ]
     profiles = [
         {"type": "sampled", "name": name, "unit": "seconds", "startValue": 0, "endValue": 1, "samples": stacks,
@@ -170,21 +171,19 @@ def test_samples_of_the_stage_alone_are_kept(tmp_path: Path, install: Install) -
     """Known samples give known shares: by line, without other threads, without headrace's own work, recursion once."""
     samples = {
         'Thread 41 "decode-0"': [[0, 1, 2]] * 3 + [[0, 1, 2, 3]] * 2 + [[0, 1, 2, 3, 2, 3]] + [[0, 4]] * 4,
-        'Thread 0x7F "decode-1"': [[0, 1]] + [[0]] * 5,
+        'Thread 0x7F "decode-1"': [[0, 1], [0, 1, 5], [0, 1, 2]] + [[0]] * 5,
         'Thread 43 "other-0"': [[0, 1, 3]] * 50,
         'Thread 44 "decode-10"': [[0, 1, 3]] * 50,
     }
     install(f"cp {spied(tmp_path, samples)} $output")
     found = sample_stage("decode", WORKERS, tmp_path / "hot", seconds=1)
-    assert (found.num_samples, found.num_outside, found.num_without_stack) == (7, 4, 5)
+    assert (found.num_samples, found.num_outside, found.num_without_stack) == (7, 6, 5)
     assert [(s.function, s.line, round(s.self_share * 7), round(s.total_share * 7)) for s in found.top] == [
-        ("stage", 3, 3, 6),
+        ("stage", 3, 4, 7),
         ("below", 9, 3, 3),
-        ("Group._run_one", 7, 1, 1),
     ]
     assert (tmp_path / "hot" / "decode.folded").read_text().splitlines() == [
-        "Group._run_one (group.py:7) 1",
-        "stage (code.py:3) 3",
+        "stage (code.py:3) 4",
         "stage (code.py:3);below (code.py:9) 2",
         "stage (code.py:3);below (code.py:9);stage (code.py:3);below (code.py:9) 1",
     ]
@@ -193,6 +192,15 @@ def test_samples_of_the_stage_alone_are_kept(tmp_path: Path, install: Install) -
         "decode-0": 6,
         "decode-1": 1,
     }
+
+
+def test_a_native_stage_is_the_line_that_calls_it(tmp_path: Path, install: Install) -> None:
+    """A stage without a Python frame of its own, such as a NumPy function, shows as the place it is called from."""
+    file = spied(tmp_path, {'Thread 41 "decode-0"': [[0, 1]] * 3 + [[0, 1, 5]] + [[0, 4]]})
+    install(f"cp {file} $output")
+    found = sample_stage("decode", WORKERS, tmp_path / "hot", seconds=1)
+    assert [(spot.function, spot.self_share) for spot in found.top] == [("Group._run_one", 1.0)]
+    assert (found.num_samples, found.num_outside) == (3, 2)
 
 
 def test_each_process_has_its_own_py_spy(tmp_path: Path, install: Install) -> None:
