@@ -166,7 +166,7 @@ def test_a_stage_whose_calls_fail_is_told() -> None:
         return value
 
     found = alone(hr.stage("flaky", fail_often), [1], seconds=0.1)
-    assert "calls failed while it was measured" in found.says
+    assert "failed while it was measured" in found.says
     assert "even call" in found.says
 
 

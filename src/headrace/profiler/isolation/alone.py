@@ -12,6 +12,7 @@ from headrace.profiler.isolation.bench import Bench
 from headrace.profiler.isolation.crew import Crew
 from headrace.profiler.isolation.curves import Measured, curve_point, knee, scaling_in_words
 from headrace.profiler.isolation.inputs import Given, StageInputs, same_shape_batches
+from headrace.profiler.isolation.words import counted
 from headrace.runs.formats.isolation import CurvePoint, StageAlone
 from headrace.stages.stage import Stage
 
@@ -71,7 +72,9 @@ def measure_alone(bench: Bench, inputs: StageInputs, effort: Effort) -> StageAlo
     stage = inputs.stage
     if not inputs.given:
         failed = (
-            f"; {inputs.num_failed} items failed in it, the first: {inputs.first_error}" if inputs.num_failed else ""
+            f"; {counted(inputs.num_failed, 'item')} failed in it, the first: {inputs.first_error}"
+            if inputs.num_failed
+            else ""
         )
         return _without_curve(bench, stage, f"not run alone: no item came through it{failed}")
     wanted = loads(stage, bench)
@@ -148,7 +151,7 @@ def _sayings(
     if inputs.mutates:
         says.append("it changes its input in place, so every call got a copy, whose making is counted")
     if inputs.num_failed:
-        says.append(f"{inputs.num_failed} items failed in it and were left out, the first: {inputs.first_error}")
+        says.append(f"{counted(inputs.num_failed, 'item')} failed in it and left out, the first: {inputs.first_error}")
     return [text for text in (*says, *notes) if text]
 
 
@@ -170,7 +173,7 @@ def _failures(found: dict[Load, list[Measured]]) -> str:
     if not every:
         return ""
     failed = sum(one.num_failed for one in every)
-    return f"{failed} calls failed while it was measured, the first: {every[0].error}"
+    return f"{counted(failed, 'item')} failed while it was measured, the first: {every[0].error}"
 
 
 def _mixed_waiting(one: CurvePoint, repetitions: Sequence[Measured]) -> str:

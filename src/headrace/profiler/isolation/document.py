@@ -16,7 +16,7 @@ from headrace.profiler.isolation.bench import Bench
 from headrace.profiler.isolation.inputs import Inputs, collect
 from headrace.profiler.isolation.turns import measure_all
 from headrace.profiler.isolation.variations import build
-from headrace.profiler.isolation.words import in_words
+from headrace.profiler.isolation.words import counted, in_words
 from headrace.runs.formats.isolation import IsolationDocument, StageAlone, Variation
 from headrace.stages.stage import StageContext
 
@@ -92,7 +92,7 @@ def _about_inputs(inputs: Inputs, stopped: bool) -> list[str]:
     failed = sum(one.num_failed for one in inputs.stages.values())
     if failed or inputs.no_route:
         first = next((one.first_error for one in inputs.stages.values() if one.first_error), "no module takes its task")
-        says.append(f"{failed + inputs.no_route} items failed and were left out, the first: {first}")
+        says.append(f"{counted(failed + inputs.no_route, 'item')} failed and left out, the first: {first}")
     return says
 
 

@@ -41,24 +41,33 @@ def differs(one: Variation) -> bool:
     return abs(one.ratio - 1) > _SAME_SHARE and (one.ratio_low > 1 or one.ratio_high < 1)
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things in words."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def _cached(one: Variation) -> str:
     rate, ratio = format_rate(one.throughput), ratio_in_words(one)
     if differs(one) and (one.ratio or 0.0) > 1:
         return f"fed perfectly the device would give {rate}, {ratio} of now"
-    return f"the device is fed perfectly, as far as noise lets tell: from memory it gives {rate}, {ratio} of now"
+    if abs((one.ratio or 0.0) - 1) <= _SAME_SHARE:
+        return f"the device is fed perfectly: from memory it gives {rate}, {ratio} of now"
+    return f"from memory the device gives {rate}, {ratio} of now: a difference that could not be told from noise"
 
 
 def _emulated(one: Variation) -> str:
     accelerator = "an accelerator as fast as this device, which leaves the CPU to the other stages,"
     if differs(one):
         return f"{accelerator} would give {format_rate(one.throughput)}, {ratio_in_words(one)} of now"
-    return f"{accelerator} would make no difference that could be told from noise: {ratio_in_words(one)} of now"
+    return f"{accelerator} made no difference that could be told from noise: {ratio_in_words(one)} of now"
 
 
 def _cold(one: Variation) -> str:
     if differs(one) and (one.ratio or 0.0) < 1:
         return f"with files that are not in memory it gives {format_rate(one.throughput)}, {ratio_in_words(one)} of now"
-    return f"files that are not in memory cost nothing that could be told from noise: {ratio_in_words(one)} of now"
+    return (
+        f"files that are not in memory made no difference that could be told from noise: {ratio_in_words(one)} of now"
+    )
 
 
 _SAYERS = {"cached_items": _cached, "emulated_model": _emulated, "cold_files": _cold}

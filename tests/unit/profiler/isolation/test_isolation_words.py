@@ -62,6 +62,14 @@ def test_noise_is_called_noise() -> None:
     assert ["noise" in sentence for sentence in sentences] == [True, True, True]
 
 
+def test_perfect_feeding_is_told_from_what_noise_hides() -> None:
+    """No difference is one thing; a large one that could not be told from noise, or was measured once, another."""
+    once = Variation(name="cached_items", throughput=400.0, ratio=4.0)
+    (same,), (hidden,) = in_words([compared("cached_items", 1.02, 0.98, 1.06)]), in_words([once])
+    assert same.startswith("the device is fed perfectly")
+    assert hidden == "from memory the device gives 400/s, x4.00 of now: a difference that could not be told from noise"
+
+
 def test_cold_files_and_accelerators_are_told() -> None:
     """Each where it makes a difference; made-up times are called so."""
     sentences = in_words([compared("cold_files", 0.5), compared("emulated_model", 2.0)], emulated=True)
@@ -87,7 +95,7 @@ def test_the_document_says_what_is_missing(bench: Callable) -> None:
     said = document(made, inputs, [], [], stopped=True).says
     assert any("stopped" in sentence for sentence in said)
     assert any("memory sufficed for the inputs of 5 items" in sentence for sentence in said)
-    assert "3 items failed and were left out, the first: a: broken" in said
+    assert "3 items failed and left out, the first: a: broken" in said
 
 
 def test_headroom_is_that_of_cached_items(bench: Callable) -> None:
