@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         limit=args.limit,
         force=args.force,
         view=functools.partial(live_view, args.limit),
-        settings=ProfileSettings(measure_overhead=not args.no_overhead),
+        settings=ProfileSettings(measure_overhead=not args.no_overhead, python_stage=args.python),
     )
     interrupted = result.interrupted
     if not interrupted and (args.layers or args.isolate):
@@ -167,7 +167,7 @@ def _say(text: str) -> None:
 def _print(folder: Path, *, as_json: bool) -> None:
     import msgspec
 
-    from headrace.cli.profile_text import as_text
+    from headrace.cli.profile_text import as_text, hot_spots_text
     from headrace.diagnose import profile_document
     from headrace.profiler import isolation, layers
     from headrace.runs.reader import read_run
@@ -181,5 +181,6 @@ def _print(folder: Path, *, as_json: bool) -> None:
         parts.append(layers.as_text(document.layers))
     if document.isolation is not None:
         parts.append(isolation.as_text(document.isolation))
+    parts += [hot_spots_text(folder / file) for file in document.hot_spots.values()]
     parts.append(f"run folder: {folder}\nlook at it: headrace report {folder}\n")
     sys.stdout.write("\n".join(parts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,6 +27,33 @@ def as_text(document: ProfileDocument) -> str:
         parts += [_times(document.stages), _work(document.stages)]
     parts += [part for part in (_cpu(document), _overhead(document), _checks(document), _missing(document)) if part]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def hot_spots_text(record: Path, *, limit: int = 12) -> str:
+    """Return the most costly Python lines of one stage.
+
+    Args:
+        record: The stage's speedscope file; the table is in the JSON file beside it.
+        limit: Lines of the table.
+    """
+    from headrace.profiler.hot_spots import HotSpots
+
+    stem = record.name.removesuffix(".speedscope.json")
+    try:
+        found = msgspec.json.decode(record.with_name(f"{stem}.json").read_bytes(), type=HotSpots)
+    except (OSError, msgspec.DecodeError) as error:
+        return f"hot spots of {stem} cannot be read: {error}\n"
+    rows = [
+        (f"{spot.self_share:.0%}", f"{spot.total_share:.0%}", spot.function, f"{spot.file}:{spot.line}")
+        for spot in found.top[:limit]
+    ]
+    widths = [max(map(len, column)) for column in zip(*[("self", "total", "function", ""), *rows], strict=True)]
+    lines = [
+        f"{own:>{widths[0]}}  {total:>{widths[1]}}  {function:<{widths[2]}}  {where}"
+        for own, total, function, where in [("self", "total", "function", "where"), *rows]
+    ]
+    head = f"Python lines of {found.stage} ({found.method}, {found.num_samples or found.num_calls} samples or calls):"
+    return "\n".join([head, *lines, f"flame graph: open {record} in https://www.speedscope.app", ""])
 
 
 def _head(document: ProfileDocument) -> list[str]:

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import SettingsError
+from headrace.runs.run_folder import REPORT_FILE
 
 if TYPE_CHECKING:
     from headrace.runs.formats.comparison import ComparisonDocument
     from headrace.runs.reader import Run
 
 SCHEMA = "headrace.report/1"
-REPORT_FILE = "report.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

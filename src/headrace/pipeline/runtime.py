@@ -439,6 +439,8 @@ class Runtime:
         try:
             yield
         finally:
+            # One that came while the run was closing: whoever goes on with other runs wants to know.
+            self.interrupted = self.interrupted or self._num_heeded < self._num_signals
             for number, handler in before.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 

@@ -9,10 +9,12 @@ and switches the meters off and on to measure what they cost (`blocks`). All goe
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +30,7 @@ from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import Result, RunInProgress, View, run
 from headrace.profiler.blocks import BlockSchedule, Reading
 from headrace.profiler.cpu_clocks import CpuClocks
+from headrace.profiler.hot_spots import StageSampler
 from headrace.profiler.isolation.page_cache import resident_share
 from headrace.profiler.sampling import SPAN_LIMIT_PER_SECOND, RateLimit
 from headrace.profiler.watcher.control import Watcher
@@ -58,6 +61,8 @@ class ProfileSettings:
     """Above this only some jobs are recorded; counters stay exact."""
     measure_overhead: bool = True
     """Switch profiling off for short stretches, to measure what it costs."""
+    python_stage: str | None = None
+    """Also sample the Python code of this stage, with py-spy."""
 
     def __post_init__(self) -> None:
         for name, low, high in (("resource_hertz", 0.5, 10), ("state_hertz", 1, 1000), ("spans_per_second", 1, 1e9)):
@@ -100,19 +105,41 @@ def profile(
         force=force,
         observers=observers,
         view=view,
-        watch=lambda progress: Profiler(progress, settings),
+        watch=lambda progress: _watch(progress, settings),
         instruments=instruments,
     )
 
 
-class Profiler:
-    """Watches one run; a context manager."""
+@contextlib.contextmanager
+def _together(*parts: AbstractContextManager[Any]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for part in parts:
+            stack.enter_context(part)
+        yield
 
-    def __init__(self, progress: RunInProgress, settings: ProfileSettings) -> None:
+
+def _watch(progress: RunInProgress, settings: ProfileSettings) -> AbstractContextManager[Any]:
+    if settings.python_stage is None:
+        return Profiler(progress, settings)
+    sampler = StageSampler(progress, settings.python_stage)
+    return _together(Profiler(progress, settings, sampler), sampler)
+
+
+class Profiler:
+    """Watches one run; a context manager.
+
+    Args:
+        progress: The run.
+        settings: What is measured.
+        sampler: Told about here if it has no result; entered and left within this one.
+    """
+
+    def __init__(self, progress: RunInProgress, settings: ProfileSettings, sampler: StageSampler | None = None) -> None:
         if progress.folder is None:
             raise SettingsError("a profile needs a run folder: give an output")
         self._run = progress
         self._settings = settings
+        self._sampler = sampler
         self._folder: RunFolder = progress.folder
         self._info = ProfilingInfo(span_limit_per_second=settings.spans_per_second)
         self._watcher = Watcher(
@@ -150,6 +177,8 @@ class Profiler:
         info.not_measured.update(report.not_measured)
         if report.problem:
             info.not_measured["helper"] = report.problem
+        if self._sampler is not None and self._sampler.problem:
+            info.not_measured["hot_spots"] = self._sampler.problem
         info.blocks = self._blocks.pairs()
         info.sampling = self._limit.changes
         self._note_cpu()
@@ -252,7 +281,8 @@ class Profiler:
 
     def _write(self) -> None:
         try:
-            seal(self._folder.path)
+            for problem in seal(self._folder.path):
+                logger.warning("%s", problem)
             content = msgspec.json.format(msgspec.json.encode(self._info), indent=2)
             replace_file(self._folder.path / profiling.FILE, content + b"\n")
         except (OSError, RunFolderError) as error:

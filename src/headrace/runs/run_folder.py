@@ -26,12 +26,18 @@ import msgspec
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import RunFolderError
 from headrace.base.records import SCHEMA_VERSION, Counters
+from headrace.runs.formats import isolation, layers, profiling
 from headrace.runs.hardware import Hardware, find_hardware, find_versions
 from headrace.runs.resource_files import remove_resource_files
 
 RUN_JSON = "run.json"
 SPANS_FOLDER = "spans"
 ERRORS_FILE = "errors.jsonl"
+#: Where `headrace report` writes unless told otherwise.
+REPORT_FILE = "report.html"
+HOT_SPOTS_FOLDER = "hot_spots"
+#: What is written there, for each stage.
+HOT_SPOTS_PATTERNS = ("*.json", "*.folded", "*.pstats")
 
 Status = Literal["running", "finished", "interrupted", "failed"]
 
@@ -244,12 +250,13 @@ def headrace_version() -> str:
 
 def _remove_earlier_run(path: Path) -> None:
     """Remove what headrace wrote into a run folder, and nothing else: `--force -o ~` must not empty a home folder."""
-    for name in (RUN_JSON, ERRORS_FILE):
+    for name in (RUN_JSON, ERRORS_FILE, profiling.FILE, layers.FILE, isolation.FILE, REPORT_FILE):
         (path / name).unlink(missing_ok=True)
     remove_resource_files(path)
-    for pattern in ("*.parquet", ".*.parquet.tmp"):
-        for file in (path / SPANS_FOLDER).glob(pattern):
-            file.unlink()
+    for folder, patterns in ((SPANS_FOLDER, ("*.parquet", ".*.parquet.tmp")), (HOT_SPOTS_FOLDER, HOT_SPOTS_PATTERNS)):
+        for pattern in patterns:
+            for file in (path / folder).glob(pattern):
+                file.unlink()
 
 
 def _not_writable(path: Path, error: OSError) -> RunFolderError:

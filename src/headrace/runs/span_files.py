@@ -120,7 +120,7 @@ class SpanWriter(Observer):
 
     Attributes:
         written_spans: Spans in closed files.
-        lost_spans: Spans that could not be written, because the disk refused or was too slow, or a value did not fit its column.
+        lost_spans: Spans that could not be written, because the disk refused or was too slow, or a value did not fit.
     """
 
     def __init__(self, folder: Path, *, rotate_seconds: float = 5.0, rotate_spans: int = 50_000) -> None:
