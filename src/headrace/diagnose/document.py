@@ -22,8 +22,6 @@ from headrace.diagnose.trust import all_checks, distrust
 from headrace.runs.formats.profile import Distribution, ProfileDocument, Quantile, StageAccount, Window
 from headrace.runs.reader import Run
 
-_NO_PROFILE = "the run was not profiled; use headrace profile"
-
 
 def profile_document(run: Run) -> ProfileDocument:
     """Return where the time of a run went, and whether that can be believed.
@@ -131,7 +129,7 @@ def _not_measured(evidence: Evidence, stages: tuple[StageAccount, ...], throughp
     found = dict(profile.not_measured) if profile else {}
     if throughput is None:
         found.setdefault("throughput", "fewer jobs were settled than a rate needs")
-    why = _NO_PROFILE if profile is None else "the profiler wrote none"
+    why = evidence.why_no_profile if profile is None else "the profiler wrote none"
     if not evidence.gauges:
         found.setdefault("resources", why)
     if evidence.states is None:

@@ -83,6 +83,13 @@ class Evidence:
         """Items that may come to an end together; 1 without batches."""
         return int(self.spans.batch_size.max(initial=1))
 
+    @property
+    def why_no_profile(self) -> str:
+        """Why there is no `profiling.json`."""
+        if self.gauges or self.states is not None:
+            return "the run did not live to write it; let it end, or stop it with Ctrl-C"
+        return "the run was not profiled; use headrace profile"
+
     def stage_rows(self, stage: str) -> slice:
         """Return the rows of one stage in `spans`."""
         return self.spans.of(stage)

@@ -38,14 +38,14 @@ def all_checks(
         utilization_law(evidence, window),
         flow_balance(evidence),
         forced_flow(evidence),
-        explained_cpu(cpu),
+        explained_cpu(cpu, evidence.why_no_profile),
         clock_order(evidence.spans),
         span_identity(evidence.spans),
         steady_state(window),
         sample_counts(latency),
         lost_spans(evidence),
         run_folder(evidence),
-        overhead_check(overhead),
+        overhead_check(overhead, evidence.why_no_profile),
     )
 
 
@@ -54,7 +54,7 @@ def distrust(checks: tuple[Check, ...]) -> tuple[str, ...]:
     return tuple(f"{one.name}: {one.says}" for one in checks if one.status == "failed")
 
 
-def explained_cpu(cpu: CpuAccount | None) -> Check:
+def explained_cpu(cpu: CpuAccount | None, why_not: str) -> Check:
     """Return how much of the processes' CPU time is explained by what it was used for.
 
     What workers used outside of stages has a line and no explanation. Too little is a warning, because the rest is shown; more
@@ -62,7 +62,7 @@ def explained_cpu(cpu: CpuAccount | None) -> Check:
     """
     source = "Plumber, MLSys 2022: show what the model does not explain"
     if cpu is None:
-        return not_measured("explained_cpu", "the processes' CPU time was not measured; use headrace profile", source)
+        return not_measured("explained_cpu", why_not, source)
     if cpu.total_seconds < _LEAST_CPU_SECONDS:
         says = f"the run used {cpu.total_seconds:.2f} s of CPU time, too little to share out"
         return not_measured("explained_cpu", says, source)
@@ -95,11 +95,11 @@ def steady_state(window: Window) -> Check:
     return check("steady_state", "warning", window.warm_up_seconds, None, says, source)
 
 
-def overhead_check(overhead: OverheadEstimate | None) -> Check:
+def overhead_check(overhead: OverheadEstimate | None, why_not: str) -> Check:
     """Return whether the profiler left what it measured as it was."""
     source = "paired blocks A B B A within the run"
     if overhead is None:
-        return not_measured("overhead", "the run was not profiled", source)
+        return not_measured("overhead", why_not, source)
     if overhead.low is None or overhead.mid is None:
         return not_measured("overhead", overhead.says, source)
     surely, value = overhead.low - 1, overhead.mid - 1

@@ -53,6 +53,15 @@ def test_without_samples_all_is_unknown(builder: Any) -> None:
     assert split(work(builder)) == BlockedSplit(unknown=pytest.approx(0.06))
 
 
+@pytest.mark.parametrize(("count", "is_told"), [(9, False), (10, True)])
+def test_a_few_samples_give_no_shares(builder: Any, count: int, is_told: bool) -> None:
+    """Nine samples that agree are no hundred per cent."""
+    found = split(work(builder).states(AT[:count] + 0.05, "work-0", "gil"))
+    assert found is not None
+    assert found.num_samples == count
+    assert (found.gil > 0, found.unknown > 0) == (is_told, not is_told)
+
+
 def test_stages_that_share_a_worker_get_their_own_samples(builder: Any) -> None:
     """A sample belongs to the stage that was served at that moment."""
     costs = {"cpu": AT * 0.0, "run_delay": AT * 0.0}

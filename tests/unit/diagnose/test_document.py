@@ -65,9 +65,19 @@ def test_a_killed_run_gives_what_was_written(builder: Any) -> None:
     assert document.status == "running"
     assert document.stages[0].items == 1000
     assert document.throughput == pytest.approx(100, rel=1e-3)
+    assert document.not_measured["cpu"] == "the run was not profiled; use headrace profile"
     found = {check.name: check.status for check in document.checks}
     assert found["flow_balance"] == found["forced_flow"] == "not_measured"
     assert found["run_folder"] == "warning"
+
+
+def test_a_killed_profile_is_not_taken_for_a_plain_run(busy_run: Any) -> None:
+    """What was sampled is there, and what was to be written at the end is missing for that reason."""
+    document = profile_document(busy_run.finish("running", summary=False))
+    assert "did not live" in document.not_measured["cpu"]
+    found = {check.name: check for check in document.checks}
+    assert "did not live" in found["overhead"].says
+    assert found["littles_law"].status == found["utilization_law"].status == "ok"
 
 
 @pytest.mark.parametrize("summary", [True, False])
