@@ -200,6 +200,7 @@ def _stage_infos(runtime: Runtime, pipeline: Pipeline) -> list[StageInfo]:
                 executor=runtime.plan.stages[stage.name].executor or stage.executor,
                 station=station.name,
                 workers=station.num_workers,
+                task=stage.task,
                 queue_capacity=station.settings.queue_items if station.has_queue else None,
             )
     return [infos[stage.name] for stage in pipeline.stages]

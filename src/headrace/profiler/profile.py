@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -185,7 +186,8 @@ class Profiler:
         self._write()
 
     def _watch(self) -> None:
-        while not self._stopping.wait(GAUGE_SECONDS):
+        # Not evenly: a period that batches or timers share would always see the same part of it.
+        while not self._stopping.wait(GAUGE_SECONDS * random.uniform(0.7, 1.3)):
             try:
                 self._look()
             except Exception as error:  # Watching must not end the run.
@@ -208,7 +210,8 @@ class Profiler:
         self._tell_workers(now)
         self._write_gauges()
         progress = self._run.summary.progress()
-        self._limit_rate(now, sum(progress.passages.values()))
+        # What is received is known at once; passages are counted later, and too late where the cores are busy.
+        self._limit_rate(now, max(sum(progress.passages.values()), counters.received * len(self._run.pipeline.stages)))
         if self._settings.measure_overhead:
             reading = Reading(now, progress.finished, self._clocks.total(), dict(progress.passages))
             is_on = self._blocks.tell(reading)

@@ -57,6 +57,8 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The stage whose queue and workers it uses: itself, unless it is inline."""
     workers: int
     """Of that station."""
+    task: str = ""
+    """The task whose module it belongs to; empty where all tasks share it, or there is only one."""
     queue_capacity: int | None
     """Bound of that station's queue, in items; None where the receivers run it."""
 
