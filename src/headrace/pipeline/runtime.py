@@ -43,7 +43,7 @@ from headrace.base.plan import Plan
 from headrace.base.protocols import Instrument
 from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind, Span, StageStatistics
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.governor import ThreadBudget, calm_garbage_collector
+from headrace.pipeline.governor import ThreadBudget, calm_garbage_collector, limit_library_threads
 from headrace.pipeline.group import CostCurve
 from headrace.pipeline.item import Item, measure
 from headrace.pipeline.opening import GroupSpec, groups
@@ -326,6 +326,9 @@ class Runtime:
             self._parts = parts.pop_all()
 
     def _start_workers(self) -> None:
+        # Before any other thread: it changes the environment, and a process that another thread starts at that moment gets
+        # a list of variables that is gone, and dies.
+        limit_library_threads()
         opening: list[threading.Thread] = []
         for station in self.stations:
             if not station.has_queue:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -379,3 +380,20 @@ def _is_zombie(process_id: str) -> bool:
         return ") Z " in Path(f"/proc/{process_id}/stat").read_text()
     except FileNotFoundError:
         return True
+
+
+def test_the_environment_is_changed_before_threads_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker threads that open their stages change no variable: another thread may be starting a process right then."""
+    changed: list[str] = []
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    environment = type(os.environ)
+    change = environment.__setitem__
+
+    def noted(self: Any, name: str, value: str) -> None:
+        changed.append(threading.current_thread().name)
+        change(self, name, value)
+
+    monkeypatch.setattr(environment, "__setitem__", noted)
+    hr.run(hr.Pipeline(ListSource([b"1"]), stages=[hr.stage("same", len)]))
+    assert set(changed) == {threading.current_thread().name}
+    assert os.environ["OMP_NUM_THREADS"] == "1"
