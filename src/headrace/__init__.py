@@ -9,6 +9,10 @@ A newcomer reads the folders in the order of the data:
     engines/     ONNX Runtime, the emulated device
     delivery/    HTTP callback, JSON Lines, Parquet
     pipeline/    joins the four: bounded queues, batches, workers, shutdown
+    profiler/    watches a run: meters, resources, thread states; layers, hot spots, stages alone
+    diagnose/    run folder -> analysis, and checks of whether it can be believed
+    report/      one HTML page of it; timelines
+    validate/    whether one is really faster than another
     samples/     real photographs, a generator of labelled crops, a small model
     demo/        what `headrace demo` runs
     cli/         one module per command
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
     from headrace.delivery.parquet import Parquet as parquet
     from headrace.pipeline.definition import Pipeline
     from headrace.pipeline.execute import Result, run
+    from headrace.profiler.profile import ProfileSettings, profile
     from headrace.sources.folder import Folder as folder
     from headrace.sources.queue_source import QueueSource as queue
     from headrace.sources.urls import UrlList as urls
@@ -65,6 +70,7 @@ _WHERE = {
     "Outcome": "headrace.base.records",
     "Pipeline": "headrace.pipeline.definition",
     "Plan": "headrace.base.plan",
+    "ProfileSettings": "headrace.profiler.profile",
     "Result": "headrace.pipeline.execute",
     "SettingsError": "headrace.base.errors",
     "Span": "headrace.base.records",
@@ -82,6 +88,7 @@ _WHERE = {
     "jsonl": "headrace.delivery.jsonl:JsonLines",
     "nms": "headrace.stages.postprocess",
     "parquet": "headrace.delivery.parquet:Parquet",
+    "profile": "headrace.profiler.profile",
     "queue": "headrace.sources.queue_source:QueueSource",
     "resize": "headrace.stages.decode:ResizeStage",
     "run": "headrace.pipeline.execute",
@@ -106,6 +113,7 @@ __all__ = [
     "Outcome",
     "Pipeline",
     "Plan",
+    "ProfileSettings",
     "Result",
     "SettingsError",
     "Span",
@@ -123,6 +131,7 @@ __all__ = [
     "jsonl",
     "nms",
     "parquet",
+    "profile",
     "queue",
     "resize",
     "run",
