@@ -2,7 +2,8 @@
 
 Starts a local image server with a stated network delay, an SQLite queue with some hundreds of real crops, and a callback
 receiver; then runs one pipeline under five Plans: sequential, threaded I/O, overlapped, batched, decode at scale. The
-model is the small one that ships with headrace. Only the network delay is simulated.
+model is the small one that ships with headrace. Only the network delay is simulated. Each run is profiled; report.html shows
+where the time of the last one went.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.demo.ladder import Ladder
+
+#: The page that shows the last rung.
+REPORT = "report.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
     )
     document = as_dict(ladder, folder, delay_seconds)
     _write(folder, document)
+    _write_report(folder, ladder)
     if args.json:
         _print_json(document)
     else:
@@ -74,6 +79,7 @@ def as_dict(ladder: Ladder, folder: Path, delay_seconds: float) -> dict[str, Any
     return {
         "schema": "headrace.demo/1",
         "folder": str(folder),
+        "report": str(folder / REPORT),
         "num_images": len(ladder.truth),
         "simulated": {"network_delay_seconds": delay_seconds},
         "num_agreeing": ladder.num_agreeing,
@@ -99,6 +105,18 @@ def _write(folder: Path, document: dict[str, Any]) -> None:
     import json
 
     (folder / "ladder.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def _write_report(folder: Path, ladder: Ladder) -> None:
+    """Draw the last rung: the others can be drawn from their run folders."""
+    from headrace.diagnose import profile_document
+    from headrace.report.page import render_report
+    from headrace.runs.reader import read_run
+
+    run_folder = ladder.rungs[-1].result.run_folder
+    if run_folder is not None:
+        page = render_report(profile_document(read_run(run_folder)), folder=str(run_folder.relative_to(folder)))
+        (folder / REPORT).write_text(page, encoding="utf-8")
 
 
 def _print_json(document: dict[str, Any]) -> None:
@@ -145,3 +163,6 @@ def _print_table(ladder: Ladder, folder: Path, delay_seconds: float) -> None:
         "model and callbacks are real."
     )
     console.print(f"Written: {folder} (ladder.json, plans/, runs/, images/)")
+    console.print(
+        f"Where the time went: open {folder / REPORT}; the other runs: headrace report {folder / 'runs' / 'NAME'}"
+    )

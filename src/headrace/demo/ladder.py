@@ -14,8 +14,9 @@ from headrace.delivery.callback import Callback
 from headrace.demo.scenes import Scenes
 from headrace.demo.servers import DemoServers
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.execute import Result, View, run
+from headrace.pipeline.execute import Result, View
 from headrace.pipeline.governor import usable_cores
+from headrace.profiler.profile import ProfileSettings, profile
 from headrace.samples.generator import make
 from headrace.sources.addresses import open_queue
 from headrace.sources.jobs import encode_job
@@ -143,7 +144,9 @@ class _Course:
             delivery=Callback(),
             name=f"headrace demo: {name}",
         )
-        result = run(pipeline, plan, output=self.folder / "runs" / self.stem, view=view)
+        # A pass is too short to measure what profiling costs by switching it off and on.
+        settings = ProfileSettings(measure_overhead=False)
+        result = profile(pipeline, plan, output=self.folder / "runs" / self.stem, view=view, settings=settings)
         elapsed = float(result.summary.as_dict()["elapsed_seconds"])
         return Rung(name, explanation, result.counters.delivered / elapsed, self._answers(), result)
 
