@@ -77,11 +77,11 @@ def run(args: argparse.Namespace) -> int:
         view=functools.partial(live_view, args.limit),
         settings=ProfileSettings(measure_overhead=not args.no_overhead, python_stage=args.python),
     )
-    interrupted = result.interrupted
-    if not interrupted and (args.layers or args.isolate):
-        interrupted = _look_further(args, pipeline, result.plan, output)
+    status = EXIT_INTERRUPTED if result.interrupted else EXIT_DONE
+    if status == EXIT_DONE:
+        status = _look_further(args, pipeline, result.plan, output)
     _print(output, as_json=args.json)
-    return EXIT_INTERRUPTED if interrupted else EXIT_DONE
+    return status
 
 
 def _seconds(text: str) -> float:
@@ -110,29 +110,25 @@ def _check_source(args: argparse.Namespace, pipeline: Pipeline) -> None:
         refuse_queue(pipeline.source)
 
 
-def _look_further(args: argparse.Namespace, pipeline: Pipeline, plan: Plan, folder: Path) -> bool:
-    """Measure what was asked for beyond the run; return whether Ctrl-C ended it."""
-    from headrace.base.errors import HeadraceError
+def _look_further(args: argparse.Namespace, pipeline: Pipeline, plan: Plan, folder: Path) -> int:
+    """Measure what was asked for beyond the run; return the exit status."""
+    from headrace.base.errors import HeadraceError, SettingsError
+    from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_MISUSE
     from headrace.profiler.afterwards import add_isolation, add_layers
 
+    status = EXIT_DONE
+    isolate = functools.partial(add_isolation, items=args.isolate_items, seconds=args.isolate_seconds)
+    wanted = [add for add, is_wanted in ((add_layers, args.layers), (isolate, args.isolate)) if is_wanted]
     with _Interrupt() as interrupt:
-        try:
-            if args.layers:
-                add_layers(pipeline, plan, folder, _say, interrupt.is_set)
-            if args.isolate and not interrupt.is_set():
-                add_isolation(
-                    pipeline,
-                    plan,
-                    folder,
-                    _say,
-                    interrupt.is_set,
-                    items=args.isolate_items,
-                    seconds=args.isolate_seconds,
-                )
-        except (HeadraceError, OSError) as error:
-            # The run itself is measured and kept.
-            print(f"headrace: {error}; the rest of the profile is in {folder}", file=sys.stderr)
-    return interrupt.is_set()
+        for add in wanted:
+            try:
+                if not interrupt.is_set():
+                    add(pipeline, plan, folder, _say, interrupt.is_set)
+            except (HeadraceError, OSError) as error:
+                # The run itself is measured and kept.
+                print(f"headrace: {error}; the rest of the profile is in {folder}", file=sys.stderr)
+                status = EXIT_MISUSE if isinstance(error, SettingsError) else EXIT_MISSING
+    return EXIT_INTERRUPTED if interrupt.is_set() else status
 
 
 class _Interrupt:
