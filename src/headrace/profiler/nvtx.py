@@ -15,14 +15,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from headrace.base.errors import MissingExtra, SettingsError
+from headrace.base.protocols import Instrument
 
 #: Pairs of events that wait for the device, of all workers together; calls beyond that are not timed.
 _MAX_PENDING = 4096
@@ -214,3 +217,41 @@ def cuda_missing(library: str = "libcuda.so.1") -> str | None:
     if code:
         return f"the NVIDIA driver does not start (CUDA error {code}); look at the output of nvidia-smi"
     return None if count.value else "the NVIDIA driver finds no device; look at the output of nvidia-smi"
+
+
+@dataclass(frozen=True)
+class GpuInstruments:
+    """What a profile puts around stages on a machine with an NVIDIA GPU; nothing elsewhere."""
+
+    instruments: tuple[Instrument, ...] = ()
+    events: CudaEvents | None = None
+    not_measured: Mapping[str, str] = field(default_factory=dict)
+    """{what: why}, where there is a GPU."""
+
+
+def gpu_instruments(*, has_processes: bool) -> GpuInstruments:
+    """Return NVTX ranges where CUDA and the package nvtx are there, and CUDA events where the program uses PyTorch.
+
+    Args:
+        has_processes: Stages run in processes of their own, from which no device times come back.
+    """
+    if cuda_missing():
+        return GpuInstruments()
+    instruments: list[Instrument] = []
+    not_measured: dict[str, str] = {}
+    events = None
+    try:
+        instruments.append(NvtxRanges())
+    except MissingExtra as error:
+        not_measured["nvtx_ranges"] = str(error)
+    if has_processes:
+        not_measured["device_seconds"] = "stages run in processes of their own, where CUDA events are not collected"
+    elif "torch" not in sys.modules:
+        not_measured["device_seconds"] = "the program does not use PyTorch, whose CUDA events tell the device's time"
+    else:
+        try:
+            events = CudaEvents()
+            instruments.append(events)
+        except SettingsError as error:
+            not_measured["device_seconds"] = str(error)
+    return GpuInstruments(tuple(instruments), events, not_measured)

@@ -33,6 +33,7 @@ from headrace.profiler.blocks import BlockSchedule, Reading
 from headrace.profiler.cpu_clocks import CpuClocks
 from headrace.profiler.hot_spots import StageSampler
 from headrace.profiler.isolation.page_cache import resident_share
+from headrace.profiler.nvtx import GpuInstruments, gpu_instruments
 from headrace.profiler.sampling import SPAN_LIMIT_PER_SECOND, RateLimit
 from headrace.profiler.watcher.control import Watcher
 from headrace.runs.formats import profiling
@@ -98,6 +99,7 @@ def profile(
         settings: What is measured.
     """
     settings = settings or ProfileSettings()
+    gpu = gpu_instruments(has_processes=_has_processes(pipeline, plan))
     return run(
         pipeline,
         plan,
@@ -106,8 +108,8 @@ def profile(
         force=force,
         observers=observers,
         view=view,
-        watch=lambda progress: _watch(progress, settings),
-        instruments=instruments,
+        watch=lambda progress: _watch(progress, settings, gpu),
+        instruments=(*instruments, *gpu.instruments),
     )
 
 
@@ -119,11 +121,18 @@ def _together(*parts: AbstractContextManager[Any]) -> Iterator[None]:
         yield
 
 
-def _watch(progress: RunInProgress, settings: ProfileSettings) -> AbstractContextManager[Any]:
+def _has_processes(pipeline: Pipeline, plan: Plan | str | Path | None) -> bool:
+    plan = Plan.load(plan) if isinstance(plan, str | Path) else plan or Plan()
+    executors = {stage.name: stage.executor for stage in pipeline.stages}
+    executors.update((name, one.executor) for name, one in plan.stages.items() if one.executor is not None)
+    return "process" in executors.values()
+
+
+def _watch(progress: RunInProgress, settings: ProfileSettings, gpu: GpuInstruments) -> AbstractContextManager[Any]:
     if settings.python_stage is None:
-        return Profiler(progress, settings)
+        return Profiler(progress, settings, gpu=gpu)
     sampler = StageSampler(progress, settings.python_stage)
-    return _together(Profiler(progress, settings, sampler), sampler)
+    return _together(Profiler(progress, settings, sampler, gpu), sampler)
 
 
 class Profiler:
@@ -133,14 +142,22 @@ class Profiler:
         progress: The run.
         settings: What is measured.
         sampler: Told about here if it has no result; entered and left within this one.
+        gpu: What is around the stages on a machine with a GPU.
     """
 
-    def __init__(self, progress: RunInProgress, settings: ProfileSettings, sampler: StageSampler | None = None) -> None:
+    def __init__(
+        self,
+        progress: RunInProgress,
+        settings: ProfileSettings,
+        sampler: StageSampler | None = None,
+        gpu: GpuInstruments | None = None,
+    ) -> None:
         if progress.folder is None:
             raise SettingsError("a profile needs a run folder: give an output")
         self._run = progress
         self._settings = settings
         self._sampler = sampler
+        self._gpu = gpu or GpuInstruments()
         self._folder: RunFolder = progress.folder
         self._info = ProfilingInfo(span_limit_per_second=settings.spans_per_second)
         self._watcher = Watcher(
@@ -180,6 +197,13 @@ class Profiler:
             info.not_measured["helper"] = report.problem
         if self._sampler is not None and self._sampler.problem:
             info.not_measured["hot_spots"] = self._sampler.problem
+        info.not_measured.update(self._gpu.not_measured)
+        if self._gpu.events is not None:
+            info.device_seconds = {
+                times.stage: sum(times.seconds) / len(times.seconds)
+                for times in self._gpu.events.device_times()
+                if times.seconds
+            }
         info.blocks = self._blocks.pairs()
         info.sampling = self._limit.changes
         self._note_cpu()

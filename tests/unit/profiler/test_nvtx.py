@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import MissingExtra, SettingsError
-from headrace.profiler.nvtx import CudaEvents, NvtxRanges, cuda_missing
+from headrace.profiler.nvtx import CudaEvents, NvtxRanges, cuda_missing, gpu_instruments
 
 
 @dataclass
@@ -242,3 +242,32 @@ def test_torch_without_cuda_says_what_to_do(device: Device, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtra, match="torch"):
         CudaEvents()
+
+
+@pytest.mark.usefixtures("no_driver")
+def test_a_profile_without_a_gpu_puts_nothing_around_stages() -> None:
+    """Where there is no GPU there are no instruments, and nothing to complain of."""
+    found = gpu_instruments(has_processes=False)
+    assert found.instruments == ()
+    assert found.not_measured == {}
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_profile_with_a_gpu_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a GPU, and neither nvtx nor PyTorch, each has its reason."""
+    monkeypatch.setitem(sys.modules, "nvtx", None)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    found = gpu_instruments(has_processes=False)
+    assert found.instruments == ()
+    assert set(found.not_measured) == {"nvtx_ranges", "device_seconds"}
+    assert "headrace[nvtx]" in found.not_measured["nvtx_ranges"]
+
+
+@pytest.mark.usefixtures("driver")
+def test_worker_processes_have_ranges_and_no_device_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where stages run in processes only ranges go around them, and the reason is told."""
+    monkeypatch.setitem(sys.modules, "nvtx", Nvtx())
+    found = gpu_instruments(has_processes=True)
+    assert [type(one) for one in found.instruments] == [NvtxRanges]
+    assert found.events is None
+    assert "processes" in found.not_measured["device_seconds"]

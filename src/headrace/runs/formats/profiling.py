@@ -65,6 +65,8 @@ class ProfilingInfo(msgspec.Struct, kw_only=True):
     helper_cpu_seconds: float | None = None
     elapsed_seconds: float | None = None
     """Between the first arrival and the last outcome."""
+    device_seconds: dict[str, float] = {}
+    """{device stage: mean seconds of a call by the device's own clock}, from CUDA events; empty without a GPU."""
     page_cache_share: float | None = None
     """Share of the input files' pages that were in memory when the run began; None where the source is not files."""
     not_measured: dict[str, str] = {}
