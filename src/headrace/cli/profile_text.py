@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.base.units import format_duration
+from headrace.base.words import aligned, counted, wrapped
 
 if TYPE_CHECKING:
     from headrace.runs.formats.profile import BlockedSplit, Distribution, ProfileDocument, StageAccount
@@ -22,10 +23,11 @@ _CAUSES = {"gil": "GIL", "lock": "lock", "network": "network", "disk": "disk", "
 
 def as_text(document: ProfileDocument) -> str:
     """Return the document as plain text."""
-    parts = [_head(document)]
+    parts = [wrapped(_head(document))]
     if document.stages:
         parts += [_times(document.stages), _work(document.stages)]
-    parts += [part for part in (_cpu(document), _overhead(document), _checks(document), _missing(document)) if part]
+    below = (_cpu(document), _overhead(document), _checks(document), _missing(document))
+    parts += [wrapped(part) for part in below if part]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
@@ -44,16 +46,19 @@ def hot_spots_text(record: Path, *, limit: int = 12) -> str:
     except (OSError, msgspec.DecodeError) as error:
         return f"hot spots of {stem} cannot be read: {error}\n"
     rows = [
-        (f"{spot.self_share:.0%}", f"{spot.total_share:.0%}", spot.function, f"{spot.file}:{spot.line}")
+        (f"{spot.self_share:4.0%}  {spot.total_share:5.0%}", spot.function, f"{spot.file}:{spot.line}")
         for spot in found.top[:limit]
     ]
-    widths = [max(map(len, column)) for column in zip(*[("self", "total", "function", ""), *rows], strict=True)]
+    measured = (
+        counted(found.num_calls or 0, "call") if found.num_samples is None else counted(found.num_samples, "sample")
+    )
     lines = [
-        f"{own:>{widths[0]}}  {total:>{widths[1]}}  {function:<{widths[2]}}  {where}"
-        for own, total, function, where in [("self", "total", "function", "where"), *rows]
+        f"Python lines of {found.stage} ({found.method}, {measured}):",
+        *aligned([("self  total", "function", "where"), *rows], num_left=3),
+        *wrapped(f"note: {note}" for note in found.notes),
+        f"flame graph: open {record} in https://www.speedscope.app",
     ]
-    head = f"Python lines of {found.stage} ({found.method}, {found.num_samples or found.num_calls} samples or calls):"
-    return "\n".join([head, *lines, f"flame graph: open {record} in https://www.speedscope.app", ""])
+    return "\n".join(lines) + "\n"
 
 
 def _head(document: ProfileDocument) -> list[str]:
@@ -64,6 +69,7 @@ def _head(document: ProfileDocument) -> list[str]:
     lines = [
         f"{document.pipeline or document.run}  plan {document.plan_id[:12]}  {document.status}",
         f"throughput {_rate(document.throughput)}   latency {latency or '-'}   in {_time(document.elapsed_seconds)}",
+        _jobs(document),
     ]
     if document.is_emulated:
         lines.append("The device was emulated: its times are settings, not measurements.")
@@ -79,6 +85,14 @@ def _head(document: ProfileDocument) -> list[str]:
         lines.append("UNTRUSTED:")
         lines += [f"  - {reason}" for reason in document.distrust]
     return [line for line in lines if line]
+
+
+def _jobs(document: ProfileDocument) -> str:
+    """Return what became of the jobs: the throughput counts those that failed, too."""
+    counts = {name: number for name, number in document.counters.items() if isinstance(number, int)}
+    always = ("received", "delivered")
+    shown = [f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items() if number or name in always]
+    return f"jobs: {', '.join(shown)}" if shown else ""
 
 
 def _times(stages: Sequence[StageAccount]) -> list[str]:
@@ -97,7 +111,7 @@ def _times(stages: Sequence[StageAccount]) -> list[str]:
     ]
     return [
         "Where an item's time goes (means; a batch's service counts for each of its items):",
-        *_aligned([_TIMES, *rows]),
+        *aligned([_TIMES, *rows]),
     ]
 
 
@@ -114,7 +128,7 @@ def _work(stages: Sequence[StageAccount]) -> list[str]:
         )
         for stage in stages
     ]
-    return ["What the stages did (percentiles of service):", *_aligned([_WORK, *rows])]
+    return ["What the stages did (percentiles of service):", *aligned([_WORK, *rows])]
 
 
 def _percentiles(values: Distribution) -> tuple[str, str, str]:
@@ -155,7 +169,7 @@ def _checks(document: ProfileDocument) -> list[str]:
     counts = {
         status: sum(check.status == status for check in document.checks) for status in ("ok", "failed", "warning")
     }
-    lines = [f"checks: {counts['ok']} ok, {counts['failed']} failed, {counts['warning']} warnings"]
+    lines = [f"checks: {counts['ok']} ok, {counts['failed']} failed, {counted(counts['warning'], 'warning')}"]
     lines += [
         f"  {check.status}: {check.name}: {check.says}"
         for check in document.checks
@@ -168,17 +182,6 @@ def _missing(document: ProfileDocument) -> list[str]:
     lines = [f"  {what}: {why}" for what, why in document.not_measured.items()]
     notes = [f"warning: {text}" for text in (*document.warnings, *document.problems)]
     return (["not measured:", *lines] if lines else []) + notes
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if number else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def _time(seconds: float | None) -> str:

@@ -49,6 +49,7 @@ from headrace.base.observer import Observer
 from headrace.base.records import BatchFormed, Counters, Job, Outcome, OutcomeKind, Span
 from headrace.base.statistics import percentile, samples_needed, utilization
 from headrace.base.units import format_duration
+from headrace.base.words import aligned
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -314,7 +315,7 @@ class Summary(Observer):
     def as_text(self) -> str:
         """Return the summary for people, as plain text."""
         parts = _readable(self.as_dict())
-        return "\n\n".join("\n".join(_aligned(part) if isinstance(part[0], tuple) else part) for part in parts) + "\n"
+        return "\n\n".join("\n".join(aligned(part) if isinstance(part[0], tuple) else part) for part in parts) + "\n"
 
     def as_table(self) -> RenderableType:
         """Return the summary for people, as something that a rich console prints."""
@@ -324,7 +325,7 @@ class Summary(Observer):
         parts: list[RenderableType] = []
         for part in _readable(self.as_dict()):
             is_table = isinstance(part[0], tuple)
-            lines = _aligned(part) if is_table else part
+            lines = aligned(part) if is_table else part
             text = Text("\n".join(["", *lines] if parts else lines), no_wrap=is_table)
             if is_table:
                 text.stylize("bold", 1, len(lines[0]) + 1)
@@ -558,18 +559,6 @@ def _batches_line(stage: Mapping[str, Any]) -> str:
     return (
         f"{stage['name']}: {batches['count']:,} batches of {batches['mean_size']:.1f} on average; released: {reasons}"
     )
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines, the first column to the left and the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if number else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def _shown_counts(counters: Mapping[str, Any]) -> list[str]:

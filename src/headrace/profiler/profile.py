@@ -45,6 +45,10 @@ from headrace.sources.finite import FiniteSource
 logger = logging.getLogger("headrace")
 
 GAUGE_SECONDS = 0.1
+#: How often it is asked whether the first job has come.
+_BEGIN_SECONDS = 0.01
+#: The CPU time of a shorter run is not told: the clocks miss its last tick.
+_SHORTEST_SECONDS = 0.3
 _WORKERS_EVERY_SECONDS = 0.5
 _RATE_EVERY_SECONDS = 1.0
 #: Files whose pages are looked for in memory.
@@ -211,7 +215,7 @@ class Profiler:
 
     def _watch(self) -> None:
         # Not evenly: a period that batches or timers share would always see the same part of it.
-        while not self._stopping.wait(GAUGE_SECONDS * random.uniform(0.7, 1.3)):
+        while not self._stopping.wait(self._pause()):
             try:
                 self._look()
             except Exception as error:  # Watching must not end the run.
@@ -219,6 +223,10 @@ class Profiler:
                 self._info.not_measured["gauges"] = f"the profiler's thread failed: {error}"
                 self._run.metering.on = True
                 return
+
+    def _pause(self) -> float:
+        """Return how long to wait before the next look; the first job must not be long at work before the clocks are read."""
+        return _BEGIN_SECONDS if self._clocks is None else GAUGE_SECONDS * random.uniform(0.7, 1.3)
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -297,8 +305,8 @@ class Profiler:
         return resident_share(files, _FILES_LOOKED_AT) if files else None
 
     def _note_cpu(self) -> None:
-        if self._clocks is None:
-            self._info.not_measured["cpu"] = f"the run was shorter than {GAUGE_SECONDS:g} s"
+        if self._clocks is None or self._ended - self._began < _SHORTEST_SECONDS:
+            self._info.not_measured["cpu"] = f"the run was shorter than {_SHORTEST_SECONDS:g} s"
             return
         self._info.thread_cpu_seconds = self._clocks.by_role()
         self._info.process_cpu_seconds = self._clocks.total()

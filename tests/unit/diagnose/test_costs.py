@@ -74,6 +74,16 @@ def test_a_sampled_stage_is_multiplied_by_its_exact_items(builder: Any) -> None:
     assert account.lines[0].seconds == pytest.approx(8.0)
 
 
+def test_what_the_clocks_missed_is_not_explained_by_them(builder: Any) -> None:
+    """The clocks were last read after 4 of 5 seconds: the stage's last fifth is not set against what they counted."""
+    at = np.arange(1000) * 0.005
+    builder.stage("work").stage("deliver").spans("work", arrived=at, ended=at + 0.004, cpu=at * 0 + 0.004)
+    builder.profiling(process_cpu_seconds=3.2, elapsed_seconds=4.0)
+    found, account = lines(builder)
+    assert found["work"] == pytest.approx(3.2)
+    assert account.explained_share == pytest.approx(1.0)
+
+
 def test_a_batchs_cpu_counts_once(builder: Any) -> None:
     """250 batches of four at 40 ms are ten seconds."""
     batch = np.repeat(np.arange(250), 4)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace.base.policies.batching import warm_up_sizes
+from headrace.base.words import counted
 from headrace.pipeline.governor import calm_garbage_collector
 from headrace.pipeline.summary import format_rate
 from headrace.profiler.isolation.bench import Bench
 from headrace.profiler.isolation.crew import Crew
 from headrace.profiler.isolation.curves import Measured, curve_point, knee, scaling_in_words
 from headrace.profiler.isolation.inputs import Given, StageInputs, same_shape_batches
-from headrace.profiler.isolation.words import counted
 from headrace.runs.formats.isolation import CurvePoint, StageAlone
 from headrace.stages.stage import Stage
 

@@ -10,13 +10,14 @@ from headrace.base.plan import Plan
 from headrace.base.protocols import Model
 from headrace.base.settings import check
 from headrace.base.units import format_size
+from headrace.base.words import counted
 from headrace.pipeline.definition import Pipeline
 from headrace.profiler.isolation.alone import Effort, measure_alone, seconds_needed
 from headrace.profiler.isolation.bench import Bench
 from headrace.profiler.isolation.inputs import Inputs, collect
 from headrace.profiler.isolation.turns import measure_all
 from headrace.profiler.isolation.variations import build
-from headrace.profiler.isolation.words import counted, in_words
+from headrace.profiler.isolation.words import in_words
 from headrace.runs.formats.isolation import IsolationDocument, StageAlone, Variation
 from headrace.stages.stage import StageContext
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from headrace.base.units import format_duration
+from headrace.base.words import aligned, wrapped
 from headrace.pipeline.summary import format_rate
 from headrace.profiler.isolation.words import ratio_in_words
 from headrace.runs.formats.isolation import CurvePoint, IsolationDocument, StageAlone, Variation
@@ -23,13 +22,13 @@ def as_text(document: IsolationDocument) -> str:
     """
     parts = [[f"{document.pipeline}: stages alone, inputs of {document.num_items} items, Plan {document.plan_id}"]]
     if document.stages:
-        parts.append(_aligned([_STAGES, *map(_stage_row, document.stages)]))
+        parts.append(aligned([_STAGES, *map(_stage_row, document.stages)]))
     parts += [_stage_part(stage) for stage in document.stages]
     if document.variations:
-        parts.append(_aligned([_VARIATIONS, *map(_variation_row, document.variations)]))
-        parts.append([f"{one.name}: {one.says}" for one in document.variations if one.says])
+        parts.append(aligned([_VARIATIONS, *map(_variation_row, document.variations)]))
+        parts.append(wrapped(f"{one.name}: {one.says}" for one in document.variations if one.says))
     if document.says:
-        parts.append(list(document.says))
+        parts.append(wrapped(document.says))
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
@@ -52,11 +51,11 @@ def _knee(stage: StageAlone) -> str:
 
 
 def _stage_part(stage: StageAlone) -> list[str]:
-    lines = [f"{stage.name} ({stage.executor}): {stage.says}" if stage.says else f"{stage.name} ({stage.executor})"]
+    lines = wrapped([f"{stage.name} ({stage.executor}){': ' if stage.says else ''}{stage.says}"])
     if stage.curve:
         lines += [
             "  " + line
-            for line in _aligned([_BATCHES if stage.kind == "device" else _CURVE, *map(_point_row, stage.curve)])
+            for line in aligned([_BATCHES if stage.kind == "device" else _CURVE, *map(_point_row, stage.curve)])
         ]
     return lines
 
@@ -81,20 +80,8 @@ def _variation_row(one: Variation) -> tuple[str, ...]:
 
 
 def _range(low: float | None, high: float | None) -> str:
-    return "-" if low is None or high is None else f"{low:.3g}-{high:.3g}"
+    return "-" if low is None or high is None else f"{format_rate(low)[:-2]}-{format_rate(high)[:-2]}"
 
 
 def _time(seconds: float | None) -> str:
     return "-" if seconds is None else format_duration(seconds)
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows as lines, the first column to the left and the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.rjust(width) if number else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]

@@ -41,11 +41,6 @@ def differs(one: Variation) -> bool:
     return abs(one.ratio - 1) > _SAME_SHARE and (one.ratio_low > 1 or one.ratio_high < 1)
 
 
-def counted(number: int, what: str) -> str:
-    """Return a number of things in words."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def _cached(one: Variation) -> str:
     rate, ratio = format_rate(one.throughput), ratio_in_words(one)
     if differs(one) and (one.ratio or 0.0) > 1:

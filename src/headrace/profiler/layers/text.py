@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.base.units import format_duration
+from headrace.base.words import aligned, counted, wrapped
 from headrace.runs.formats.layers import Ceilings, Layer, LayersDocument
 
 _HEADER = ("layer", "operator", "output", "time", "share", "GFLOP", "GFLOP/s", "ops/byte", "bound", "of ceiling")
@@ -17,15 +18,13 @@ def as_text(document: LayersDocument, *, limit: int = 15) -> str:
         document: The table.
         limit: Layers to show, >= 1.
     """
-    lines = [*_summary(document), "", *_table(document, limit), ""]
-    if document.ceilings:
-        lines += [*_bounds(document.layers), _ceilings(document.ceilings)]
-    lines += [f"warning: {warning}" for warning in document.warnings]
-    return "\n".join(lines)
+    below = [*_bounds(document.layers), _ceilings(document.ceilings)] if document.ceilings else []
+    below += [f"warning: {warning}" for warning in document.warnings]
+    return "\n".join([*_summary(document), "", *_table(document, limit), "", *wrapped(below)]) + "\n"
 
 
 def _summary(document: LayersDocument) -> list[str]:
-    threads = f"{document.threads} thread{'s' if document.threads > 1 else ''}"
+    threads = counted(document.threads, "thread")
     latency, profiled = format_duration(document.latency_seconds), format_duration(document.profiled_latency_seconds)
     return [
         f"{document.artifact}, {document.engine}, batch {document.batch_size}, {threads}",
@@ -38,14 +37,7 @@ def _summary(document: LayersDocument) -> list[str]:
 def _table(document: LayersDocument, limit: int) -> list[str]:
     ranked = sorted(document.layers, key=lambda layer: -layer.seconds)
     rows = [_HEADER, *(_row(layer) for layer in ranked[:limit])]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADER))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column < _LEFT else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    lines = aligned(rows, num_left=_LEFT)
     if rest := ranked[limit:]:
         lines.append(f"and {len(rest)} more, {sum(layer.share for layer in rest):.1%} of the time")
     return lines
