@@ -6,8 +6,9 @@ nothing, unless the user wants the results delivered, and then it hands them on.
 
 Loading, warming up, filling and draining do not count: rates are taken between the middle of the first half of the results and
 the middle of the second half. A mean over each half, instead of the first and the last result, makes the figure independent
-of how results are bunched (batches, many workers that end together) and hardly dependent on one straggler at the end: a last
-result that is late by d shifts the seconds per item by 4 d / n^2, not by d / n.
+of how results are bunched (batches, many workers that end together), as long as each half holds whole bunches (`interleaved`
+sees to that), and hardly dependent on one straggler at the end: a last result that is late by d shifts the seconds per item by
+4 d / n^2, not by d / n.
 """
 
 from __future__ import annotations

@@ -20,9 +20,9 @@ from headrace.runs.reader import Run
 from headrace.sources.finite import FiniteSource
 from headrace.validate import recorded
 from headrace.validate.blocks import Block, Contender, SameItems
-from headrace.validate.interleaved import Blocks, Measured, measure_pairs
+from headrace.validate.interleaved import Blocks, Measured, measure_pairs, whole_rounds
 from headrace.validate.intervals import ALPHA, Interval, centre, paired_interval, unpaired_interval
-from headrace.validate.judging import MOST_LOST, Goal, Judgement, judge
+from headrace.validate.judging import MOST_LOST, Goal, Judgement, judge, lost_share
 from headrace.validate.words import describe
 
 MetricName = Literal["throughput", "latency_p50", "cpu_per_item"]
@@ -31,6 +31,8 @@ MetricName = Literal["throughput", "latency_p50", "cpu_per_item"]
 MARGIN = 0.02
 #: Pairs that differ by more than this from their middle are worth a warning; pyperf warns at the same share.
 _NOISY = 0.10
+#: With so many rounds or more, one that is cut shifts a rate by 1 % at most.
+_MANY_ROUNDS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,7 @@ def compare_pipelines(
             *_failures(b, blocks_b),
             *dict.fromkeys(warning for block in (*blocks_a, *blocks_b) for warning in block.warnings),
             *_noise(differences),
+            *_split_rounds(measured.num_items, blocks_a[0], blocks_b[0]),
         ],
     )
 
@@ -197,6 +200,7 @@ def compare_runs(a: Run, b: Run, *, question: Question | None = None, seed: int 
             "warm_up_seconds": [told_a.warm_up_seconds, told_b.warm_up_seconds],
             "confidence": 1 - ALPHA,
             "seed": seed,
+            "emulated": told_a.is_emulated or told_b.is_emulated,
         },
         warnings=[*told_a.warnings, *told_b.warnings, *_differing(a, b)],
     )
@@ -209,7 +213,7 @@ def _document(
     judgement: Judgement,
     *,
     mid: float,
-    delivered: tuple[float, float],
+    delivered: tuple[float | None, float | None],
     paired: bool,
     num_pairs: int,
     margin: float,
@@ -217,7 +221,7 @@ def _document(
     environment: Mapping[str, Any],
     warnings: Sequence[str],
 ) -> ComparisonDocument:
-    lost = delivered[0] - delivered[1]
+    lost = lost_share(delivered)
     verdict, budget_met = judgement.verdict, judgement.budget_met
     if lost > MOST_LOST:
         # Whatever its rate: it does not do the work.
@@ -311,16 +315,20 @@ def _mean_service(blocks: Sequence[Block]) -> dict[str, float]:
     }
 
 
-def _delivered_share(blocks: Sequence[Block]) -> float:
+def _delivered_share(blocks: Sequence[Block]) -> float | None:
     return _share(sum(block.delivered for block in blocks), sum(block.failed for block in blocks))
 
 
-def _share(delivered: int, failed: int) -> float:
-    return delivered / (delivered + failed) if delivered + failed else 0.0
+def _share(delivered: int, failed: int) -> float | None:
+    # A run that was killed counted nothing: its share is not known, and not 0.
+    return delivered / (delivered + failed) if delivered + failed else None
 
 
-def _lost_jobs(delivered: tuple[float, float]) -> list[str]:
-    if abs(delivered[0] - delivered[1]) <= MOST_LOST:
+def _lost_jobs(delivered: tuple[float | None, float | None]) -> list[str]:
+    unknown = " and ".join(name for name, share in zip("AB", delivered, strict=True) if share is None)
+    if unknown:
+        return [f"how many of its jobs failed is not known of {unknown}, which did not get to count them"]
+    if abs(lost_share(delivered)) <= MOST_LOST:
         return []
     return [f"A delivered {delivered[0]:.1%} of its jobs and B {delivered[1]:.1%}: they did not do the same work"]
 
@@ -338,6 +346,15 @@ def _noise(differences: Sequence[float]) -> list[str]:
     return [
         f"pairs differ by {spread:.0%} for no reason that was asked about: quieten the machine, or lengthen --seconds"
     ]
+
+
+def _split_rounds(num_items: int, a: Block, b: Block) -> list[str]:
+    step = whole_rounds(a.plan, b.plan)
+    if num_items % step == 0 or num_items >= _MANY_ROUNDS * step / 2:
+        return []
+    fitting = -(-num_items // step) * step
+    cut = f"blocks of {num_items:,} items are few rounds of workers and batches, and cut one"
+    return [f"{cut}: rates may be up to 6 % too high; take --items {fitting}"]
 
 
 def _differing(a: Run, b: Run) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.runs.formats.comparison import Verdict
@@ -10,6 +11,12 @@ from headrace.validate.intervals import FEWEST_PAIRS, Interval
 
 #: A side that delivers so much less of its jobs than the other, as a share, does not do the same work.
 MOST_LOST = 0.01
+
+
+def lost_share(delivered: Sequence[float | None]) -> float:
+    """Return by how much less of its jobs B delivered than A, as a share; 0 where one of them is not known."""
+    a, b = delivered
+    return 0.0 if a is None or b is None else a - b
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,8 @@ class Recording:
     """{stage: mean service seconds per item, a batch's divided among its items}."""
     delivered: int
     failed: int
+    """Both 0 of a run that did not end, as one that was killed: it did not get to count."""
+    is_emulated: bool
     warnings: tuple[str, ...]
 
 
@@ -89,6 +91,7 @@ def read_recording(run: Run, metric: str) -> Recording:
         stages=spans.mean_service(),
         delivered=counters.delivered,
         failed=counters.rejected + counters.dead_lettered,
+        is_emulated=any(variant.get("engine") == "emulated" for variant in run.info.variants),
         warnings=tuple(f"{run.path}: {problem}" for problem in run.problems),
     )
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from headrace.runs.formats.comparison import ComparisonDocument
-from headrace.validate.judging import MOST_LOST
+from headrace.validate.judging import MOST_LOST, lost_share
+
+#: Most pairs of blocks that can be asked for.
+MOST_PAIRS = 1000
 
 _METRICS = {
     "throughput": "throughput",
@@ -30,7 +33,7 @@ def _headline(document: ComparisonDocument) -> str:
 
 def _changed(document: ComparisonDocument) -> str:
     delivered_a, delivered_b = document.environment.get("delivered_share", (1.0, 1.0))
-    if delivered_a - delivered_b > MOST_LOST:
+    if lost_share((delivered_a, delivered_b)) > MOST_LOST:
         return f"B is worse, whatever its rate: it delivers {delivered_b:.1%} of the jobs, and A {delivered_a:.1%}."
     return f"B is {document.verdict}: {_effect(document)}."
 
@@ -45,6 +48,8 @@ def _underpowered(document: ComparisonDocument) -> str:
         return f"{head}; recorded runs only tell differences beyond {document.margin:.0%}. --measure runs them again in pairs."
     needed = document.pairs_needed or 0
     more = "1 more pair" if needed == 1 else f"{needed:,} more pairs"
+    if document.num_pairs + needed > MOST_PAIRS:
+        return f"{head}; it would take about {more}: quieten the machine, or lengthen the blocks with --seconds."
     return f"{head}; about {more} would tell (--blocks {document.num_pairs + needed}, or --until-sure)."
 
 

@@ -103,6 +103,15 @@ def test_too_few_pairs_cannot_tell(capsys: pytest.CaptureFixture[str]) -> None:
     assert "about 4 more pairs would tell (--blocks 6" in capsys.readouterr().out
 
 
+def test_blocks_that_cut_a_round_of_few_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    """Twenty-four items are a round and a half of the sixteen workers of `fetch`: the number that fits is named."""
+    arguments = ["compare", "speeds:pipeline", "speeds:pipeline", "--json", "--blocks", "1", "--items"]
+    assert main([*arguments, "24"]) == 0
+    assert any(warning.endswith("take --items 32") for warning in read(capsys.readouterr().out).warnings)
+    assert main([*arguments, "32"]) == 0
+    assert not any("cut one" in warning for warning in read(capsys.readouterr().out).warnings)
+
+
 def test_until_sure_stops_once_it_is_decided(capsys: pytest.CaptureFixture[str]) -> None:
     """A difference of four times needs no second look after eight pairs."""
     arguments = [

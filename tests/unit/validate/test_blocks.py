@@ -16,6 +16,7 @@ from headrace.base.plan import Plan, SourcePlan
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.testing import ListSource
 from headrace.validate.blocks import FEWEST_ITEMS, Contender, CpuClock, SameItems, measure_block, per_item, read_items
+from headrace.validate.interleaved import whole_rounds
 
 
 class Numbered(FiniteSource):
@@ -159,3 +160,23 @@ def test_the_cpu_clock_counts_this_process() -> None:
     while time.process_time() < deadline:
         os.getpid()
     assert clock.seconds() - start == pytest.approx(account() - before, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("plans", "expected"), [([(1, 64), (1, 1)], 128), ([(2, 8), (16, 1)], 32), ([(1, 64), (7, 9)], 128)]
+)
+def test_halves_of_a_block_hold_whole_rounds(plans: list[tuple[int, int]], expected: int) -> None:
+    """Half of a block is whole rounds of both sides' workers and batches, or of the larger where no small number is of both."""
+    made = [
+        Plan().with_settings([f"work.workers={workers}", f"work.batch={batch}", "deliver.workers=3"])
+        for workers, batch in plans
+    ]
+    assert whole_rounds(*made) == expected
+
+
+@pytest.mark.parametrize("num_rounds", [4, 4.5, 5, 7])
+def test_few_batches_are_exact_with_whole_rounds(num_rounds: float) -> None:
+    """So many batches of 64 look up to 6 % faster than they are; a number of items rounded up to whole rounds does not."""
+    step = whole_rounds(Plan().with_settings(["work.workers=1", "work.batch=64"]))
+    count = -(-int(64 * num_rounds) // step) * step
+    assert per_item([0.64 * (number // 64) for number in range(count)]) == pytest.approx(0.01)

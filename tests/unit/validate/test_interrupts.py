@@ -8,6 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
+import headrace as hr
+from headrace.base.errors import Interrupted
+from headrace.base.plan import Plan
+from headrace.validate.blocks import Contender, SameItems
+from headrace.validate.interleaved import Blocks, measure_pairs
 from headrace.validate.interrupts import noticing
 
 
@@ -54,3 +59,16 @@ def test_other_threads_notice_nothing() -> None:
     thread.start()
     thread.join()
     assert found == [False]
+
+
+@pytest.mark.usefixtures("ignoring")
+def test_a_block_that_breaks_because_of_the_signal_is_an_interrupt() -> None:
+    """Ctrl-C may end workers in processes before the run hears of it: their death is no defect of the side that ran."""
+    pipeline = hr.Pipeline(hr.folder("."), stages=[hr.stage("one", str)])
+    broken = Contender(name="a", pipeline=pipeline, plan=Plan().with_settings(["two.workers=1"]))
+
+    def interrupt(line: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        measure_pairs(broken, broken, SameItems(hr.folder(".")), Blocks(), lambda measured: True, interrupt)

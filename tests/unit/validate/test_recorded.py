@@ -161,6 +161,23 @@ def test_losing_jobs_is_worse_whatever_the_rate(make_run: MakeRun) -> None:
     assert any("did not do the same work" in warning for warning in document.warnings)
 
 
+def test_a_killed_run_is_not_one_that_lost_its_jobs(make_run: MakeRun) -> None:
+    """A run that was killed counted no jobs: how many it delivered is not known, and its rate alone is judged."""
+    a, b = make_run("a", _gaps(100, 1)), make_run("b", _gaps(100, 2))
+    b.info.status, b.info.counters = "running", Counters()
+    for first, second, name in ((a, b, "B"), (b, a, "A")):
+        document = compare_runs(first, second, question=Question(budget=0.2))
+        assert (document.verdict, document.is_regression) == ("no_difference", False)
+        assert any(f"failed is not known of {name}" in warning for warning in document.warnings)
+
+
+def test_a_recorded_run_with_an_emulated_device_says_so(make_run: MakeRun) -> None:
+    """Times of an emulated device are settings, in recorded runs as well."""
+    a, b = make_run("a", _gaps(100, 1)), make_run("b", _gaps(100, 2))
+    b.info.variants = [{"engine": "emulated"}]
+    assert "The device was emulated: its times are settings, not measurements." in compare_runs(a, b).says
+
+
 def test_what_was_not_measured_is_refused(make_run: MakeRun) -> None:
     """CPU that no span carries, and a run that is too short, are errors that say what helps."""
     with pytest.raises(RunFolderError, match="headrace profile"):

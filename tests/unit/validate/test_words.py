@@ -45,7 +45,9 @@ PLAIN = ComparisonDocument(
             {"verdict": "underpowered", "pairs_needed": 1},
             "about 1 more pair would tell (--blocks 25, or --until-sure).",
         ),
-        ({"verdict": "underpowered", "pairs_needed": 1200}, "about 1,200 more pairs would tell (--blocks 1224"),
+        ({"verdict": "underpowered", "pairs_needed": 976}, "about 976 more pairs would tell (--blocks 1000"),
+        # more than --blocks takes
+        ({"verdict": "underpowered", "pairs_needed": 977}, "it would take about 977 more pairs: quieten the machine"),
         (
             {"verdict": "underpowered", "pairs_needed": 4, "num_pairs": 2, "ratio_low": None, "ratio_high": None},
             "throughput of B is +0.0 % in 2 pairs, too few for an interval; about 4 more pairs would tell (--blocks 6",
