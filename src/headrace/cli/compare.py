@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
+from headrace.cli.pipeline_arguments import stdout_kept
 
 if TYPE_CHECKING:
     from headrace.pipeline.definition import Pipeline
@@ -85,7 +86,8 @@ def run(args: argparse.Namespace) -> int:
 
     _check_output(args)
     question = Question(metric=METRICS[args.metric], margin=args.margin, budget=args.budget)
-    document = _compare(args, question)
+    with stdout_kept(args.json):
+        document = _compare(args, question)
     encoded = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
     if args.output:
         _write(Path(args.output), encoded)

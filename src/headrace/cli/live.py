@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -139,6 +139,8 @@ class LiveView:
     def _print_line(self, view: _View) -> None:
         if self._stopping.is_set() and not view.progress.received:
             return  # the run ended before it began, and the error says more
+        if self._stopping.is_set():
+            view = replace(view, seconds_left=None)
         self._stream.write(f"headrace: {_plain_line(view)}\n")
         self._stream.flush()
 

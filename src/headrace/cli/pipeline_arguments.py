@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,6 +51,23 @@ def open_pipeline(args: argparse.Namespace) -> tuple[Pipeline, Plan]:
         pipeline.source = parse_source(args.source, drain=args.drain)
     plan = Plan.load(args.plan) if args.plan else Plan()
     return pipeline, plan.with_settings(args.settings)
+
+
+@contextlib.contextmanager
+def stdout_kept(for_document: bool) -> Iterator[None]:
+    """Lead what the user's code and its child processes print to stderr, where stdout is for one JSON document."""
+    if not for_document:
+        yield
+        return
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
 
 
 def live_view(total: int | None, summary: Any, stages: Any) -> Any:

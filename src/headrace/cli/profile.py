@@ -28,7 +28,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.pipeline_arguments import add_pipeline_arguments, live_view, open_pipeline, positive
+from headrace.cli.pipeline_arguments import add_pipeline_arguments, live_view, open_pipeline, positive, stdout_kept
 
 if TYPE_CHECKING:
     from headrace.base.plan import Plan
@@ -65,21 +65,22 @@ def run(args: argparse.Namespace) -> int:
     from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
     from headrace.profiler.profile import ProfileSettings, profile
 
-    pipeline, plan = open_pipeline(args)
-    output = Path(args.output) if args.output else _new_folder(args.pipeline)
-    _check_source(args, pipeline)
-    result = profile(
-        pipeline,
-        plan,
-        output=output,
-        limit=args.limit,
-        force=args.force,
-        view=functools.partial(live_view, args.limit),
-        settings=ProfileSettings(measure_overhead=not args.no_overhead, python_stage=args.python),
-    )
-    status = EXIT_INTERRUPTED if result.interrupted else EXIT_DONE
-    if status == EXIT_DONE:
-        status = _look_further(args, pipeline, result.plan, output)
+    with stdout_kept(args.json):
+        pipeline, plan = open_pipeline(args)
+        output = Path(args.output) if args.output else _new_folder(args.pipeline)
+        _check_source(args, pipeline)
+        result = profile(
+            pipeline,
+            plan,
+            output=output,
+            limit=args.limit,
+            force=args.force,
+            view=functools.partial(live_view, args.limit),
+            settings=ProfileSettings(measure_overhead=not args.no_overhead, python_stage=args.python),
+        )
+        status = EXIT_INTERRUPTED if result.interrupted else EXIT_DONE
+        if status == EXIT_DONE:
+            status = _look_further(args, pipeline, result.plan, output)
     _print(output, as_json=args.json)
     return status
 

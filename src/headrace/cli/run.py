@@ -15,7 +15,7 @@ import functools
 import sys
 from typing import Any
 
-from headrace.cli.pipeline_arguments import add_pipeline_arguments, live_view, open_pipeline
+from headrace.cli.pipeline_arguments import add_pipeline_arguments, live_view, open_pipeline, stdout_kept
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,15 +30,16 @@ def run(args: argparse.Namespace) -> int:
     from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
     from headrace.pipeline.execute import run as execute
 
-    pipeline, plan = open_pipeline(args)
-    result = execute(
-        pipeline,
-        plan,
-        output=args.output,
-        limit=args.limit,
-        force=args.force,
-        view=functools.partial(live_view, args.limit),
-    )
+    with stdout_kept(args.json):
+        pipeline, plan = open_pipeline(args)
+        result = execute(
+            pipeline,
+            plan,
+            output=args.output,
+            limit=args.limit,
+            force=args.force,
+            view=functools.partial(live_view, args.limit),
+        )
     if args.json:
         _print_json(result)
     else:

@@ -117,6 +117,8 @@ def _fetch_for(module: Module, fetch: FetchStage) -> list[Stage]:
 def _check(stages: Sequence[Stage]) -> None:
     names = [stage.name for stage in stages]
     for name in names:
+        if not name or not name.isprintable():
+            raise SettingsError(f"a stage is named {name!r}; expected letters, digits or signs, and no line break")
         if names.count(name) > 1:
             raise SettingsError(f"two stages are named {name!r}; give each its own name")
     depth = 0

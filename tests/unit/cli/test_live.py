@@ -131,6 +131,16 @@ def test_time_to_go_when_the_total_is_known(scene: Scene) -> None:
     assert "10.0 s elapsed, about 30.0 s to go" in view.plain_line()
 
 
+def test_no_time_to_go_at_the_end(scene: Scene) -> None:
+    """A run may end before its limit, for want of jobs: then nothing is to go."""
+    stream = io.StringIO()
+    with scene.view(total=40, stream=stream):
+        scene.clock.advance(10.0)
+        scene.settle()
+    assert "1 of 40 delivered" in stream.getvalue()
+    assert "to go" not in stream.getvalue()
+
+
 def test_no_time_to_go_without_a_total(scene: Scene) -> None:
     """Where nobody knows how many will come, nothing is guessed."""
     scene.settle()

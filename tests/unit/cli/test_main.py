@@ -51,6 +51,23 @@ def test_run_prints_one_document(folder: Path, capsys: pytest.CaptureFixture[str
     assert len((folder / "results.jsonl").read_text().splitlines()) == 3
 
 
+@pytest.mark.parametrize("command", [["run"], ["profile", "-o", "out"]])
+def test_what_stages_print_is_no_part_of_the_document(
+    folder: Path, command: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With --json the user's prints, also those past Python, go to stderr; without it nobody touches them."""
+    loud = (
+        "import os\n\ndef loud(value):\n    print('by Python')\n    os.write(1, b'by C\\n')\n    return len(value)\n\n"
+    )
+    (folder / "sizes.py").write_text(loud + MODULE.replace(", len)", ", loud)"))
+    assert main([command[0], "sizes.py", "--json", *command[1:]]) == 0
+    told = capfd.readouterr()
+    assert json.loads(told.out)["counters"]["delivered"] == 3
+    assert told.err.count("by Python") == told.err.count("by C") == 3
+    assert main(["run", "sizes.py"]) == 0
+    assert capfd.readouterr().out.count("by C") == 3
+
+
 def test_the_last_line_counts_everything(capsys: pytest.CaptureFixture[str]) -> None:
     """What a log says last is how the run ended."""
     assert main(["run", "sizes.py"]) == 0

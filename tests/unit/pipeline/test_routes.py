@@ -250,6 +250,8 @@ def test_fan_out_with_retries_in_every_place(run: Run) -> None:
     ("stages", "message"),
     [
         ([hr.stage("a", str), hr.stage("a", str)], "two stages are named 'a'"),
+        ([hr.stage("a\nb", str)], r"named 'a\\nb'; expected letters"),
+        ([hr.stage("", str)], "named ''; expected letters"),
         ([hr.join("j", str)], "no fan_out stage stands before it"),
         ([hr.fan_out("f", hr.Fan)], "needs a join"),
     ],
