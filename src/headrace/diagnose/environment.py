@@ -6,8 +6,9 @@ The grade is the worst of what could be told. Limits of A and B, and why:
   agree; a fifth of the machine moves throughput by as much.
 - time stolen by the hypervisor: 1 % and 5 %. Like cores used by others, but it also stops threads in the middle of an item.
 - periods throttled by a CPU quota: 1 % and 5 %. Each costs the rest of a period, up to 100 ms: it is the tail that suffers.
-- run-queue delay over CPU work, while the run itself left a fifth of the cores free: 5 % and 20 %. Threads waited for a core
-  that the run was not using: somebody else was.
+- run-queue delay, as a share of the time in which threads had work for a core, while the run itself left a fifth of the cores
+  free: 5 % and 20 %. Threads waited for a core that the run was not using on average. That may be a burst of the run's own
+  threads, so that it counts for no more than what others and the hypervisor took, held against what the run used.
 
 On A two runs can be compared as they are; on B in interleaved blocks (`headrace compare`); on C the comparison is doubtful.
 Where nothing could be told there is no grade.
@@ -62,10 +63,12 @@ def environment(evidence: Evidence, window: Window) -> Environment:
     if throttled is not None:
         signs.append(_Sign("throttled", throttled, f"the CPU quota stopped the run in {throttled:.1%} of its periods"))
     if delay is not None and own is not None and own < _OWN_ROOM * cores:
-        says = f"threads waited for a core for {delay:.0%} of their CPU work, though the run used {own:.2f} of {cores:g} cores"
-        signs.append(_Sign("run delay", delay, says))
+        says = f"threads with work waited for a core {delay:.0%} of that time, though the run used {own:.2f} of {cores:g} cores"
+        signs.append(_Sign("run delay", min(delay, _taken_share(others, steal, own, hardware.num_cores)), says))
     grade = max((sign.grade for sign in signs), default=None)
-    reasons = [sign.says for sign in sorted(signs, key=lambda sign: sign.grade, reverse=True)]
+    # Of a noisy machine only what makes it so; the figures of the rest stand beside.
+    telling = [sign for sign in signs if sign.grade != "A"] or signs
+    reasons = [sign.says for sign in sorted(telling, key=lambda sign: sign.grade, reverse=True)]
     return Environment(
         grade=grade,
         reasons=tuple(reasons or ["not measured: nothing of the machine was sampled; use headrace profile"]),
@@ -76,6 +79,14 @@ def environment(evidence: Evidence, window: Window) -> Environment:
         throttled_share=throttled,
         page_cache=_page_cache(evidence),
     )
+
+
+def _taken_share(others: float | None, steal: float | None, own: float, num_cores: int) -> float:
+    """Return what others took of the cores' time that they and the run used; 1 where it is not known."""
+    if others is None:
+        return 1.0
+    taken = others + (steal or 0.0) * num_cores
+    return taken / (taken + own) if taken + own > 0 else 0.0
 
 
 def run_delay_share(evidence: Evidence, window: Window) -> float | None:

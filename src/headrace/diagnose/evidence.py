@@ -16,9 +16,8 @@ from headrace.runs.formats.isolation import IsolationDocument
 from headrace.runs.formats.layers import LayersDocument
 from headrace.runs.formats.profiling import ProfilingInfo
 from headrace.runs.reader import Run
-from headrace.runs.run_folder import RunInfo
+from headrace.runs.run_folder import HOT_SPOTS_FOLDER, RunInfo
 
-HOT_SPOTS_FOLDER = "hot_spots"
 #: What follows the stage in the names of its files, the most telling first.
 _HOT_SPOT_FILES = (".speedscope.json", ".folded", ".pstats", ".json")
 
@@ -37,6 +36,8 @@ class StageFacts:
     kind: str
     """io, cpu, device; `unknown` in run folders of schema version 1."""
     role: str
+    task: str
+    """The task it belongs to; empty where all tasks share it, or there is only one."""
     executor: str
     station: str
     workers: int | None
@@ -171,6 +172,7 @@ def _one_stage(name: str, stage: Any, row: dict[str, Any] | None, spans: SpanCol
         name=name,
         kind=stage.kind if stage else "device" if is_batched else "unknown",
         role=stage.role if stage else "deliver" if is_last else "map",
+        task=stage.task if stage else "",
         executor=stage.executor if stage else "unknown",
         station=stage.station if stage else name,
         workers=stage.workers if stage else (row or {}).get("workers"),

@@ -38,8 +38,6 @@ _COVERED = 0.9
 #: that it watches: it comes when others let go of the interpreter lock, and those moments are not like all others. Measured
 #: with two workers in pure Python on two cores: 11 % of the workers too few, 3 % of the queue too many.
 _BIAS = 3.0
-#: The stage that all tasks of a pipeline share.
-FETCH = "fetch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,17 +284,21 @@ def _sampled(gauge: Gauge | None, first: float, last: float) -> Gauge | None:
 def _edges(stages: Sequence[StageFacts]) -> list[_Edge]:
     """Return each stage with those that it gets its items from.
 
-    Where several tasks share a run, all stages but `fetch` and the last are named for their task, with a dot; how many jobs
-    each task has is not known.
+    A job goes through the stages of its own task and those that all tasks share. How many jobs each task has is not counted,
+    so that nothing is known of where shared stages hand over to a task.
     """
-    *inner, deliver = stages
-    tasks = {stage.name.partition(".")[0] for stage in inner if stage.name != FETCH}
-    has_tasks = all("." in stage.name for stage in inner if stage.name != FETCH) and bool(tasks)
-    if not has_tasks:
+    tasks = sorted({stage.task for stage in stages if stage.task})
+    if not tasks:
         return [_Edge((), stages[0], False), *_edges_of_route(stages)]
-    routes = [[stage for stage in inner if stage.name.startswith(f"{task}.")] for task in sorted(tasks)]
+    routes = [[stage for stage in stages if stage.task == task] for task in tasks]
     edges = [edge for route in routes for edge in _edges_of_route(route)]
-    return [*edges, _Edge(tuple(route[-1] for route in routes), deliver, False)]
+    last = max(number for number, stage in enumerate(stages) if stage.task)
+    if stages[last + 1 :]:
+        edges += [
+            _Edge(tuple(route[-1] for route in routes), stages[last + 1], False),
+            *_edges_of_route(stages[last + 1 :]),
+        ]
+    return edges
 
 
 def _edges_of_route(route: Sequence[StageFacts]) -> list[_Edge]:

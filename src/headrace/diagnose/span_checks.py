@@ -19,6 +19,8 @@ _IDENTITY_LIMIT = 0.05
 #: The clocks of a passage are read one after the other, ns.
 _READING_NS = 1_000
 _LOST_LIMIT = 0.01
+#: Standard errors by which a sample may stand for less than there was.
+_ERRORS = 4.0
 _DISORDER_LIMIT = 0.001
 #: Offsets between hosts are known about this well, ns.
 _HOST_TOLERANCE_NS = 1_000_000
@@ -96,14 +98,14 @@ def sample_counts(latency: Distribution) -> Check:
 def lost_spans(evidence: Evidence) -> Check:
     """Return whether the spans are all there, or those that were to be recorded.
 
-    Above 1 % lost a run is not trusted: what was lost is not like the rest, because disks fill up under load.
+    Above 1 % lost a run is not trusted: what was lost is not like the rest, because disks fill up under load. Where jobs were
+    left out on purpose, those that were recorded must stand for as many passages as were counted, but for chance.
     """
     written, lost = len(evidence.spans), evidence.info.lost_spans
-    exact = sum(stage.items for stage in evidence.stages)
     says_sampled = ""
-    if evidence.info.summary is not None and not _left_out_on_purpose(evidence):
-        lost = max(lost, exact - written)
-    elif not evidence.is_complete:
+    if evidence.info.summary is not None:
+        lost = max(lost, _missing_spans(evidence))
+    if _left_out_on_purpose(evidence):
         says_sampled = "; others were left out on purpose: counters are exact, spans a sample"
     if not written and not lost:
         return not_measured("lost_spans", "there are no spans")
@@ -126,11 +128,23 @@ def run_folder(evidence: Evidence) -> Check:
 
 def _left_out_on_purpose(evidence: Evidence) -> bool:
     profile = evidence.profiling
-    if evidence.is_sampled:
-        return True
-    return profile is not None and (
-        any(not block.on for block in profile.blocks) or any(change.every > 1 for change in profile.sampling)
-    )
+    return evidence.is_sampled or (profile is not None and any(change.every > 1 for change in profile.sampling))
+
+
+def _missing_spans(evidence: Evidence) -> int:
+    """Return how many spans are missing, by the exact counts of passages; of a sample, those that chance does not explain."""
+    spans = evidence.spans
+    passages = sum(stage.items for stage in evidence.stages)
+    missing = passages - float(spans.weight.sum())
+    if not _left_out_on_purpose(evidence):
+        return max(0, round(missing))
+    # A job is recorded as a whole, with the chance 1 / weight, so that the variance of what they stand for is w (w - 1) a job.
+    per_job = np.bincount(spans.root, minlength=1).astype(np.float64)
+    weight = np.ones(len(per_job))
+    weight[spans.root] = spans.weight
+    chance = _ERRORS * float(np.sqrt((per_job**2 * weight * (weight - 1)).sum()))
+    lost_share = max(0.0, missing - chance) / passages if passages else 0.0
+    return round(len(spans) * lost_share / (1 - lost_share)) if lost_share < 1 else passages
 
 
 def _disordered_rows(spans: SpanColumns) -> Array:

@@ -185,9 +185,9 @@ def test_forced_flow_fails_when_a_join_lacks_parents(builder: Any) -> None:
 
 def tasks(builder: Any, delivered: int) -> Any:
     """Two tasks that share fetch and deliver: 60 faces and 40 scenes."""
-    for name in ("fetch", "faces.process", "scenes.decode", "scenes.process", "deliver"):
-        builder.stage(name)
-    exact = {"fetch": 100, "faces.process": 60, "scenes.decode": 40, "scenes.process": 40, "deliver": delivered}
+    for name in ("fetch", "find", "decode", "name", "deliver"):
+        builder.stage(name, task={"find": "faces", "decode": "scenes", "name": "scenes"}.get(name, ""))
+    exact = {"fetch": 100, "find": 60, "decode": 40, "name": 40, "deliver": delivered}
     changes = {name: {"items": count, "failed": 0} for name, count in exact.items()}
     return builder.finish(summary_changes=changes, counters=Counters(received=100, delivered=100))
 
@@ -195,6 +195,16 @@ def tasks(builder: Any, delivered: int) -> Any:
 def test_forced_flow_adds_up_tasks(builder: Any) -> None:
     """What all tasks let through is what is delivered."""
     assert check(profile_document(tasks(builder, 100)), "forced_flow").status == "ok"
+
+
+def test_dots_in_names_are_no_tasks(builder: Any) -> None:
+    """A pipeline without tasks is one route, however its stages are called."""
+    for name in ("a.read", "b.work", "deliver"):
+        builder.stage(name)
+    exact = {"a.read": 100, "b.work": 90, "deliver": 90}
+    changes = {name: {"items": count, "failed": 0} for name, count in exact.items()}
+    run = builder.finish(summary_changes=changes, counters=Counters(received=100, delivered=100))
+    assert check(profile_document(run), "forced_flow").status == "failed"
 
 
 def test_forced_flow_fails_when_a_task_loses_items(builder: Any) -> None:
@@ -295,9 +305,42 @@ def test_spans_that_nobody_counted_as_lost_are_missed(builder: Any) -> None:
     assert (found.status, found.value) == ("failed", pytest.approx(1 / 3))
 
 
+def test_blocks_without_clocks_hide_no_lost_spans(builder: Any) -> None:
+    """While the clocks are off spans are written all the same: a tenth that is missing is lost."""
+    chain(builder).profiling(
+        blocks=[OverheadBlock(on=on, seconds=1.0, items=1, cpu_seconds=1.0) for on in (True, False)]
+    )
+    builder.tables[1] = builder.tables[1].slice(300)
+    changes = {"work": {"items": 1000, "failed": 0}}
+    found = check(profile_document(builder.finish(summary_changes=changes)), "lost_spans")
+    assert (found.status, found.value) == ("failed", pytest.approx(0.1))
+
+
+def test_a_run_whose_spans_are_all_gone_is_not_trusted(builder: Any) -> None:
+    """Passages were counted, and no span is there."""
+    chain(builder)
+    builder.tables = []
+    changes = {name: {"items": 1000, "failed": 0} for name in ("fetch", "work", "deliver")}
+    run = builder.finish(summary_changes=changes, counters=Counters(received=1000, delivered=1000))
+    found = check(profile_document(run), "lost_spans")
+    assert (found.status, found.value) == ("failed", 1.0)
+
+
+@pytest.mark.parametrize(("kept", "status"), [(500, "ok"), (480, "ok"), (300, "failed")])
+def test_a_sample_stands_for_all_but_for_chance(builder: Any, kept: int, status: str) -> None:
+    """One job in two of a thousand: 480 recorded is chance, 300 is not."""
+    for number, name in enumerate(("fetch", "work", "deliver")):
+        begun = AT[:kept] + number * 0.003
+        builder.stage(name).spans(name, arrived=begun, ended=begun + 0.003, weight=2)
+    builder.profiling(sampling=[SamplingChange(at_ns=0, every=2)])
+    changes = {name: {"items": 1000, "failed": 0} for name in ("fetch", "work", "deliver")}
+    run = builder.finish(summary_changes=changes, counters=Counters(received=1000, delivered=1000))
+    assert check(profile_document(run), "lost_spans").status == status
+
+
 def test_spans_left_out_on_purpose_are_not_lost(builder: Any) -> None:
     """A sample is no loss, and the sentence says that it is one."""
-    chain(builder).profiling(sampling=[SamplingChange(at_ns=0, every=2)])
+    chain(builder, weight=2).profiling(sampling=[SamplingChange(at_ns=0, every=2)])
     changes = {name: {"items": 2000, "failed": 0} for name in ("fetch", "work", "deliver")}
     found = check(
         profile_document(builder.finish(summary_changes=changes, counters=Counters(received=2000, delivered=2000))),

@@ -54,9 +54,28 @@ def test_the_worst_sign_decides_and_comes_first(builder: Any) -> None:
 
 def test_waiting_for_cores_that_the_run_does_not_use_is_somebody_else(builder: Any) -> None:
     """A third of the CPU work was spent waiting, on a machine that the run left half empty."""
-    found = environment(builder, run_delay=0.001, cpu_cores=2.0, other_cpu_cores=0.0)
+    found = environment(builder, run_delay=0.001, cpu_cores=2.0, other_cpu_cores=0.7)
     assert found.run_delay_share == pytest.approx(1 / 3)
     assert found.grade == "C"
+    assert found.reasons[0].startswith("threads with work waited for a core 33%")
+
+
+def test_waiting_that_nobody_knows_the_cause_of_is_held_against_the_machine(builder: Any) -> None:
+    """Where the use of others was not sampled, they may be the cause."""
+    assert environment(builder, run_delay=0.001, cpu_cores=2.0).grade == "C"
+
+
+def test_bursts_of_the_runs_own_threads_are_not_noise(builder: Any) -> None:
+    """A third of the time was spent waiting, and nobody else was there: the run's own threads came all at once."""
+    found = environment(builder, run_delay=0.001, cpu_cores=2.0, other_cpu_cores=0.01)
+    assert found.run_delay_share == pytest.approx(1 / 3)
+    assert found.grade == "A"
+
+
+def test_reasons_of_a_noisy_machine_are_those_that_make_it_noisy(builder: Any) -> None:
+    """A quota that never bit is no reason."""
+    found = environment(builder, other_cpu_cores=1.0, throttled_ratio=0.0, cpu_steal_ratio=0.0)
+    assert found.reasons == ("others used 1.00 of 4 cores",)
 
 
 def test_waiting_for_cores_that_the_run_fills_itself_is_no_noise(builder: Any) -> None:
