@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -53,6 +54,12 @@ class RunInProgress:
     """Resolved."""
     spans: SpanWriter | None
     """Writes the spans; None without a folder."""
+    begun: threading.Event
+    """Set when the first job has come, before it goes anywhere."""
+    before_closing: list[Callable[[], object]]
+    """Called in the run's thread when every job has been settled, before the workers leave; must not raise."""
+    receivers_cpu_seconds: Mapping[int, float]
+    """{kernel's number: CPU time} of the source's receivers that have ended; they do so before the rest."""
 
 
 #: Makes a context manager that is entered before the run begins and left when it is over, before the folder is finished.
@@ -168,6 +175,9 @@ def run(
             pipeline,
             resolved,
             spans,
+            runtime.begun,
+            runtime.before_closing,
+            runtime.receivers_cpu_seconds,
         )
         with watch(progress) if watch else nullcontext(), view(summary, runtime.statistics) if view else nullcontext():
             try:

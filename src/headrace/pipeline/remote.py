@@ -233,10 +233,11 @@ class RemoteGroup:
         finally:
             theirs.close()
         self._process = process
-        self.process_id = process.pid or 0
         if self._killed:
             process.kill()
         self._await_start()
+        # Told when its interpreter is up: whoever looks at it before would find another memory than it will have.
+        self.process_id = process.pid or 0
 
     def _await_start(self) -> None:
         if self._connection is None or self._process is None:
@@ -247,6 +248,8 @@ class RemoteGroup:
             message = b""
         if message == b"ready":
             return
+        if not self._killed:
+            self._process.join(_STOP_SECONDS)  # one that ends by itself is to say how, not that it was killed here
         self._process.kill()
         self._process.join()
         if self._killed:

@@ -23,6 +23,7 @@ import logging
 import random
 import signal
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -88,6 +89,11 @@ class Runtime:
         tick: Called by the supervisor every few tens of milliseconds, for views.
         metering: Whether and for which jobs workers read what passages cost; whoever profiles changes it during the run.
         instruments: What goes around the calls of the stages.
+
+    Attributes:
+        begun: Set when the first job has come, before it goes anywhere.
+        before_closing: Called by the thread that called `run` when every job has been settled, before the workers leave.
+        receivers_cpu_seconds: {kernel's number: CPU time} of receivers that have ended; they do so before the rest.
     """
 
     def __init__(
@@ -111,6 +117,9 @@ class Runtime:
         self.random = random.random
         self.counters = counters or Counters()
         self.cost_curves: list[CostCurve] = []
+        self.begun = threading.Event()
+        self.before_closing: list[Callable[[], object]] = []
+        self.receivers_cpu_seconds: dict[int, float] = {}
         self.metering = metering or Metering()
         self._instruments = tuple(instruments)
         self.interrupted = False
@@ -171,6 +180,8 @@ class Runtime:
                     for thread in receivers:
                         thread.start()
                     self._wait()
+                    for call in self.before_closing:
+                        call()
             finally:
                 self._close(supervisor, receivers)
         if self._crash is not None:
@@ -480,6 +491,7 @@ class Runtime:
         try:
             self._receive_all(number)
         finally:
+            self.receivers_cpu_seconds[threading.get_native_id()] = time.thread_time()
             with self._lock:
                 self._num_receiving -= 1
             self._attention.set()
@@ -530,6 +542,8 @@ class Runtime:
                 self._admission.notify_all()
         if not jobs:
             return
+        if not self.begun.is_set():
+            self.begun.set()
         if self.observers.wants["job_received"]:
             self.observers.notify("job_received", jobs)
         by_route: dict[tuple[Station, ...], list[Item]] = {}

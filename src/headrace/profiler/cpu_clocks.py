@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace.pipeline.station import RECEIVER, WorkerThread
 
@@ -50,31 +50,42 @@ def _read(clock: int) -> float | None:
 
 
 class CpuClocks:
-    """Adds up CPU time by role since it was made. `read` often: what a thread or process did after the last look is lost."""
+    """Adds up CPU time by role since it was made. `read` often: what a thread or process did after the last look is lost.
 
-    def __init__(self) -> None:
+    Args:
+        workers: Where the stages run now. What their processes used before, to start and to open the stages, does not count;
+            what one uses for that which takes the place of one that died, does.
+    """
+
+    def __init__(self, workers: Sequence[WorkerThread] = ()) -> None:
         self._roles: dict[int, str] = {}
         self._last: dict[int, float] = {}
-        self._began = self._ended = time.process_time()
-        self.read(())
+        self._began = self._ended = 0.0
+        self.read(workers)
+        self._began = self._ended
         self._first = dict(self._last)
 
-    def read(self, workers: Sequence[WorkerThread]) -> None:
+    def read(self, workers: Sequence[WorkerThread], ended: Mapping[int, float] | None = None) -> None:
         """Look at all clocks.
 
         Args:
             workers: Where the stages run now.
+            ended: {kernel's number: CPU seconds} of threads that noted them when they ended; of others' threads nothing.
         """
-        here = {place.thread_id for place in workers}
+        # A worker whose stages run in a process of its own is also a thread here, which waits for that.
+        here = {place.thread_id for place in workers} | {place.name for place in workers}
         for thread in threading.enumerate():
             number = thread.native_id
             if number is not None and (seconds := thread_cpu_seconds(number)) is not None:
-                self._roles[number] = _role(thread.name, number in here)
+                self._roles[number] = _role(thread.name, number in here or thread.name in here)
                 self._last[number] = seconds
         for process in {place.process for place in workers if place.process == place.thread_id}:
             if (seconds := process_cpu_seconds(process)) is not None:
                 self._roles[process] = PROCESSES
                 self._last[process] = seconds
+        for number, seconds in (ended or {}).items():
+            if number in self._last:
+                self._last[number] = seconds
         self._ended = time.process_time()
 
     def by_role(self) -> dict[str, float]:

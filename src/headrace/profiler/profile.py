@@ -3,7 +3,9 @@
 How this works: the profiler watches a run like any other. It switches the workers' meters on (`base.metering`), starts the
 helper process that samples resources and thread states (`watcher`), and has one thread of its own, which ten times a second
 notes queue depths and CPU clocks, tells the helper of new workers, keeps the number of spans below its limit (`sampling`)
-and switches the meters off and on to measure what they cost (`blocks`). All goes into the run folder; nothing is analysed here
+and switches the meters off and on to measure what they cost (`blocks`). The CPU clocks are read first when the first job has
+come, and last when every job has been settled and the workers are still there, by the thread that is about to end them: a
+thread that has ended cannot be asked any more. All goes into the run folder; nothing is analysed here
 (`headrace.diagnose` does that). Whatever of this fails is noted under `not_measured`, and the run goes on.
 """
 
@@ -45,10 +47,6 @@ from headrace.sources.finite import FiniteSource
 logger = logging.getLogger("headrace")
 
 GAUGE_SECONDS = 0.1
-#: How often it is asked whether the first job has come.
-_BEGIN_SECONDS = 0.01
-#: The CPU time of a shorter run is not told: the clocks miss its last tick.
-_SHORTEST_SECONDS = 0.3
 _WORKERS_EVERY_SECONDS = 0.5
 _RATE_EVERY_SECONDS = 1.0
 #: Files whose pages are looked for in memory.
@@ -175,12 +173,14 @@ class Profiler:
         self._due: dict[str, float] = {}
         self._passages_before = (0.0, 0)
         self._stopping = threading.Event()
+        self._looking = threading.Lock()
         self._thread = threading.Thread(target=self._watch, name="headrace-profiler", daemon=True)
 
     def __enter__(self) -> Profiler:
         self._info.page_cache_share = self._page_cache()
         self._watcher.start()
         self._run.metering.on = True
+        self._run.before_closing.append(self._end)
         self._thread.start()
         return self
 
@@ -214,40 +214,56 @@ class Profiler:
         self._write()
 
     def _watch(self) -> None:
-        # Not evenly: a period that batches or timers share would always see the same part of it.
-        while not self._stopping.wait(self._pause()):
+        try:
+            while not self._run.begun.wait(GAUGE_SECONDS):
+                if self._stopping.is_set():
+                    return
+                self._tell_workers(time.monotonic())
+            with self._looking:
+                if self._stopping.is_set():
+                    return
+                self._began = self._ended = time.monotonic()
+                self._clocks = CpuClocks(self._run.worker_threads())
+            # Not evenly: a period that batches or timers share would always see the same part of it.
+            while not self._stopping.wait(GAUGE_SECONDS * random.uniform(0.7, 1.3)):
+                with self._looking:
+                    if self._stopping.is_set():
+                        return
+                    self._look(self._clocks)
+        except Exception as error:  # Watching must not end the run.
+            self._note_failure(error)
+
+    def _end(self) -> None:
+        """Look for the last time, in the thread that is about to close the run."""
+        with self._looking:
+            self._stopping.set()
             try:
-                self._look()
+                if self._clocks is not None:
+                    self._read_clocks(self._clocks)
+                    self._write_gauges()
             except Exception as error:  # Watching must not end the run.
-                logger.exception("the profiler's thread failed and ends; the run goes on")
-                self._info.not_measured["gauges"] = f"the profiler's thread failed: {error}"
-                self._run.metering.on = True
-                return
+                self._note_failure(error)
 
-    def _pause(self) -> float:
-        """Return how long to wait before the next look; the first job must not be long at work before the clocks are read."""
-        return _BEGIN_SECONDS if self._clocks is None else GAUGE_SECONDS * random.uniform(0.7, 1.3)
+    def _note_failure(self, error: Exception) -> None:
+        logger.error("the profiler failed and looks no more; the run goes on", exc_info=error)
+        self._info.not_measured["gauges"] = f"the profiler's thread failed: {error}"
+        self._run.metering.on = True
 
-    def _look(self) -> None:
-        now = time.monotonic()
-        counters = self._run.counters
-        if not counters.received:
-            self._tell_workers(now)
-            return
-        workers = self._run.worker_threads()
-        if self._clocks is None:
-            self._clocks, self._began = CpuClocks(), now
-        self._clocks.read(workers)
-        self._ended = now
+    def _read_clocks(self, clocks: CpuClocks) -> None:
+        self._ended = time.monotonic()
+        clocks.read(self._run.worker_threads(), self._run.receivers_cpu_seconds)
+
+    def _look(self, clocks: CpuClocks) -> None:
+        self._read_clocks(clocks)
+        now, counters = self._ended, self._run.counters
         self._tell_workers(now)
         self._write_gauges()
         progress = self._run.summary.progress()
         # What is received is known at once; passages are counted later, and too late where the cores are busy.
         self._limit_rate(now, max(sum(progress.passages.values()), counters.received * len(self._run.pipeline.stages)))
         if self._settings.measure_overhead:
-            reading = Reading(now, progress.finished, self._clocks.total(), dict(progress.passages))
-            is_on = self._blocks.tell(reading)
-            self._run.metering.on = is_on
+            reading = Reading(now, progress.finished, clocks.total(), dict(progress.passages))
+            self._run.metering.on = self._blocks.tell(reading)
 
     def _tell_workers(self, now: float) -> None:
         if self._is_due("workers", now, _WORKERS_EVERY_SECONDS):
@@ -305,8 +321,11 @@ class Profiler:
         return resident_share(files, _FILES_LOOKED_AT) if files else None
 
     def _note_cpu(self) -> None:
-        if self._clocks is None or self._ended - self._began < _SHORTEST_SECONDS:
-            self._info.not_measured["cpu"] = f"the run was shorter than {_SHORTEST_SECONDS:g} s"
+        if self._clocks is None:
+            received = self._run.counters.received
+            self._info.not_measured["cpu"] = (
+                "the run was over before its clocks were read" if received else "no job came"
+            )
             return
         self._info.thread_cpu_seconds = self._clocks.by_role()
         self._info.process_cpu_seconds = self._clocks.total()

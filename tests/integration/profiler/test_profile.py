@@ -104,6 +104,26 @@ def test_a_worker_process_measures_its_own_thread(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("executor", ["thread", "inline"])
+def test_the_cpu_time_of_a_short_run_is_whole(tmp_path: Path, executor: str) -> None:
+    """The clocks are read from the first job to the last outcome: stages cannot have used more than all did together."""
+    document = profiled(
+        [hr.stage("hash", hashed, releases_gil=True)], tmp_path / "run", 300, plan=[f"hash.executor='{executor}'"]
+    )
+    assert document.cpu is not None
+    assert document.cpu.explained_share < 1.05
+    hash_ = next(line.seconds for line in document.cpu.lines if line.name == "hash")
+    assert hash_ <= 1.05 * document.cpu.total_seconds
+
+
+def test_starting_worker_processes_is_not_the_runs_work(tmp_path: Path) -> None:
+    """Importing Python in a worker process takes place before the first job, and is in no line of the CPU account."""
+    document = profiled([hr.stage("count", counted)], tmp_path / "run", 300, plan=["count.executor='process'"])
+    assert document.cpu is not None
+    lines = {line.name: line.seconds for line in document.cpu.lines}
+    assert lines.get("worker processes, outside stages", 0.0) < lines["count"]
+
+
 def test_overhead_is_measured_in_pairs(tmp_path: Path) -> None:
     """A profile of some seconds holds pairs of blocks with the clocks on and off, and spans without CPU time in between."""
     stages = [hr.stage("hash", hashed, releases_gil=True)]

@@ -329,6 +329,21 @@ def test_stage_that_cannot_open_in_a_child(run: Run) -> None:
         run([CannotOpen("p")], ["x"], {"stages": {"p": {**IN_PROCESS, "workers": 2}}})
 
 
+class EndsAtOpening(Stage):
+    """Ends its process while it opens, as a library does that finds no device."""
+
+    def open(self, context: StageContext) -> Callable[[Any], Any]:
+        """Leave without a word."""
+        os._exit(7)
+
+
+@pytest.mark.usefixtures("_importable")
+def test_a_child_that_ends_while_it_starts_says_how(run: Run) -> None:
+    """The message has the exit code that the process chose, not the signal that cleans up behind it."""
+    with pytest.raises(HeadraceError, match=r"stage p could not start: it died \(exit code 7\)"):
+        run([EndsAtOpening("p")], ["x"], {"stages": {"p": IN_PROCESS}})
+
+
 HANGING = """
 import threading, time
 from headrace.base.plan import Plan

@@ -475,3 +475,22 @@ def test_lost_loan_is_counted_once() -> None:
     runtime.run()
     assert (runtime.counters.delivered, runtime.counters.lost, runtime.counters.returned) == (2, 1, 0)
     assert adds_up(runtime.counters)
+
+
+def test_a_last_look_finds_everything_settled_and_the_workers_there() -> None:
+    """What is called before closing sees exact counters, and threads whose clocks can still be read; what began is told."""
+    runtime = runtime_of([hr.stage("double", lambda value: value * 2)], ListSource([b"a", b"b", b"c"]))
+    seen: list[tuple[int, bool, list[int]]] = []
+
+    def look() -> None:
+        alive = {thread.native_id for thread in threading.enumerate()}
+        numbers = [place.thread_id for place in runtime.worker_threads() if place.thread_id in alive]
+        seen.append((runtime.counters.delivered, runtime.begun.is_set(), numbers))
+
+    runtime.before_closing.append(look)
+    assert not runtime.begun.is_set()
+    runtime.run()
+    ((delivered, begun, numbers),) = seen
+    assert (delivered, begun) == (3, True)
+    assert numbers
+    assert len(runtime.receivers_cpu_seconds) == 1

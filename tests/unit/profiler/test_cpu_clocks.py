@@ -110,6 +110,42 @@ def test_a_worker_process_counts() -> None:
     assert clocks.total() >= 0.3
 
 
+def test_what_a_worker_process_used_before_does_not_count() -> None:
+    """Starting Python and opening stages took place before the first job, and is no work of the run."""
+    code = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        place = WorkerThread(child.pid, child.pid, "decode-0")
+        clocks = CpuClocks([place])
+        clocks.read([place])
+        child.communicate(b"\n")
+    assert clocks.by_role()[PROCESSES] < 0.1
+
+
+def test_the_thread_that_waits_for_a_worker_process_is_a_worker() -> None:
+    """What it costs to hand items to a process is put down to the workers, not to threads that nobody knows."""
+    clocks = CpuClocks()
+
+    def work() -> None:
+        spin(0.03)
+        clocks.read([WorkerThread(os.getpid() + 1, 2**22 + 1, "decode-0")])
+
+    thread = threading.Thread(target=work, name="decode-0")
+    thread.start()
+    thread.join()
+    assert clocks.by_role()[WORKERS] >= 0.03
+
+
+def test_a_thread_that_noted_its_time_at_its_end_counts_whole() -> None:
+    """What a thread did between the last look and its end is not lost where it told; others' numbers mean nothing."""
+    clocks = CpuClocks()
+    in_thread("receiver-0", 0.01, clocks)
+    (number,) = (number for number, role in clocks._roles.items() if role == WORKERS)
+    clocks.read([], ended={number: 7.0, 2**22 + 1: 5.0})
+    assert clocks.by_role()[WORKERS] == 7.0
+
+
 def test_a_worker_that_ran_before_counts_from_then_on() -> None:
     """Of a thread that was there before the clocks, and is told to be a worker later, only the new CPU time counts."""
     told: list[CpuClocks] = []
