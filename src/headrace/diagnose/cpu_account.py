@@ -3,7 +3,7 @@
 How this works: a stage's line is its mean CPU per item, from spans, times its exact number of passages. Those count that
 ended before the clocks were last read: a thread that has ended cannot be asked any more, so the clocks miss a run's last tick.
 Workers' threads and worker processes have clocks of their own, which also count what is not in a span: handing on, waiting,
-bookkeeping; that is a line by itself. What nobody accounts for is the last line, `unattributed`.
+bookkeeping; that is a line by itself, and no explanation. What has no line is the last one, `unattributed`.
 
 References:
     M. Kuchnik et al., "Plumber", MLSys 2022: measured CPU time that a model of the pipeline does not explain is to be shown.
@@ -11,6 +11,7 @@ References:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -41,15 +42,17 @@ def cpu_account(evidence: Evidence) -> CpuAccount | None:
     lines += [_line(name, "headrace", seconds, total) for name, seconds in own.items() if seconds > 0]
     if profile.native_cpu_seconds:
         lines.append(_line(NATIVE, "native", profile.native_cpu_seconds, total))
-    explained = sum(line.seconds for line in lines)
-    lines.append(_line(UNATTRIBUTED, "unattributed", total - explained, total))
+    named = sum(line.seconds for line in lines)
+    outside = sum(line.seconds for line in lines if line.name in OUTSIDE.values())
+    rest = 0.0 if math.isclose(named, total) else total - named
+    lines.append(_line(UNATTRIBUTED, "unattributed", rest, total))
     hardware = evidence.info.hardware
     return CpuAccount(
         total_seconds=total,
         elapsed_seconds=profile.elapsed_seconds or evidence.elapsed_seconds,
         num_cores=min(float(hardware.num_cores), hardware.cpu_quota or float("inf")),
         lines=tuple(lines),
-        explained_share=explained / total,
+        explained_share=(named - outside) / total,
     )
 
 

@@ -1,4 +1,7 @@
-"""What profiling cost: CPU per item with the clocks on over CPU per item with them off, from paired blocks of the run itself.
+"""What profiling cost: the workers' clocks, from paired blocks of the run itself, and what has a CPU clock of its own.
+
+The clocks cost CPU per item with them on over CPU per item with them off. The thread that writes spans, the profiler's thread
+and the helper process run in all blocks alike, so that blocks do not see them; their own CPU clocks do, exactly.
 
 A block's work is counted by its passages through the stages, each weighed with the stage's mean CPU per item, because jobs that
 are half done at a block's edge would blur a count of jobs; where passages are not known, jobs are counted.
@@ -11,12 +14,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from headrace.base.words import counted
 from headrace.diagnose.estimates import bootstrap_mean
 from headrace.runs.formats.profiling import OverheadBlock, OverheadEstimate, ProfilingInfo
 
 #: Pairs below which no interval is given: of fewer, one odd pair decides.
 FEWEST_PAIRS = 6
-_WRITER = "writing spans"
+_WRITER, _THREAD = "writing spans", "profiling"
+#: Roles of threads that only a profile needs: what they are called.
+_BESIDE = {_WRITER: "writing spans", _THREAD: "the profiler's thread"}
+_HELPER = "the helper process with its start"
 
 
 def overhead_estimate(profile: ProfilingInfo | None, cpu_demand: Mapping[str, float]) -> OverheadEstimate | None:
@@ -29,30 +36,61 @@ def overhead_estimate(profile: ProfilingInfo | None, cpu_demand: Mapping[str, fl
     if profile is None:
         return None
     ratios = log_ratios(profile.blocks, cpu_demand)
-    elapsed = profile.elapsed_seconds
-    writer = profile.thread_cpu_seconds.get(_WRITER)
-    low = mid = high = None
+    beside = _beside(profile)
+    clocks = low = mid = high = None
     if len(ratios) >= FEWEST_PAIRS:
         estimate = bootstrap_mean(np.array(ratios))
-        low, mid, high = (math.exp(value) for value in (estimate.low, estimate.mid, estimate.high))
+        clocks = (math.exp(estimate.low), math.exp(estimate.mid), math.exp(estimate.high))
+        low, mid, high = (_with_beside(ratio, beside) for ratio in clocks)
         says = (
-            f"profiling changed the CPU time per item by {mid - 1:+.1%} (95 % interval {low - 1:+.1%} to {high - 1:+.1%}, "
+            f"{mid - 1:+.1%} CPU time per item (95 % interval {low - 1:+.1%} to {high - 1:+.1%}, "
             f"{len(ratios)} pairs of blocks)"
         )
+        if beside:
+            says += f", of which the clocks {mid - _with_beside(1.0, beside):+.1%}, {_listed(beside)}"
     else:
         says = (
-            f"not measured: {len(ratios)} pairs of blocks with profiling on and off, at least {FEWEST_PAIRS} are needed; "
-            "profile a longer run"
+            f"what the clocks cost is not measured: {counted(len(ratios), 'pair')} of blocks with the clocks on and off, "
+            f"at least {FEWEST_PAIRS} are needed; profile a longer run"
         )
+        if beside:
+            says += f". Beside them, in CPU time per item: {_listed(beside)}"
+    elapsed = profile.elapsed_seconds
     return OverheadEstimate(
         low=low,
         mid=mid,
         high=high,
+        clocks_ratio=clocks,
         num_pairs=len(ratios),
         says=says,
         helper_core_share=_share(profile.helper_cpu_seconds, elapsed),
-        writer_core_share=_share(writer, elapsed),
+        writer_core_share=_share(profile.thread_cpu_seconds.get(_WRITER), elapsed),
+        thread_core_share=_share(profile.thread_cpu_seconds.get(_THREAD), elapsed),
     )
+
+
+def _beside(profile: ProfilingInfo) -> dict[str, float]:
+    """Return {what: its CPU time over that of the run without it}, for all that has a CPU clock of its own."""
+    threads = {what: profile.thread_cpu_seconds.get(role) for role, what in _BESIDE.items()}
+    known = {what: seconds for what, seconds in threads.items() if seconds is not None}
+    plain = (profile.process_cpu_seconds or 0.0) - sum(known.values())
+    if profile.helper_cpu_seconds is not None:
+        known[_HELPER] = profile.helper_cpu_seconds
+    return {what: seconds / plain for what, seconds in known.items()} if plain > 0 else {}
+
+
+def _with_beside(ratio: float, beside: Mapping[str, float]) -> float:
+    """Return the ratio of all that profiling did, from that of the clocks.
+
+    Blocks with the clocks on and off both hold the threads, and neither the helper: with threads t and helper h as shares of
+    the rest, on / off = (plain on + t) / (1 + t), and what is wanted is plain on + t + h.
+    """
+    threads = sum(share for what, share in beside.items() if what != _HELPER)
+    return ratio * (1 + threads) + beside.get(_HELPER, 0.0)
+
+
+def _listed(beside: Mapping[str, float]) -> str:
+    return ", ".join(f"{what} {share:+.1%}" for what, share in beside.items())
 
 
 def log_ratios(blocks: list[OverheadBlock], cpu_demand: Mapping[str, float]) -> list[float]:

@@ -10,7 +10,7 @@ no name, the folder is not whole, the profiler costs a few per cent. What could 
 from __future__ import annotations
 
 from headrace.diagnose.checks import check, not_measured
-from headrace.diagnose.cpu_account import OUTSIDE
+from headrace.diagnose.cpu_account import OUTSIDE, UNATTRIBUTED
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.laws import flow_balance, forced_flow, littles_law, utilization_law
 from headrace.diagnose.span_checks import clock_order, lost_spans, run_folder, sample_counts, span_identity
@@ -38,7 +38,9 @@ def all_checks(
         utilization_law(evidence, window),
         flow_balance(evidence),
         forced_flow(evidence),
-        explained_cpu(cpu, evidence.why_no_profile),
+        explained_cpu(
+            cpu, evidence.profiling.not_measured.get("cpu", "") if evidence.profiling else evidence.why_no_profile
+        ),
         clock_order(evidence.spans),
         span_identity(evidence.spans),
         steady_state(window),
@@ -66,20 +68,24 @@ def explained_cpu(cpu: CpuAccount | None, why_not: str) -> Check:
     if cpu.total_seconds < _LEAST_CPU_SECONDS:
         says = f"the run used {cpu.total_seconds:.2f} s of CPU time, too little to share out"
         return not_measured("explained_cpu", says, source)
-    if cpu.explained_share > _EXPLAINED_TOO_MUCH:
+    share = cpu.explained_share
+    outside = sum(line.share for line in cpu.lines if line.name in OUTSIDE.values())
+    unattributed = sum(line.share for line in cpu.lines if line.name == UNATTRIBUTED)
+    if 1 - unattributed > _EXPLAINED_TOO_MUCH:
         says = (
-            f"stages and named threads explain {cpu.explained_share:.0%} of {cpu.total_seconds:.3g} s CPU time, more than all: "
-            "something is counted twice; report this with the folder"
+            f"stages and named threads account for {1 - unattributed:.0%} of {cpu.total_seconds:.3g} s CPU time, more than "
+            "all: something is counted twice; report this with the folder"
         )
-        return check("explained_cpu", "failed", cpu.explained_share, _EXPLAINED_TOO_MUCH, says, source)
-    outside = sum(line.seconds for line in cpu.lines if line.name in OUTSIDE.values())
-    share = cpu.explained_share - outside / cpu.total_seconds
+        return check("explained_cpu", "failed", 1 - unattributed, _EXPLAINED_TOO_MUCH, says, source)
     says = (
-        f"{share:.0%} of {cpu.total_seconds:.3g} s CPU time is explained by stages, models' threads and headrace's own; "
-        f"{outside / cpu.total_seconds:.0%} went to workers outside stages"
+        f"{share:.0%} of {cpu.total_seconds:.3g} s CPU time is explained by stages, native threads and headrace's own; "
+        f"{outside:.0%} went to workers outside stages, {max(0.0, unattributed):.0%} has no name"
     )
     if share < _EXPLAINED:
-        says += ": the items are small for what handing them on costs; fuse stages (executor `inline`) or enlarge items"
+        if outside > unattributed:
+            says += (
+                ": the items are small for what handing them on costs; fuse stages (executor `inline`) or enlarge items"
+            )
         return check("explained_cpu", "warning", share, _EXPLAINED, says, source)
     return check("explained_cpu", "ok", share, _EXPLAINED, says, source)
 
@@ -96,15 +102,19 @@ def steady_state(window: Window) -> Check:
 
 
 def overhead_check(overhead: OverheadEstimate | None, why_not: str) -> Check:
-    """Return whether the profiler left what it measured as it was."""
+    """Return whether the profiler left what it measured as it was.
+
+    Held to the limit are the clocks, which are within the services; the threads and the process beside cost CPU time only.
+    """
     source = "paired blocks A B B A within the run"
     if overhead is None:
         return not_measured("overhead", why_not, source)
-    if overhead.low is None or overhead.mid is None:
+    if overhead.clocks_ratio is None:
         return not_measured("overhead", overhead.says, source)
-    surely, value = overhead.low - 1, overhead.mid - 1
+    low, mid, _ = overhead.clocks_ratio
+    surely, value = low - 1, mid - 1
     if surely > _OVERHEAD_TOO_MUCH:
-        says = f"{overhead.says}: services are longer than without it; lower spans_per_second in ProfileSettings"
+        says = f"{overhead.says}: services are longer than without the clocks; make items larger, or fuse stages"
         return check("overhead", "failed", value, _OVERHEAD_TOO_MUCH, says, source)
     status: CheckStatus = "warning" if surely > _OVERHEAD_NOTED else "ok"
     return check("overhead", status, value, _OVERHEAD_NOTED, overhead.says, source)

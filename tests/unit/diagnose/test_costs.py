@@ -48,7 +48,8 @@ def test_every_second_has_its_line(builder: Any) -> None:
             "unattributed": 1.0,
         }
     )
-    assert account.explained_share == pytest.approx(0.9)
+    # Neither the workers' time outside stages nor what is left says what it was for.
+    assert account.explained_share == pytest.approx(0.825)
     assert account.num_cores == 2.5
     assert sum(line.share for line in account.lines) == pytest.approx(1.0)
 
@@ -82,6 +83,7 @@ def test_what_the_clocks_missed_is_not_explained_by_them(builder: Any) -> None:
     found, account = lines(builder)
     assert found["work"] == pytest.approx(3.2)
     assert account.explained_share == pytest.approx(1.0)
+    assert found["unattributed"] == 0.0
 
 
 def test_a_batchs_cpu_counts_once(builder: Any) -> None:
@@ -145,6 +147,30 @@ def test_equal_pairs_have_an_interval_of_no_width() -> None:
     estimate = overhead_estimate(ProfilingInfo(blocks=pair(1.01, 1.0) * 6), {})
     assert estimate is not None
     assert (estimate.low, estimate.mid, estimate.high) == pytest.approx((1.01, 1.01, 1.01))
+
+
+def test_what_blocks_do_not_see_is_in_the_figure() -> None:
+    """Clocks of 1 %; of 10 s CPU 1 s is the writer's and the profiler's threads', and the helper used 0.9 s beside."""
+    info = ProfilingInfo(
+        blocks=pair(1.01, 1.0) * 6,
+        process_cpu_seconds=10.0,
+        thread_cpu_seconds={"writing spans": 0.9, "profiling": 0.1, "workers": 9.0},
+        helper_cpu_seconds=0.9,
+        elapsed_seconds=20.0,
+    )
+    estimate = overhead_estimate(info, {})
+    assert estimate is not None
+    assert estimate.clocks_ratio == pytest.approx((1.01, 1.01, 1.01))
+    # Without: 9 s. With: what the blocks saw, 10 s and 1 %, and the helper.
+    assert estimate.mid == pytest.approx((10 * 1.01 + 0.9) / 9)
+    for part in (
+        "clocks +1.1%",
+        "writing spans +10.0%",
+        "profiler's thread +1.1%",
+        "helper process with its start +10.0%",
+    ):
+        assert part in estimate.says
+    assert (estimate.writer_core_share, estimate.thread_core_share) == pytest.approx((0.045, 0.005))
 
 
 def test_a_run_that_was_not_profiled_has_no_overhead() -> None:

@@ -39,7 +39,11 @@ def _overhead(document: ProfileDocument) -> list[Html]:
         return []
     shares = [
         f"{name} {written(share, 'ratio')} of a core"
-        for name, share in (("Helper process", overhead.helper_core_share), ("span writer", overhead.writer_core_share))
+        for name, share in (
+            ("Helper process", overhead.helper_core_share),
+            ("span writer", overhead.writer_core_share),
+            ("profiler's thread", overhead.thread_core_share),
+        )
         if share is not None
     ]
     return [note(tag("b", "Cost of profiling. "), f"{sentence(overhead.says)} {sentence(', '.join(shares))}")]

@@ -158,7 +158,7 @@ class CpuAccount(msgspec.Struct, frozen=True, kw_only=True):
     num_cores: float
     lines: tuple[CpuLine, ...]
     explained_share: float
-    """Stages and named lines, without `unattributed`."""
+    """Lines that say what the time was for: neither workers outside stages nor `unattributed`."""
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):

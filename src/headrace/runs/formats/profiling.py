@@ -22,12 +22,14 @@ class OverheadBlock(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OverheadEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """What profiling cost in CPU per item."""
+    """What profiling cost in CPU per item: the clocks, and the threads and the process beside them."""
 
     low: float | None
     mid: float | None
     high: float | None
-    """Ratio of CPU per item, profiled over not, with its 95 % interval; None with too few blocks."""
+    """Ratio of CPU per item, with all that profiling did over without it, with its 95 % interval; None with too few blocks."""
+    clocks_ratio: tuple[float, float, float] | None = None
+    """The same of the workers' clocks alone, from paired blocks: low, mid, high."""
     num_pairs: int
     says: str
     """One sentence, also for why there is no figure."""
@@ -35,6 +37,8 @@ class OverheadEstimate(msgspec.Struct, frozen=True, kw_only=True):
     """CPU of the helper process over elapsed time."""
     writer_core_share: float | None
     """CPU of the thread that writes spans over elapsed time."""
+    thread_core_share: float | None = None
+    """CPU of the profiler's own thread over elapsed time."""
 
 
 class SamplingChange(msgspec.Struct, frozen=True, kw_only=True):
