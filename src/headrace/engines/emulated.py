@@ -10,6 +10,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,13 +45,19 @@ _device = threading.Lock()
 
 
 class EmulatedModel:
-    """Takes its time and returns a zero for each input."""
+    """Takes its time and returns a zero for each input.
+
+    Args:
+        options: The time.
+        device: Held during a call; None: the one device of this process.
+    """
 
     inputs: Sequence[TensorSpec] = ()
     outputs: Sequence[TensorSpec] = ()
 
-    def __init__(self, options: EmulatedOptions) -> None:
+    def __init__(self, options: EmulatedOptions, device: AbstractContextManager[object] | None = None) -> None:
         self._options = options
+        self._device = device or _device
         self.metadata: Mapping[str, str] = {}
         self.variant: Mapping[str, Any] = {
             "engine": "emulated",
@@ -60,7 +67,7 @@ class EmulatedModel:
 
     def __call__(self, batch: Any) -> np.ndarray:
         """Return float32 (batch, 1) after a + b*n seconds."""
-        with _device:
+        with self._device:
             end = time.monotonic() + self._options.launch_seconds + self._options.item_seconds * len(batch)
             _sharpen_timer()
             while (left := end - time.monotonic()) > 0:

@@ -346,12 +346,12 @@ def _spied(folder: Path, process: int) -> Path:
 
 def _start_py_spy(process: int, file: Path, seconds: float, rate: int) -> subprocess.Popen[bytes]:
     command = [_py_spy(), "record", "--nonblocking", "--threads", "--format", "speedscope"]
-    # Whole seconds are all it takes; a shorter time is ended by us.
+    # Whole seconds are all it takes.
     command += [
         "--rate",
         str(rate),
         "--duration",
-        str(max(1, round(seconds))),
+        str(math.ceil(seconds)),
         "--output",
         str(file),
         "--pid",

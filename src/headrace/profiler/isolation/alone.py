@@ -151,7 +151,9 @@ def _sayings(
     if inputs.mutates:
         says.append("it changes its input in place, so every call got a copy, whose making is counted")
     if inputs.num_failed:
-        says.append(f"{counted(inputs.num_failed, 'item')} failed in it and left out, the first: {inputs.first_error}")
+        says.append(
+            f"{counted(inputs.num_failed, 'item')} failed in it and are left out, the first: {inputs.first_error}"
+        )
     return [text for text in (*says, *notes) if text]
 
 

@@ -19,6 +19,8 @@ _T_975 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365,
 _LITTLE = 0.25
 #: A rise with workers below this counts as none.
 _NO_RISE = 1.25
+#: CPU seconds of an item: less is mostly the runtime's own 2 to 3 us for a call, and handing it to a process costs more.
+_WORTH_SPREADING_SECONDS = 20e-6
 #: Cores that threads behind one lock may seem to use together.
 _ONE_CORE = 1.1
 
@@ -160,7 +162,7 @@ def scaling_in_words(curve: Sequence[CurvePoint], cores: int) -> str:
         cores: Cores that this process may use.
     """
     alone = curve[0] if curve else None
-    if alone is None or alone.workers != 1 or not _computes(alone):
+    if alone is None or alone.workers != 1 or not _computes(alone) or (alone.cpu or 0.0) < _WORTH_SPREADING_SECONDS:
         return ""
     most = curve[-1]
     if _waits_for_itself(alone, most):

@@ -34,6 +34,8 @@ def task_times(process: int, thread: int, proc: Path = _PROC) -> TaskTimes | Non
     """
     try:
         fields = (proc / str(process) / "task" / str(thread) / "schedstat").read_bytes().split()
+        if fields == [b"0", b"0", b"0"]:  # so says a kernel that does not count (delayacct is off)
+            return None
         return TaskTimes(int(fields[0]), int(fields[1]))
     except (OSError, ValueError, IndexError):
         return None

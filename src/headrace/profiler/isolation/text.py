@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.base.units import format_duration
-from headrace.base.words import aligned, wrapped
+from headrace.base.words import aligned, counted, wrapped
 from headrace.pipeline.summary import format_rate
 from headrace.profiler.isolation.words import ratio_in_words
 from headrace.runs.formats.isolation import CurvePoint, IsolationDocument, StageAlone, Variation
@@ -20,7 +20,9 @@ def as_text(document: IsolationDocument) -> str:
     Args:
         document: What `isolate` returned.
     """
-    parts = [[f"{document.pipeline}: stages alone, inputs of {document.num_items} items, Plan {document.plan_id}"]]
+    parts = [
+        [f"{document.pipeline}: stages alone, inputs of {counted(document.num_items, 'item')}, Plan {document.plan_id}"]
+    ]
     if document.stages:
         parts.append(aligned([_STAGES, *map(_stage_row, document.stages)]))
     parts += [_stage_part(stage) for stage in document.stages]

@@ -1,7 +1,12 @@
-"""A device stage's emulated twin: takes its time, and not the CPU."""
+"""A device stage's emulated twin: takes its time, and not the CPU.
+
+Its workers do not wait for one another: how much longer calls side by side take than one alone, because the device serves them
+one after another or shares its cores among them, is in the time of each call.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +17,15 @@ from headrace.stages.stage import Stage, StageContext
 
 
 class EmulatedTwin(Stage):
-    """Takes the time of a device stage, one batch at a time without the CPU, and answers with results of the real one."""
+    """Takes the time of a device stage, without the CPU, and answers with results of the real one.
+
+    Args:
+        stage: The real one.
+        launch_seconds: What a call costs whatever its size, with as many calls at once as the Plan has workers.
+        item_seconds: What each item of the batch adds.
+        misfit: Worst relative error of that line.
+        results: What the real one answered.
+    """
 
     kind = "device"
     releases_gil = True
@@ -31,7 +44,8 @@ class EmulatedTwin(Stage):
 
     def open(self, context: StageContext) -> Callable[[Any], list[Any]]:
         """Return the device; the stage's own options mean nothing to it."""
-        device = EmulatedModel(EmulatedOptions(launch_seconds=self.launch_seconds, item_seconds=self.item_seconds))
+        cost = EmulatedOptions(launch_seconds=self.launch_seconds, item_seconds=self.item_seconds)
+        device = EmulatedModel(cost, contextlib.nullcontext())
         results = itertools.cycle(self._results)
 
         def take_time(batch: Any) -> list[Any]:

@@ -24,7 +24,7 @@ from headrace.profiler.isolation.inputs import Inputs, joined_at
 from headrace.profiler.isolation.replay import Discard, Entry
 from headrace.profiler.isolation.scenario import NotPossible, Scenario
 from headrace.profiler.isolation.twin import EmulatedTwin
-from headrace.runs.formats.isolation import StageAlone
+from headrace.runs.formats.isolation import CurvePoint, StageAlone
 from headrace.stages.stage import Stage
 
 
@@ -76,8 +76,9 @@ def cached_items(bench: Bench, inputs: Inputs) -> Scenario:
         rest = from_device(stages)
         given = inputs.stages[rest[0].name].given if rest else []
         if not given:
-            why = "comes to its device stage" if rest else "is meant for a device: there is no device stage"
-            raise NotPossible(f"not possible: no item{f' of task {task}' if task else ''} {why}")
+            of_task = f" of task {task}" if task else ""
+            why = f"no item{of_task} comes to its device stage" if rest else f"there is no device stage{of_task}"
+            raise NotPossible(f"not possible: {why}")
         routes[task] = (*rest, stages[-1])
         devices.append(rest[0].name)
         entries += [Entry(one.job.id, one.value, task, one.job.attributes) for one in given]
@@ -103,7 +104,7 @@ def emulated_model(bench: Bench, plan: Plan, inputs: Inputs, alone: Sequence[Sta
     if all(bench.is_emulated(stage) for stage in devices):
         raise NotPossible("not run: the model is emulated already")
     # One that is emulated stays as it is.
-    twins = {stage.name: _twin(stage, inputs, alone) for stage in devices if not bench.is_emulated(stage)}
+    twins = {stage.name: _twin(bench, stage, inputs, alone) for stage in devices if not bench.is_emulated(stage)}
     routes = {
         task: tuple(twins.get(stage.name, stage) for stage in stages) for task, stages in bench.pipeline.routes.items()
     }
@@ -175,7 +176,7 @@ def _is_inside_fan(bench: Bench, devices: Sequence[str]) -> bool:
     return False
 
 
-def _twin(stage: Stage, inputs: Inputs, alone: Sequence[StageAlone]) -> EmulatedTwin:
+def _twin(bench: Bench, stage: Stage, inputs: Inputs, alone: Sequence[StageAlone]) -> EmulatedTwin:
     curve = next((one.curve for one in alone if one.name == stage.name), ())
     # Without the time in which it waited for a core: that is not the device's, and noise of the machine.
     costs = {
@@ -186,7 +187,15 @@ def _twin(stage: Stage, inputs: Inputs, alone: Sequence[StageAlone]) -> Emulated
     results = inputs.stages[stage.name].results
     if not costs or not results:
         raise NotPossible(f"not possible: what {stage.name} costs alone was not measured")
-    return EmulatedTwin(stage, *fit_line(costs), results)
+    launch, item, misfit = fit_line(costs)
+    longer = _longer_side_by_side(curve, max(costs), bench.workers(stage))
+    return EmulatedTwin(stage, launch * longer, item * longer, misfit, results)
+
+
+def _longer_side_by_side(curve: Sequence[CurvePoint], batch_size: int, workers: int) -> float:
+    """Return how many times longer a call takes with so many at once; as many times as there are, where it was not measured."""
+    rates = {point.workers: point.throughput for point in curve if point.batch_size == batch_size}
+    return max(1.0, workers * rates[1] / rates[workers]) if workers in rates else float(workers)
 
 
 def _in_threads(plan: Plan, twins: Mapping[str, Stage]) -> Plan:

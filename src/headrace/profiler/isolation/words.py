@@ -43,10 +43,15 @@ def differs(one: Variation) -> bool:
 
 def _cached(one: Variation) -> str:
     rate, ratio = format_rate(one.throughput), ratio_in_words(one)
-    if differs(one) and (one.ratio or 0.0) > 1:
-        return f"fed perfectly the device would give {rate}, {ratio} of now"
-    if abs((one.ratio or 0.0) - 1) <= _SAME_SHARE:
-        return f"the device is fed perfectly: from memory it gives {rate}, {ratio} of now"
+    if differs(one):
+        if (one.ratio or 0.0) > 1:
+            return f"fed perfectly the device would give {rate}, {ratio} of now"
+        return (
+            f"from memory the device gives {rate}, {ratio} of now: less than with all stages before it, so feeding is no limit "
+            "(the kept inputs may be a harder mix, or their copies cost more)"
+        )
+    if one.ratio_high is not None and one.ratio_high <= 1 + 2 * _SAME_SHARE:
+        return f"the device is fed well: from memory it gives {rate}, {ratio} of now"
     return f"from memory the device gives {rate}, {ratio} of now: a difference that could not be told from noise"
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from headrace.base.errors import EngineError
 from headrace.profiler.layers.protocol import Feed, ProfiledModel
 
 NUM_WARM_UP_CALLS = 3
@@ -21,6 +22,8 @@ WARM_UP_SECONDS = 0.2
 BLOCK_SECONDS = 0.1
 MIN_PROFILED_CALLS = 4
 """Kept even where they take longer than the time given."""
+_FEWEST_PROFILED_CALLS = 3
+"""One to warm up, one that is the first of a block, one that is kept."""
 DISTURBED_RATIO = 1.5
 """A profiled call this many times the median was interrupted by something else, and its layers' times with it."""
 
@@ -63,7 +66,15 @@ def time_calls(model: ProfiledModel, feed: Feed, *, calls: int | None, seconds: 
         feed: Inputs of every call.
         calls: Profiled calls to keep; None: as many as fit into the time.
         seconds: Time for everything, warm-up included; exceeded only for the least number of calls.
+
+    Raises:
+        EngineError: If the engine's profiler holds too few calls of this model for one to be kept.
     """
+    if model.max_profiled_calls < _FEWEST_PROFILED_CALLS:
+        raise EngineError(
+            "one call of the model runs so many layers (a long loop?) that the engine's profiler cannot hold "
+            f"{_FEWEST_PROFILED_CALLS} calls; measure with inputs that make it run fewer rounds"
+        )
     timing = Timing()
     started = time.perf_counter()
     latency = _warm_up(model, feed, timing)

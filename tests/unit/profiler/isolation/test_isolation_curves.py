@@ -166,6 +166,13 @@ def test_a_stage_that_waits_is_not_accused(point: Callable) -> None:
     assert scaling_in_words(curve, 2) == ""
 
 
+def test_a_stage_that_hardly_works_is_given_no_advice(point: Callable) -> None:
+    """Threads that take turns at 3 microseconds an item hold the GIL too, but a process would cost more than it saves."""
+    alone = point(1, 333_333.0, cpu=3e-6, run_delay=0.0, blocked=0.0)
+    most = point(4, 333_333.0, cpu=3e-6, run_delay=0.0, blocked=9e-6)
+    assert scaling_in_words([alone, most], 2) == ""
+
+
 def test_more_cpu_per_item_is_named(point: Callable) -> None:
     """Threads that slow one another down on their cores are told so."""
     alone = point(1, 100.0, cpu=0.01, run_delay=0.0, blocked=0.0)

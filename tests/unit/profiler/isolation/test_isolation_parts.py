@@ -172,6 +172,8 @@ def test_schedstat_is_read(tmp_path: Path) -> None:
     (task / "schedstat").write_text("2500000000 40 12\n")
     assert task_times(7, 9, tmp_path) == TaskTimes(2_500_000_000, 40)
     assert threads_of(7, tmp_path) == {9}
+    (task / "schedstat").write_text("0 0 0\n")  # a kernel that does not count
+    assert task_times(7, 9, tmp_path) is None
     (task / "schedstat").write_text("")
     assert task_times(7, 9, tmp_path) is None
     assert task_times(7, 10, tmp_path) is None

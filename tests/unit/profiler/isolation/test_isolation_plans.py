@@ -18,7 +18,9 @@ from headrace.profiler.isolation.inputs import Given, Inputs, StageInputs, colle
 from headrace.profiler.isolation.replay import Discard, Entry
 from headrace.profiler.isolation.scenario import Scenario
 from headrace.profiler.isolation.turns import variation
-from headrace.profiler.isolation.variations import build, from_device, plan_from
+from headrace.profiler.isolation.twin import EmulatedTwin
+from headrace.profiler.isolation.variations import build, emulated_model, from_device, plan_from
+from headrace.runs.formats.isolation import StageAlone
 
 
 def device(name: str = "process") -> Any:
@@ -239,3 +241,30 @@ def test_inputs_of_a_made_up_pipeline_need_no_device(bench: Callable) -> None:
         [Entry("0", 1)], {stage.name: StageInputs(stage) for stage in made.pipeline.stages}, num_delivered=1
     )
     assert "no item comes to its device stage" in str(build(made, Plan(), inputs, [])["cached_items"])
+
+
+@pytest.mark.parametrize(("beside", "seconds_of_8"), [(200.0, 0.08), (100.0, 0.16), (50.0, 0.32)])
+def test_a_twin_takes_as_long_as_calls_side_by_side_do(
+    bench: Callable, point: Callable, beside: float, seconds_of_8: float
+) -> None:
+    """Two workers of a device that serves two calls at once, or one after another, or slower, have its throughput."""
+    made = bench([device("device")], plan=Plan().with_settings(["device.workers=2", "device.batch=8"]))
+    curve = (
+        point(1, 100.0, batch_size=4, service=0.04, run_delay=0.0),
+        point(1, 100.0, batch_size=8, service=0.08, run_delay=0.0),
+        point(2, beside, batch_size=8, service=16 / beside, run_delay=0.0),
+    )
+    alone = StageAlone(
+        name="device",
+        kind="device",
+        executor="thread",
+        cpu_demand=None,
+        wait_demand=None,
+        curve=curve,
+        knee_workers=None,
+        best_throughput=beside,
+    )
+    scenario = emulated_model(made, made.plan, collect(made, 1, lambda: False), [alone])
+    twin = scenario.pipeline.stages[0]
+    assert isinstance(twin, EmulatedTwin)
+    assert twin.launch_seconds + 8 * twin.item_seconds == pytest.approx(seconds_of_8)

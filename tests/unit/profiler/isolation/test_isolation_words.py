@@ -66,8 +66,20 @@ def test_perfect_feeding_is_told_from_what_noise_hides() -> None:
     """No difference is one thing; a large one that could not be told from noise, or was measured once, another."""
     once = Variation(name="cached_items", throughput=400.0, ratio=4.0)
     (same,), (hidden,) = in_words([compared("cached_items", 1.02, 0.98, 1.06)]), in_words([once])
-    assert same.startswith("the device is fed perfectly")
+    assert same.startswith("the device is fed well")
     assert hidden == "from memory the device gives 400/s, x4.00 of now: a difference that could not be told from noise"
+
+
+def test_feeding_is_not_called_good_where_noise_hides_the_headroom() -> None:
+    """A middle of x1.02 whose interval reaches x1.6 rules no headroom out."""
+    (sentence,) = in_words([compared("cached_items", 1.02, 0.65, 1.6)])
+    assert "could not be told from noise" in sentence
+
+
+def test_a_device_that_is_slower_from_memory_is_told() -> None:
+    """A clear loss is no noise, and no question of feeding."""
+    (sentence,) = in_words([compared("cached_items", 0.8, 0.75, 0.85)])
+    assert sentence.startswith("from memory the device gives 80/s, x0.80 (0.75-0.85) of now: less than")
 
 
 def test_cold_files_and_accelerators_are_told() -> None:
@@ -95,7 +107,7 @@ def test_the_document_says_what_is_missing(bench: Callable) -> None:
     said = document(made, inputs, [], [], stopped=True).says
     assert any("stopped" in sentence for sentence in said)
     assert any("memory sufficed for the inputs of 5 items" in sentence for sentence in said)
-    assert "3 items failed and left out, the first: a: broken" in said
+    assert "3 items failed and are left out, the first: a: broken" in said
 
 
 def test_headroom_is_that_of_cached_items(bench: Callable) -> None:
@@ -146,6 +158,7 @@ def test_text_shows_all(point: Callable) -> None:
     for part in ("12.0 ms", ">=2", "160/s", "still rising", "no item came through", "cold_files: not possible here"):
         assert part in text
     assert text.endswith("fed perfectly\n")
+    assert "inputs of 1 item, Plan" in as_text(msgspec.structs.replace(shown, num_items=1))
     assert max(map(len, text.splitlines())) < 100
 
 

@@ -132,13 +132,14 @@ def test_calls_alternate_in_blocks() -> None:
     assert timing.first_of_block == {0, 1, 2, 3, 8}
 
 
-@pytest.mark.parametrize("room", [1, 2, 5, 6, 9, 50])
+@pytest.mark.parametrize("room", [3, 5, 6, 9, 50])
 def test_no_more_calls_than_the_profile_holds(room: int) -> None:
     """Calls beyond what the engine's profiler keeps are not made, whatever is asked for; plain ones are there to compare."""
     model = ScriptedModel(max_profiled_calls=room)
     timing = time_calls(model, {}, calls=10_000, seconds=60)
     assert model.calls.count("B") == len(timing.profiled) <= room
     assert timing.plain
+    assert timing.kept()
 
 
 def test_first_and_disturbed_calls_are_not_averaged() -> None:
@@ -223,3 +224,9 @@ def test_text_without_ceilings_and_counts() -> None:
     assert "- GFLOP a call; - by the graph" in text
     assert "ceilings here" not in text
     assert "..." + "n" * 33 in text
+
+
+def test_a_profiler_that_holds_too_few_calls_is_named() -> None:
+    """A model whose single call nearly fills the engine's profiler cannot be measured, and is told so before it is tried."""
+    with pytest.raises(EngineError, match="cannot hold 3 calls"):
+        time_calls(ScriptedModel(max_profiled_calls=2), {}, calls=None, seconds=60)
