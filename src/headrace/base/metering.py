@@ -31,6 +31,7 @@ _TRIES = 4
 
 #: Three numbers of at most 20 digits.
 _MAX_BYTES = 64
+_NOT_COUNTED = b"0 0 0\n"
 
 #: A reading: wall clock, CPU time of the thread, its run-queue delay; ns, None where not read. Only differences within a thread
 #: mean anything.
@@ -112,8 +113,10 @@ class ThreadMeter:
             self._file = self._open()
         if self._file >= 0:
             count = self._pread(*self._arguments)
-            if count > 0:  # "1234567 8910 11\n": on the CPU, runnable but not on it, times that it got it
-                self._run_delay = int(self._buffer.raw[:count].split(b" ", 2)[1])
+            # "1234567 8910 11\n": on the CPU, runnable but not on it, times that it got it. A kernel that does not count says 0
+            # three times (CONFIG_TASK_DELAY_ACCT without delayacct, no CONFIG_SCHEDSTATS): that is not measured, not no delay.
+            line = self._buffer.raw[: max(0, count)]
+            self._run_delay = None if line in (b"", _NOT_COUNTED) else int(line.split(b" ", 2)[1])
 
     def _open(self) -> int:
         import ctypes  # not needed by who does not measure

@@ -138,21 +138,27 @@ class RunFolder:
             pipeline: Name of the pipeline.
             plans: {plan_id: Plan as a table}; more may come with `update`.
             data_fingerprint: What the source tells about the items.
-            force: Take a folder that is not empty. Files of an earlier run in it are removed; other files are left.
+            force: Take the folder of an earlier run. The files of that run are removed; other files are left.
             clock: The run's clock.
 
         Raises:
-            RunFolderError: If the folder is not empty and `force` is not given, or if it cannot be written.
+            RunFolderError: If the folder is not empty and `force` is not given or no run was ever written there, or if it
+                cannot be written.
         """
         path, clock = Path(path), clock or SystemClock()
         try:
             path.mkdir(parents=True, exist_ok=True)
-            if force:
+            if any(path.iterdir()):
+                if not _was_run_folder(path):
+                    raise RunFolderError(
+                        f"folder {path} is not empty and holds no run ({RUN_JSON}), which --force could replace; choose another "
+                        "with -o"
+                    )
+                if not force:
+                    raise RunFolderError(
+                        f"{path} holds an earlier run; choose another with -o, or replace it with --force"
+                    )
                 _remove_earlier_run(path)
-            elif any(path.iterdir()):
-                raise RunFolderError(
-                    f"run folder {path} exists and is not empty; choose another with -o, or replace it with --force"
-                )
             (path / SPANS_FOLDER).mkdir(exist_ok=True)
         except OSError as error:
             raise _not_writable(path, error) from error
@@ -250,8 +256,16 @@ def headrace_version() -> str:
         return "unknown"
 
 
+def _was_run_folder(path: Path) -> bool:
+    """Return whether headrace wrote a run there: elsewhere a `report.html` or `errors.jsonl` is somebody else's."""
+    try:
+        return b'"headrace_version"' in (path / RUN_JSON).read_bytes()
+    except FileNotFoundError:
+        return (path / SPANS_FOLDER).is_dir()  # the first run.json may have met a full disk
+
+
 def _remove_earlier_run(path: Path) -> None:
-    """Remove what headrace wrote into a run folder, and nothing else: `--force -o ~` must not empty a home folder."""
+    """Remove what headrace wrote into a run folder, and nothing else."""
     for name in (RUN_JSON, ERRORS_FILE, profiling.FILE, layers.FILE, isolation.FILE, REPORT_FILE):
         (path / name).unlink(missing_ok=True)
     remove_resource_files(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -102,6 +103,16 @@ def test_without_schedstat_the_delay_is_none(monkeypatch: pytest.MonkeyPatch) ->
     assert wall > 0
     assert cpu is not None
     assert run_delay is None
+
+
+def test_a_kernel_that_does_not_count_tells_no_delay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Where the kernel's accounting is off the file says 0 three times: the delay is None, not 0."""
+    schedstat = tmp_path / "schedstat"
+    schedstat.write_text("0 0 0\n")
+    open_file = os.open
+    monkeypatch.setattr(os, "open", lambda path, flags: open_file(schedstat, flags))
+    meter = ThreadMeter(time.monotonic_ns)
+    assert meter.read()[2] is None
 
 
 def test_a_closed_meter_opens_again() -> None:

@@ -60,14 +60,6 @@ def test_json_is_one_document(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert [stage["name"] for stage in document["stages"]] == ["work", "deliver"]
 
 
-def test_a_moment_has_no_account_of_cpu_time(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The clocks miss a run's last tick: of a run of one item no shares are told, and the reason is."""
-    assert main(["profile", "profiled_jobs.py:pipeline", "-o", "run", "--limit", "1", "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["cpu"] is None
-    assert "shorter than" in document["not_measured"]["cpu"]
-
-
 def test_without_a_name_the_run_has_one_of_its_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A profile without -o is kept all the same, under runs/, named for the pipeline and the moment."""
     assert main(["profile", "profiled_jobs.py:pipeline"]) == 0

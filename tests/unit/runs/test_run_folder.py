@@ -45,12 +45,22 @@ def test_update_and_finish_are_read_back(folder: RunFolder) -> None:
     assert info.ended_monotonic_ns >= info.started_monotonic_ns
 
 
-def test_a_folder_with_content_is_refused(tmp_path: Path) -> None:
+def test_an_earlier_run_is_refused(folder: RunFolder) -> None:
     """Nothing is overwritten without --force, and the message names both."""
-    (tmp_path / "photo.jpg").write_bytes(b"x")
-    with pytest.raises(RunFolderError, match=r"not empty.*--force") as caught:
-        RunFolder.create(tmp_path)
+    with pytest.raises(RunFolderError, match=r"earlier run.*--force") as caught:
+        RunFolder.create(folder.path)
+    assert str(folder.path) in str(caught.value)
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("name", ["report.html", "errors.jsonl", "run.json"])
+def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path, name: str, force: bool) -> None:
+    """A home folder has files of the same names: not even --force takes or changes what no run was written to."""
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(RunFolderError, match=r"not empty and holds no run") as caught:
+        RunFolder.create(tmp_path, force=force)
     assert str(tmp_path) in str(caught.value)
+    assert (tmp_path / name).read_text() == "{}"
 
 
 def test_force_removes_the_earlier_run_and_nothing_else(folder: RunFolder) -> None:

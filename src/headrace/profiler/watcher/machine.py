@@ -40,6 +40,7 @@ class Machine:
         self._proc = root / "proc"
         psutil.PROCFS_PATH = str(self._proc)
         self._groups = _throttled_groups(root / "sys/fs/cgroup", self._proc / str(process) / "cgroup")
+        self._groups_seen: set[Path] = set()
         if not self._groups:
             self.not_measured["throttled_ratio"] = "no control group tells of a CPU quota (cpu.stat without nr_periods)"
         cores = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/scaling_cur_freq")
@@ -134,7 +135,9 @@ class Machine:
                 periods, throttled = table["nr_periods"], table.get("nr_throttled", 0)
                 grown = self._rates.growth(file, throttled, periods)
                 # No period went by: nothing of the group ran, or it has no quota. Nothing was held back.
-                shares.append(0.0 if grown is None else grown)
+                if file in self._groups_seen:
+                    shares.append(0.0 if grown is None else grown)
+                self._groups_seen.add(file)
         machine["throttled_ratio"] = max(shares, default=None)
         return {}
 

@@ -107,6 +107,14 @@ def test_the_first_sample_has_no_rates(root: Path) -> None:
     """Before a second look nothing is known of rates: None, not 0."""
     machine = Machine(5, root).sample(1.0)["machine"]
     assert machine["cpu_busy_cores"] is machine["cpu_pressure_ratio"] is machine["swap_in_bytes_per_second"] is None
+    assert machine["throttled_ratio"] is None
+
+
+def test_a_group_in_which_no_period_went_by_was_not_held_back(root: Path) -> None:
+    """Without a quota the kernel counts no periods: from the second look on that is 0, and measured."""
+    machine = Machine(5, root)
+    machine.sample(1.0)
+    assert machine.sample(2.0)["machine"]["throttled_ratio"] == 0.0
 
 
 def test_a_quota_of_version_1(root: Path) -> None:
