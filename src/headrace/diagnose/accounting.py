@@ -85,6 +85,7 @@ def _account(evidence: Evidence, stage: StageFacts, window: Window, samples: Blo
     cost = _cost(spans, cost_rows, service)
     depth = evidence.gauges.get(f"stage:{stage.name}", "queue_depth") if stage.has_queue else None
     depth = depth and depth.between(window.from_seconds, window.to_seconds)
+    mean_depth = _mean_depth(evidence, stage, window)
     weights = spans.weight[rows]
     return StageAccount(
         name=stage.name,
@@ -109,7 +110,8 @@ def _account(evidence: Evidence, stage: StageFacts, window: Window, samples: Blo
         throughput=_throughput(evidence, stage, rows),
         bytes_in=weighted_mean(spans.bytes_in[rows].astype(float), weights),
         bytes_out=weighted_mean(spans.bytes_out[rows].astype(float), weights),
-        queue_depth_mean=depth.mean() if depth else _mean_depth(evidence, stage, window),
+        # The sampler is a thread of the process that it watches and sees some moments more often than others.
+        queue_depth_mean=depth.mean() if mean_depth is None and depth else mean_depth,
         queue_depth_max=float(depth.values.max()) if depth and len(depth.values) else _max_depth(evidence, stage, rows),
         queue_capacity=stage.queue_capacity,
         batches=_batches(evidence, stage),
@@ -177,7 +179,7 @@ def _throughput(evidence: Evidence, stage: StageFacts, rows: Array) -> float | N
 
 
 def _mean_depth(evidence: Evidence, stage: StageFacts, window: Window) -> float | None:
-    """Return the mean depth of a queue nobody sampled: time waited in the window over its length; exact if all have spans."""
+    """Return the mean depth of a queue: time waited in the window over its length; None unless all items have spans."""
     width = window.to_seconds - window.from_seconds
     if not (evidence.is_complete and stage.has_queue and stage.items and width > 0):
         return None

@@ -1,9 +1,8 @@
 """Where the CPU time of the run's processes went: stages, the rest of their workers, headrace's own threads, native pools.
 
-How this works: a stage's line is its mean CPU per item, from spans, times its exact number of passages. Those count that
-ended before the clocks were last read: a thread that has ended cannot be asked any more, so the clocks miss a run's last tick.
-Workers' threads and worker processes have clocks of their own, which also count what is not in a span: handing on, waiting,
-bookkeeping; that is a line by itself, and no explanation. What has no line is the last one, `unattributed`.
+How this works: a stage's line is its mean CPU per item, from spans, times its exact number of passages. Workers' threads and
+worker processes have clocks of their own, which also count what is not in a span: handing on, waiting, bookkeeping; that is a
+line by itself, and no explanation. What has no line is the last one, `unattributed`.
 
 References:
     M. Kuchnik et al., "Plumber", MLSys 2022: measured CPU time that a model of the pipeline does not explain is to be shown.
@@ -61,14 +60,9 @@ def _line(name: str, kind: str, seconds: float, total: float) -> CpuLine:
 
 
 def _stage_seconds(evidence: Evidence, stage: StageFacts) -> float | None:
-    own, spans = evidence.stage_rows(stage.name), evidence.spans
-    demand = cpu_demand(spans, np.arange(own.start, own.stop))
-    if demand is None:
-        return None
-    elapsed = evidence.profiling.elapsed_seconds if evidence.profiling else None
-    weight = spans.weight[own]
-    in_time = weight if elapsed is None else weight[spans.ended[own] <= elapsed * 1e9]
-    return demand * stage.items * float(in_time.sum() / weight.sum())
+    own = evidence.stage_rows(stage.name)
+    demand = cpu_demand(evidence.spans, np.arange(own.start, own.stop))
+    return None if demand is None else demand * stage.items
 
 
 def _outside_stages(

@@ -22,6 +22,8 @@ from headrace.diagnose.trust import all_checks, distrust
 from headrace.runs.formats.profile import Distribution, ProfileDocument, Quantile, StageAccount, Window
 from headrace.runs.reader import Run
 
+_NOTHING = "nothing was measured: there is no record of an item that went through a stage"
+
 
 def profile_document(run: Run) -> ProfileDocument:
     """Return where the time of a run went, and whether that can be believed.
@@ -42,9 +44,10 @@ def profile_document(run: Run) -> ProfileDocument:
     demand = {stage.name: stage.cpu_demand for stage in stages if stage.cpu_demand is not None}
     overhead = overhead_estimate(profile, demand)
     checks = all_checks(evidence, window, latency, cpu, overhead)
-    doubts = distrust(checks)
+    doubts = distrust(checks) + (() if len(evidence.spans) else (_NOTHING,))
     growth = memory_growth(evidence, done, window)
-    throughput = _throughput(evidence, done, window)
+    delivered = completions(evidence, delivered=True)
+    throughput = _throughput(evidence, delivered, window)
     plan_id, plan = _plan(evidence)
     not_measured = _not_measured(evidence, stages, throughput)
     if isinstance(growth, str):
@@ -67,7 +70,7 @@ def profile_document(run: Run) -> ProfileDocument:
         latency=latency,
         stages=stages,
         cpu=cpu,
-        series=all_series(evidence, done),
+        series=all_series(evidence, delivered),
         not_measured=not_measured,
         memory_growth=None if isinstance(growth, str) else growth,
         slow_item=slow_item(evidence, window, latency),
@@ -105,8 +108,8 @@ def latency_distribution(evidence: Evidence, window: Window) -> Distribution:
     )
 
 
-def _throughput(evidence: Evidence, done: Completions, window: Window) -> float | None:
-    rate = done.rate(window.from_seconds, window.to_seconds)
+def _throughput(evidence: Evidence, delivered: Completions, window: Window) -> float | None:
+    rate = delivered.rate(window.from_seconds, window.to_seconds)
     if rate is None and not len(evidence.jobs):
         rate = evidence.summary.get("throughput_per_second")
     return rate
@@ -128,7 +131,7 @@ def _not_measured(evidence: Evidence, stages: tuple[StageAccount, ...], throughp
     profile = evidence.profiling
     found = dict(profile.not_measured) if profile else {}
     if throughput is None:
-        found.setdefault("throughput", "fewer jobs were settled than a rate needs")
+        found.setdefault("throughput", "fewer jobs were delivered than a rate needs")
     why = evidence.why_no_profile if profile is None else "the profiler wrote none"
     if not evidence.gauges:
         found.setdefault("resources", why)

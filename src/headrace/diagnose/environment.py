@@ -71,7 +71,7 @@ def environment(evidence: Evidence, window: Window) -> Environment:
     reasons = [sign.says for sign in sorted(telling, key=lambda sign: sign.grade, reverse=True)]
     return Environment(
         grade=grade,
-        reasons=tuple(reasons or ["not measured: nothing of the machine was sampled; use headrace profile"]),
+        reasons=tuple(reasons or [_no_grade(evidence)]),
         run_delay_share=delay,
         other_cpu_cores=others,
         cpu_pressure=mean("cpu_pressure_ratio"),
@@ -87,6 +87,12 @@ def _taken_share(others: float | None, steal: float | None, own: float, num_core
         return 1.0
     taken = others + (steal or 0.0) * num_cores
     return taken / (taken + own) if taken + own > 0 else 0.0
+
+
+def _no_grade(evidence: Evidence) -> str:
+    if evidence.profiling is None:
+        return evidence.why_no_profile
+    return "the run was too short to sample the machine; profile a longer run"
 
 
 def run_delay_share(evidence: Evidence, window: Window) -> float | None:

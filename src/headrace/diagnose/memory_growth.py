@@ -16,6 +16,7 @@ import math
 import numpy as np
 
 from headrace.base.units import format_size
+from headrace.base.words import counted
 from headrace.diagnose.estimates import RESAMPLES
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.span_columns import Array
@@ -35,11 +36,12 @@ def memory_growth(evidence: Evidence, done: Completions, window: Window) -> Memo
     """Return how memory grew with the items done, or why that could not be told."""
     gauge = evidence.gauges.get("processes", "rss_bytes")
     if gauge is None:
-        return "memory was not sampled; use headrace profile"
+        return "memory was not sampled" if evidence.profiling else evidence.why_no_profile
     part = gauge.between(window.from_seconds, window.to_seconds)
     if len(part.values) < FEWEST_SAMPLES:
         return (
-            f"{len(part.values)} samples of memory after the warm-up, {FEWEST_SAMPLES} are needed; profile a longer run"
+            f"{counted(len(part.values), 'sample')} of memory after the warm-up, {FEWEST_SAMPLES} are needed; profile a longer "
+            "run"
         )
     items = done.at(part.seconds)
     if items[-1] <= items[0]:

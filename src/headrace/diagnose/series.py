@@ -21,9 +21,9 @@ _FEWEST_PER_BIN = 5
 _CUMULATIVE = {"received", "settled", "delivered"}
 
 
-def all_series(evidence: Evidence, done: Completions) -> tuple[Series, ...]:
+def all_series(evidence: Evidence, delivered: Completions) -> tuple[Series, ...]:
     """Return everything that changes over time."""
-    found = [throughput_series(done)]
+    found = [throughput_series(delivered)]
     for scope, name, gauge in evidence.gauges.items():
         if name not in _CUMULATIVE:
             found.append(_series(scope, name, NAMES.get(name, "count"), gauge))
@@ -37,7 +37,7 @@ def all_series(evidence: Evidence, done: Completions) -> tuple[Series, ...]:
 
 
 def throughput_series(done: Completions) -> Series | None:
-    """Return jobs settled per second over time; None if too few were."""
+    """Return jobs delivered per second over time; None if too few were."""
     end = done.last_seconds
     num_bins = min(_MOST_BINS, int(done.total // (_FEWEST_PER_BIN * done.batch)))
     if done.is_sampled:

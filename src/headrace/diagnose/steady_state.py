@@ -88,14 +88,25 @@ class Completions:
         return done / width if width > 0 and done >= self.batch else None
 
 
-def completions(evidence: Evidence) -> Completions:
-    """Return what is best known of completions: each one, where all have spans; else the sampled counter; else the sample."""
-    gauge = evidence.gauges.get("run", "settled")
+def completions(evidence: Evidence, *, delivered: bool = False) -> Completions:
+    """Return what is best known of completions: each one, where all have spans; else the sampled counter; else the sample.
+
+    Args:
+        evidence: The run.
+        delivered: Only of jobs that were delivered: that is throughput. Else of all that were settled, however.
+    """
+    gauge = evidence.gauges.get("run", "delivered" if delivered else "settled")
     batch = evidence.largest_batch
-    if evidence.is_complete or gauge is None or gauge.values.max(initial=0) <= 0:
+    if evidence.is_complete or gauge is None or not _is_counted(evidence):
         jobs = evidence.jobs
-        return Completions(jobs.ended / 1e9, np.cumsum(jobs.weight), batch, False)
+        shown = jobs.is_delivered if delivered else np.ones(len(jobs), bool)
+        return Completions(jobs.ended[shown] / 1e9, np.cumsum(jobs.weight[shown]), batch, False)
     return Completions(gauge.seconds, np.maximum.accumulate(gauge.values), batch, True)
+
+
+def _is_counted(evidence: Evidence) -> bool:
+    settled = evidence.gauges.get("run", "settled")
+    return settled is not None and settled.values.max(initial=0) > 0
 
 
 def find_window(done: Completions, evidence: Evidence) -> Window:

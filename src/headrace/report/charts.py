@@ -227,7 +227,11 @@ def axis(
     """
     named = {"name": name, "nameLocation": "middle", "nameGap": 24, "nameTextStyle": {"color": "var(--muted)"}}
     # An end that is given is seldom a round number: no label there.
-    labels = {"color": "var(--muted)", "hideOverlap": True, "showMaxLabel": False if name and high else None}
+    shown = {
+        "showMinLabel": False if name and low and kind == "value" else None,
+        "showMaxLabel": False if name and high else None,
+    }
+    labels = {"color": "var(--muted)", "hideOverlap": True, **shown}
     return {
         "type": kind,
         **(named if name else {}),

@@ -82,11 +82,12 @@ def test_a_killed_profile_is_not_taken_for_a_plain_run(busy_run: Any) -> None:
 
 @pytest.mark.parametrize("summary", [True, False])
 def test_a_run_without_spans_has_a_document(builder: Any, summary: bool) -> None:
-    """Stages with nothing in them, and reasons."""
+    """Stages with nothing in them, and reasons; what was not measured is not called trusted."""
     builder.stage("work").stage("deliver")
     document = profile_document(builder.finish(summary=summary))
     assert_is_json(document)
-    assert document.trusted
+    assert not document.trusted
+    assert document.distrust[0].startswith("nothing was measured")
     assert document.throughput is None
     assert (document.slow_item, document.cpu, document.memory_growth) == (None, None, None)
     assert all(stage.service.mean is None for stage in document.stages)

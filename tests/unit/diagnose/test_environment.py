@@ -87,8 +87,15 @@ def test_nothing_sampled_gives_no_grade(builder: Any) -> None:
     """No grade, and not the best one."""
     found = environment(builder)
     assert found.grade is None
-    assert "not measured" in found.reasons[0]
+    assert "not profiled" in found.reasons[0]
     assert (found.other_cpu_cores, found.cpu_pressure) == (None, None)
+
+
+def test_a_profile_without_samples_is_not_told_to_profile(builder: Any) -> None:
+    """A profile that ended before the first sample is told so, and not to use `headrace profile`."""
+    found = environment(builder.profiling())
+    assert found.grade is None
+    assert "too short" in found.reasons[0]
 
 
 @pytest.mark.parametrize(("share", "word"), [(1.0, "warm"), (0.5, "mixed"), (0.0, "cold"), (None, None)])

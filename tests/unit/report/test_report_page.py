@@ -57,6 +57,19 @@ def test_an_untrusted_run_says_why_at_the_top(documents: ModuleType, read_page: 
     assert page.text.index("UNTRUSTED") < page.text.index("littles_law: 13") < page.text.index("lost_spans") < 600
 
 
+def test_a_run_too_short_to_tell_is_not_called_steady(documents: ModuleType, read_page: Callable[[str], Any]) -> None:
+    """Where no window was looked for the page says so, and the slowest of all items is called that."""
+    document = documents.full_document()
+    window = msgspec.structs.replace(
+        document.window, from_seconds=0.0, is_steady=None, says="too short to find a warm-up"
+    )
+    slowest = msgspec.structs.replace(document.slow_item, percentile=100.0)
+    page = read_page(render_report(msgspec.structs.replace(document, window=window, slow_item=slowest)))
+    assert "Nothing is shaded: too short to find a warm-up" in page.text
+    assert "steady from the start" not in page.text
+    assert "the longest of all" in page.text
+
+
 def test_every_part_is_there_and_its_contents_lead_to_it(
     documents: ModuleType, read_page: Callable[[str], Any]
 ) -> None:

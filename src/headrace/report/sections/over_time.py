@@ -102,6 +102,10 @@ def work_over_time(document: ProfileDocument) -> Section | None:
         parts=[
             _shading(document.window),
             _grid(charts),
+            note(
+                "Queues and workers are sampled from inside the process, which has to wait for Python's interpreter lock: a "
+                "worker that holds it is seldom seen at work. Its busy share in the table of stages is exact."
+            ),
             folded("Means and maxima", _table(told)),
             _values(charts, document.elapsed_seconds),
         ],
@@ -213,7 +217,9 @@ def _shaded(document: ProfileDocument) -> list[tuple[float, float]]:
 
 def _shading(window: Window) -> Html:
     if window.from_seconds <= 0:
-        return note("The run was steady from the start: nothing is shaded.")
+        if window.is_steady is None:
+            return note("Nothing is shaded: ", window.says, ".")
+        return note("No warm-up was found: nothing is shaded.")
     return note(
         f"Shaded: warm-up, {window.from_seconds:.3g} s, and what came after the steady part. Numbers elsewhere on this page "
         "leave both out."

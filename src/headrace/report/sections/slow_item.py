@@ -32,7 +32,7 @@ def slow_item(document: ProfileDocument) -> Section | None:
         title="A slow item's path",
         parts=[
             note("Item ", tag("code", path.unit_id), " took ", seconds(path.latency),
-                 f", longer than {path.percentile:.4g} % of the items.",
+                 ", the longest of all." if path.percentile >= 100 else f", no less than {path.percentile:.4g} % of the items.",
                  f" The first {_MOST_ROWS} of its {len(path.spans):,} passages are drawn." if left_out > 0 else None),
             chart.element(),
             folded(_table_title(len(path.spans)), _table(path)),
