@@ -151,7 +151,7 @@ class RunFolder:
             if any(path.iterdir()):
                 if not _was_run_folder(path):
                     raise RunFolderError(
-                        f"folder {path} is not empty and holds no run ({RUN_JSON}), which --force could replace; choose another "
+                        f"folder {path} is not empty and holds no run ({RUN_JSON}) that --force could replace; choose another "
                         "with -o"
                     )
                 if not force:

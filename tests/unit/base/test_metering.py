@@ -154,7 +154,7 @@ def test_an_id_that_is_not_unicode_has_a_weight() -> None:
 
 def test_a_reading_that_was_disturbed_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that loses the core between two clocks reads all of them once more, so that they belong together."""
-    now = 1_000_000_000
+    now = 10**15  # beyond what this thread has computed
     meter = ThreadMeter(lambda: now)
     looks = []
 
@@ -166,12 +166,12 @@ def test_a_reading_that_was_disturbed_is_taken_again(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(meter, "_read_run_delay", look)
     wall, _, run_delay = meter.read()
-    assert (wall, run_delay) == (1_010_000_000, 2)
+    assert (wall, run_delay) == (10**15 + 10_000_000, 2)
 
 
 def test_a_machine_that_disturbs_every_reading_does_not_hold_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a few tries the last reading is taken as it is."""
-    now = 1_000_000_000
+    now = 10**15  # beyond what this thread has computed
 
     def later() -> int:
         nonlocal now

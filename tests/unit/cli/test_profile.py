@@ -90,8 +90,8 @@ def test_a_queue_is_refused_before_the_run(folder: Path, option: str, capsys: py
 
 
 def test_a_folder_that_is_not_empty_is_left_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Another's folder is refused; with --force the earlier run's files are replaced and the others stay."""
-    (folder / "run").mkdir()
+    """An earlier run is refused; with --force its files are replaced and the others stay."""
+    assert main(["profile", "profiled_jobs.py:pipeline", "-o", "run"]) == 0
     (folder / "run" / "notes.txt").write_text("mine")
     (folder / "run" / "layers.json").write_text("of an earlier run")
     assert main(["profile", "profiled_jobs.py:pipeline", "-o", "run"]) == 2
