@@ -304,6 +304,7 @@ def fill_single_server(
         builder.gauge("stage:work", "busy_workers", at, busy_scale * (before(started) - before(ended)))
         builder.gauge("run", "in_flight", at, queue_scale * (before(arrived) - before(ended)))
         builder.gauge("run", "settled", at, before(ended))
+        builder.gauge("run", "delivered", at, before(ended))
     return builder
 
 

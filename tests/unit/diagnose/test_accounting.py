@@ -183,3 +183,13 @@ def test_the_warm_up_is_not_part_of_an_account(single_server: Any, builder: Any)
     assert document.window.warm_up_seconds == pytest.approx(2.5, abs=0.3)
     assert document.stages[0].service.mean == pytest.approx(0.005)
     assert document.stages[0].items == 1000
+
+
+def test_the_mean_depth_of_a_queue_is_exact_where_every_item_has_a_span(builder: Any) -> None:
+    """Half an item on average by the items' waits, and twice that by a sampler that comes when others let it."""
+    at = np.arange(1000) * 0.01
+    builder.stage("work").stage("deliver")
+    builder.spans("work", arrived=at, dequeued=at + 0.005, started=at + 0.005, ended=at + 0.008)
+    builder.gauge("stage:work", "queue_depth", np.arange(0, 10, 0.1), 1.0)
+    [work, _] = profile_document(builder.finish()).stages
+    assert work.queue_depth_mean == pytest.approx(0.5, rel=0.01)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headrace.base.records import Counters
 from headrace.diagnose import profile_document
 from headrace.diagnose.steady_state import Completions, truncation, warm_up_bins
 
@@ -121,3 +122,17 @@ def test_a_run_with_holes_takes_its_rate_from_the_exact_counter(single_server: A
     assert document.throughput == pytest.approx(100, rel=0.01)
     assert document.stages[0].num_spans == 2000
     assert document.stages[0].items == 3000
+
+
+def test_what_failed_is_no_throughput(builder: Any) -> None:
+    """A hundred jobs a second, of which every second one fails: fifty are delivered."""
+    at = np.arange(1000) * 0.01
+    outcome = ["ok", "failed"] * 500
+    builder.stage("work").stage("deliver")
+    builder.spans("work", arrived=at, ended=at + 0.004, outcome=outcome)
+    ids = [f"job-{number}" for number in range(0, 1000, 2)]
+    builder.spans("deliver", arrived=at[::2] + 0.004, ended=at[::2] + 0.005, unit_id=ids)
+    document = profile_document(builder.finish(counters=Counters(received=1000, delivered=500, dead_lettered=500)))
+    assert document.throughput == pytest.approx(50, rel=0.01)
+    [series] = [one for one in document.series if one.name == "throughput"]
+    assert series.mean == pytest.approx(50, rel=0.02)
