@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from headrace.base.words import counted
 from headrace.profiler.layers.rescaling import OVERLAP_RATIO
 from headrace.runs.formats.layers import Layer, LayersDocument
 
@@ -82,10 +83,10 @@ def _of_ceilings(layers: Sequence[Layer]) -> Iterator[str]:
     beyond = [layer for layer in layers if layer.of_ceiling is not None and layer.of_ceiling > MAX_OF_CEILING]
     if beyond:
         worst = max(beyond, key=lambda layer: layer.of_ceiling or 0.0)
-        yield (
-            f"{len(beyond)} layers beat the ceiling measured for them, {worst.name} {worst.of_ceiling:.2f} times: something "
-            "else may have used the machine while it was measured"
+        found = (
+            f"{counted(len(beyond), 'layer')} beyond the ceiling measured, {worst.name} {worst.of_ceiling:.2f} times it"
         )
+        yield f"{found}: something else may have used the machine while it was measured"
     other = sorted({layer.precision for layer in layers if layer.flops and layer.precision != "float32"})
     if other:
         yield f"layers in {', '.join(other)} have no compute ceiling of their own; only memory or overhead is found for them"

@@ -30,6 +30,7 @@ import onnxruntime
 
 from headrace.base.errors import EngineError, HeadraceError
 from headrace.base.protocols import TensorSpec
+from headrace.base.words import counted
 from headrace.engines.onnx_engine import make_session_options, open_session, tensor_specs
 from headrace.profiler.layers.graph_count import count_graph
 from headrace.profiler.layers.operations import Tensor, Work, count
@@ -42,6 +43,7 @@ _SUFFIX = "_kernel_time"
 #: What ONNX Runtime adds to a node's name in the file when it changes the layout of its data.
 _OWN_SUFFIX = re.compile(r"(_nchwc|_token_\d+)+$")
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+_QUANTIZES_ITS_INPUT = frozenset({"DynamicQuantizeMatMul", "DynamicQuantizeLSTM"})
 _EVENTS_PER_CALL = 2  # besides the nodes: model_run and the executor's
 _DTYPES = {"float": "float32", "double": "float64"}
 _COARSE_SECONDS = 2e-6
@@ -256,8 +258,15 @@ def _layer(node: _Event, attributes: Mapping[str, Mapping[str, Any]]) -> LayerFa
         provider=details.provider.removesuffix("ExecutionProvider"),
         work=work,
         output_shape="x".join(str(length) for length in outputs[0].shape) if outputs else "",
-        precision=(inputs or outputs)[0].dtype if inputs or outputs else "",
+        precision=_precision(details.op_name, inputs, outputs),
     )
+
+
+def _precision(operator: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> str:
+    """Return the type of the products: that of the weights where the operator quantizes its other input itself."""
+    if operator in _QUANTIZES_ITS_INPUT and len(inputs) > 1:
+        return inputs[1].dtype
+    return (inputs or outputs)[0].dtype if inputs or outputs else ""
 
 
 def _tensors(shapes: Iterable[Mapping[str, Sequence[int]]]) -> tuple[Tensor, ...]:
@@ -285,7 +294,7 @@ def _recording_warnings(seconds: np.ndarray, strangers: Mapping[str, int]) -> li
     if seconds[coarse].sum() > 0.1 * seconds.sum():
         share = seconds[coarse].sum() / seconds.sum()
         warnings.append(
-            f"{coarse.sum()} layers take less than 2 us each, {share:.0%} of the time together; ONNX Runtime "
-            "counts whole microseconds, so their times are rough"
+            f"{counted(int(coarse.sum()), 'layer')} of less than 2 us each, {share:.0%} of the time together: ONNX Runtime "
+            "counts whole microseconds, so such times are rough"
         )
     return warnings

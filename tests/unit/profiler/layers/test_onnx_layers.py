@@ -212,3 +212,15 @@ def test_a_profile_that_cannot_be_read_says_so(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="cannot be read"):
         onnx_profile._read_profile(str(tmp_path / "profile.json"))
     assert not (tmp_path / "profile.json").exists()
+
+
+def test_a_product_that_quantizes_its_input_computes_in_whole_numbers(tmp_path: Path, models: ModuleType) -> None:
+    """Its first input is float32, its products are not: float32's ceiling says nothing about them."""
+    quantization = pytest.importorskip("onnxruntime.quantization")
+    weights = {"w": np.random.default_rng(0).standard_normal((64, 32), np.float32)}
+    path = models.save(
+        tmp_path / "m.onnx", [models.node("MatMul", ["a", "w"], ["b"])], {"a": ("n", 64)}, ["b"], weights
+    )
+    quantization.quantize_dynamic(str(path), str(tmp_path / "q.onnx"), weight_type=quantization.QuantType.QUInt8)
+    (layer,) = measure(tmp_path / "q.onnx", 4).layers
+    assert (layer.operator, layer.precision, layer.flops) == ("DynamicQuantizeMatMul", "uint8", 2 * 4 * 64 * 32)
