@@ -18,7 +18,10 @@ _TIMES = ("stage", "wait", "service", "= cpu", "+ run delay", "+ blocked", "on",
 _WORK = ("stage", "workers", "items", "failed", "rate", "busy", "p50", "p90", "p99")
 #: A cause is named when it is at least this share of the blocked time.
 _NAMED_SHARE = 0.15
-_CAUSES = {"gil": "GIL", "lock": "lock", "network": "network", "disk": "disk", "sleep": "sleep", "process": "process"}
+_CAUSES = {
+    "gil": "GIL",
+    **{name: name for name in ("lock", "network", "disk", "sleep", "process", "other")},
+}
 
 
 def as_text(document: ProfileDocument) -> str:
@@ -80,15 +83,20 @@ def _head(document: ProfileDocument) -> list[str]:
     lines.append(document.window.says)
     lines.append(machine)
     if document.trusted:
-        lines.append("TRUSTED: every check that decides was passed")
+        lines.append(f"TRUSTED: no check failed{_not_made(document)}")
     else:
         lines.append("UNTRUSTED:")
         lines += [f"  - {reason}" for reason in document.distrust]
     return [line for line in lines if line]
 
 
+def _not_made(document: ProfileDocument) -> str:
+    count = sum(check.status == "not_measured" for check in document.checks)
+    return f"; {count} of {len(document.checks)} could not be made" if count else ""
+
+
 def _jobs(document: ProfileDocument) -> str:
-    """Return what became of the jobs: the throughput counts those that failed, too."""
+    """Return what became of the jobs."""
     counts = {name: number for name, number in document.counters.items() if isinstance(number, int)}
     always = ("received", "delivered")
     shown = [f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items() if number or name in always]
@@ -169,12 +177,16 @@ def _checks(document: ProfileDocument) -> list[str]:
     counts = {
         status: sum(check.status == status for check in document.checks) for status in ("ok", "failed", "warning")
     }
-    lines = [f"checks: {counts['ok']} ok, {counts['failed']} failed, {counted(counts['warning'], 'warning')}"]
+    not_made = [check.name for check in document.checks if check.status == "not_measured"]
+    warnings = counted(counts["warning"], "warning")
+    lines = [f"checks: {counts['ok']} ok, {counts['failed']} failed, {warnings}, {len(not_made)} not measured"]
     lines += [
         f"  {check.status}: {check.name}: {check.says}"
         for check in document.checks
         if check.status in ("failed", "warning")
     ]
+    if not_made:
+        lines.append(f"  not measured: {', '.join(not_made)}")
     return lines
 
 
@@ -191,7 +203,7 @@ def _time(seconds: float | None) -> str:
 
 
 def _rate(per_second: float | None) -> str:
-    return "-" if per_second is None else f"{per_second:.4g}/s"
+    return "-" if per_second is None else f"{per_second:,.0f}/s" if per_second >= 1000 else f"{per_second:.4g}/s"
 
 
 def _share(ratio: float | None) -> str:

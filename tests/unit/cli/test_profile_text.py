@@ -1,0 +1,56 @@
+"""What a profile says in a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headrace.cli.profile_text import as_text
+from headrace.diagnose import profile_document
+from headrace.runs.formats.profile import BlockedSplit, Check, Distribution, ProfileDocument, StageAccount
+from headrace.runs.reader import read_run
+from headrace.runs.run_folder import RunFolder
+
+
+def document(folder: Path, **changes: Any) -> ProfileDocument:
+    """Return the analysis of a run that did nothing, changed."""
+    RunFolder.create(folder / "run", pipeline="app:pipeline", force=True).finish("finished")
+    return msgspec.structs.replace(profile_document(read_run(folder / "run")), trusted=True, distrust=(), **changes)
+
+
+def account(**changes: Any) -> StageAccount:
+    """Return a stage of which nothing is known but what is given."""
+    nothing = Distribution(num_samples=0, mean=None, minimum=None, maximum=None, percentiles=())
+    values: dict[str, Any] = dict.fromkeys(StageAccount.__struct_fields__[:-2])
+    texts = dict.fromkeys(("name", "kind", "executor", "station"), "work")
+    counts = dict.fromkeys(("items", "failed", "num_spans"), 0)
+    return StageAccount(**values | texts | counts | {"service": nothing, "queue_wait": nothing} | changes)
+
+
+def check(name: str, status: Any) -> Check:
+    """Return a check."""
+    return Check(name=name, status=status, value=None, limit=None, says="why")
+
+
+def test_checks_that_were_not_made_were_not_passed(tmp_path: Path) -> None:
+    """A run of a moment is not said to have passed what could not be checked."""
+    checks = (check("flow_balance", "ok"), check("littles_law", "not_measured"))
+    text = as_text(document(tmp_path, checks=checks))
+    assert "TRUSTED: no check failed; 1 of 2 could not be made" in text
+    assert "checks: 1 ok, 0 failed, 0 warnings, 1 not measured\n  not measured: littles_law" in text
+
+
+def test_large_rates_are_written_out(tmp_path: Path) -> None:
+    """Nobody reads 4.507e+04/s."""
+    assert "throughput 45,071/s" in as_text(document(tmp_path, throughput=45_070.6))
+    assert "throughput 558.3/s" in as_text(document(tmp_path, throughput=558.31))
+
+
+def test_what_was_found_and_has_no_name_is_not_unknown(tmp_path: Path) -> None:
+    """Time in other system calls was sampled; only what was not is unknown."""
+    other = account(blocked=0.01, blocked_split=BlockedSplit(other=0.01, num_samples=50))
+    assert "other 100%" in as_text(document(tmp_path, stages=(other,)))
+    unknown = account(blocked=0.01, blocked_split=BlockedSplit(unknown=0.01))
+    assert "unknown" in as_text(document(tmp_path, stages=(unknown,)))
