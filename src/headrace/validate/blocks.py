@@ -30,6 +30,7 @@ from headrace.base.protocols import Delivery
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.pipeline.definition import DeliverStage, Pipeline
 from headrace.pipeline.execute import Result, run
+from headrace.profiler.cpu_clocks import process_cpu_seconds
 from headrace.sources.finite import Entry, FiniteSource
 
 #: Fewest results from which a rate is taken: the median latency needs 11 (`base.statistics.samples_needed`).
@@ -202,16 +203,9 @@ class CpuClock:
         if self._children is None:
             self._children = _children(os.getpid())
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        running = sum(map(_cpu_seconds_of, self._children))
+        # One that has ended is in the children's account.
+        running = sum(process_cpu_seconds(child) or 0.0 for child in self._children)
         return time.process_time() + ended.ru_utime + ended.ru_stime + running
-
-
-def _cpu_seconds_of(process: int) -> float:
-    try:
-        # Linux: the clock of a process's CPU time (clock_getcpuclockid(3)).
-        return time.clock_gettime((~process << 3) | 2)
-    except OSError:
-        return 0.0  # it ended: RUSAGE_CHILDREN has it
 
 
 def _children(parent: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.base.words import counted
 from headrace.runs.formats.comparison import ComparisonDocument
 from headrace.validate.judging import MOST_LOST, lost_share
 
@@ -21,7 +22,7 @@ def describe(document: ComparisonDocument) -> tuple[str, ...]:
     if document.environment.get("emulated"):
         lines.append("The device was emulated: its times are settings, not measurements.")
     if document.interrupted:
-        lines.append(f"It was interrupted: this is from the {document.num_pairs} pairs measured until then.")
+        lines.append(f"It was interrupted: this is from the {counted(document.num_pairs, 'pair')} measured until then.")
     return tuple(line for line in lines if line)
 
 
@@ -47,7 +48,7 @@ def _underpowered(document: ComparisonDocument) -> str:
     if not document.paired:
         return f"{head}; recorded runs only tell differences beyond {document.margin:.0%}. --measure runs them again in pairs."
     needed = document.pairs_needed or 0
-    more = "1 more pair" if needed == 1 else f"{needed:,} more pairs"
+    more = counted(needed, "more pair")
     if document.num_pairs + needed > MOST_PAIRS:
         return f"{head}; it would take about {more}: quieten the machine, or lengthen the blocks with --seconds."
     return f"{head}; about {more} would tell (--blocks {document.num_pairs + needed}, or --until-sure)."
@@ -56,19 +57,20 @@ def _underpowered(document: ComparisonDocument) -> str:
 def _effect(document: ComparisonDocument) -> str:
     metric = _METRICS[document.metric]
     if document.ratio_low is None or document.ratio_high is None:
-        return f"{metric} of B is {_percent(document.ratio)} in {document.num_pairs} pairs, too few for an interval"
+        (ratio,) = _in_one_form(document.ratio)
+        return f"{metric} of B is {ratio} in {counted(document.num_pairs, 'pair')}, too few for an interval"
     confidence = document.environment.get("confidence", 0.95)
-    return (
-        f"{metric} of B is {_percent(document.ratio)} "
-        f"({100 * confidence:.4g} % interval {_percent(document.ratio_low)} to {_percent(document.ratio_high)})"
-    )
+    ratio, low, high = _in_one_form(document.ratio, document.ratio_low, document.ratio_high)
+    return f"{metric} of B is {ratio} ({100 * confidence:.4g} % interval {low} to {high})"
 
 
-def _percent(ratio: float | None) -> str:
-    """Return a ratio as people say it: `+4.8 %`, or `x2.31` beyond a doubling."""
-    if ratio is None:
-        return "not known"
-    return f"x{ratio:.3g}" if ratio >= 2 or ratio <= 0.5 else f"{100 * (ratio - 1):+.1f} %"
+def _in_one_form(*ratios: float | None) -> list[str]:
+    """Return ratios as people say them: `+4.8 %`, or `x2.31` where one of them is a doubling, or a half, or beyond."""
+    as_factor = any(ratio is not None and not 0.5 < ratio < 2 for ratio in ratios)
+    return [
+        "not known" if ratio is None else f"x{ratio:.3g}" if as_factor else f"{100 * (ratio - 1):+.1f} %"
+        for ratio in ratios
+    ]
 
 
 def _budget(document: ComparisonDocument) -> str:
@@ -87,4 +89,4 @@ def _method(document: ComparisonDocument) -> str:
             "as none."
         )
     items = document.environment.get("items_per_block")
-    return f"{document.num_pairs} pairs of blocks of {items:,} items, run in turn." if items else ""
+    return f"{counted(document.num_pairs, 'pair')} of blocks of {items:,} items, run in turn." if items else ""

@@ -52,6 +52,12 @@ PLAIN = ComparisonDocument(
             {"verdict": "underpowered", "pairs_needed": 4, "num_pairs": 2, "ratio_low": None, "ratio_high": None},
             "throughput of B is +0.0 % in 2 pairs, too few for an interval; about 4 more pairs would tell (--blocks 6",
         ),
+        # a half and less, and more than a half, in one form
+        (
+            {"verdict": "worse", "ratio": 0.51, "ratio_low": 0.48, "ratio_high": 0.54},
+            "is x0.51 (95 % interval x0.48 to x0.54)",
+        ),
+        ({"num_pairs": 1}, "1 pair of blocks of 2,000 items, run in turn."),
         ({"verdict": "underpowered", "paired": False, "margin": 0.1}, "--measure runs them again in pairs"),
         ({"budget": 0.03, "budget_met": True}, "The loss stays within the budget of 3.0%."),
         ({"budget": 0.03, "budget_met": None}, "Whether the loss stays within the budget of 3.0% cannot be told yet."),

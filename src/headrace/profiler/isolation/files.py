@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from headrace.profiler.isolation.inputs import available_bytes
 from headrace.profiler.isolation.page_cache import evict, residency, warm
 from headrace.profiler.isolation.replay import Entry
-from headrace.profiler.isolation.scenario import NotPossible, Scenario
+from headrace.profiler.isolation.turns import NotPossible, Scenario
 
 #: Files count as cold or warm up to this share of their pages.
 _NEARLY = 0.02

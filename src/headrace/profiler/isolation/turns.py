@@ -12,16 +12,17 @@ import logging
 import statistics
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.base.observer import Observer
+from headrace.base.plan import Plan
 from headrace.base.records import Job, Outcome, OutcomeKind
+from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import run
 from headrace.profiler.isolation.alone import Effort
 from headrace.profiler.isolation.curves import ratio_interval, steady_rate
-from headrace.profiler.isolation.replay import Replay
-from headrace.profiler.isolation.scenario import NotPossible, Scenario
+from headrace.profiler.isolation.replay import Entry, Replay
 from headrace.runs.formats.isolation import Variation
 
 logger = logging.getLogger("headrace")
@@ -34,6 +35,33 @@ _MOST_STRETCH = 5
 #: A pipeline that has done nothing by then is given up.
 _FIRST_ITEM_SECONDS = 60.0
 _POLL_SECONDS = 0.02
+
+
+class NotPossible(Exception):
+    """A variation cannot be run here; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One variation, ready to be run any number of times."""
+
+    name: str
+    pipeline: Pipeline
+    """Its source is not used."""
+    plan: Plan
+    entries: Sequence[Entry]
+    says: str
+    """What it means."""
+    prepare: Callable[[], object] = lambda: None
+    """Called before each run; may raise NotPossible."""
+    before: Callable[[Entry], object] | None = None
+    """Called with each job before it is given out."""
+    check: Callable[[], object] = lambda: None
+    """Called after each run; may raise NotPossible: the run does not count."""
+    copies: bool = False
+    """Each job needs a copy of its payload, because the first stage changes it."""
+    outputs_per_item: float = 1.0
+    """Results of this pipeline for one item of the whole one."""
 
 
 def measure_all(scenarios: Mapping[str, Scenario | str], effort: Effort) -> tuple[Variation, ...]:

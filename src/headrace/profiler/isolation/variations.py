@@ -22,7 +22,7 @@ from headrace.profiler.isolation.curves import fit_line
 from headrace.profiler.isolation.files import cold_files, warm_files
 from headrace.profiler.isolation.inputs import Inputs, joined_at
 from headrace.profiler.isolation.replay import Discard, Entry
-from headrace.profiler.isolation.scenario import NotPossible, Scenario
+from headrace.profiler.isolation.turns import NotPossible, Scenario
 from headrace.profiler.isolation.twin import EmulatedTwin
 from headrace.runs.formats.isolation import CurvePoint, StageAlone
 from headrace.stages.stage import Stage

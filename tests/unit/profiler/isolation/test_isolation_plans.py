@@ -16,8 +16,7 @@ from headrace.profiler.isolation.alone import Load, loads, summarize
 from headrace.profiler.isolation.files import path_of
 from headrace.profiler.isolation.inputs import Given, Inputs, StageInputs, collect
 from headrace.profiler.isolation.replay import Discard, Entry
-from headrace.profiler.isolation.scenario import Scenario
-from headrace.profiler.isolation.turns import variation
+from headrace.profiler.isolation.turns import Scenario, variation
 from headrace.profiler.isolation.twin import EmulatedTwin
 from headrace.profiler.isolation.variations import build, emulated_model, from_device, plan_from
 from headrace.runs.formats.isolation import StageAlone
