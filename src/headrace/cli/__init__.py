@@ -40,6 +40,8 @@ EXIT_INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
+    if not sys.stdout:  # closed by the shell (`>&-`): nobody reads it, and no other file may get its number
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     parser = _parser(argv)
     args, rest = parser.parse_known_args(argv)
     if rest and hasattr(args, "items") and not any(text.startswith("-") for text in rest):

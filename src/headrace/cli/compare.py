@@ -253,6 +253,12 @@ def _print(document: ComparisonDocument) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from headrace.base.units import format_duration
+    from headrace.base.words import wrapped
+
+    def time(seconds: float | None) -> str:
+        return "-" if seconds is None else format_duration(seconds)
+
     console = Console(highlight=False)
     table = Table()
     for heading in ("", "A", "B"):
@@ -262,12 +268,10 @@ def _print(document: ComparisonDocument) -> None:
     table.add_row("plan", *(side.plan_id for side in sides))
     table.add_row(f"{document.metric}, median, {document.unit}", *(_number(side.median) for side in sides))
     for stage in dict.fromkeys((*document.a.stages, *document.b.stages)):
-        table.add_row(f"{stage}, s/item", *(_number(side.stages.get(stage)) for side in sides))
+        table.add_row(f"{stage}, per item", *(time(side.stages.get(stage)) for side in sides))
     console.print(table)
-    for line in document.says:
+    for line in wrapped([*document.says, *(f"warning: {warning}" for warning in document.warnings)]):
         console.print(line, soft_wrap=True, markup=False)
-    for warning in document.warnings:
-        console.print(f"warning: {warning}", soft_wrap=True, markup=False)
 
 
 def _number(value: float | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -51,6 +52,17 @@ def test_run_prints_one_document(folder: Path, capsys: pytest.CaptureFixture[str
     assert len((folder / "results.jsonl").read_text().splitlines()) == 3
 
 
+@pytest.mark.parametrize("option", [[], ["--json"]])
+def test_a_closed_stdout_is_no_defect(option: list[str]) -> None:
+    """`headrace run ... >&-` does its work and prints nothing."""
+    shell = '"$0" -c "from headrace.cli import main; raise SystemExit(main())" "$@" >&-'
+    ran = subprocess.run(
+        ["bash", "-c", shell, sys.executable, "run", "sizes.py", *option], capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "3 received, 3 delivered" in ran.stderr
+
+
 @pytest.mark.parametrize("command", [["run"], ["profile", "-o", "out"]])
 def test_what_stages_print_is_no_part_of_the_document(
     folder: Path, command: list[str], capfd: pytest.CaptureFixture[str]
@@ -97,7 +109,7 @@ def test_run_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["run", "sizes.py", "--drain"], 2, "--drain goes with --source QUEUE"),
         (["run", "sizes.py", "--source", "nowhere"], 3, "nowhere does not exist"),
-        (["run", "sizes.py", "-o", "files"], 2, "run folder files exists and is not empty"),
+        (["run", "sizes.py", "-o", "files"], 2, "folder files is not empty and holds no run"),
         (["queue", "stats", "sqlite:///none.db"], 3, "the queue file none.db does not exist"),
         (["samples", "make", "files", "--count", "1"], 2, "files is not empty"),
         (["samples", "make", "sizes.py/new", "--count", "1"], 2, "sizes.py/new cannot be written"),
