@@ -106,7 +106,7 @@ def _write(page: Path, html: str) -> None:
 
 def _write_trace(kind: str, found: Run, file: Path) -> Any:
     if kind == "trace":
-        from headrace.report.timeline import write_chrome_trace
+        from headrace.report.chrome_trace import write_chrome_trace
 
         return write_chrome_trace(found, file)
     from headrace.report.perfetto_trace import write_perfetto_trace

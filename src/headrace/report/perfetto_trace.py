@@ -19,18 +19,8 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import MissingExtra
-from headrace.report.timeline import (
-    MAX_ITEMS,
-    Sample,
-    Slice,
-    Timeline,
-    TraceSummary,
-    Track,
-    about,
-    chunks,
-    summary,
-    trace_file,
-)
+from headrace.report.timeline import MAX_ITEMS, Sample, Slice, Timeline, Track
+from headrace.report.trace_file import TraceSummary, about, chunks, summary, trace_file
 from headrace.runs.reader import Run
 
 _SEQUENCE = 1

@@ -1,39 +1,39 @@
 """Timelines of a run: who did what and when, as a trace that ui.perfetto.dev and chrome://tracing open.
 
-How this works: `Timeline` turns the span table into slices that do not depend on a file format; `write_chrome_trace` (here) and
-`perfetto_trace.write_perfetto_trace` give them theirs. A worker is a track. What it served is a slice, a batch one slice with
+How this works: `Timeline` turns the span table into slices that do not depend on a file format; `chrome_trace` and
+`perfetto_trace` give them theirs. A worker is a track. What it served is a slice, a batch one slice with
 all its items; what it then waited for room in the next queue is a slice of its own. Waiting in a queue is drawn on tracks of
 the queue, as many as items waited at once. Slices of one track never overlap: where damaged times would make them, the
 worker gets a second track. An arrow follows each item through its slices, from a parent through its children to the join.
 
 All bookkeeping is done in NumPy, with some 100 bytes a span; slices become Python objects a few thousand at a time, so that a
 run of millions of spans is streamed.
-
-References:
-    Trace Event Format, Google, 2016: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 import heapq
 import itertools
-import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from headrace.base.errors import RunFolderError
+from headrace.report.timeline_rows import (
+    TIMES,
+    Columns,
+    Ints,
+    RowValues,
+    codes,
+    find_roots,
+    find_units,
+    find_workers,
+    integers,
+)
 from headrace.runs.reader import Run
 
 #: Items that a trace shows unless told otherwise: what a person can look through, and a few megabytes.
@@ -46,10 +46,7 @@ _SHORTEST_WAIT_NS = 10_000
 #: Samples of one counter in a trace that does not show everything.
 _MAX_SAMPLES = 20_000
 #: Slices that are Python objects at one time.
-_CHUNK = 4096
-
-Ints = npt.NDArray[np.int64]
-_Value = TypeVar("_Value")
+CHUNK = 4096
 
 _SERVICE, _BLOCKED, _WAIT, _SHOWN = range(4)
 
@@ -101,58 +98,6 @@ class Sample(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class TraceSummary:
-    """What was written."""
-
-    path: Path
-    num_items: int
-    """Jobs shown, each with its children."""
-    num_items_total: int
-    """Jobs that the run folder has spans of."""
-    num_spans: int
-    num_spans_total: int
-    num_slices: int
-    num_flows: int
-    """Arrows, each following one item."""
-    num_samples: int
-    """Values of counters."""
-    num_bytes: int
-    """Size of the file."""
-    notes: tuple[str, ...]
-    """What is not shown, or not as it was measured, and why; also in the trace."""
-
-
-@dataclass(slots=True)
-class _Columns:
-    """The rows that are shown, as arrays; times in ns since the first arrival."""
-
-    table: Any
-    """The `pyarrow.Table` of these rows."""
-    arrived: Ints
-    dequeued: Ints
-    started: Ints
-    ended: Ints
-    put: Ints
-    host: Ints
-    stage: Ints
-    """Index in `stages`."""
-    worker: Ints
-    """Index in `workers`."""
-    batch: Ints
-    """-1 for none."""
-    unit: Ints
-    parent: Ints
-    """Index like `unit`; -1 for none."""
-    root: Ints
-    """The parent's parent, and so on: the job."""
-    attempt: Ints
-    hosts: list[str]
-    stages: list[str]
-    workers: list[tuple[int, int, str]]
-    """Host, process id, thread."""
-
-
 @dataclass(slots=True)
 class _Slices:
     """Slices as arrays; `reference` is a service slice, a row or a stretch, by kind."""
@@ -180,7 +125,7 @@ class Timeline:
         tracks: {number: track}, in the order in which they were made.
         resources_process: Number of the process that counters belong to; None without any.
         begin, end, track: Of all slices, in the order of `slices`; ns since the first arrival, and a track's number.
-        num_items, num_items_total, num_spans, num_spans_total, num_flows, notes: See `TraceSummary`.
+        num_items, num_items_total, num_spans, num_spans_total, num_flows, notes: See `trace_file.TraceSummary`.
     """
 
     def __init__(self, run: Run, max_items: int | None = MAX_ITEMS) -> None:
@@ -215,8 +160,8 @@ class Timeline:
 
     def slices(self) -> Iterator[Slice]:
         """Yield all slices in the order of their beginnings."""
-        for first in range(0, len(self.begin), _CHUNK):
-            yield from self._some_slices(slice(first, first + _CHUNK))
+        for first in range(0, len(self.begin), CHUNK):
+            yield from self._some_slices(slice(first, first + CHUNK))
 
     def samples(self) -> Iterator[Sample]:
         """Yield the values of the counters, in the order of time; none from before the first arrival."""
@@ -226,7 +171,7 @@ class Timeline:
         start = self._origin - self._run.info.clock_offsets_ns.get(self._run.info.host, 0)
         step = _thinning(table) if self._limited else {}
         seen: defaultdict[str, int] = defaultdict(int)
-        for batch in table.to_batches(_CHUNK):
+        for batch in table.to_batches(CHUNK):
             columns = (batch.column(name).to_pylist() for name in ("time", "scope", "name", "value"))
             for time, scope, name, value in zip(*columns, strict=True):
                 counter = f"{scope} {name}"
@@ -237,36 +182,36 @@ class Timeline:
 
     # --- reading the span table
 
-    def _load(self, max_items: int | None) -> tuple[_Columns, list[tuple[int, int]]]:
+    def _load(self, max_items: int | None) -> tuple[Columns, list[tuple[int, int]]]:
         table = self._run.spans()
         self.num_spans_total = len(table)
-        host, hosts = _codes(table.column("host"))
+        host, hosts = codes(table.column("host"))
         offsets = self._offsets(hosts)[host] if len(host) else np.zeros(0, np.int64)
-        arrived = _integers(table.column("arrived")) + offsets
+        arrived = integers(table.column("arrived")) + offsets
         if len(arrived):
             # Nothing begins before it arrives, unless a clock is wrong; viewers take no negative times even then.
-            started = _integers(table.column("started")) + offsets
+            started = integers(table.column("started")) + offsets
             self._origin = int(min(arrived.min(), started.min()))
-        unit, parent = _units(table)
-        root = _roots(unit, parent)[unit]
+        unit, parent = find_units(table)
+        root = find_roots(unit, parent)[unit]
         rows, stretches = self._choose(root, arrived, max_items)
         if rows is not None:
             table = table.take(rows)
             host, offsets, unit, parent, root = (values[rows] for values in (host, offsets, unit, parent, root))
-        stage, stages = _codes(table.column("stage"))
+        stage, stages = codes(table.column("stage"))
         order = self._stage_order(stages)
-        worker, workers = _workers(table, host)
-        columns = _Columns(
+        worker, workers = find_workers(table, host)
+        columns = Columns(
             table=table,
-            **{name: _integers(table.column(name)) + offsets - self._origin for name in _TIMES},
+            **{name: integers(table.column(name)) + offsets - self._origin for name in TIMES},
             host=host,
             stage=np.argsort(order)[stage] if stages else stage,
             worker=worker,
-            batch=_integers(table.column("batch_id").fill_null(-1)),
+            batch=integers(table.column("batch_id").fill_null(-1)),
             unit=unit,
             parent=parent,
             root=root,
-            attempt=_integers(table.column("attempt")),
+            attempt=integers(table.column("attempt")),
             hosts=hosts,
             stages=[stages[index] for index in order],
             workers=workers,
@@ -477,7 +422,7 @@ class Timeline:
         row = np.zeros(len(kinds), np.int64)
         row[is_group] = self._members[self._bounds[references[is_group]]]
         row[kinds == _WAIT] = references[kinds == _WAIT]
-        values = _RowValues(self._rows, row) if self.num_spans else None
+        values = RowValues(self._rows, row) if self.num_spans else None
         members = self._member_items(references[kinds == _SERVICE])
         columns = (kinds, references, self.begin[part], self.end[part], self.track[part])
         for index, (kind, reference, begin, end, track) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
@@ -513,270 +458,7 @@ class Timeline:
         return flows
 
 
-#: Columns that are shown as they are, where there is something in them.
-_SHOWN_COLUMNS = ("batch_id", "batch_size", "release_reason", "bytes_in", "bytes_out", "shape_key", "queue_depth")
-_TIMES = ("arrived", "dequeued", "started", "ended", "put")
-
-
-class _RowValues:
-    """Some rows as Python values, and what is told of them."""
-
-    def __init__(self, rows: _Columns, chosen: Ints) -> None:
-        names = ("unit_id", "parent_id", "stage", "attempt", "outcome", "cpu", "run_delay", "weight", *_SHOWN_COLUMNS)
-        table = rows.table.select(names).take(chosen)
-        self._values = {name: _values(table.column(name)) for name in names}
-        for name in _TIMES:
-            self._values[name] = getattr(rows, name)[chosen].tolist()
-
-    def service(self, index: int, items: list[str]) -> tuple[str, str, dict[str, Any]]:
-        """Return name, category and arguments of a service slice."""
-        row = {name: column[index] for name, column in self._values.items()}
-        is_batch = row["batch_id"] is not None
-        arguments: dict[str, Any] = {"items": items} if is_batch else {"item": row["unit_id"]}
-        if row["parent_id"] is not None and not is_batch:
-            arguments["parent"] = row["parent_id"]
-        arguments["attempt"] = row["attempt"]
-        arguments["outcome"] = row["outcome"]
-        for name in _SHOWN_COLUMNS:
-            if row[name] is not None:
-                arguments[name] = row[name]
-        for name in ("cpu", "run_delay"):
-            if row[name] is not None:
-                arguments[f"{name}_ms"] = row[name] / 1e6
-        arguments["queue_wait_ms"] = (row["dequeued"] - row["arrived"]) / 1e6
-        arguments["setup_ms"] = (row["started"] - row["dequeued"]) / 1e6
-        arguments["blocked_ms"] = (row["put"] - row["ended"]) / 1e6
-        if row["weight"] != 1:
-            arguments["stands_for"] = row["weight"]
-        if row["outcome"] == "ok":
-            return row["stage"], "service", arguments
-        return f"{row['stage']} {row['outcome']}", f"service,{row['outcome']}", arguments
-
-    def blocked(self, index: int) -> dict[str, Any]:
-        """Return the arguments of a slice in which a worker waits to hand on."""
-        return {"item": self._values["unit_id"][index], "after": self._values["stage"][index]}
-
-    def queue(self, index: int) -> str:
-        """Return the name of the queue in which a row's item waited."""
-        return f"{self._values['stage'][index]} queue"
-
-    def waiting(self, index: int) -> dict[str, Any]:
-        """Return the arguments of a wait."""
-        values = self._values
-        return {"item": values["unit_id"][index], "items_before": values["queue_depth"][index]}
-
-
-def write_chrome_trace(run: Run, path: str | Path, *, max_items: int | None = MAX_ITEMS) -> TraceSummary:
-    """Write a run's timeline as Chrome trace JSON, which ui.perfetto.dev and chrome://tracing open.
-
-    Times in the file are microseconds since the first arrival. An existing file is replaced, once the new one is complete.
-
-    Args:
-        run: What to draw.
-        path: File to write; compressed when its name ends in `.gz`.
-        max_items: Jobs to show, in stretches of neighbours spread over the run; None for all.
-
-    Raises:
-        RunFolderError: If the file cannot be written.
-        ValueError: If max_items is below 1.
-    """
-    timeline = Timeline(run, max_items)
-    num_samples = 0
-    with trace_file(Path(path)) as file:
-        file.write(b'{"displayTimeUnit":"ms","otherData":' + msgspec.json.encode(about(run, timeline)))
-        file.write(b',"traceEvents":[\n' + _joined(_naming_events(timeline)))
-        for chunk in chunks(timeline.slices()):
-            file.write(b",\n" + _joined([event for one in chunk for event in _slice_events(timeline, one)]))
-        for samples in chunks(timeline.samples()):
-            num_samples += len(samples)
-            file.write(b",\n" + _joined([_sample_event(timeline, sample) for sample in samples]))
-        file.write(b"\n]}\n")
-    return summary(Path(path), timeline, num_samples)
-
-
-def _joined(events: list[dict[str, Any]]) -> bytes:
-    """Return events as JSON, one a line, with commas between."""
-    return msgspec.json.Encoder().encode_lines(events).rstrip(b"\n").replace(b"\n", b",\n")  # JSON escapes inner ones
-
-
-def _naming_events(timeline: Timeline) -> list[dict[str, Any]]:
-    """Return what gives processes and threads their names and order."""
-    events = []
-    for order, (number, name) in enumerate(timeline.processes.items()):
-        events += _meta(number, 0, "process", name, order)
-    for track in timeline.tracks.values():
-        if not track.is_queue:  # the waits there are asynchronous events, which bring their names
-            name = track.name if not track.lane else f"{track.name} ({track.lane + 1})"
-            events += _meta(track.process, track.number, "thread", name, track.order)
-    return events
-
-
-def _meta(process: int, thread: int, what: str, name: str, order: int) -> list[dict[str, Any]]:
-    ids = {"ph": "M", "pid": process, "tid": thread}
-    return [
-        {"name": f"{what}_name", **ids, "args": {"name": name}},
-        {"name": f"{what}_sort_index", **ids, "args": {"sort_index": order}},
-    ]
-
-
-#: Colours of the older viewer; Perfetto colours by name, and the names of such slices differ too.
-_COLOURS = {"service,failed": "terrible", "service,rejected": "bad", "blocked": "grey"}
-
-
-def _slice_events(timeline: Timeline, one: Slice) -> Iterator[dict[str, Any]]:
-    track = timeline.tracks[one.track]
-    common = {"name": one.name, "cat": one.category, "pid": track.process}
-    if track.is_queue:
-        # One id for each lane: waits of one lane do not overlap, and viewers put each id into a row of its own.
-        common["id"] = hex(track.number)
-        common["tid"] = 0
-        yield {"ph": "b", "ts": one.begin / 1e3, **common, "args": one.arguments}
-        yield {"ph": "e", "ts": one.end / 1e3, **common}
-        return
-    common["tid"] = track.number
-    event = {"ph": "X", "ts": one.begin / 1e3, "dur": (one.end - one.begin) / 1e3, **common, "args": one.arguments}
-    if one.category in _COLOURS:
-        event["cname"] = _COLOURS[one.category]
-    yield event
-    for flow in one.flows:
-        arrow = {"ph": flow.phase, "ts": one.begin / 1e3, "id": flow.number, "name": "item", "cat": "item"}
-        if flow.phase == "f":
-            arrow["bp"] = "e"  # into the slice around it, not into the next one
-        yield {**arrow, "pid": track.process, "tid": track.number}
-
-
-def _sample_event(timeline: Timeline, sample: Sample) -> dict[str, Any]:
-    ids = {"pid": timeline.resources_process, "tid": 0}
-    return {"ph": "C", "ts": sample.at / 1e3, "name": sample.counter, **ids, "args": {"value": sample.value}}
-
-
-# --- shared by the formats
-
-
-@contextlib.contextmanager
-def trace_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that takes its name when it is complete; compressed when that ends in `.gz`.
-
-    Raises:
-        RunFolderError: If it cannot be written; what had the name before is untouched.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            if path.suffix == ".gz":
-                # Level 1 takes a third of the time of 6, and the file is a fifth larger. No time in it: same run, same file.
-                with gzip.GzipFile("", "wb", 1, file, mtime=0) as compressed:
-                    yield compressed  # type: ignore[misc]
-            else:
-                yield file
-        temporary.replace(path)
-    except OSError as error:
-        raise RunFolderError(
-            f"trace {path} cannot be written: {error.strerror or error}; choose another name or free space on the disk"
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def about(run: Run, timeline: Timeline) -> dict[str, Any]:
-    """Return what a trace says of itself."""
-    info = run.info
-    return {
-        "run": run.path.name,
-        "pipeline": info.pipeline,
-        "headrace_version": info.headrace_version,
-        "status": info.status,
-        "plan_ids": list(info.plans),
-        "started_unix_seconds": info.started_unix_seconds,
-        "items_shown": timeline.num_items,
-        "items": timeline.num_items_total,
-        "notes": timeline.notes,
-    }
-
-
-def summary(path: Path, timeline: Timeline, num_samples: int) -> TraceSummary:
-    """Return what a finished trace file holds."""
-    return TraceSummary(
-        path,
-        timeline.num_items,
-        timeline.num_items_total,
-        timeline.num_spans,
-        timeline.num_spans_total,
-        len(timeline.begin),
-        timeline.num_flows,
-        num_samples,
-        path.stat().st_size,
-        tuple(timeline.notes),
-    )
-
-
-def chunks(values: Iterator[_Value]) -> Iterator[list[_Value]]:
-    """Yield values in lists that are small enough to be held."""
-    while chunk := list(itertools.islice(values, _CHUNK)):
-        yield chunk
-
-
-# --- arrays
-
-
-def _integers(column: Any) -> Ints:
-    return np.asarray(column.to_numpy(), np.int64)
-
-
-def _values(column: Any) -> list[Any]:
-    """Return a column as a list; a tenth of the time of `to_pylist` where there are no gaps or few different texts."""
-    if column.null_count == len(column):
-        return [None] * len(column)
-    if pa.types.is_dictionary(column.type):
-        codes, texts = _codes(column)
-        texts.append(None)  # at -1
-        return [texts[code] for code in codes.tolist()]
-    if pa.types.is_integer(column.type) and not column.null_count:
-        return list(column.to_numpy().tolist())
-    return list(column.to_pylist())
-
-
-def _codes(column: Any) -> tuple[Ints, list[Any]]:
-    """Return a text column as indices and what they stand for; null is -1."""
-    array = pc.dictionary_encode(column).combine_chunks()
-    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) and array.num_chunks else array
-    if isinstance(array, pa.ChunkedArray):
-        return np.zeros(0, np.int64), []
-    return _integers(array.indices.fill_null(-1)), array.dictionary.to_pylist()
-
-
-def _units(table: Any) -> tuple[Ints, Ints]:
-    """Return each row's item and its parent as indices of one list; -1 for no parent, or one without a row."""
-    unit, units = _codes(table.column("unit_id"))
-    parent, parents = _codes(table.column("parent_id"))
-    index = {name: number for number, name in enumerate(units)} if parents else {}
-    # One more at the end, for -1.
-    known = np.array([*(index.get(name, -1) for name in parents), -1], np.int64)
-    return unit, known[parent]
-
-
-def _roots(unit: Ints, parent: Ints) -> Ints:
-    """Return for each item the one at the top of its parents."""
-    size = int(unit.max(initial=-1)) + 1
-    above = np.arange(size)
-    has_parent = parent >= 0
-    above[unit[has_parent]] = parent[has_parent]
-    # Each round doubles the distance; in damaged files parents may go in circles, which no number of rounds ends.
-    for _ in range(64):
-        further = above[above]
-        if np.array_equal(further, above):
-            break
-        above = further
-    return above
-
-
-def _workers(table: Any, host: Ints) -> tuple[Ints, list[tuple[int, int, str]]]:
-    """Return each row's worker as an index of (host, process id, thread)."""
-    thread, threads = _codes(table.column("thread"))
-    keys = np.stack([host, _integers(table.column("process")), thread], axis=1)
-    found, worker = np.unique(keys, axis=0, return_inverse=True)
-    return worker.reshape(-1), [(host, process, threads[thread]) for host, process, thread in found.tolist()]
+# --- intervals
 
 
 def _changes(*columns: Ints) -> npt.NDArray[np.bool_]:
@@ -786,7 +468,7 @@ def _changes(*columns: Ints) -> npt.NDArray[np.bool_]:
     return changed
 
 
-def _batched(rows: _Columns) -> tuple[Ints, Ints]:
+def _batched(rows: Columns) -> tuple[Ints, Ints]:
     """Return the rows in an order in which those of one batch are neighbours, and where each service begins in it."""
     keys = (rows.ended, rows.started, rows.batch, rows.stage, rows.worker)
     order = np.lexsort(keys)

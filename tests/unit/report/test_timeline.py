@@ -23,8 +23,9 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.base.errors import MissingExtra, RunFolderError
 from headrace.base.records import Span
+from headrace.report.chrome_trace import write_chrome_trace
 from headrace.report.perfetto_trace import write_perfetto_trace
-from headrace.report.timeline import TraceSummary, write_chrome_trace
+from headrace.report.trace_file import TraceSummary
 from headrace.runs.reader import Run, read_run
 from headrace.runs.resource_files import ResourceWriter, seal
 from headrace.runs.run_folder import RunFolder, StageInfo
