@@ -270,8 +270,8 @@ class Profiler:
             self._watcher.set_threads(self._run.worker_threads())
 
     def _limit_rate(self, now: float, passages: int) -> None:
-        if self._is_due("rate", now, _RATE_EVERY_SECONDS):
-            then, before = self._passages_before
+        then, before = self._passages_before
+        if self._is_due("rate", now, _RATE_EVERY_SECONDS) or self._limit.is_far_above(passages - before):
             if then:
                 self._run.metering.every = self._limit.tell((passages - before) / (now - then), time.monotonic_ns())
             self._passages_before = now, passages

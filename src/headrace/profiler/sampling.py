@@ -7,6 +7,8 @@ from headrace.runs.formats.profiling import SamplingChange
 #: Spans a second that cost about one hundredth of a core to write (about 2 us each).
 SPAN_LIMIT_PER_SECOND = 5_000.0
 _MOST_LEFT_OUT = 1 << 16
+#: Seconds' worth of spans at the limit after which nobody waits for the next regular decision.
+_FAR_ABOVE_SECONDS = 4.0
 
 
 class RateLimit:
@@ -24,6 +26,13 @@ class RateLimit:
         self.every = 1
         self.changes = [SamplingChange(at_ns=now_ns, every=1)]
         self._limit = spans_per_second
+
+    def is_far_above(self, passages: int) -> bool:
+        """Return whether so many passages since the last decision, recorded or not, call for one at once.
+
+        A decision is due once a second; by then a quarter of a million passages a second have filled the writer's queue.
+        """
+        return passages / self.every > _FAR_ABOVE_SECONDS * self._limit
 
     def tell(self, passages_per_second: float, now_ns: int) -> int:
         """Take the rate of passages through stages, recorded or not, and return `every` from now.

@@ -14,7 +14,7 @@ def test_all_is_recorded_below_the_limit() -> None:
     assert [change.every for change in limit.changes] == [1]
 
 
-@pytest.mark.parametrize(("rate", "every"), [(5_001, 2), (20_000, 4), (20_001, 8), (1e6, 256)])
+@pytest.mark.parametrize(("rate", "every"), [(5_001, 2), (20_000, 4), (20_001, 8), (60_000, 16), (1e6, 256)])
 def test_above_it_the_smallest_power_of_two_is_taken(rate: float, every: int) -> None:
     """As many jobs are left out as needed, and at once."""
     assert RateLimit(5_000, 0).tell(rate, 1) == every
@@ -38,3 +38,11 @@ def test_each_change_is_noted_with_its_moment() -> None:
 def test_an_absurd_rate_ends() -> None:
     """The search for a power of two ends, whatever it is told."""
     assert RateLimit(1, 0).tell(float("inf"), 1) == 1 << 16
+
+
+def test_far_above_the_limit_nobody_waits_for_the_next_second() -> None:
+    """At 60,000 spans a second the decision comes after a third of a second; it counts what is recorded, not what passes."""
+    limit = RateLimit(5_000, 0)
+    assert [limit.is_far_above(passages) for passages in (6_000, 20_000, 20_001)] == [False, False, True]
+    limit.tell(60_000, 1)
+    assert not limit.is_far_above(60_000)
