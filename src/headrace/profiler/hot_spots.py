@@ -65,6 +65,7 @@ _TOP = 100
 #: Beyond its time, py-spy may take so long to start and to write its file.
 _SPARE_SECONDS = 20.0
 _POLL_SECONDS = 0.1
+_TOO_SHORT = "the run was over before py-spy took a sample; run it on more items"
 
 # prctl(2): lets one process, and no other, read our memory where Yama forbids it to all but parents.
 _PR_SET_PTRACER = 0x59616D61
@@ -189,11 +190,16 @@ class StageSampler:
         self._stopping.set()
         self._thread.join()
 
+    def _has_begun(self) -> bool:
+        return bool(self._progress.summary.progress().passages.get(self._stage))
+
     def _sample(self) -> None:
         try:
-            while not self._progress.summary.progress().passages.get(self._stage):
+            while not self._has_begun():
                 if self._stopping.wait(_POLL_SECONDS):
                     self.problem = f"no item went through stage {self._stage}"
+                    if self._has_begun():
+                        self.problem = _TOO_SHORT
                     return
             workers = [one for one in self._progress.worker_threads() if _is_of(one.name, self._station)]
             self.result = sample_stage(
@@ -377,6 +383,8 @@ def _checked(process: int, spy: subprocess.Popen[bytes], folder: Path) -> Path:
             "alone: sudo sysctl kernel.yama.ptrace_scope=0; in a container: docker run --cap-add SYS_PTRACE. Or count calls "
             "with cProfile instead, which needs no permission"
         )
+    if spy.returncode == -signal.SIGINT and not said:  # we ended it before it was ready
+        raise HeadraceError(_TOO_SHORT)
     lines = [line for line in said.splitlines() if line.startswith(("Error", "py-spy> Error"))] or said.splitlines()
     raise HeadraceError(
         f"py-spy could not sample process {process} (exit code {spy.returncode}): {(lines or ['it said nothing'])[0]}"

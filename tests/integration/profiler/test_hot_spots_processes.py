@@ -119,6 +119,19 @@ def test_a_run_without_items_has_no_hot_spots(tmp_path: Path) -> None:
     assert samplers[0].problem == "no item went through stage decode"
 
 
+def test_a_run_that_was_over_at_once_had_items(tmp_path: Path) -> None:
+    """Items that went through before the sampler looked are not denied: the run was too short, and that is said."""
+    samplers: list[StageSampler] = []
+
+    def watch(progress: RunInProgress) -> StageSampler:
+        samplers.append(StageSampler(progress, "decode"))
+        return samplers[-1]
+
+    hr.run(pipeline(1), output=tmp_path / "run", watch=watch)
+    assert samplers[0].result is None
+    assert "the run was over before" in str(samplers[0].problem)
+
+
 # --- what py-spy may answer, from a stand-in for it
 
 Install = Callable[[str], None]
@@ -225,6 +238,7 @@ ANSWERS = {
         "echo 'Error: Failed to get process executable name' >&2; exit 1",
         "Failed to get process executable",
     ),
+    "ended at once": ("kill -INT $$", "the run was over before py-spy took a sample"),
     "silence": ("exit 3", r"exit code 3.*it said nothing"),
     "something else": ("echo '{}' > $output", "py-spy wrote something else"),
 }
