@@ -19,6 +19,9 @@ from headrace.diagnose.accounting import cpu_demand
 from headrace.diagnose.evidence import Evidence, StageFacts
 from headrace.runs.formats.profile import CpuAccount, CpuLine
 
+#: What reading the clocks adds to a passage at most; `benchmarks.overhead` measures it.
+_CLOCKS_SECONDS = 2e-6
+_ERRORS = 3.0
 WORKERS = "workers"
 PROCESSES = "worker processes"
 #: Role of threads: line for what they used beside the stages.
@@ -52,6 +55,7 @@ def cpu_account(evidence: Evidence) -> CpuAccount | None:
         num_cores=min(float(hardware.num_cores), hardware.cpu_quota or float("inf")),
         lines=tuple(lines),
         explained_share=(named - outside) / total,
+        uncertain_share=sum(_uncertain_seconds(evidence, stage) for stage in evidence.stages) / total,
     )
 
 
@@ -63,6 +67,22 @@ def _stage_seconds(evidence: Evidence, stage: StageFacts) -> float | None:
     own = evidence.stage_rows(stage.name)
     demand = cpu_demand(evidence.spans, np.arange(own.start, own.stop))
     return None if demand is None else demand * stage.items
+
+
+def _uncertain_seconds(evidence: Evidence, stage: StageFacts) -> float:
+    """Return by how much a stage's line may be too high because some of its passages were not measured.
+
+    Those that were had clocks read within them, which cost time of their own, and are a sample.
+    """
+    own, spans = evidence.stage_rows(stage.name), evidence.spans
+    cpu = spans.cpu[own] / spans.batch_size[own] / 1e9
+    metered, weight = np.isfinite(cpu), spans.weight[own]
+    unmetered = stage.items - int(metered.sum())
+    if unmetered <= 0 or not metered.any():
+        return 0.0
+    cpu, weight = cpu[metered], weight[metered]
+    error = float(cpu.std() * math.sqrt((weight**2).sum()) / weight.sum())
+    return unmetered * (_CLOCKS_SECONDS + _ERRORS * error)
 
 
 def _outside_stages(

@@ -71,7 +71,7 @@ def explained_cpu(cpu: CpuAccount | None, why_not: str) -> Check:
     share = cpu.explained_share
     outside = sum(line.share for line in cpu.lines if line.name in OUTSIDE.values())
     unattributed = sum(line.share for line in cpu.lines if line.name == UNATTRIBUTED)
-    if 1 - unattributed > _EXPLAINED_TOO_MUCH:
+    if 1 - unattributed > _EXPLAINED_TOO_MUCH + cpu.uncertain_share:
         says = (
             f"stages and named threads account for {1 - unattributed:.0%} of {cpu.total_seconds:.3g} s CPU time, more than "
             "all: something is counted twice; report this with the folder"

@@ -190,3 +190,14 @@ def test_the_same_blocks_give_the_same_interval() -> None:
     """Resampling is seeded."""
     values = np.random.default_rng(2).normal(0, 1, 10)
     assert bootstrap_mean(values) == bootstrap_mean(values)
+
+
+def test_the_clocks_own_cost_is_not_counted_twice(builder: Any) -> None:
+    """Of 100,000 passages of 1 us 1,000 were measured, with a clock that adds 1 us: 0.2 s, where there are 0.1 s."""
+    builder.stage("work").stage("deliver").spans("work", arrived=AT, ended=AT + 0.004, cpu=AT * 0 + 2e-6, weight=100)
+    builder.profiling(process_cpu_seconds=0.2 + 0.01, elapsed_seconds=10.0, thread_cpu_seconds={"supervising": 0.1})
+    run = builder.finish(summary_changes={"work": {"items": 100_000, "failed": 0}})
+    document = profile_document(run)
+    assert document.cpu is not None
+    assert document.cpu.uncertain_share == pytest.approx(99_000 * 2e-6 / 0.21, rel=1e-3)
+    assert not [reason for reason in document.distrust if reason.startswith("explained_cpu")]

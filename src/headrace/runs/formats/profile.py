@@ -159,6 +159,8 @@ class CpuAccount(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[CpuLine, ...]
     explained_share: float
     """Lines that say what the time was for: neither workers outside stages nor `unattributed`."""
+    uncertain_share: float = 0.0
+    """By how much the stages' lines may be too high, because not every passage was measured."""
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):
@@ -286,7 +288,7 @@ class ProfileDocument(msgspec.Struct, frozen=True, kw_only=True):
     counters: dict[str, Any]
     window: Window
     throughput: float | None
-    """Jobs settled per second in the window."""
+    """Jobs delivered per second in the window."""
     latency: Distribution
     """Arrival of a job to its settlement."""
     stages: tuple[StageAccount, ...]
