@@ -118,7 +118,7 @@ def _times(stages: Sequence[StageAccount]) -> list[str]:
         for stage in stages
     ]
     return [
-        "Where an item's time goes (means; a batch's service counts for each of its items):",
+        "Where an item's time goes (means; a batch's service counts for each item):",
         *aligned([_TIMES, *rows]),
     ]
 
