@@ -111,12 +111,14 @@ class ThreadMeter:
             self.close()
             self._thread = thread
             self._file = self._open()
-        if self._file >= 0:
-            count = self._pread(*self._arguments)
-            # "1234567 8910 11\n": on the CPU, runnable but not on it, times that it got it. A kernel that does not count says 0
-            # three times (CONFIG_TASK_DELAY_ACCT without delayacct, no CONFIG_SCHEDSTATS): that is not measured, not no delay.
-            line = self._buffer.raw[: max(0, count)]
-            self._run_delay = None if line in (b"", _NOT_COUNTED) else int(line.split(b" ", 2)[1])
+        if self._file >= 0 and self._pread(*self._arguments) > 0:
+            # "1234567 8910 11\n": on the CPU, runnable but not on it, times that it got it. They only grow, so that nothing
+            # of an earlier line is left behind this one.
+            line = self._buffer.value
+            delay = int(line.split(b" ", 2)[1])
+            # A kernel that does not count says 0 three times (CONFIG_TASK_DELAY_ACCT without delayacct, no CONFIG_SCHEDSTATS):
+            # that is not measured, not no delay.
+            self._run_delay = delay if delay or line != _NOT_COUNTED else None
 
     def _open(self) -> int:
         import ctypes  # not needed by who does not measure

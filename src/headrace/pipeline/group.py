@@ -166,7 +166,8 @@ class Group:
         index, function, _ = call
         inputs = self._buffer.stack([item.value for item in items])
         batch = _Batch(index, new_batch_id(), len(items), reason)
-        read = self._meter.read if self._metering.on else self._read_wall
+        is_metered = self._metering.on and any(item.weight for item in items)
+        read = self._meter.read if is_metered else self._read_wall
         before = read()
         try:
             results = checked_results(function(inputs), len(items), self.stages[index].name)

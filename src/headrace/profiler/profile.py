@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,10 +35,10 @@ from headrace.pipeline.execute import Result, RunInProgress, View, run
 from headrace.profiler.blocks import BlockSchedule, Reading
 from headrace.profiler.cpu_clocks import CpuClocks
 from headrace.profiler.hot_spots import StageSampler
-from headrace.profiler.isolation.page_cache import resident_share
+from headrace.profiler.isolation.page_cache import residency
 from headrace.profiler.nvtx import GpuInstruments, gpu_instruments
 from headrace.profiler.sampling import SPAN_LIMIT_PER_SECOND, RateLimit
-from headrace.profiler.watcher.control import Watcher
+from headrace.profiler.watcher.control import Watcher, allow_tracing
 from headrace.runs.formats import profiling
 from headrace.runs.formats.profiling import ProfilingInfo
 from headrace.runs.resource_files import ResourceWriter, seal
@@ -102,6 +103,7 @@ def profile(
     """
     settings = settings or ProfileSettings()
     gpu = gpu_instruments(has_processes=_has_processes(pipeline, plan))
+    permission = _Permission()
     return run(
         pipeline,
         plan,
@@ -110,8 +112,8 @@ def profile(
         force=force,
         observers=observers,
         view=view,
-        watch=lambda progress: _watch(progress, settings, gpu),
-        instruments=(*instruments, *gpu.instruments),
+        watch=lambda progress: _watch(progress, settings, gpu, permission),
+        instruments=(*instruments, *gpu.instruments, permission),
     )
 
 
@@ -130,11 +132,27 @@ def _has_processes(pipeline: Pipeline, plan: Plan | str | Path | None) -> bool:
     return "process" in executors.values()
 
 
-def _watch(progress: RunInProgress, settings: ProfileSettings, gpu: GpuInstruments) -> AbstractContextManager[Any]:
+class _Permission:
+    """Lets the helper look at worker processes, where Yama is on: each has to say so itself, when it opens its stages."""
+
+    def __init__(self) -> None:
+        self.helper_process: int | None = None
+        self._main_process = os.getpid()
+
+    def wrap(self, stage: str, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the permission; the call stays as it is."""
+        if self.helper_process is not None and os.getpid() != self._main_process:
+            allow_tracing(self.helper_process)
+        return call
+
+
+def _watch(
+    progress: RunInProgress, settings: ProfileSettings, gpu: GpuInstruments, permission: _Permission
+) -> AbstractContextManager[Any]:
     if settings.python_stage is None:
-        return Profiler(progress, settings, gpu=gpu)
+        return Profiler(progress, settings, gpu=gpu, permission=permission)
     sampler = StageSampler(progress, settings.python_stage)
-    return _together(Profiler(progress, settings, sampler, gpu), sampler)
+    return _together(Profiler(progress, settings, sampler, gpu, permission), sampler)
 
 
 class Profiler:
@@ -145,6 +163,7 @@ class Profiler:
         settings: What is measured.
         sampler: Told about here if it has no result; entered and left within this one.
         gpu: What is around the stages on a machine with a GPU.
+        permission: What tells worker processes of the helper.
     """
 
     def __init__(
@@ -153,12 +172,14 @@ class Profiler:
         settings: ProfileSettings,
         sampler: StageSampler | None = None,
         gpu: GpuInstruments | None = None,
+        permission: _Permission | None = None,
     ) -> None:
         if progress.folder is None:
             raise SettingsError("a profile needs a run folder: give an output")
         self._run = progress
         self._settings = settings
         self._sampler = sampler
+        self._permission = permission or _Permission()
         self._gpu = gpu or GpuInstruments()
         self._folder: RunFolder = progress.folder
         self._info = ProfilingInfo(span_limit_per_second=settings.spans_per_second)
@@ -179,6 +200,7 @@ class Profiler:
     def __enter__(self) -> Profiler:
         self._info.page_cache_share = self._page_cache()
         self._watcher.start()
+        self._permission.helper_process = self._watcher.helper_process
         self._run.metering.on = True
         self._run.before_closing.append(self._end)
         self._thread.start()
@@ -318,7 +340,12 @@ class Profiler:
         except Exception as error:
             self._info.not_measured["page_cache"] = f"the input files could not be listed: {error}"
             return None
-        return resident_share(files, _FILES_LOOKED_AT) if files else None
+        if not files:
+            return None
+        found = residency(files, _FILES_LOOKED_AT)
+        if found.share is None:
+            self._info.not_measured["page_cache"] = found.reason
+        return found.share
 
     def _note_cpu(self) -> None:
         if self._clocks is None:

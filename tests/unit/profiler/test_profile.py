@@ -1,0 +1,110 @@
+"""The profiler beside a run: what it may do to worker processes, and what it says of what it could not measure."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.base.errors import SettingsError
+from headrace.pipeline.execute import RunInProgress, run
+from headrace.profiler import profile as module
+from headrace.profiler.profile import Profiler, ProfileSettings, _Permission, profile
+from headrace.runs.resource_files import read_resources
+from headrace.testing import ListSource
+
+QUIET = ProfileSettings(measure_overhead=False)
+
+
+def same(value: Any) -> Any:
+    """Do nothing."""
+    return value
+
+
+def pipeline_of(count: int) -> hr.Pipeline:
+    """Return one stage that does nothing, over so many items."""
+    source = ListSource([str(number).encode() for number in range(count)])
+    return hr.Pipeline(source, stages=[hr.stage("work", same)])
+
+
+def profiling_of(folder: Path) -> dict[str, Any]:
+    """Return what the profiler wrote about itself."""
+    return dict(json.loads((folder / "profiling.json").read_text()))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"resource_hertz": 0.1}, {"state_hertz": 0}, {"spans_per_second": 0}, {"resource_hertz": float("nan")}]
+)
+def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
+    """A rate out of range is told with its name, the range and the value."""
+    with pytest.raises(SettingsError, match=rf"{next(iter(wrong))} must lie between .*, got"):
+        ProfileSettings(**wrong)
+
+
+def test_worker_processes_let_the_helper_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The permission travels to worker processes and is given there, not in the process that starts the helper."""
+    told: list[int] = []
+    monkeypatch.setattr(module, "allow_tracing", told.append)
+    permission = _Permission()
+    permission.helper_process = 77
+    assert permission.wrap("work", "cpu", same) is same
+    assert told == []
+    sent = pickle.loads(pickle.dumps(permission))
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    assert sent.wrap("work", "cpu", same) is same
+    assert told == [77]
+
+
+def test_a_run_without_jobs_has_no_cpu_time(tmp_path: Path) -> None:
+    """Where no job came nothing is made up: the reason stands under not_measured."""
+    profile(pipeline_of(0), output=tmp_path / "run", settings=QUIET)
+    info = profiling_of(tmp_path / "run")
+    assert info["process_cpu_seconds"] is None
+    assert info["not_measured"]["cpu"] == "no job came"
+
+
+def test_the_last_look_has_all_jobs_settled(tmp_path: Path) -> None:
+    """A run of a moment has an account of its CPU time, and its gauges end with nothing in flight."""
+    profile(pipeline_of(2_000), output=tmp_path / "run", settings=QUIET)
+    rows = read_resources(tmp_path / "run")[0].to_pylist()
+    last = {row["name"]: row["value"] for row in rows if row["scope"] == "run"}
+    info = profiling_of(tmp_path / "run")
+    if info["not_measured"].get("cpu") == "the run was over before its clocks were read":
+        pytest.skip("the profiler's thread got no core while the run went on")
+    assert last == {"in_flight": 0, "received": 2_000, "settled": 2_000, "delivered": 2_000}
+    assert info["process_cpu_seconds"] > 0
+    assert info["elapsed_seconds"] > 0
+
+
+def test_a_profiler_that_fails_does_not_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trouble with a clock is noted, and every job is delivered."""
+
+    def refuse(*_: object) -> None:
+        raise OSError("no clock")
+
+    monkeypatch.setattr(module.CpuClocks, "read", refuse)
+    result = profile(pipeline_of(2_000), output=tmp_path / "run", settings=QUIET)
+    assert result.counters.delivered == 2_000
+    info = profiling_of(tmp_path / "run")
+    assert info["process_cpu_seconds"] is None
+    if (
+        info["not_measured"]["cpu"] == "the run was over before its clocks were read"
+        and "gauges" not in info["not_measured"]
+    ):
+        pytest.skip("the profiler's thread got no core while the run went on")
+    assert info["not_measured"]["gauges"].endswith("no clock")
+
+
+def test_a_profile_needs_a_folder() -> None:
+    """Without a run folder there is nowhere to write to; the message says what to give."""
+
+    def watch(progress: RunInProgress) -> Profiler:
+        return Profiler(progress, QUIET)
+
+    with pytest.raises(SettingsError, match="needs a run folder: give an output"):
+        run(pipeline_of(1), watch=watch)
