@@ -22,6 +22,8 @@ from headrace.runs.formats.profile import CpuAccount, CpuLine
 #: What reading the clocks adds to a passage at most; `benchmarks.overhead` measures it.
 _CLOCKS_SECONDS = 2e-6
 _ERRORS = 3.0
+#: CPU seconds below which shares of them mean nothing: a few readings of 100 ms each.
+LEAST_CPU_SECONDS = 0.2
 WORKERS = "workers"
 PROCESSES = "worker processes"
 #: Role of threads: line for what they used beside the stages.
@@ -32,11 +34,11 @@ UNATTRIBUTED = "unattributed"
 
 
 def cpu_account(evidence: Evidence) -> CpuAccount | None:
-    """Return the account; None where the processes' CPU time was not measured."""
+    """Return the account; None where the processes' CPU time was not measured, or is too little to share out."""
     profile = evidence.profiling
-    if profile is None or not profile.process_cpu_seconds:
+    if profile is None or (profile.process_cpu_seconds or 0.0) < LEAST_CPU_SECONDS:
         return None
-    total = profile.process_cpu_seconds
+    total = profile.process_cpu_seconds or 0.0
     stages = {stage.name: _stage_seconds(evidence, stage) for stage in evidence.stages}
     lines = [_line(name, "stage", seconds, total) for name, seconds in stages.items() if seconds is not None]
     own = _outside_stages(evidence, stages, profile.thread_cpu_seconds)
@@ -57,6 +59,16 @@ def cpu_account(evidence: Evidence) -> CpuAccount | None:
         explained_share=(named - outside) / total,
         uncertain_share=sum(_uncertain_seconds(evidence, stage) for stage in evidence.stages) / total,
     )
+
+
+def why_no_account(evidence: Evidence) -> str:
+    """Return why there is no account."""
+    profile = evidence.profiling
+    if profile is None:
+        return evidence.why_no_profile
+    if profile.process_cpu_seconds is None:
+        return profile.not_measured.get("cpu", "the profiler wrote none")
+    return f"the run used {profile.process_cpu_seconds:.3f} s of CPU time, too little to share out"
 
 
 def _line(name: str, kind: str, seconds: float, total: float) -> CpuLine:

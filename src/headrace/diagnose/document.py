@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.diagnose.accounting import stage_accounts
 from headrace.diagnose.blocked_split import count_samples
-from headrace.diagnose.cpu_account import cpu_account
+from headrace.diagnose.cpu_account import cpu_account, why_no_account
 from headrace.diagnose.environment import environment
 from headrace.diagnose.estimates import PERCENTS, distribution
 from headrace.diagnose.evidence import Evidence, collect, hot_spots
@@ -50,6 +50,8 @@ def profile_document(run: Run) -> ProfileDocument:
     throughput = _throughput(evidence, delivered, window)
     plan_id, plan = _plan(evidence)
     not_measured = _not_measured(evidence, stages, throughput)
+    if cpu is None:
+        not_measured.setdefault("cpu", why_no_account(evidence))
     if isinstance(growth, str):
         not_measured.setdefault("memory_growth", growth)
     return ProfileDocument(
@@ -141,8 +143,6 @@ def _not_measured(evidence: Evidence, stages: tuple[StageAccount, ...], throughp
         found.setdefault("CPU time of stages", why)
     elif all(stage.run_delay is None for stage in stages):
         found.setdefault("run-queue delay", "this kernel does not tell it in /proc/self/task/TID/schedstat")
-    if profile is None or profile.process_cpu_seconds is None:
-        found.setdefault("cpu", why)
     if not len(evidence.spans):
         found.setdefault("spans", "there are none: nothing was done, or they could not be written or read")
     return found

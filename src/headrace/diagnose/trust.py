@@ -10,7 +10,7 @@ no name, the folder is not whole, the profiler costs a few per cent. What could 
 from __future__ import annotations
 
 from headrace.diagnose.checks import check, not_measured
-from headrace.diagnose.cpu_account import OUTSIDE, UNATTRIBUTED
+from headrace.diagnose.cpu_account import OUTSIDE, UNATTRIBUTED, why_no_account
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.laws import flow_balance, forced_flow, littles_law, utilization_law
 from headrace.diagnose.span_checks import clock_order, lost_spans, run_folder, sample_counts, span_identity
@@ -19,8 +19,6 @@ from headrace.runs.formats.profiling import OverheadEstimate
 
 _EXPLAINED = 0.85
 _EXPLAINED_TOO_MUCH = 1.05
-#: CPU seconds below which shares of them mean nothing: a few readings of 100 ms each.
-_LEAST_CPU_SECONDS = 0.2
 _OVERHEAD_NOTED = 0.03
 _OVERHEAD_TOO_MUCH = 0.10
 
@@ -38,9 +36,7 @@ def all_checks(
         utilization_law(evidence, window),
         flow_balance(evidence),
         forced_flow(evidence),
-        explained_cpu(
-            cpu, evidence.profiling.not_measured.get("cpu", "") if evidence.profiling else evidence.why_no_profile
-        ),
+        explained_cpu(cpu, why_no_account(evidence)),
         clock_order(evidence.spans),
         span_identity(evidence.spans),
         steady_state(window),
@@ -65,9 +61,6 @@ def explained_cpu(cpu: CpuAccount | None, why_not: str) -> Check:
     source = "Plumber, MLSys 2022: show what the model does not explain"
     if cpu is None:
         return not_measured("explained_cpu", why_not, source)
-    if cpu.total_seconds < _LEAST_CPU_SECONDS:
-        says = f"the run used {cpu.total_seconds:.2f} s of CPU time, too little to share out"
-        return not_measured("explained_cpu", says, source)
     share = cpu.explained_share
     outside = sum(line.share for line in cpu.lines if line.name in OUTSIDE.values())
     unattributed = sum(line.share for line in cpu.lines if line.name == UNATTRIBUTED)

@@ -201,3 +201,14 @@ def test_the_clocks_own_cost_is_not_counted_twice(builder: Any) -> None:
     assert document.cpu is not None
     assert document.cpu.uncertain_share == pytest.approx(99_000 * 2e-6 / 0.21, rel=1e-3)
     assert not [reason for reason in document.distrust if reason.startswith("explained_cpu")]
+
+
+def test_hardly_any_cpu_time_is_not_shared_out(builder: Any) -> None:
+    """Of a run of a moment the clocks missed most: no shares of 282 %, and the reason."""
+    builder.stage("deliver").spans("deliver", arrived=AT[:1], ended=AT[:1] + 0.004, cpu=[0.004])
+    builder.profiling(process_cpu_seconds=0.001, elapsed_seconds=0.002)
+    document = profile_document(builder.finish())
+    assert document.cpu is None
+    assert "0.001 s of CPU time, too little" in document.not_measured["cpu"]
+    [check] = [one for one in document.checks if one.name == "explained_cpu"]
+    assert (check.status, check.says) == ("not_measured", document.not_measured["cpu"])
