@@ -57,6 +57,19 @@ def test_an_untrusted_run_says_why_at_the_top(documents: ModuleType, read_page: 
     assert page.text.index("UNTRUSTED") < page.text.index("littles_law: 13") < page.text.index("lost_spans") < 600
 
 
+def test_a_comparison_is_told_once(documents: ModuleType, read_page: Callable[[str], Any]) -> None:
+    """What the document itself says of pairs and budget is not said again in other words; the margin is added."""
+    comparison = msgspec.structs.replace(
+        documents.comparison_document(),
+        says=("B is worse.", "The loss is beyond the budget of 3.0%.", "24 pairs of blocks of 100 items, run in turn."),
+        budget=0.03,
+    )
+    text = read_page(render_report(documents.full_document(), comparison)).text
+    assert text.count("pairs of blocks of") == 1
+    assert "Largest loss accepted" not in text
+    assert "count as none" in text
+
+
 def test_a_run_too_short_to_tell_is_not_called_steady(documents: ModuleType, read_page: Callable[[str], Any]) -> None:
     """Where no window was looked for the page says so, and the slowest of all items is called that."""
     document = documents.full_document()

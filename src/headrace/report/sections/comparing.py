@@ -31,7 +31,8 @@ def comparing(comparison: ComparisonDocument | None) -> Section | None:
             note(tag("span", _WORDS[comparison.verdict], class_=f"badge {_CLASSES[comparison.verdict]}"),
                  tag("span", " regression beyond the budget", class_="badge failed") if comparison.is_regression else None,
                  f" {_metric(comparison)}: B over A ", *_ratio(comparison)),
-            bullets([*comparison.says, *_design(comparison), *comparison.warnings]),
+            bullets([*comparison.says, f"Differences below {written(comparison.margin, 'ratio')} count as none.",
+                     *comparison.warnings]),
             *elements,
             side_by_side(_sides(comparison), *_stage_table(comparison)),
             folded("Values of each block", _block_table(comparison)),
@@ -47,19 +48,6 @@ def _ratio(comparison: ComparisonDocument) -> list[str | None]:
     if comparison.ratio_low is not None and comparison.ratio_high is not None:
         parts += [" (95 % interval ", data(comparison.ratio_low, ""), " to ", data(comparison.ratio_high, ""), ")"]
     return [*parts, f", {'higher' if comparison.higher_is_better else 'lower'} is better."]
-
-
-def _design(comparison: ComparisonDocument) -> list[str]:
-    told = [
-        f"{comparison.num_pairs} pairs of blocks; differences below {written(comparison.margin, 'ratio')} count as none."
-    ]
-    if not comparison.paired:
-        told.append("The two were not interleaved: what the machine did meanwhile is in the difference.")
-    if comparison.pairs_needed:
-        told.append(f"About {comparison.pairs_needed} more pairs would decide.")
-    if comparison.budget is not None:
-        told.append(f"Largest loss accepted: {written(comparison.budget, 'ratio')}.")
-    return told
 
 
 def _names(comparison: ComparisonDocument) -> tuple[str, str]:

@@ -71,7 +71,7 @@ def _outcomes(document: ProfileDocument) -> str:
 
 
 def _tiles(document: ProfileDocument) -> list[Html]:
-    tiles = [_tile("throughput", rate(document.throughput), "jobs settled, also failed ones, in the steady part")]
+    tiles = [_tile("throughput", rate(document.throughput), "jobs delivered per second, in the steady part")]
     tiles += [_quantile_tile(quantile) for quantile in document.latency.percentiles]
     delivered = document.counters.get("delivered")
     if isinstance(delivered, int):
