@@ -113,7 +113,7 @@ def _account(evidence: Evidence, stage: StageFacts, window: Window, samples: Blo
         # The sampler is a thread of the process that it watches and sees some moments more often than others.
         queue_depth_mean=depth.mean() if mean_depth is None and depth else mean_depth,
         queue_depth_max=float(depth.values.max()) if depth and len(depth.values) else _max_depth(evidence, stage, rows),
-        queue_capacity=stage.queue_capacity,
+        queue_capacity=stage.queue_capacity if stage.has_queue else None,
         batches=_batches(evidence, stage),
         shapes=_shapes(spans, spans.of(stage.name)),
     )

@@ -172,7 +172,7 @@ def test_an_inline_stage_has_no_queue(builder: Any) -> None:
     builder.spans("resize", arrived=STEP + 0.002, ended=STEP + 0.004, thread="decode-0")
     resize = account(builder.finish(), "resize")
     assert resize.station == "decode"
-    assert (resize.queue_depth_mean, resize.queue_depth_max) == (None, None)
+    assert (resize.queue_depth_mean, resize.queue_depth_max, resize.queue_capacity) == (None, None, None)
 
 
 def test_the_warm_up_is_not_part_of_an_account(single_server: Any, builder: Any) -> None:
