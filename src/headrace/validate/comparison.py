@@ -20,7 +20,7 @@ from headrace.runs.reader import Run
 from headrace.sources.finite import FiniteSource
 from headrace.validate import recorded
 from headrace.validate.blocks import Block, Contender, SameItems
-from headrace.validate.interleaved import Blocks, Measured, measure_pairs, whole_rounds
+from headrace.validate.interleaved import Blocks, Measured, measure_pairs
 from headrace.validate.intervals import ALPHA, Interval, centre, paired_interval, unpaired_interval
 from headrace.validate.judging import MOST_LOST, Goal, Judgement, judge, lost_share
 from headrace.validate.words import describe
@@ -31,8 +31,6 @@ MetricName = Literal["throughput", "latency_p50", "cpu_per_item"]
 MARGIN = 0.02
 #: Pairs that differ by more than this from their middle are worth a warning; pyperf warns at the same share.
 _NOISY = 0.10
-#: With so many rounds or more, one that is cut shifts a rate by 1 % at most.
-_MANY_ROUNDS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +159,6 @@ def compare_pipelines(
             *_failures(b, blocks_b),
             *dict.fromkeys(warning for block in (*blocks_a, *blocks_b) for warning in block.warnings),
             *_noise(differences),
-            *_split_rounds(measured.num_items, blocks_a[0], blocks_b[0]),
         ],
     )
 
@@ -346,15 +343,6 @@ def _noise(differences: Sequence[float]) -> list[str]:
     return [
         f"pairs differ by {spread:.0%} for no reason that was asked about: quieten the machine, or lengthen --seconds"
     ]
-
-
-def _split_rounds(num_items: int, a: Block, b: Block) -> list[str]:
-    step = whole_rounds(a.plan, b.plan)
-    if num_items % step == 0 or num_items >= _MANY_ROUNDS * step / 2:
-        return []
-    fitting = -(-num_items // step) * step
-    cut = f"blocks of {num_items:,} items are few rounds of workers and batches, and cut one"
-    return [f"{cut}: rates may be up to 6 % too high; take --items {fitting}"]
 
 
 def _differing(a: Run, b: Run) -> list[str]:

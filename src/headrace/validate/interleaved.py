@@ -39,8 +39,6 @@ _MOST_UNEVEN = 4.0
 _PILOT_SHARE = 1 / 3
 _PILOT_TRIES = 8
 _PILOT_GROWTH = 16
-#: A step in the number of items is at most so many of the largest rounds of batches.
-_LONGEST_STEP = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,33 +216,13 @@ def _check_results(contender: Contender, block: Block, num_items: int) -> None:
 def _num_items(pilot_a: Block, pilot_b: Block, settings: Blocks) -> int:
     slow, fast = sorted((_rate(pilot_a), _rate(pilot_b)))
     fewest = max(_fewest_items(pilot_a.plan), _fewest_items(pilot_b.plan))
-    wanted = max(fewest, math.ceil(settings.seconds * min(fast, _MOST_UNEVEN * slow)))
-    step = whole_rounds(pilot_a.plan, pilot_b.plan)
-    return -(-wanted // step) * step
-
-
-def whole_rounds(*plans: Plan) -> int:
-    """Return the number of items of which half is whole rounds of every stage: each of its workers full once.
-
-    Results come in rounds where workers keep in step or batches are large. A half that ends within one of few rounds makes the
-    rate up to 6 % too high, and only on the side that has such rounds. Where no number fits all stages without being large, it
-    is that of the largest round alone.
-    """
-    rounds = {round_ for plan in plans for round_ in _rounds(plan)}
-    fits_all = math.lcm(*rounds)
-    return 2 * (fits_all if fits_all <= _LONGEST_STEP * max(rounds) else max(rounds))
+    return max(fewest, math.ceil(settings.seconds * min(fast, _MOST_UNEVEN * slow)))
 
 
 def _fewest_items(plan: Plan) -> int:
     """Return how many items a block needs for several rounds of each stage's workers, and several of its batches."""
-    return max(FEWEST_ITEMS, 4 * max(_rounds(plan)))
-
-
-def _rounds(plan: Plan) -> list[int]:
-    """Return how many items each stage's workers have in hand together, all of them full; [1] without stages."""
-    return [(stage.workers or 1) * (stage.batch or 1) for name, stage in plan.stages.items() if name != "deliver"] or [
-        1
-    ]
+    together = [(stage.workers or 1) * (stage.batch or 1) for name, stage in plan.stages.items() if name != "deliver"]
+    return max(FEWEST_ITEMS, 4 * max(together, default=1))
 
 
 def _lasts(pilot: Block, num_items: int) -> float:

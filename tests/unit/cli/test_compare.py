@@ -103,27 +103,6 @@ def test_too_few_pairs_cannot_tell(capsys: pytest.CaptureFixture[str]) -> None:
     assert "about 4 more pairs would tell (--blocks 6" in capsys.readouterr().out
 
 
-def test_blocks_that_cut_a_round_of_few_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
-    """Twenty-four items are a round and a half of the sixteen workers of `fetch`: the number that fits is named."""
-    arguments = ["compare", "speeds:pipeline", "speeds:pipeline", "--json", "--blocks", "1", "--items"]
-    assert main([*arguments, "24"]) == 0
-    assert any(warning.endswith("take --items 32") for warning in read(capsys.readouterr().out).warnings)
-    assert main([*arguments, "32"]) == 0
-    assert not any("cut one" in warning for warning in read(capsys.readouterr().out).warnings)
-
-
-def test_the_text_has_units_and_fits_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Times of stages are told with their unit, and neither table nor sentence is wider than 80 columns."""
-    monkeypatch.setenv("COLUMNS", "80")
-    assert main(["compare", "speeds:pipeline", "speeds:slower", *FAST]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    (work,) = (line for line in lines if "work, per item" in line)
-    assert work.count(" ms") == 2
-    assert max(map(len, lines)) <= 80
-
-
 def test_until_sure_stops_once_it_is_decided(capsys: pytest.CaptureFixture[str]) -> None:
     """A difference of four times needs no second look after eight pairs."""
     arguments = [

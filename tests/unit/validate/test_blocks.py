@@ -16,7 +16,6 @@ from headrace.base.plan import Plan, SourcePlan
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.testing import ListSource
 from headrace.validate.blocks import FEWEST_ITEMS, Contender, CpuClock, SameItems, measure_block, per_item, read_items
-from headrace.validate.interleaved import whole_rounds
 
 
 class Numbered(FiniteSource):
@@ -47,6 +46,25 @@ def test_batches_do_not_look_faster(batch: int) -> None:
     assert per_item(readings) == pytest.approx(0.01)
     first_to_last = (readings[-1] - readings[0]) / (len(readings) - 1)
     assert first_to_last < 0.98 * 0.01
+
+
+@pytest.mark.parametrize("first_batch", [10, 32, 50, 64])
+@pytest.mark.parametrize("count", [256, 320, 384, 448])
+def test_few_batches_are_cut_between_them(first_batch: int, count: int) -> None:
+    """Four to seven batches of 64, a smaller one before them, are 1 % off at most; halves that cut one, 6 %."""
+    sizes = [first_batch]
+    while sum(sizes) < count:
+        sizes.append(min(64, count - sum(sizes)))
+    ends = itertools.accumulate(sizes)
+    readings = [0.01 * end + 2e-5 * place for size, end in zip(sizes, ends, strict=True) for place in range(size)]
+    assert per_item(readings) == pytest.approx(0.01, rel=0.01)
+
+
+def test_a_straggler_of_many_blocks_is_not_taken_for_the_pace() -> None:
+    """A last result that comes after ten times the block's length changes the figure by 40 / n."""
+    readings = [0.01 * number for number in range(400)]
+    readings[-1] += 40.0
+    assert per_item(readings) == pytest.approx(0.01 * (1 + 40 / 400), rel=1e-3)
 
 
 def test_one_straggler_hardly_counts() -> None:
@@ -160,23 +178,3 @@ def test_the_cpu_clock_counts_this_process() -> None:
     while time.process_time() < deadline:
         os.getpid()
     assert clock.seconds() - start == pytest.approx(account() - before, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("plans", "expected"), [([(1, 64), (1, 1)], 128), ([(2, 8), (16, 1)], 32), ([(1, 64), (7, 9)], 128)]
-)
-def test_halves_of_a_block_hold_whole_rounds(plans: list[tuple[int, int]], expected: int) -> None:
-    """Half of a block is whole rounds of both sides' workers and batches, or of the larger where no small number is of both."""
-    made = [
-        Plan().with_settings([f"work.workers={workers}", f"work.batch={batch}", "deliver.workers=3"])
-        for workers, batch in plans
-    ]
-    assert whole_rounds(*made) == expected
-
-
-@pytest.mark.parametrize("num_rounds", [4, 4.5, 5, 7])
-def test_few_batches_are_exact_with_whole_rounds(num_rounds: float) -> None:
-    """So many batches of 64 look up to 6 % faster than they are; a number of items rounded up to whole rounds does not."""
-    step = whole_rounds(Plan().with_settings(["work.workers=1", "work.batch=64"]))
-    count = -(-int(64 * num_rounds) // step) * step
-    assert per_item([0.64 * (number // 64) for number in range(count)]) == pytest.approx(0.01)
