@@ -70,7 +70,7 @@ def render_report(document: ProfileDocument, comparison: ComparisonDocument | No
 
 def _sections(document: ProfileDocument, comparison: ComparisonDocument | None, folder: str) -> list[Section | None]:
     return [
-        comparing(comparison),
+        comparing(comparison, document),
         stages(document),
         latency(document),
         work_over_time(document),

@@ -70,6 +70,18 @@ def test_a_comparison_is_told_once(documents: ModuleType, read_page: Callable[[s
     assert "count as none" in text
 
 
+def test_a_comparison_of_another_pipeline_is_marked(documents: ModuleType, read_page: Callable[[str], Any]) -> None:
+    """Whoever adds the wrong file is told on the page, which others will read; the right one has no mark."""
+    document, comparison = documents.full_document(), documents.comparison_document()
+    own = {stage.name: 0.1 for stage in document.stages}
+    sides = {name: msgspec.structs.replace(getattr(comparison, name), stages=own) for name in ("a", "b")}
+    assert (
+        "another pipeline" not in read_page(render_report(document, msgspec.structs.replace(comparison, **sides))).text
+    )
+    sides = {name: msgspec.structs.replace(getattr(comparison, name), stages={"spin": 0.1}) for name in ("a", "b")}
+    assert "another pipeline" in read_page(render_report(document, msgspec.structs.replace(comparison, **sides))).text
+
+
 def test_a_run_too_short_to_tell_is_not_called_steady(documents: ModuleType, read_page: Callable[[str], Any]) -> None:
     """Where no window was looked for the page says so, and the slowest of all items is called that."""
     document = documents.full_document()

@@ -7,6 +7,7 @@ from headrace.report.markup import Html, bullets, folded, note, side_by_side, ta
 from headrace.report.numbers import count, data, digits, seconds, time_scale, written
 from headrace.report.section import Section
 from headrace.runs.formats.comparison import ComparisonDocument
+from headrace.runs.formats.profile import ProfileDocument
 
 _WORDS = {
     "better": "B is better",
@@ -18,10 +19,15 @@ _COLORS = ("var(--before)", "var(--cpu)")
 _CLASSES = {"better": "ok", "worse": "failed", "no_difference": "plain", "underpowered": "warning"}
 
 
-def comparing(comparison: ComparisonDocument | None) -> Section | None:
+def comparing(comparison: ComparisonDocument | None, document: ProfileDocument) -> Section | None:
     """Return the verdict, the bars of A and B, and the values of each block."""
     if comparison is None:
         return None
+    stages = {stage.name for stage in document.stages}
+    is_other = all(side.stages and not stages >= set(side.stages) for side in (comparison.a, comparison.b))
+    other = (
+        f"This compares other pipelines than that of the run on this page: {comparison.a.name} and {comparison.b.name}."
+    )
     charts = [chart for chart in (_stages(comparison), _blocks(comparison)) if chart]
     elements = [chart.element() for chart in charts]
     return Section(
@@ -31,6 +37,7 @@ def comparing(comparison: ComparisonDocument | None) -> Section | None:
             note(tag("span", _WORDS[comparison.verdict], class_=f"badge {_CLASSES[comparison.verdict]}"),
                  tag("span", " regression beyond the budget", class_="badge failed") if comparison.is_regression else None,
                  f" {_metric(comparison)}: B over A ", *_ratio(comparison)),
+            *([note(tag("span", "another pipeline", class_="badge warning"), " ", other)] if is_other else []),
             bullets([*comparison.says, f"Differences below {written(comparison.margin, 'ratio')} count as none.",
                      *comparison.warnings]),
             *elements,
