@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +37,7 @@ from headrace.profiler.hot_spots import StageSampler
 from headrace.profiler.isolation.page_cache import residency
 from headrace.profiler.nvtx import GpuInstruments, gpu_instruments
 from headrace.profiler.sampling import SPAN_LIMIT_PER_SECOND, RateLimit
-from headrace.profiler.watcher.control import Watcher, allow_tracing
+from headrace.profiler.watcher.control import Permission, Watcher
 from headrace.runs.formats import profiling
 from headrace.runs.formats.profiling import ProfilingInfo
 from headrace.runs.resource_files import ResourceWriter, seal
@@ -103,7 +102,7 @@ def profile(
     """
     settings = settings or ProfileSettings()
     gpu = gpu_instruments(has_processes=_has_processes(pipeline, plan))
-    permission = _Permission()
+    permission = Permission()
     return run(
         pipeline,
         plan,
@@ -132,22 +131,8 @@ def _has_processes(pipeline: Pipeline, plan: Plan | str | Path | None) -> bool:
     return "process" in executors.values()
 
 
-class _Permission:
-    """Lets the helper look at worker processes, where Yama is on: each has to say so itself, when it opens its stages."""
-
-    def __init__(self) -> None:
-        self.helper_process: int | None = None
-        self._main_process = os.getpid()
-
-    def wrap(self, stage: str, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Give the permission; the call stays as it is."""
-        if self.helper_process is not None and os.getpid() != self._main_process:
-            allow_tracing(self.helper_process)
-        return call
-
-
 def _watch(
-    progress: RunInProgress, settings: ProfileSettings, gpu: GpuInstruments, permission: _Permission
+    progress: RunInProgress, settings: ProfileSettings, gpu: GpuInstruments, permission: Permission
 ) -> AbstractContextManager[Any]:
     if settings.python_stage is None:
         return Profiler(progress, settings, gpu=gpu, permission=permission)
@@ -172,14 +157,14 @@ class Profiler:
         settings: ProfileSettings,
         sampler: StageSampler | None = None,
         gpu: GpuInstruments | None = None,
-        permission: _Permission | None = None,
+        permission: Permission | None = None,
     ) -> None:
         if progress.folder is None:
             raise SettingsError("a profile needs a run folder: give an output")
         self._run = progress
         self._settings = settings
         self._sampler = sampler
-        self._permission = permission or _Permission()
+        self._permission = permission or Permission()
         self._gpu = gpu or GpuInstruments()
         self._folder: RunFolder = progress.folder
         self._info = ProfilingInfo(span_limit_per_second=settings.spans_per_second)

@@ -1,10 +1,8 @@
-"""The profiler beside a run: what it may do to worker processes, and what it says of what it could not measure."""
+"""The profiler beside a run: where its clocks begin and end, and what it says of what it could not measure."""
 
 from __future__ import annotations
 
 import json
-import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import headrace as hr
 from headrace.base.errors import SettingsError
 from headrace.pipeline.execute import RunInProgress, run
 from headrace.profiler import profile as module
-from headrace.profiler.profile import Profiler, ProfileSettings, _Permission, profile
+from headrace.profiler.profile import Profiler, ProfileSettings, profile
 from headrace.runs.resource_files import read_resources
 from headrace.testing import ListSource
 
@@ -44,20 +42,6 @@ def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
     """A rate out of range is told with its name, the range and the value."""
     with pytest.raises(SettingsError, match=rf"{next(iter(wrong))} must lie between .*, got"):
         ProfileSettings(**wrong)
-
-
-def test_worker_processes_let_the_helper_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The permission travels to worker processes and is given there, not in the process that starts the helper."""
-    told: list[int] = []
-    monkeypatch.setattr(module, "allow_tracing", told.append)
-    permission = _Permission()
-    permission.helper_process = 77
-    assert permission.wrap("work", "cpu", same) is same
-    assert told == []
-    sent = pickle.loads(pickle.dumps(permission))
-    monkeypatch.setattr(os, "getpid", lambda: 1)
-    assert sent.wrap("work", "cpu", same) is same
-    assert told == [77]
 
 
 def test_a_run_without_jobs_has_no_cpu_time(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from headrace.pipeline.station import WorkerThread
 from headrace.profiler.watcher.gil import GilNotFound, find_gil
@@ -209,10 +209,28 @@ class Watcher:
         )
 
 
+class Permission:
+    """Lets the helper look at worker processes: an `Instrument`, which each opens with its stages.
+
+    Attributes:
+        helper_process: Set before workers are opened; None if there is no helper.
+    """
+
+    def __init__(self) -> None:
+        self.helper_process: int | None = None
+        self._main_process = os.getpid()
+
+    def wrap(self, stage: str, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Give the permission; the call stays as it is."""
+        if self.helper_process is not None and os.getpid() != self._main_process:
+            allow_tracing(self.helper_process)
+        return call
+
+
 def allow_tracing(helper: int) -> None:
     """Let the helper look at the threads of the process that calls this, where Yama asks for that; harmless elsewhere.
 
-    Worker processes must call it too: the permission is not inherited.
+    The permission is not inherited: worker processes give it by `Permission`.
 
     References:
         PR_SET_PTRACER(2const); Linux kernel, Documentation/admin-guide/LSM/Yama.rst.
