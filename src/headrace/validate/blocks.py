@@ -4,11 +4,11 @@ How this works: the items are read from the source once and given to every block
 too few. The delivery is replaced by one that notes when a result reaches it and what CPU time had been used by then; it keeps
 nothing, unless the user wants the results delivered, and then it hands them on.
 
-Loading, warming up, filling and draining do not count: rates are taken between the middle of the first half of the results and
-the middle of the second half. A mean over each half, instead of the first and the last result, makes the figure hardly depend on
-one straggler at the end: a last result that is late by d shifts the seconds per item by 4 d / n^2, not by d / n. Results may come
-in bunches (batches, workers in step): one in the middle is in neither half. Cut in two, it would make the rate up to 6 % too high
-where there are four or five of them, and only on the side that has them.
+Loading, warming up, filling and draining do not count: rates are taken between the middle of the first half of the results
+and the middle of the second half. A mean over each half, instead of the first and the last result, makes the figure hardly
+depend on one straggler at the end: a last result that is late by d shifts the seconds per item by 4 d / n^2, not by d / n.
+Results may come in bunches (batches, workers in step): one in the middle is in neither half. Cut in two, it would make the
+rate up to 6 % too high where there are four or five of them, and only on the side that has them.
 """
 
 from __future__ import annotations
