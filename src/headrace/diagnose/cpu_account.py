@@ -22,8 +22,8 @@ from headrace.runs.formats.profile import CpuAccount, CpuLine
 #: What reading the clocks adds to a passage at most; `benchmarks.overhead` measures it.
 _CLOCKS_SECONDS = 2e-6
 _ERRORS = 3.0
-#: CPU seconds below which shares of them mean nothing: a few readings of 100 ms each.
-LEAST_CPU_SECONDS = 0.2
+#: CPU seconds below which they are not shared out: the first reading comes up to a millisecond or two after the first job.
+_LEAST_CPU_SECONDS = 0.02
 WORKERS = "workers"
 PROCESSES = "worker processes"
 #: Role of threads: line for what they used beside the stages.
@@ -36,7 +36,7 @@ UNATTRIBUTED = "unattributed"
 def cpu_account(evidence: Evidence) -> CpuAccount | None:
     """Return the account; None where the processes' CPU time was not measured, or is too little to share out."""
     profile = evidence.profiling
-    if profile is None or (profile.process_cpu_seconds or 0.0) < LEAST_CPU_SECONDS:
+    if profile is None or (profile.process_cpu_seconds or 0.0) < _LEAST_CPU_SECONDS:
         return None
     total = profile.process_cpu_seconds or 0.0
     stages = {stage.name: _stage_seconds(evidence, stage) for stage in evidence.stages}

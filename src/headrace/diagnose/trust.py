@@ -19,6 +19,8 @@ from headrace.runs.formats.profiling import OverheadEstimate
 
 _EXPLAINED = 0.85
 _EXPLAINED_TOO_MUCH = 1.05
+#: CPU seconds below which shares of them fail or pass by chance.
+_LEAST_CPU_SECONDS = 0.2
 _OVERHEAD_NOTED = 0.03
 _OVERHEAD_TOO_MUCH = 0.10
 
@@ -61,6 +63,9 @@ def explained_cpu(cpu: CpuAccount | None, why_not: str) -> Check:
     source = "Plumber, MLSys 2022: show what the model does not explain"
     if cpu is None:
         return not_measured("explained_cpu", why_not, source)
+    if cpu.total_seconds < _LEAST_CPU_SECONDS:
+        says = f"the run used {cpu.total_seconds:.3f} s of CPU time, too little to judge by"
+        return not_measured("explained_cpu", says, source)
     share = cpu.explained_share
     outside = sum(line.share for line in cpu.lines if line.name in OUTSIDE.values())
     unattributed = sum(line.share for line in cpu.lines if line.name == UNATTRIBUTED)
