@@ -88,6 +88,7 @@ class Block:
 
     cpu_seconds: float
     items: int
+    """Passages through stages."""
     seconds: float
     helper_seconds: float
 
@@ -223,7 +224,8 @@ def cpu_ratio(item_seconds: float, pairs: int, block_seconds: float) -> dict[str
         if interval
         else [min(ratios), statistics.median(ratios), max(ratios)],
         "pairs": ratios,
-        "items_per_second": statistics.median(block.items / 2 / block.seconds for block in blocks[True]),
+        # An item passes two stages and the delivery.
+        "items_per_second": statistics.median(block.items / 3 / block.seconds for block in blocks[True]),
         "helper_core_share": statistics.median(block.helper_seconds / block.seconds for block in blocks[True]),
     }
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.base.errors import HeadraceError
 from headrace.base.plan import Plan
 from headrace.base.protocols import Model
 from headrace.engines import engine
@@ -49,7 +50,7 @@ def model_calls(pipeline: Pipeline, plan: Plan, stop: Callable[[], bool] = lambd
     Raises:
         SettingsError: If the source is a queue.
         SourceError: If it gives no job.
-        HeadraceError: If a stage cannot be opened.
+        HeadraceError: If a stage cannot be opened, or a device stage fails on each item.
     """
     bench = Bench.of(pipeline, plan)
     devices = [stage for stage in bench.pipeline.stages if stage.kind == "device" and not bench.is_emulated(stage)]
@@ -58,7 +59,13 @@ def model_calls(pipeline: Pipeline, plan: Plan, stop: Callable[[], bool] = lambd
     inputs = collect(bench, max(bench.batch(stage) for stage in devices), stop)
     found: list[ModelCall] = []
     for stage in devices:
-        batches = same_shape_batches(inputs.stages[stage.name].given, bench.batch(stage))
+        entered = inputs.stages[stage.name]
+        batches = same_shape_batches(entered.given, bench.batch(stage))
+        if not batches and entered.first_error:
+            raise HeadraceError(
+                f"stage {stage.name} failed on each of the first {entered.num_failed} items, so its model cannot be measured: "
+                f"{entered.first_error}"
+            )
         if batches:
             largest = max(batches, key=len)
             found += _calls(bench, stage, [given.value for given in largest])
