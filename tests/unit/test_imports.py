@@ -35,7 +35,8 @@ ALLOWED = {
     "headrace": f"{_ALL} testing",  # the package itself: its public names
 }
 HEAVY = {
-    "boto3", "cv2", "numpy", "onnx", "onnxruntime", "openvino", "perfetto", "PIL", "psutil", "pyarrow", "pycurl", "pynvml", "redis", "rich",
+    "boto3", "cv2", "numpy", "onnx", "onnxruntime", "openvino", "perfetto", "PIL", "psutil", "pyarrow", "pycurl", "pynvml",
+    "redis", "rich",
     "simplejpeg", "torch",
 }  # fmt: skip
 
