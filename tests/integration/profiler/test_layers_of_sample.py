@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -52,3 +54,19 @@ def test_the_sample_model_in_openvino(precision: str) -> None:
     assert document.engine == "openvino"
     if precision == "f32":
         assert {layer.precision for layer in document.layers} == {"float32"}
+
+
+def test_ctrl_c_works_after_openvino() -> None:
+    """A signal after a look into OpenVINO reaches Python, and does not crash the process."""
+    pytest.importorskip("openvino", reason="needs OpenVINO; pip install 'headrace[openvino]'")
+    program = f"""
+import pathlib, signal
+from headrace.profiler.layers import measure_layers
+measure_layers(pathlib.Path({str(SAMPLE)!r}), engine="openvino", threads=1, batch_size=1, inputs=None, calls=3)
+try:
+    signal.raise_signal(signal.SIGINT)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "interrupted"), done.stderr

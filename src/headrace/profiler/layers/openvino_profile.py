@@ -13,6 +13,7 @@ References:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ class OpenVinoProfiledModel:
         if not artifact.is_file():
             raise EngineError(f"model file {artifact} does not exist")
         try:
-            self._model: Any = _openvino().Core().read_model(str(artifact))
+            self._model: Any = _core().read_model(str(artifact))
         except RuntimeError as error:
             raise EngineError(f"model file {artifact} cannot be opened by OpenVINO: {error}") from error
         self.inputs: Sequence[TensorSpec] = [
@@ -141,6 +142,16 @@ class OpenVinoProfiledModel:
         return [info for info in self._profiled.get_profiling_info() if info.status == info.Status.EXECUTED]
 
 
+@functools.cache
+def _core() -> Any:
+    """Return the one Core of this process, which is never let go.
+
+    OpenVINO gives the calling thread a signal stack of its own and frees it with the last Core, without taking it away from the
+    thread: the next signal, such as Ctrl-C, would then crash the process.
+    """
+    return _openvino().Core()
+
+
 def _openvino() -> Any:
     return optional_module("openvino", "measuring layers in OpenVINO", "openvino")
 
@@ -148,7 +159,7 @@ def _openvino() -> Any:
 def _compile(model: Any, threads: int, options: Mapping[str, Any]) -> Any:
     settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, **options}
     try:
-        return _openvino().Core().compile_model(model, "CPU", settings)
+        return _core().compile_model(model, "CPU", settings)
     except RuntimeError as error:
         raise EngineError(f"OpenVINO cannot compile the model with {settings}: {error}") from error
 
