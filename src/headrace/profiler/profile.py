@@ -1,7 +1,7 @@
 """Runs a pipeline and measures where its time goes: `headrace profile`, and `headrace.profile(...)`.
 
 How this works: the profiler watches a run like any other. It switches the workers' meters on (`base.metering`), starts the
-helper process that samples resources and thread states (`watcher`), and has one thread of its own, which ten times a second
+helper process that samples resources and thread states (`watcher`), and has one thread of its own, which five times a second
 notes queue depths and CPU clocks, tells the helper of new workers, keeps the number of spans below its limit (`sampling`)
 and switches the meters off and on to measure what they cost (`blocks`). The CPU clocks are read first when the first job has
 come, and last when every job has been settled and the workers are still there, by the thread that is about to end them: a
@@ -46,7 +46,7 @@ from headrace.sources.finite import FiniteSource
 
 logger = logging.getLogger("headrace")
 
-GAUGE_SECONDS = 0.1
+GAUGE_SECONDS = 0.2
 _WORKERS_EVERY_SECONDS = 0.5
 _RATE_EVERY_SECONDS = 1.0
 #: Files whose pages are looked for in memory.
@@ -60,7 +60,7 @@ class ProfileSettings:
     resource_hertz: float = 2.0
     """How often resources are sampled, 0.5 to 10."""
     state_hertz: float = 200.0
-    """How often the threads' states are looked at, at most; less where that would cost more than 0.8 % of a core."""
+    """How often the threads' states are looked at, at most; less where that would cost more than 0.4 % of a core."""
     spans_per_second: float = SPAN_LIMIT_PER_SECOND
     """Above this only some jobs are recorded; counters stay exact."""
     measure_overhead: bool = True

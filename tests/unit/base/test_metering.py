@@ -71,7 +71,7 @@ def test_run_delay_is_read_only_after_a_gap(monkeypatch: pytest.MonkeyPatch) -> 
     now, cpu = now + 1_000_000 + GAP_NS, cpu + 1_000_000
     meter.read()
     assert len(looks) == 1
-    now, cpu = now + 1_000_001, cpu + 1_000_000
+    now, cpu = now + 1_020_000, cpu + 1_000_000
     meter.read()
     assert len(looks) == 2
 

@@ -26,9 +26,9 @@ from headrace.profiler.watcher.thread_states import ThreadStates
 from headrace.runs.resource_files import ResourceWriter, StateWriter
 
 #: Of a core: what all may cost, and looking at threads of it.
-TOTAL_SHARE = 0.009
-MAX_SHARE = 0.008
-_MIN_SHARE = 0.004
+TOTAL_SHARE = 0.006
+MAX_SHARE = 0.004
+_MIN_SHARE = 0.002
 DENSE_SECONDS = 300.0
 _THINNING = 10
 #: States are written and the pace is set this often: a kill of everything loses at most what was seen in this time.

@@ -31,7 +31,7 @@ def test_looks_leave_room_for_resources() -> None:
     pace.tell(0.5, 1000, 0.003)
     assert 0.0005 / pace.period() + 0.003 == pytest.approx(TOTAL_SHARE)
     pace.tell(0.5, 1000, 0.5)
-    assert 0.0005 / pace.period() == pytest.approx(0.004)
+    assert 0.0005 / pace.period() == pytest.approx(0.002)
 
 
 def test_a_long_run_is_thinned() -> None:
