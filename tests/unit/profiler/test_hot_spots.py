@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cProfile
 import json
 import pickle
 import pstats
@@ -11,14 +12,13 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import HeadraceError, SettingsError
-from headrace.profiler import hot_spots
-from headrace.profiler.hot_spots import CProfileInstrument, Frame, speedscope
+from headrace.profiler.hot_spots import CProfileInstrument, Frame, counting, speedscope
 
 
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let these tests count on every Python: nothing but the test's own thread runs."""
-    monkeypatch.setattr(hot_spots, "_counts_all_threads", lambda: False)
+    monkeypatch.setattr(counting, "_counts_all_threads", lambda: False)
 
 
 def check_speedscope(content: bytes) -> dict[str, Any]:
@@ -112,15 +112,15 @@ def test_files_are_what_tools_read(tmp_path: Path) -> None:
 def test_a_function_called_from_two_places_is_divided_by_their_time(tmp_path: Path) -> None:
     """Of what `leaf` calls, each caller of `leaf` gets its share: stacks add up to what was counted."""
     leaf_, inner, one, two = (("f", line, name) for line, name in enumerate(["leaf", "inner", "one", "two"], 1))
-    counts = hot_spots._Counts
+    counts = counting._Counts
     table = {
         one: (counts(1, 1.0, 7.0), {}),
         two: (counts(1, 2.0, 5.0), {}),
         leaf_: (counts(3, 3.0, 9.0), {one: counts(2, 2.0, 6.0), two: counts(1, 1.0, 3.0)}),
         inner: (counts(3, 6.0, 6.0), {leaf_: counts(3, 6.0, 6.0)}),
     }
-    roots = {root: seconds for root, (_, seconds) in hot_spots._roots(table).items()}
-    stacks = hot_spots._stacks(table, roots, 12.0)
+    roots = {root: seconds for root, (_, seconds) in counting._roots(table).items()}
+    stacks = counting._stacks(table, roots, 12.0)
     assert {tuple(frame.name for frame in stack): seconds for stack, seconds in stacks.items()} == {
         ("one",): pytest.approx(1),
         ("two",): pytest.approx(2),
@@ -151,10 +151,10 @@ def test_workers_are_merged(tmp_path: Path) -> None:
     for _ in range(3):
         instrument.wrap("decode", "cpu", stage)(10)
     for number in range(2):
-        profile = hot_spots.cProfile.Profile()
-        part = hot_spots._Part(profile, tmp_path / f".decode-{number}-0.part")
+        profile = cProfile.Profile()
+        part = counting._Part(profile, tmp_path / f".decode-{number}-0.part")
         for _ in range(4):
-            hot_spots._counted_in_child(profile, part, stage, 10)
+            counting._counted_in_child(profile, part, stage, 10)
         part.write()
     found = instrument.collect()
     assert found.num_calls == 3 + 2 * 4
@@ -164,9 +164,9 @@ def test_workers_are_merged(tmp_path: Path) -> None:
 
 def test_a_part_is_there_before_the_end(tmp_path: Path) -> None:
     """A process that is killed has left what it counted until then."""
-    profile = hot_spots.cProfile.Profile()
-    part = hot_spots._Part(profile, tmp_path / "new" / ".decode-1-0.part")
-    hot_spots._counted_in_child(profile, part, stage, 10)
+    profile = cProfile.Profile()
+    part = counting._Part(profile, tmp_path / "new" / ".decode-1-0.part")
+    counting._counted_in_child(profile, part, stage, 10)
     assert (tmp_path / "new" / ".decode-1-0.part").stat().st_size > 0
 
 
@@ -206,7 +206,7 @@ def test_nothing_counted_is_an_error(tmp_path: Path) -> None:
 
 def test_a_python_whose_cprofile_mixes_threads_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where cProfile counts all threads as one, only processes are counted; the message says what to do."""
-    monkeypatch.setattr(hot_spots, "_counts_all_threads", lambda: True)
+    monkeypatch.setattr(counting, "_counts_all_threads", lambda: True)
     with pytest.raises(SettingsError, match=r"decode\.executor=process"):
         CProfileInstrument("decode", tmp_path).wrap("decode", "cpu", stage)
 
