@@ -9,8 +9,6 @@ added, tell how often a comparison would find 5 % at the noise of this machine.
     python -m benchmarks.compare_power --quick    # 2 A/A and 2 A/B with few short blocks, a smoke run
 """
 
-import argparse
-import json
 import math
 import sys
 from collections import Counter
@@ -201,15 +199,7 @@ def _say(text: str) -> None:
 
 def main() -> int:
     """Run the benchmark from the command line; status 1 when more than 3 of 20 A/A comparisons raise an alarm."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.compare_power", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a smoke run, under 50 s; the claim is the full run's")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-    parser.add_argument("--write", action="store_true", help="write a dated result to benchmarks/results")
-    arguments = parser.parse_args()
-    result = measure_all(arguments.quick)
-    print(json.dumps(result) if arguments.json else as_text(result))
-    if arguments.write:
-        _say(f"written: {measure.write_result('compare_power', as_text(result), result)}")
+    result = measure.run_benchmark("compare_power", __doc__.splitlines()[0], measure_all, as_text)
     return int(result["false_alarms"] > 3)
 
 

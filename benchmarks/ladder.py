@@ -12,8 +12,6 @@ batch, so that filling and draining do not count.
 
 from __future__ import annotations
 
-import argparse
-import json
 import resource
 import sys
 from collections.abc import Sequence
@@ -187,15 +185,7 @@ def _range(result: dict[str, Any], name: str, form: str) -> str:
 
 def main() -> int:
     """Run the benchmark from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.ladder", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a smoke run, under 50 s; the claim is the full run's")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-    parser.add_argument("--write", action="store_true", help="write a dated result to benchmarks/results")
-    arguments = parser.parse_args()
-    result = measure_all(arguments.quick)
-    print(json.dumps(result) if arguments.json else as_text(result))
-    if arguments.write:
-        _say(f"written: {measure.write_result('ladder', as_text(result), result)}")
+    measure.run_benchmark("ladder", __doc__.splitlines()[0], measure_all, as_text)
     return 0
 
 

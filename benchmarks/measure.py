@@ -9,18 +9,20 @@ Three rules, learned on shared machines whose speed drifts by a quarter between 
 Only ``compute_cost`` imports more than the standard library, so that this module loads in any environment.
 """
 
+import argparse
 import json
 import os
 import platform
 import re
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from benchmarks.paths import RESULTS
 
@@ -327,6 +329,32 @@ def hardware_slug() -> str:
     """Return a short name of the hardware for file names, such as ``amd-epyc-17-2c``."""
     name = re.sub(r"\(family (\S+) model (\S+)\)", r"\2", cpu_model())
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") + f"-{usable_cores()}c"
+
+
+def run_benchmark(
+    theme: str,
+    description: str,
+    measure_all: Callable[[bool], dict[str, Any]],
+    as_text: Callable[[dict[str, Any]], str],
+) -> dict[str, Any]:
+    """Run one benchmark as its command line asks, print and perhaps write its result, and return it.
+
+    Args:
+        theme: The module's name, which begins the names of its results.
+        description: What `--help` says first.
+        measure_all: Runs everything; told whether a smoke run is enough.
+        as_text: Returns the result for readers.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{theme}", description=description)
+    parser.add_argument("--quick", action="store_true", help="a smoke run, under 50 s; the claim is the full run's")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    parser.add_argument("--write", action="store_true", help="write a dated result to benchmarks/results")
+    arguments = parser.parse_args()
+    result = measure_all(arguments.quick)
+    print(json.dumps(result) if arguments.json else as_text(result))
+    if arguments.write:
+        print(f"written: {write_result(theme, as_text(result), result)}", file=sys.stderr, flush=True)
+    return result
 
 
 def write_result(theme: str, text: str, data: object) -> Path:

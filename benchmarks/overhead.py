@@ -12,9 +12,7 @@
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import json
 import math
 import statistics
 import sys
@@ -345,15 +343,7 @@ def _say(text: str) -> None:
 
 def main() -> int:
     """Run the benchmark from the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a smoke run, under 50 s; the claim is the full run's")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-    parser.add_argument("--write", action="store_true", help="write a dated result to benchmarks/results")
-    arguments = parser.parse_args()
-    result = measure_all(arguments.quick)
-    print(json.dumps(result) if arguments.json else as_text(result))
-    if arguments.write:
-        _say(f"written: {measure.write_result('overhead', as_text(result), result)}")
+    measure.run_benchmark("overhead", __doc__.splitlines()[0], measure_all, as_text)
     return 0
 
 
