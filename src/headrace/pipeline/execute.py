@@ -21,7 +21,7 @@ from headrace.base.records import Counters, StageStatistics
 from headrace.base.settings import check
 from headrace.engines import ENGINES
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.governor import budget, usable_cores
+from headrace.pipeline.governor import ThreadBudget, budget, usable_cores
 from headrace.pipeline.group import CostCurve
 from headrace.pipeline.runtime import Runtime
 from headrace.pipeline.station import WorkerThread
@@ -122,15 +122,7 @@ def run(
         SettingsError: If the Plan does not fit the pipeline; nothing has run.
         HeadraceError: If a part cannot be opened, or a worker breaks.
     """
-    plan = Plan.load(plan) if isinstance(plan, str | Path) else plan or Plan()
-    cores = usable_cores()
-    stages = [_defaults(stage, plan) for stage in pipeline.stages]
-    resolved = resolve(plan, stages, cores)
-    for model in (resolved.model, *resolved.models.values()):
-        check(model.engine in ENGINES, "model.engine", model.engine, ", ".join(ENGINES))
-    threads = budget(resolved, stages, cores)
-    for warning in threads.warnings:
-        logger.warning("%s", warning)
+    resolved, threads = _resolved(pipeline, plan)
     clock = SystemClock()
     metering = Metering()
     counters = Counters()
@@ -195,6 +187,20 @@ def run(
         elif folder is not None:
             _finish(folder, status, result, spans.lost_spans if spans else 0)
     return result
+
+
+def _resolved(pipeline: Pipeline, plan: Plan | str | Path | None) -> tuple[Plan, ThreadBudget]:
+    """Return the Plan with every setting as used, and who computes with how many threads."""
+    plan = Plan.load(plan) if isinstance(plan, str | Path) else plan or Plan()
+    cores = usable_cores()
+    stages = [_defaults(stage, plan) for stage in pipeline.stages]
+    resolved = resolve(plan, stages, cores)
+    for model in (resolved.model, *resolved.models.values()):
+        check(model.engine in ENGINES, "model.engine", model.engine, ", ".join(ENGINES))
+    threads = budget(resolved, stages, cores)
+    for warning in threads.warnings:
+        logger.warning("%s", warning)
+    return resolved, threads
 
 
 def _stage_infos(runtime: Runtime, pipeline: Pipeline) -> list[StageInfo]:
