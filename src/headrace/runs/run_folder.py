@@ -61,6 +61,36 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The task whose module it belongs to; empty where all tasks share it, or there is only one."""
     queue_capacity: int | None
     """Bound of that station's queue, in items; None where the receivers run it."""
+    work: str = ""
+    """What it does, as far as headrace knows: `download`, `decode`, `resize`, `preprocess`, `model`, `postprocess`, `deliver`,
+    `emulated`; empty for a user's own stage."""
+
+
+class Receiving(msgspec.Struct, frozen=True, kw_only=True):
+    """What the receivers did, exact, summed over them, from the first job to the end of receiving."""
+
+    num_receivers: int
+    calls: int
+    """Calls of the source."""
+    empty_calls: int
+    """Those that came back without a job."""
+    full_calls: int
+    """Those that brought as many jobs as were asked for."""
+    jobs: int
+    asked: int
+    """Jobs asked for, summed over calls."""
+    call_seconds: float
+    """Within calls of the source."""
+    empty_call_seconds: float
+    """Within those that came back without a job."""
+    blocked_seconds: float
+    """Between calls: waiting until fewer were in flight, and for room in the first queue."""
+    inline_seconds: float
+    """Between calls: running the stages that receivers run themselves."""
+    mean_age_seconds: float | None = None
+    """Mean time between a job's being sent and its being received; None where the source does not tell. Grows with a backlog."""
+    last_age_seconds: float | None = None
+    """The same over the last tenth of the jobs."""
 
 
 class RunInfo(msgspec.Struct, kw_only=True):
@@ -101,6 +131,8 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """Spans that could not be written; see `span_files`."""
     stages: list[StageInfo] = []
     """The stages, in the order an item meets them."""
+    receiving: Receiving | None = None
+    """None in runs of before 2026-11-21, or that did not live to write it."""
     summary: dict[str, Any] | None = None
     """Exact counts and sums of the whole run: the document `headrace.run/1` of `headrace run --json`."""
 

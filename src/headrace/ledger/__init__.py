@@ -1,0 +1,1 @@
+"""What was predicted, tried and decided, kept in one SQLite file; rests on `base` and `runs` alone."""

@@ -1,0 +1,54 @@
+"""How many workers and machines a rate needs, and what that costs: `headrace.capacity/1`. Version 1: 2026-11, first."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.runs.formats.prediction import Change, TrackRecord
+from headrace.runs.formats.profile import Estimate
+
+SCHEMA = "headrace.capacity/1"
+
+
+class CapacityOption(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to run: as recorded, or changed."""
+
+    name: str
+    """`as recorded`, or the change in words."""
+    change: Change
+    throughput: Estimate | None
+    """Per machine at full load, jobs per second."""
+    usable_throughput: float | None
+    """Per machine, at which the latency goal still holds (or the share of full load that leaves headroom)."""
+    machines: int | None
+    cost_per_million: float | None
+    """In the price's unit."""
+    cost_per_month: float | None
+    saves_per_month: float | None
+    """Against the run as recorded; negative costs more."""
+    latency_p99: Estimate | None
+    says: str
+    refused: str = ""
+
+
+class CapacityDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to: how many, and for how much?"""
+
+    schema: str = SCHEMA
+    run: str
+    headrace_version: str
+    pipeline: str
+    plan_id: str
+    rate: float
+    """Jobs per second that come."""
+    slo: str = ""
+    """The latency goal, as given."""
+    price_per_hour: float | None
+    """Of one machine."""
+    options: tuple[CapacityOption, ...]
+    """As recorded first, then by what they save."""
+    says: tuple[str, ...]
+    """In words, for whoever pays."""
+    warnings: tuple[str, ...] = ()
+    record: TrackRecord = TrackRecord(num=0)
+    is_emulated: bool = False

@@ -1,0 +1,184 @@
+"""The diagnosis of one run, schema `headrace.diagnosis/1`: what `headrace diagnose --json` prints and the report draws.
+
+Made from a run folder and nothing else by `headrace.diagnose.diagnosis_document`. Version 1: 2026-11, first.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Literal
+
+import msgspec
+
+from headrace.runs.formats.profile import Estimate
+
+SCHEMA = "headrace.diagnosis/1"
+
+Confidence = Literal["high", "medium", "low"]
+
+
+class VerdictClass(StrEnum):
+    """Everything that a diagnosis can come to; a closed list, each with a page in `docs/explain`."""
+
+    HEALTHY = "HEALTHY"
+    ARRIVAL_LIMITED = "ARRIVAL_LIMITED"
+    TIE = "TIE"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    UNTRUSTED = "UNTRUSTED"
+    INPUT = "INPUT"
+    SOURCE = "SOURCE"
+    BROKER = "BROKER"
+    DOWNLOAD_LATENCY = "DOWNLOAD_LATENCY"
+    BANDWIDTH = "BANDWIDTH"
+    DISK = "DISK"
+    DECODE = "DECODE"
+    PREPROCESS = "PREPROCESS"
+    GIL = "GIL"
+    CPU_SATURATION = "CPU_SATURATION"
+    OVERSUBSCRIPTION = "OVERSUBSCRIPTION"
+    NEIGHBOUR = "NEIGHBOUR"
+    QUOTA = "QUOTA"
+    BATCH_UNDERFILL = "BATCH_UNDERFILL"
+    BATCH_DELAY = "BATCH_DELAY"
+    DEVICE_COMPUTE = "DEVICE_COMPUTE"
+    DEVICE_MEMBW = "DEVICE_MEMBW"
+    LAUNCH = "LAUNCH"
+    """Launching calls and the framework around them (`LAUNCH/FRAMEWORK`)."""
+    H2D = "H2D"
+    SYNC = "SYNC"
+    POSTPROCESS = "POSTPROCESS"
+    SERIALIZATION = "SERIALIZATION"
+    CALLBACK = "CALLBACK"
+    ORDERING = "ORDERING"
+    LOCK = "LOCK"
+    GC = "GC"
+    MEMORY_PRESSURE = "MEMORY_PRESSURE"
+    WARMUP = "WARMUP"
+    """Warming up or compiling again for new shapes (`WARMUP/RECOMPILE`)."""
+    THERMAL = "THERMAL"
+    INPUT_SKEW = "INPUT_SKEW"
+    RETRY = "RETRY"
+    """Work done again: retries and duplicate deliveries (`RETRY/DUP`)."""
+    LOGGING = "LOGGING"
+    STRAGGLER = "STRAGGLER"
+    COMM = "COMM"
+
+
+class EvidenceLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One fact for or against a finding."""
+
+    name: str
+    """`utilization`, `queue_before`, `starved_after`, `cores`, `run_delay`, `gil_wait`, ..."""
+    says: str
+    """One sentence with the numbers."""
+    value: float | None
+    threshold: float | None
+    """What it was held against; None where there is none."""
+    supports: bool | None
+    """True speaks for the finding, False against it, None: not measured."""
+    source: str = ""
+    """Law, paper or article behind the threshold."""
+
+
+class Remedy(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to do about it."""
+
+    says: str
+    settings: tuple[str, ...] = ()
+    """Changes of the Plan that headrace can apply, `KEY=VALUE`; empty for advice about code, data or machine."""
+    ratio: Estimate | None = None
+    """Predicted throughput over that of the run; None where it cannot be predicted."""
+    command: str = ""
+    """The next command to type."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """A bottleneck: where, why, how sure, and what to do."""
+
+    verdict: VerdictClass
+    stage: str | None
+    """None where it is not a stage: cores, neighbours, arrivals."""
+    cause: str
+    """Within the class, such as `tail`, `set-up`, `anomaly`; empty where there is one only."""
+    says: str
+    """In words, with the numbers."""
+    rule: str
+    """The rule that decided, with its thresholds."""
+    confidence: Confidence
+    gain: float | None
+    """Throughput ratio if this were 20 % faster, by simulation."""
+    evidence: tuple[EvidenceLine, ...]
+    remedies: tuple[Remedy, ...]
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource, and what making it 20 % faster would give."""
+
+    name: str
+    """`stage:NAME`, `workers:NAME`, `queue:NAME`, `batch:NAME`, `device:NAME`, `cores`, `gil`, `neighbours`, `arrivals`, `receiving`,
+    `in_flight`, `order`, `retries`."""
+    kind: Literal["stage", "workers", "queue", "batch", "device", "cores", "gil", "neighbours", "arrivals", "receiving", "in_flight",
+                  "order", "retries"]  # fmt: skip
+    stage: str | None
+    says: str
+    """What was changed in the simulation."""
+    gain: float
+    """Throughput ratio, 1.0 for none."""
+    utilization: float | None
+    """Of this resource, in the run as simulated."""
+
+
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """One upper limit of the throughput that can be worked out by hand."""
+
+    name: str
+    """`cores`, `gil`, `workers:STATION`, `device:STAGE`, `receiving`, `arrivals`."""
+    stage: str | None
+    throughput: float
+    """Items per second at most."""
+    says: str
+    """The calculation in words: `2 cores / 11.4 ms of CPU per item = 175/s`."""
+
+
+class GoalCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """A goal that the user gave."""
+
+    says: str
+    """`p99 <= 200 ms`, `>= 100/s`."""
+    is_met: bool | None
+    """None: it could not be told, and `why` says so."""
+    measured: float | None
+    why: str = ""
+
+
+class DiagnosisDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What limits a run, how sure that is, and what to do."""
+
+    schema: str = SCHEMA
+    run: str
+    """The folder's name."""
+    headrace_version: str
+    pipeline: str
+    plan_id: str
+    throughput: float | None
+    first: Finding
+    """The verdict."""
+    runner_up: Finding | None
+    next_bottleneck: Finding | None
+    """What limits once the first is out of the way."""
+    candidates: tuple[Candidate, ...]
+    """Largest gain first."""
+    bounds: tuple[Bound, ...]
+    """Tightest first."""
+    simulated_throughput: float | None
+    """Of the run as recorded, by the simulator, before calibration: far off means that the run is not understood."""
+    goals: tuple[GoalCheck, ...] = ()
+    good_enough: bool | None = None
+    """All goals given are met; None without goals, or if one could not be told."""
+    experiment: str = ""
+    """What would decide, when the verdict is INCONCLUSIVE: a command."""
+    trusted: bool = True
+    distrust: tuple[str, ...] = ()
+    is_emulated: bool = False
+    warnings: tuple[str, ...] = ()
+    details: dict[str, Any] = {}

@@ -1,0 +1,107 @@
+"""What a change is, and what it is predicted to do: schema `headrace.prediction/1`, printed by `headrace whatif --json`.
+
+A prediction is written to the ledger before the change is measured. Ratios are to the run as recorded: throughput 1.20 means
+a fifth more. None means not predicted, and `refused` says why and what to do next. Version 1: 2026-11, first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headrace.runs.formats.profile import Estimate
+
+SCHEMA = "headrace.prediction/1"
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is done otherwise than in the recorded run; several changes at once are one Change."""
+
+    settings: tuple[str, ...] = ()
+    """Settings of the Plan, each `KEY=VALUE` as `Plan.with_settings` takes them: workers, batch, max_wait, queues, executor, ..."""
+    speedups: dict[str, float] = {}
+    """{stage: how many times as fast}; 0.5 makes it twice as slow."""
+    drop: tuple[str, ...] = ()
+    """Stages that cost nothing any more."""
+    cache_hits: dict[str, float] = {}
+    """{stage: share of the items, 0 to 1, that it answers from a cache, at no cost}."""
+    cost_curves: dict[str, dict[int, float]] = {}
+    """{device stage: {batch size: seconds per call}} of another engine, variant or device, as measured elsewhere."""
+    cores: float | None = None
+    """Cores instead of those of the run."""
+    devices: int | None = None
+    """Devices that can run a call side by side, instead of 1; for emulated devices and GPUs."""
+    arrival_rate: float | None = None
+    """Jobs per second that come, at random times (Poisson), instead of the run's."""
+    quiet: bool = False
+    """Without the other programs that used the machine during the run."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing is changed."""
+        return self == Change()
+
+
+class PredictedMetric(msgspec.Struct, frozen=True, kw_only=True):
+    """One quantity before and after."""
+
+    base: float | None
+    """As measured in the recorded run: jobs per second, or seconds."""
+    predicted: Estimate | None
+    """Of the changed run, with the interval that nine predictions in ten should keep to."""
+    ratio: Estimate | None
+    """predicted over base."""
+    refused: str = ""
+    """Why there is no prediction, and the next command to type."""
+
+
+class TrackRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How well earlier predictions of throughput did once the change was measured; errors are shares of the ratio."""
+
+    num: int
+    mean_error: float | None = None
+    """Mean of |predicted / measured - 1|; None without any."""
+    p90_error: float | None = None
+    max_error: float | None = None
+    num_with_sign: int = 0
+    """Those whose measured ratio lay outside 1 +- 5 %."""
+    num_sign_right: int = 0
+    """Of those: predicted on the right side of 1."""
+    num_inside: int = 0
+    """Measured within the predicted interval."""
+    says: str = "no prediction of this ledger has been measured yet"
+
+
+class PredictionDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change is predicted to do to a recorded run."""
+
+    schema: str = SCHEMA
+    id: str = ""
+    """In the ledger; empty if it was not written there."""
+    created_unix_seconds: float
+    headrace_version: str
+    run: str
+    """The folder's name."""
+    pipeline: str
+    plan_id: str
+    change: Change
+    says: str
+    """The change in words."""
+    plan: dict[str, Any]
+    """The changed Plan, resolved, as a table."""
+    throughput: PredictedMetric
+    latency_p50: PredictedMetric
+    latency_p99: PredictedMetric
+    cpu_per_item: PredictedMetric
+    bound_ratio: float | None
+    """The ratio by operational bounds on CPU demand, which can be redone by hand; see `headrace.diagnose.bounds`."""
+    naive_ratio: float | None
+    """The ratio that stage timers on the wall clock would give, as a warning."""
+    limit_after: str
+    """What limits the changed run, in words."""
+    simulated_base: float | None
+    """Throughput of the recorded run as the simulator gives it: how well it is understood."""
+    record: TrackRecord = TrackRecord(num=0)
+    warnings: tuple[str, ...] = ()
+    is_emulated: bool = False

@@ -1,0 +1,107 @@
+"""What tuning tried and found: `headrace.tuning/1`; and the ladder of single steps: `headrace.ladder/1`. Version 1: 2026-11, first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from headrace.runs.formats.prediction import TrackRecord
+from headrace.runs.formats.profile import Estimate
+
+SCHEMA = "headrace.tuning/1"
+LADDER_SCHEMA = "headrace.ladder/1"
+
+
+class SweepPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One batch size."""
+
+    batch: int
+    throughput: float | None
+    latency_p50: float | None
+    memory_bytes: float | None
+    """Most resident memory of the run's processes above that of the smallest batch."""
+    source: str
+    """`measured`, `predicted`, or `out of memory`."""
+    is_sweet_spot: bool = False
+
+
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """One Plan that was looked at."""
+
+    name: str
+    """What it changes, in words."""
+    settings: tuple[str, ...]
+    plan: dict[str, Any]
+    predicted: Estimate | None
+    """Throughput ratio to the base."""
+    measured: Estimate | None
+    """The same as measured against the base, interleaved; None if it was not among the most promising."""
+    latency_p50: float | None = None
+    latency_p99: float | None = None
+    outcome: str
+    """`best`, `worse`, `not measured`, `breaks the goal`, `does not fit`, `failed`."""
+    why: str = ""
+    prediction_id: str = ""
+    """In the ledger."""
+
+
+class TuningDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A search for a better Plan and its proof."""
+
+    schema: str = SCHEMA
+    pipeline: str
+    headrace_version: str
+    objective: str
+    """`throughput`, `latency` or `cost`."""
+    goals: tuple[str, ...]
+    base_plan: dict[str, Any]
+    base_throughput: float | None
+    num_predicted: int
+    num_measured: int
+    trials: tuple[Trial, ...]
+    """Best first."""
+    best: Trial | None
+    """None: nothing better was found, by measurement."""
+    sweep: tuple[SweepPoint, ...] = ()
+    says: tuple[str, ...] = ()
+    plan_file: str = ""
+    """Where the better Plan was written."""
+    interrupted: bool = False
+    record: TrackRecord = TrackRecord(num=0)
+    warnings: tuple[str, ...] = ()
+    is_emulated: bool = False
+
+
+class LadderStep(msgspec.Struct, frozen=True, kw_only=True):
+    """One step on the way from a sequential run to the best Plan."""
+
+    name: str
+    """`sequential`, `threads`, `overlap`, `batch`, `decode at scale`, `engine`."""
+    settings: tuple[str, ...]
+    throughput: float | None
+    """Jobs per second with this and all steps before it."""
+    ratio_before: Estimate | None
+    """To the step before, from interleaved blocks."""
+    ratio_first: Estimate | None
+    """To the first step."""
+    ratio_alone: Estimate | None
+    """Of this step alone, taken from the full Plan or added to the first; None where it cannot stand alone."""
+    cost_per_thousand: float | None
+    """Items, in the price's unit; None without a price."""
+    says: str = ""
+
+
+class LadderDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What each step gives, on the same data and machine."""
+
+    schema: str = LADDER_SCHEMA
+    pipeline: str
+    headrace_version: str
+    price_per_hour: float | None
+    steps: tuple[LadderStep, ...]
+    num_items: int
+    says: tuple[str, ...] = ()
+    interrupted: bool = False
+    warnings: tuple[str, ...] = ()
+    is_emulated: bool = False
