@@ -88,7 +88,7 @@ class Receiving(msgspec.Struct, frozen=True, kw_only=True):
     inline_seconds: float
     """Between calls: running the stages that receivers run themselves."""
     mean_age_seconds: float | None = None
-    """Mean time between a job's being sent and its being received; None where the source does not tell. Grows with a backlog."""
+    """Mean time between a job's being sent and received; None where the source does not tell. Grows with a backlog."""
     last_age_seconds: float | None = None
     """The same over the last tenth of the jobs."""
 

@@ -15,6 +15,10 @@ from headrace.runs.formats.profile import Estimate
 SCHEMA = "headrace.diagnosis/1"
 
 Confidence = Literal["high", "medium", "low"]
+CandidateKind = Literal[
+    "stage", "workers", "queue", "batch", "device", "cores", "gil", "neighbours", "arrivals", "receiving", "in_flight",
+    "order", "retries",
+]  # fmt: skip
 
 
 class VerdictClass(StrEnum):
@@ -115,10 +119,9 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A resource, and what making it 20 % faster would give."""
 
     name: str
-    """`stage:NAME`, `workers:NAME`, `queue:NAME`, `batch:NAME`, `device:NAME`, `cores`, `gil`, `neighbours`, `arrivals`, `receiving`,
-    `in_flight`, `order`, `retries`."""
-    kind: Literal["stage", "workers", "queue", "batch", "device", "cores", "gil", "neighbours", "arrivals", "receiving", "in_flight",
-                  "order", "retries"]  # fmt: skip
+    """`stage:NAME`, `workers:NAME`, `queue:NAME`, `batch:NAME`, `device:NAME`, `cores`, `gil`, `neighbours`, `arrivals`,
+    `receiving`, `in_flight`, `order`, `retries`."""
+    kind: CandidateKind
     stage: str | None
     says: str
     """What was changed in the simulation."""

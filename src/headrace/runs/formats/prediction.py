@@ -19,7 +19,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is done otherwise than in the recorded run; several changes at once are one Change."""
 
     settings: tuple[str, ...] = ()
-    """Settings of the Plan, each `KEY=VALUE` as `Plan.with_settings` takes them: workers, batch, max_wait, queues, executor, ..."""
+    """Settings of the Plan, each `KEY=VALUE` as `Plan.with_settings` takes them: workers, batch, queues, executor, ..."""
     speedups: dict[str, float] = {}
     """{stage: how many times as fast}; 0.5 makes it twice as slow."""
     drop: tuple[str, ...] = ()

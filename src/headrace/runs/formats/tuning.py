@@ -1,4 +1,7 @@
-"""What tuning tried and found: `headrace.tuning/1`; and the ladder of single steps: `headrace.ladder/1`. Version 1: 2026-11, first."""
+"""What tuning tried and found, `headrace.tuning/1`, and the ladder of single steps, `headrace.ladder/1`.
+
+Version 1 of both: 2026-11, first.
+"""
 
 from __future__ import annotations
 
