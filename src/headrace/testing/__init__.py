@@ -7,7 +7,7 @@ name only.
 """
 
 from headrace.testing.clock import FakeClock
-from headrace.testing.faults import FaultyStage
+from headrace.testing.faulty_stage import FaultyStage
 from headrace.testing.list_source import ListSource
 from headrace.testing.memory_queue import Lies, MemoryQueue, lying
 
