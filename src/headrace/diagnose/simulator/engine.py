@@ -1,0 +1,523 @@
+"""The discrete-event loop: replays units of work through stations, cores, the GIL and exclusive resources.
+
+How this works. Two heaps hold what comes next. One is of points in time: waits that end, arrivals, deadlines of batches, a
+thread that must give up the GIL. The other is of work on cores. Runnable threads share the cores evenly, so all of them
+advance at the same speed, min(1, cores / runnable threads): one virtual clock runs at that speed, and a piece of work that
+needs c seconds of a core ends when the virtual clock has moved on by c. Whoever starts or stops changes the clock's speed and
+nobody's place in the heap, so an event costs one heap operation, not one for each thread.
+
+A worker runs the program of its unit (or batch), phase by phase, hands it on, and takes the next. It is in exactly one place:
+idle at its station, in a phase, waiting for the GIL or a resource, or blocked because the next queue is full. A full queue lets
+its producers go on once it is half empty, as the runtime's does. Batches are released by the runtime's own policy.
+
+References:
+    Processor sharing by virtual time: A. Demers, S. Keshav, S. Shenker, "Analysis and simulation of a fair queueing
+    algorithm", SIGCOMM 1989. The GIL's switch interval: CPython, `Python/ceval_gil.c`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+
+from headrace.base.policies.batching import Release, Waiting
+from headrace.diagnose.simulator.places import Place, Worker, connect
+from headrace.diagnose.simulator.system import CPU, GIL, TAKE, WAIT, Program, System
+from headrace.diagnose.simulator.trace import Trace
+
+
+def simulate(system: System) -> Trace:
+    """Run a system once and return what happened; deterministic.
+
+    Raises:
+        RuntimeError: If nothing can go on and jobs are left: a description that contradicts itself.
+    """
+    return Engine(system).run()
+
+
+class Engine:
+    """One simulation; see the module."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self.now = 0.0
+        self._timers: list[tuple[float, int, Callable[[Any], None], Any]] = []
+        self._serial = 0
+        # Cores
+        self._running: list[tuple[float, int, Worker]] = []
+        self._threads = 0
+        self._virtual = 0.0
+        self._speed = 1.0
+        self._speeds = [1.0]
+        self._cpu_seconds = 0.0
+        # The GIL
+        self._holder: Worker | None = None
+        self._held_since = 0.0
+        self._switch_timer = 0
+        self._gil_waiting: deque[Worker] = deque()
+        self._gil_seconds = 0.0
+        # Exclusive resources
+        self._free = list(system.resources)
+        self._resource_waiting: list[deque[Worker]] = [deque() for _ in system.resources]
+        self._resource_seconds = [0.0] * len(system.resources)
+        self._resource_since = [0.0] * len(system.resources)
+        # Jobs
+        self._received = np.zeros(system.num_jobs)
+        self._done = np.zeros(system.num_jobs)
+        self._num_done = 0
+        self._num_claimed = 0
+        self._inside = 0
+        # Places
+        self._receiving, self._places = connect(system)
+        self._waiting_room: deque[Worker] = deque()
+        self._waiting_jobs: deque[Worker] = deque()
+        self._next_arrival = 0
+        self._call_seconds = 0.0
+        self._wire()
+
+    # --- the loop
+
+    def run(self) -> Trace:
+        """Run until every job is done and return what happened; see `simulate`."""
+        for place in self._places:
+            place.idle.extend(reversed(place.workers))
+        for receiver in self._receiving.workers:
+            self._receive(receiver)
+        timers, running, count = self._timers, self._running, self.system.num_jobs
+        while self._num_done < count:
+            if running:
+                virtual, token, worker = running[0]
+                if worker.token != token:
+                    heappop(running)
+                    continue
+                ends = self.now + (virtual - self._virtual) / self._speed
+                if timers and timers[0][0] <= ends:
+                    self._pass_timer()
+                    continue
+                heappop(running)
+                self._advance(ends)
+                self._computed(worker)
+            elif timers:
+                self._pass_timer()
+            else:
+                raise RuntimeError(f"the simulation stands still with {count - self._num_done} of {count} jobs undone")
+        return self._trace()
+
+    def _pass_timer(self) -> None:
+        when, _, call, argument = heappop(self._timers)
+        if when > self.now:
+            self._advance(when)
+        call(argument)
+
+    def _advance(self, when: float) -> None:
+        if self._threads:
+            work = (when - self.now) * self._speed
+            self._virtual += work
+            self._cpu_seconds += work * self._threads
+        self.now = when
+
+    def _later(self, when: float, call: Callable[[Any], None], argument: Any) -> None:
+        self._serial += 1
+        heappush(self._timers, (when, self._serial, call, argument))
+
+    # --- a worker's program
+
+    def _begin(self, worker: Worker, program: Program) -> None:
+        worker.program = program
+        worker.at = 0
+        if program and program[0][0] <= GIL:
+            self._step(worker)
+        else:  # it may end at once, and a long queue of such units would nest as many calls
+            self._later(self.now, self._step, worker)
+
+    def _step(self, worker: Worker) -> None:
+        """Go on with the next phase."""
+        program = worker.program
+        while worker.at < len(program):
+            kind, amount = program[worker.at]
+            worker.at += 1
+            if kind == CPU:
+                self._compute(worker, amount, worker.place.threads)
+                return
+            if kind == WAIT:
+                self._later(self.now + amount, self._step, worker)
+                return
+            if kind == GIL:
+                worker.left = amount
+                self._want_gil(worker)
+                return
+            if kind == TAKE:
+                if not self._take_resource(worker, int(amount)):
+                    return
+            else:
+                self._give_resource(int(amount))
+        worker.ended(worker)
+
+    # --- cores
+
+    def _compute(self, worker: Worker, seconds: float, threads: int) -> None:
+        self._set_threads(self._threads + threads)
+        self._serial += 1
+        worker.token = self._serial
+        worker.threads = threads
+        heappush(self._running, (self._virtual + seconds / threads, self._serial, worker))
+
+    def _computed(self, worker: Worker) -> None:
+        worker.token = 0
+        self._set_threads(self._threads - worker.threads)
+        if self._holder is worker:
+            self._release_gil()
+        self._step(worker)
+
+    def _set_threads(self, threads: int) -> None:
+        self._threads = threads
+        speeds = self._speeds
+        while threads >= len(speeds):
+            # Fair shares among all that want a core; what the others leave is ours.
+            wanted = len(speeds) + self.system.others
+            speeds.append(min(1.0, self.system.cores / wanted))
+        self._speed = speeds[threads]
+
+    # --- the GIL
+
+    def _want_gil(self, worker: Worker) -> None:
+        if self._holder is None:
+            self._grant_gil(worker)
+            return
+        self._gil_waiting.append(worker)
+        if not self._switch_timer:
+            self._arm_switch()
+
+    def _grant_gil(self, worker: Worker) -> None:
+        self._holder = worker
+        self._held_since = self.now
+        self._compute(worker, worker.left, 1)
+        if self._gil_waiting:
+            self._arm_switch()
+
+    def _arm_switch(self) -> None:
+        self._serial += 1
+        self._switch_timer = self._serial
+        when = self.now + self.system.switch_seconds
+        heappush(self._timers, (when, self._serial, self._switch, self._serial))
+
+    def _switch(self, timer: int) -> None:
+        """Make the thread that keeps the GIL give it up: another has waited for one switch interval."""
+        holder = self._holder
+        if timer != self._switch_timer or holder is None:
+            return
+        self._switch_timer = 0
+        if self._gil_waiting:
+            ends = next(entry[0] for entry in self._running if entry[1] == holder.token)
+            holder.left = max(0.0, ends - self._virtual)
+            holder.token = 0  # its entry among the running is void
+            self._set_threads(self._threads - 1)
+            self._gil_waiting.append(holder)
+            self._release_gil()
+
+    def _release_gil(self) -> None:
+        self._gil_seconds += self.now - self._held_since
+        self._switch_timer = 0
+        self._holder = None
+        if self._gil_waiting:
+            self._grant_gil(self._gil_waiting.popleft())
+
+    # --- exclusive resources
+
+    def _take_resource(self, worker: Worker, number: int) -> bool:
+        if self._free[number] <= 0:
+            self._resource_waiting[number].append(worker)
+            return False
+        self._account_resource(number)
+        self._free[number] -= 1
+        return True
+
+    def _give_resource(self, number: int) -> None:
+        waiting = self._resource_waiting[number]
+        if waiting:  # it goes from hand to hand
+            self._later(self.now, self._step, waiting.popleft())
+        else:
+            self._account_resource(number)
+            self._free[number] += 1
+
+    def _account_resource(self, number: int) -> None:
+        taken = self.system.resources[number] - self._free[number]
+        self._resource_seconds[number] += taken * (self.now - self._resource_since[number])
+        self._resource_since[number] = self.now
+
+    # --- queues
+
+    def _put(self, place: Place, unit: int) -> None:
+        place.queue.append((unit, self.now))
+        if len(place.queue) >= place.capacity and place.full_since < 0.0:
+            place.full_since = self.now
+        if place.idle:
+            self._offer(place)
+
+    def _offer(self, place: Place) -> None:
+        """Give idle workers what is in the queue."""
+        while place.idle and place.queue:
+            count = self._count(place)
+            if count == 0:
+                return
+            worker = place.idle.pop()
+            place.idle_time += self.now - worker.since
+            self._serve(worker, count)
+
+    def _take_next(self, worker: Worker) -> None:
+        """Give a worker that has nothing to do its next units, or let it be idle."""
+        place = worker.place
+        count = self._count(place) if place.queue else 0
+        if count:
+            self._serve(worker, count)
+        else:
+            worker.since = self.now
+            place.idle.append(worker)
+
+    def _count(self, place: Place) -> int:
+        """Return how many units a worker takes now; 0: it waits for more."""
+        station, queue = place.station, place.queue
+        if station.batching is None:
+            return 1 if station.chunk == 1 else min(station.chunk, -(-len(queue) // station.workers))
+        count, closed = place.alike(station.batching.max_size)
+        draining = self._num_claimed >= self.system.num_jobs
+        waiting = Waiting(count, int(queue[0][1] * 1e9), closed, draining)
+        decision = station.batching.decide(int(self.now * 1e9), waiting)
+        if isinstance(decision, Release):
+            return decision.size
+        due = decision.until_ns / 1e9 + 1e-8  # the policy counts whole nanoseconds
+        if due != place.due:
+            place.due = due
+            self._later(max(due, self.now), self._offer, place)
+        return 0
+
+    def _serve(self, worker: Worker, count: int) -> None:
+        place, now = worker.place, self.now
+        queue, station = place.queue, place.station
+        units = []
+        for _ in range(count):
+            unit, came = queue.popleft()
+            place.wait += now - came
+            units.append(unit)
+        place.taken += count
+        if place.full_since >= 0.0:
+            place.full += now - place.full_since
+            place.full_since = -1.0
+        worker.units, worker.index = units, 0
+        if station.batch_program is not None:
+            place.batches += 1
+            self._begin(worker, station.batch_program(count, units[0]))
+        elif count > 1:
+            self._begin(worker, tuple(phase for unit in units for phase in station.programs[unit]))
+        else:
+            self._begin(worker, place.program(units[0]))
+        if place.producers and len(queue) <= place.capacity // 2:
+            self._let_producers(place)
+
+    def _let_producers(self, place: Place) -> None:
+        for _ in range(len(place.producers)):
+            if len(place.queue) >= place.capacity:
+                return
+            worker = place.producers.popleft()
+            worker.place.blocked += self.now - worker.since
+            self._hand_on(worker)
+
+    # --- handing on
+
+    def _served(self, worker: Worker) -> None:
+        place = worker.place
+        if place.station.retries and place.fails(worker.units[0]):
+            delay = place.note_failure(worker.units[0])
+            self._later(self.now + delay, self._come_back, (place, worker.units[0]))
+            self._take_next(worker)
+            return
+        if place.first_child is not None:
+            worker.units = self._fan_out(place, worker.units)
+        aside = worker.aside
+        if aside is None:
+            self._hand_on(worker)
+        elif not aside.units:
+            aside.units, aside.index = worker.units, 0
+            self._take_next(worker)
+            self._hand_on(aside)
+        elif worker.parked is None:
+            worker.parked = worker.units
+            self._take_next(worker)
+        else:
+            worker.is_stuck = True
+            worker.since = self.now
+
+    def _hand_on(self, worker: Worker) -> None:
+        """Put units into the next queue until it is full; then wait for room."""
+        units = worker.units
+        while worker.index < len(units):
+            unit = units[worker.index]
+            place = worker.place.after(unit)
+            if place is None:
+                self._finish(unit)
+            elif place.joined is not None:
+                if place.gathers(unit):
+                    self._put(place, place.joined.parent[unit])
+            elif place.station.ordered:
+                for ready in place.in_order(unit):
+                    self._put(place, ready)
+            elif len(place.queue) >= place.capacity:
+                worker.since = self.now
+                place.producers.append(worker)
+                return
+            else:
+                self._put(place, unit)
+            worker.index += 1
+        worker.handed_on(worker)
+
+    def _handed_aside(self, aside: Worker) -> None:
+        """The thread that hands on for a device has done so: go on with what waits beside it."""
+        master = aside.master
+        aside.units = []
+        if master is None or master.parked is None:
+            return
+        aside.units, aside.index, master.parked = master.parked, 0, None
+        if master.is_stuck:
+            master.is_stuck = False
+            master.place.blocked += self.now - master.since
+            master.parked = master.units
+            self._take_next(master)
+        self._later(self.now, self._hand_on, aside)
+
+    def _fan_out(self, place: Place, units: list[int]) -> list[int]:
+        children: list[int] = []
+        for unit in units:
+            first, last = place.children(unit)
+            children.extend(range(first, last))
+            if first == last and place.join is not None:
+                self._put(place.join, unit)
+        return children
+
+    def _come_back(self, where: tuple[Place, int]) -> None:
+        self._put(*where)
+
+    def _finish(self, unit: int) -> None:
+        self._done[unit] = self.now
+        self._num_done += 1
+        self._inside -= 1
+        if self._waiting_room:
+            self._later(self.now, self._receive, self._waiting_room.popleft())
+
+    # --- receiving
+
+    def _receive(self, worker: Worker) -> None:
+        """Ask the source for as many jobs as may come in."""
+        system, receivers = self.system, self.system.receivers
+        limit = system.max_in_flight
+        room = receivers.jobs_per_call if limit is None else min(receivers.jobs_per_call, limit - self._inside)
+        if self._num_claimed >= system.num_jobs:
+            return
+        if room <= 0:
+            self._waiting_room.append(worker)
+            return
+        there = self._available()
+        if there == 0:
+            self._wait_for_arrival(worker)
+            return
+        count = min(room, there, system.num_jobs - self._num_claimed)
+        worker.claimed = list(range(self._num_claimed, self._num_claimed + count))
+        self._num_claimed += count
+        self._inside += count
+        self._call_seconds += receivers.call_seconds
+        self._later(self.now + receivers.call_seconds, self._admit, worker)
+
+    def _available(self) -> int:
+        arrivals = self.system.arrivals
+        if arrivals is None:
+            return self.system.num_jobs - self._num_claimed
+        while self._next_arrival < len(arrivals) and arrivals[self._next_arrival] <= self.now:
+            self._next_arrival += 1
+        return self._next_arrival - self._num_claimed
+
+    def _wait_for_arrival(self, worker: Worker) -> None:
+        arrivals = self.system.arrivals
+        assert arrivals is not None
+        worker.since = self.now
+        # The one that waits first takes the next; another looks again then.
+        index = min(self._num_claimed + len(self._waiting_jobs), self.system.num_jobs - 1)
+        self._waiting_jobs.append(worker)
+        self._later(arrivals[index], self._arrived, worker)
+
+    def _arrived(self, worker: Worker) -> None:
+        self._waiting_jobs.remove(worker)
+        self._receiving.idle_time += self.now - worker.since
+        self._receive(worker)
+
+    def _admit(self, worker: Worker) -> None:
+        arrivals = self.system.arrivals
+        for unit in worker.claimed:
+            self._received[unit] = self.now if arrivals is None else arrivals[unit]
+        self._next_claimed(worker)
+
+    def _next_claimed(self, worker: Worker) -> None:
+        """Run the receiver's own stages on what it received, some at a time, and hand it on; then receive again."""
+        receivers = self.system.receivers
+        if not worker.claimed:
+            self._later(self.now, self._receive, worker)
+            return
+        if receivers.batch_program is None and receivers.programs is None:
+            worker.units, worker.index, worker.claimed = worker.claimed, 0, []
+            self._hand_on(worker)
+            return
+        count = receivers.batch if receivers.batch_program is not None else 1
+        worker.units, worker.index, worker.claimed = worker.claimed[:count], 0, worker.claimed[count:]
+        if receivers.batch_program is not None:
+            self._begin(worker, receivers.batch_program(len(worker.units), worker.units[0]))
+        elif receivers.programs is not None:
+            self._begin(worker, receivers.programs[worker.units[0]])
+
+    # --- the end
+
+    def _wire(self) -> None:
+        """Tell every worker what to do when its program has ended, and when its units have been handed on."""
+        for place in self._places:
+            for worker in place.workers:
+                worker.ended = self._served
+                worker.handed_on = self._take_next
+                if worker.aside is not None:
+                    worker.aside.handed_on = self._handed_aside
+        for receiver in self._receiving.workers:
+            receiver.ended = self._hand_on
+            receiver.handed_on = self._next_claimed
+
+    def _trace(self) -> Trace:
+        elapsed = max(self.now, 1e-12)
+        for place in self._places:
+            place.close(elapsed)
+        for number in range(len(self._free)):
+            self._account_resource(number)
+        if self._holder is not None:
+            self._gil_seconds += self.now - self._held_since
+        num_receivers = len(self._receiving.workers)
+        by_name = {place.station.name: place for place in self._places}
+        worker_time = {name: max(1, place.station.workers) * elapsed for name, place in by_name.items()}
+        return Trace(
+            received=self._received,
+            done=self._done,
+            elapsed=elapsed,
+            workers_busy={
+                name: max(0.0, 1.0 - (place.idle_time + place.blocked) / worker_time[name])
+                for name, place in by_name.items()
+            },
+            starved={name: place.idle_time / worker_time[name] for name, place in by_name.items()},
+            blocked={name: place.blocked / worker_time[name] for name, place in by_name.items()},
+            queue_mean={name: place.wait / elapsed for name, place in by_name.items()},
+            full={name: place.full / elapsed for name, place in by_name.items()},
+            wait={name: place.wait / max(1, place.taken) for name, place in by_name.items()},
+            batch_mean={name: place.taken / place.batches for name, place in by_name.items() if place.batches},
+            cpu_seconds=self._cpu_seconds,
+            gil_seconds=self._gil_seconds,
+            resource_seconds=tuple(self._resource_seconds),
+            receivers_busy=self._call_seconds / (num_receivers * elapsed),
+            receivers_idle=self._receiving.idle_time / (num_receivers * elapsed),
+            cores=self.system.cores,
+        )

@@ -1,0 +1,105 @@
+"""What is simulated: stations with their workers and queues, what each unit of work needs there, cores, the GIL, and arrivals.
+
+A plain description, made from a recorded run by `diagnose.replay`, or by hand. Times are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from headrace.base.policies.batching import BatchingPolicy
+
+#: What a phase of work uses. Plain numbers: the loop compares them some hundred thousand times.
+WAIT = 0  # nothing: it waits on the outside
+CPU = 1  # a core, without the GIL
+GIL = 2  # a core and the GIL
+TAKE = 3  # an exclusive resource, which it waits for and keeps; the amount is its number
+GIVE = 4  # gives that resource back
+
+#: (kind, amount): seconds of a core or of waiting, or the number of a resource.
+Phase: TypeAlias = tuple[int, float]
+#: What one unit needs in one station, in order; phases of no length are left out.
+Program: TypeAlias = tuple[Phase, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A try that fails: what it costs, and how long until the unit is in the queue again."""
+
+    program: Program
+    delay_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Station:
+    """One queue and its workers."""
+
+    name: str
+    workers: int
+    capacity: int
+    """Bound of the queue, in units."""
+    programs: Sequence[Program] = ()
+    """What each unit needs; of a station that takes batches: what one unit alone needs beyond its batch, often nothing."""
+    batching: BatchingPolicy | None = None
+    """The runtime's own policy; None: units one by one."""
+    batch_program: Callable[[int, int], Program] | None = None
+    """Of a batch, from its size and its first unit."""
+    shapes: Sequence[int] | None = None
+    """Code of each unit's shape; only units of one shape share a batch. None: all are alike."""
+    chunk: int = 1
+    """Cheap units a worker takes at a time, at most."""
+    hands_on_aside: bool = False
+    """A thread of its own hands results on, so that a full queue after it stops a worker one batch later."""
+    children: Sequence[int] | None = None
+    """A fan-out: how many children each unit has. They go to the next station, and are its units, numbered in order."""
+    joins: bool = False
+    """The units are those of the last fan-out before it; each arrives when the last of its children does."""
+    ordered: bool = False
+    """Units enter the queue in the order in which they were received."""
+    threads: int = 1
+    """Threads that each CPU phase is spread over."""
+    retries: Mapping[int, Sequence[Retry]] = field(default_factory=dict)
+    """{unit: tries that fail before the one that succeeds}."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receivers:
+    """Who takes jobs from the source and puts them into the first station's queue."""
+
+    num: int = 1
+    call_seconds: float = 0.0
+    """What a call of the source takes; it waits on the outside."""
+    jobs_per_call: int = 10
+    """Most jobs that one call brings."""
+    programs: Sequence[Program] | None = None
+    """What each job needs within the receiver (inline stages); None: nothing."""
+    batch: int = 1
+    """Jobs that the receiver runs at once."""
+    batch_program: Callable[[int, int], Program] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """A pipeline, as the simulator sees it."""
+
+    stations: Sequence[Station]
+    """In the order in which a unit meets them."""
+    num_jobs: int
+    receivers: Receivers = Receivers()
+    routes: Sequence[Sequence[int]] | None = None
+    """The numbers of the stations on each way that a job may take; None: one way, through all of them."""
+    route_of: Sequence[int] = ()
+    """For each job the number of its way; empty with one way."""
+    cores: float = 1.0
+    others: float = 0.0
+    """Threads of other programs that want a core all the time."""
+    switch_seconds: float = 0.005
+    """How long a thread may keep the GIL once another waits for it (`sys.getswitchinterval`)."""
+    resources: Sequence[int] = ()
+    """Capacity of each exclusive resource: devices, locks."""
+    max_in_flight: int | None = None
+    """Jobs received and not yet done."""
+    arrivals: Sequence[float] | None = None
+    """When each job comes; None: all are there from the start."""

@@ -1,0 +1,75 @@
+"""What a simulation came to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+#: Share of the first jobs whose ends are left out of the rate: filling.
+_FILLING = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """A simulated run. Arrays are float64, seconds."""
+
+    received: np.ndarray
+    """(jobs,) when each job came."""
+    done: np.ndarray
+    """(jobs,) when each job was done."""
+    elapsed: float
+    workers_busy: Mapping[str, float]
+    """{station: share of its workers' time in service}."""
+    starved: Mapping[str, float]
+    """{station: share of its workers' time without anything to do}."""
+    blocked: Mapping[str, float]
+    """{station: share of its workers' time waiting for room in the next queue}."""
+    queue_mean: Mapping[str, float]
+    """{station: units in its queue}."""
+    full: Mapping[str, float]
+    """{station: share of the time in which its queue was full}."""
+    wait: Mapping[str, float]
+    """{station: mean seconds a unit waits in its queue}."""
+    batch_mean: Mapping[str, float]
+    """{station: mean size of its batches}; only of stations that take batches."""
+    cpu_seconds: float
+    """Of all cores together."""
+    gil_seconds: float
+    """While somebody kept the GIL."""
+    resource_seconds: tuple[float, ...]
+    """While each exclusive resource was taken, summed over its places."""
+    receivers_busy: float
+    """Share of the receivers' time within calls of the source that brought jobs."""
+    receivers_idle: float
+    """Share of their time waiting for jobs to come."""
+    cores: float
+
+    @property
+    def throughput(self) -> float:
+        """Jobs per second of the steady part."""
+        return steady_rate(self.done)
+
+    @property
+    def latencies(self) -> np.ndarray:
+        """Seconds from each job's coming to its being done."""
+        return self.done - self.received
+
+
+def steady_rate(done: np.ndarray) -> float:
+    """Return ends per second between the middles of the first and the second half of them.
+
+    The measured blocks of a comparison take their rate the same way (`validate.blocks`): filling, draining and single
+    stragglers hardly count.
+
+    Args:
+        done: float64 (jobs,), seconds, any order.
+    """
+    ends = np.sort(done)
+    ends = ends[int(len(ends) * _FILLING) :]
+    half = len(ends) // 2
+    if half == 0:
+        return 0.0
+    apart = float(ends[-half:].mean() - ends[:half].mean())
+    return (len(ends) - half) / apart if apart > 0 else float("inf")
