@@ -92,6 +92,7 @@ def _account(evidence: Evidence, stage: StageFacts, window: Window, samples: Blo
         kind=stage.kind,
         executor=stage.executor,
         station=stage.station,
+        work=next((info.work for info in evidence.info.stages if info.name == stage.name), ""),
         workers=stage.workers,
         items=stage.items,
         failed=stage.failed,

@@ -23,6 +23,7 @@ class DeliverStage(Stage):
     kind = "io"
     releases_gil = True
     role = "deliver"
+    work = "deliver"
 
     def __init__(self, delivery: Delivery) -> None:
         super().__init__(DELIVER)

@@ -218,6 +218,7 @@ def _stage_infos(runtime: Runtime, pipeline: Pipeline) -> list[StageInfo]:
                 workers=station.num_workers,
                 task=stage.task,
                 queue_capacity=station.settings.queue_items if station.has_queue else None,
+                work=stage.work,
             )
     return [infos[stage.name] for stage in pipeline.stages]
 

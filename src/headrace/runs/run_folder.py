@@ -62,8 +62,8 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True):
     queue_capacity: int | None
     """Bound of that station's queue, in items; None where the receivers run it."""
     work: str = ""
-    """What it does, as far as headrace knows: `download`, `decode`, `resize`, `preprocess`, `model`, `postprocess`, `deliver`,
-    `emulated`; empty for a user's own stage."""
+    """What it does, as far as headrace knows: `download`, `decode`, `resize`, `preprocess`, `model`, `postprocess`, `deliver`;
+    empty for a user's own stage, and for one that only takes time."""
 
 
 class Receiving(msgspec.Struct, frozen=True, kw_only=True):

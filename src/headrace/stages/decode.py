@@ -219,6 +219,7 @@ class DecodeStage(Stage):
 
     kind = "cpu"
     releases_gil = True
+    work = "decode"
 
     def __init__(self, name: str, wanted: ImageInput, *, task: str = "") -> None:
         super().__init__(name, task=task)
@@ -250,6 +251,7 @@ class ResizeStage(Stage):
     kind = "cpu"
     releases_gil = True
     executor = "inline"
+    work = "resize"
 
     def __init__(self, name: str, wanted: ImageInput, *, task: str = "") -> None:
         super().__init__(name, task=task)
@@ -266,6 +268,7 @@ class TextStage(Stage):
     """Bytes -> text."""
 
     kind = "cpu"
+    work = "decode"
 
     def __init__(self, name: str, wanted: TextInput, *, task: str = "") -> None:
         super().__init__(name, task=task)

@@ -24,6 +24,7 @@ class FetchStage(Stage):
 
     kind = "io"
     releases_gil = True
+    work = "download"
 
     def open(self, context: StageContext) -> Callable[[Any], Any]:
         """Return a fetcher with a connection of its own, kept alive."""

@@ -112,11 +112,20 @@ class Module(abc.ABC):
             # Python code gains nothing from a hand-off to other threads: by default it stays in the decoder's worker.
             executor = "inline" if stages else "thread"
             stages.append(
-                FunctionStage(f"{prefix}preprocess", self.preprocess, kind="cpu", executor=executor, task=task)  # type: ignore[arg-type]
+                FunctionStage(
+                    f"{prefix}preprocess",
+                    self.preprocess,
+                    kind="cpu",
+                    executor=executor,  # type: ignore[arg-type]
+                    task=task,
+                    work="preprocess",
+                )
             )
         stages.append(ProcessStage(f"{prefix}process", self, task=task))
         if type(self).postprocess is not Module.postprocess:
-            stages.append(FunctionStage(f"{prefix}postprocess", self.postprocess, kind="cpu", task=task))
+            stages.append(
+                FunctionStage(f"{prefix}postprocess", self.postprocess, kind="cpu", task=task, work="postprocess")
+            )
         return stages
 
 
@@ -125,6 +134,7 @@ class ProcessStage(Stage):
 
     kind = "device"
     releases_gil = True
+    work = "model"
 
     def __init__(self, name: str, module: Module, *, task: str = "") -> None:
         super().__init__(name, task=task)

@@ -59,6 +59,8 @@ class Stage:
         workers: How many workers unless the Plan says otherwise; None: by the kind.
         task: The task whose model `open_model` opens, in pipelines with several modules.
         computes: Whether its workers keep cores busy.
+        work: What it does, as far as headrace knows, for whoever explains a run: `download`, `decode`, `resize`, `preprocess`,
+            `model`, `postprocess`, `deliver`; empty for a user's own stage.
     """
 
     kind: Kind = "cpu"
@@ -67,6 +69,7 @@ class Stage:
     executor: Executor = "thread"
     workers: int | None = None
     computes: bool = True
+    work: str = ""
 
     def __init__(self, name: str, *, task: str = "") -> None:
         self.name = name
@@ -104,9 +107,11 @@ class FunctionStage(Stage):
         role: Role = "map",
         executor: Executor = "thread",
         task: str = "",
+        work: str = "",
     ) -> None:
         super().__init__(name, task=task)
         self.function = function
+        self.work = work
         self.kind = kind
         self.releases_gil = releases_gil
         self.role = role

@@ -215,7 +215,7 @@ def test_exceptions_bring_their_traceback() -> None:
     finally:
         group.close()
     assert str(item.error) == "p: item 7: ValueError: as asked: deep"
-    assert "faults.py" in item.error.__notes__[0]
+    assert "faulty_stage.py" in item.error.__notes__[0]
 
 
 def _resolved(stage: Stage) -> Plan:

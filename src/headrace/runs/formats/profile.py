@@ -102,6 +102,9 @@ class StageAccount(msgspec.Struct, frozen=True, kw_only=True):
     executor: str
     station: str
     """The stage whose queue and workers it uses; itself, unless it is inline."""
+    work: str = ""
+    """What it does, as far as headrace knows: `download`, `decode`, `resize`, `preprocess`, `model`, `postprocess`, `deliver`;
+    empty for a user's own stage."""
     workers: int | None
     items: int
     """Exact: passages through the stage."""
