@@ -6,6 +6,7 @@ HeadraceError
 ├── SourceError               the queue, folder or list cannot be read at all
 │   └── QueueUnavailable      the queue service does not answer
 ├── RunFolderError            a run folder cannot be written or read
+├── LedgerError               the ledger cannot be used, or refuses an entry that would not be honest
 ├── EngineError               a model cannot be opened on this machine
 ├── Interrupted               the run was stopped from outside; what was measured is kept
 └── ItemError                 concerns one item; the run goes on
@@ -63,6 +64,10 @@ class QueueUnavailable(SourceError):
 
 class RunFolderError(HeadraceError):
     """A run folder cannot be written or read."""
+
+
+class LedgerError(HeadraceError):
+    """The ledger's file cannot be used, or an entry is refused: unknown, there already, or measured before predicted."""
 
 
 class EngineError(HeadraceError):

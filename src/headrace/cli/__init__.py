@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Sequence
 
 from headrace import __version__
-from headrace.base.errors import HeadraceError, Interrupted, RunFolderError, SettingsError
+from headrace.base.errors import HeadraceError, Interrupted, LedgerError, RunFolderError, SettingsError
 
 #: In the order in which a user meets them.
 COMMANDS = {
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = args.run(args)
         sys.stdout.flush()
         return status
-    except (SettingsError, RunFolderError) as error:
+    except (SettingsError, RunFolderError, LedgerError) as error:
         return _failed(error, EXIT_MISUSE)
     except Interrupted as error:
         return _failed(error, EXIT_INTERRUPTED)

@@ -1,0 +1,171 @@
+"""The ledger's SQLite file: opening it, its tables and their versions, and SQLite's errors in words.
+
+How this works: WAL, so that readers and one writer do not wait for each other; every write is one short IMMEDIATE transaction
+that is on disk (fsync) when it returns, so that a process that is killed leaves whole entries and nothing else. Tables are
+made by migrations: `PRAGMA user_version` counts those that were applied, a later headrace appends to `MIGRATIONS`, and none is
+ever changed. Entries are only ever added: triggers refuse to change or remove one. That guards against mistakes, not against
+somebody who opens the file to forge it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from headrace.base.errors import LedgerError
+
+#: Marks the file as ours (`PRAGMA application_id`): the bytes "hrlg".
+APPLICATION_ID = 0x68726C67
+#: How long a statement waits for another process's transaction.
+BUSY_SECONDS = 10.0
+
+_PREDICTIONS = """
+CREATE TABLE predictions (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    created REAL NOT NULL,           -- Unix seconds at which it was written
+    run TEXT NOT NULL,
+    pipeline TEXT NOT NULL,
+    plan_id TEXT NOT NULL,
+    hardware TEXT NOT NULL,          -- fingerprint of the run's machine
+    change TEXT NOT NULL,            -- JSON of runs.formats.prediction.Change
+    says TEXT NOT NULL,
+    low REAL NOT NULL, mid REAL NOT NULL, high REAL NOT NULL,  -- ratio of throughput
+    headrace_version TEXT NOT NULL,
+    document TEXT NOT NULL           -- JSON of runs.formats.prediction.PredictionDocument
+)
+"""
+_MEASUREMENTS = """
+CREATE TABLE measurements (
+    prediction INTEGER PRIMARY KEY REFERENCES predictions (number),
+    measured_at REAL NOT NULL,       -- Unix seconds at which measuring began
+    low REAL NOT NULL, mid REAL NOT NULL, high REAL NOT NULL,
+    how TEXT NOT NULL,
+    headrace_version TEXT NOT NULL
+)
+"""
+
+
+def _add_only(table: str) -> tuple[str, ...]:
+    return tuple(
+        f"CREATE TRIGGER {table}_no_{event.lower()} BEFORE {event} ON {table}"
+        f" BEGIN SELECT RAISE(ABORT, '{table} are only ever added'); END"
+        for event in ("UPDATE", "DELETE")
+    )
+
+
+#: Migration n brings a file from version n to n + 1. 1: 2026-11, first.
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        _PREDICTIONS,
+        "CREATE INDEX predictions_of ON predictions (pipeline)",
+        _MEASUREMENTS,
+        *_add_only("predictions"),
+        *_add_only("measurements"),
+    ),
+)
+
+
+def connect(path: Path, *, must_exist: bool = False) -> sqlite3.Connection:
+    """Return a connection to a ledger in its newest version; never changes a file that is something else.
+
+    Args:
+        path: The file; made when it is missing, and so are the folders above it.
+        must_exist: Raise instead of making it.
+
+    Raises:
+        LedgerError: If the file is missing, is no ledger, is of a newer headrace, is damaged, or cannot be read and written.
+    """
+    if must_exist and not path.exists():
+        raise LedgerError(
+            f"there is no ledger {path}; `headrace whatif` makes it with the first prediction, --ledger FILE names another"
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LedgerError(f"the folder of the ledger {path} cannot be made: {error.strerror}; {_ELSEWHERE}") from error
+    with translated(path):
+        connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            _prepare(connection, path)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Write all or nothing, durably; waits for other writers up to `BUSY_SECONDS`."""
+    # IMMEDIATE: a transaction that begins by reading and then wants to write fails at once where another wrote in between.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextlib.contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into LedgerError with what to do next."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise LedgerError(f"the ledger {path} cannot be used: {error}; {_ELSEWHERE}") from error
+    except sqlite3.DatabaseError as error:
+        raise LedgerError(
+            f"{path} is damaged or not a ledger ({error}); {_ELSEWHERE}. `sqlite3 {path} .recover` may save what it holds"
+        ) from error
+
+
+_ELSEWHERE = "free it, or name another file with --ledger FILE or HEADRACE_LEDGER"
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    if _version(connection, path) < len(MIGRATIONS):
+        _enable_shared_log(connection, path)
+        with transaction(connection):
+            # Asked again: another process may have been faster.
+            for migration in MIGRATIONS[_version(connection, path) :]:
+                for statement in migration:
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    # Entries are few, and a prediction counts only if it was there before its measurement: each is synced.
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return how many migrations were applied; 0 for an empty file, an error for anything that is no ledger."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (num_tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application != APPLICATION_ID and (num_tables or application):
+        raise LedgerError(f"{path} is a SQLite file of something else, not a ledger; name another file with --ledger")
+    if version > len(MIGRATIONS):
+        raise LedgerError(
+            f"the ledger {path} has version {version}; this headrace knows versions up to {len(MIGRATIONS)}: update headrace"
+        )
+    return int(version)
+
+
+def _enable_shared_log(connection: sqlite3.Connection, path: Path) -> None:
+    """Set WAL; it stays with the file."""
+    give_up_at = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            break
+        except sqlite3.OperationalError as error:
+            # Two processes at once: SQLite answers "locked" here without waiting.
+            if "locked" not in str(error) or time.monotonic() > give_up_at:
+                raise
+            time.sleep(0.01)
+    if mode != "wal":
+        raise LedgerError(f"the file system of {path} does not allow SQLite's shared log (WAL); use a local disk")
