@@ -19,14 +19,19 @@ class CapacityOption(msgspec.Struct, frozen=True, kw_only=True):
     throughput: Estimate | None
     """Per machine at full load, jobs per second."""
     usable_throughput: float | None
-    """Per machine, at which the latency goal still holds (or the share of full load that leaves headroom)."""
+    """Per machine, at which the latency goal still holds and headroom is left."""
+    usable_share: float | None = None
+    """That over full load, 0 to 1."""
     machines: int | None
+    machines_range: tuple[int, int] | None = None
+    """Fewest and most, from the interval of the throughput."""
     cost_per_million: float | None
     """In the price's unit."""
     cost_per_month: float | None
     saves_per_month: float | None
     """Against the run as recorded; negative costs more."""
     latency_p99: Estimate | None
+    """Simulated at the rate that each machine then gets, for the interval of the throughput; None without a goal."""
     says: str
     refused: str = ""
 
@@ -43,6 +48,10 @@ class CapacityDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs per second that come."""
     slo: str = ""
     """The latency goal, as given."""
+    slo_met: bool | None = None
+    """Whether the run as recorded holds it at some rate; None without a goal, or if it cannot be told."""
+    headroom: float = 0.0
+    """Share of full load that is left unused for bursts, deployments and machines that fail."""
     price_per_hour: float | None
     """Of one machine."""
     options: tuple[CapacityOption, ...]

@@ -93,6 +93,19 @@ class LadderStep(msgspec.Struct, frozen=True, kw_only=True):
     cost_per_thousand: float | None
     """Items, in the price's unit; None without a price."""
     says: str = ""
+    plan: dict[str, Any] = {}
+    """Resolved, as a table."""
+    num_agreeing: int | None = None
+    """Items with the same result as in the first step; None if that was not looked at."""
+    num_checked: int = 0
+    predicted: Estimate | None = None
+    """Throughput from the profile of the first step alone, frozen before this step was measured."""
+    prediction_error: float | None = None
+    """predicted over measured ratio to the first step, less 1."""
+    prediction_id: str = ""
+    """In the ledger."""
+    refused: str = ""
+    """Why it was not predicted."""
 
 
 class LadderDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +117,14 @@ class LadderDocument(msgspec.Struct, frozen=True, kw_only=True):
     price_per_hour: float | None
     steps: tuple[LadderStep, ...]
     num_items: int
+    """Of each block."""
+    num_rounds: int = 0
+    """Blocks of each step; those of one round ran one after the other."""
+    run_folder: str = ""
+    """The profile of the first step, from which the others were predicted; empty if there is none."""
     says: tuple[str, ...] = ()
     interrupted: bool = False
+    record: TrackRecord = TrackRecord(num=0)
+    """Of the ledger, before this ladder."""
     warnings: tuple[str, ...] = ()
     is_emulated: bool = False
