@@ -1,0 +1,114 @@
+"""Profiles a case into a run folder, and measures what a change costs by running two cases in turn."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.base.errors import HeadraceError
+from headrace.base.observer import Observer
+from headrace.base.records import Job, Outcome, OutcomeKind
+from headrace.pipeline.execute import run
+from headrace.profiler.profile import ProfileSettings, profile
+from headrace.testing.faults import work
+from headrace.testing.faults.case import Case
+from headrace.validate.blocks import per_item
+from headrace.validate.interleaved import runs_b_first
+from headrace.validate.intervals import Interval, centre, paired_interval
+
+
+def run_case(case: Case, folder: str | Path, *, force: bool = False, settings: ProfileSettings | None = None) -> Path:
+    """Profile a case and return its run folder, which says nothing of what was done to the case.
+
+    Args:
+        case: What to run.
+        folder: New or empty.
+        force: Replace what an earlier run left in the folder.
+        settings: What is measured.
+
+    Raises:
+        HeadraceError: What profiling raises.
+    """
+    work.calibrate()
+    with case.opened() as pipeline:
+        profile(pipeline, case.plan, output=folder, limit=case.limit, force=force, settings=settings)
+    return Path(folder)
+
+
+class _Settled(Observer):
+    """Notes when jobs were delivered, on the monotonic clock."""
+
+    def __init__(self) -> None:
+        self.at_seconds: list[float] = []
+
+    def job_settled(self, job: Job, outcome: Outcome) -> None:
+        """Note it."""
+        if outcome.kind is OutcomeKind.DELIVERED:
+            self.at_seconds.append(time.monotonic())
+
+
+def throughput(case: Case) -> float:
+    """Run a case, without a profiler, and return its delivered jobs per second in the steady part.
+
+    Raises:
+        HeadraceError: If it cannot run, or delivers too few to tell.
+    """
+    work.calibrate()
+    settled = _Settled()
+    with case.opened() as pipeline:
+        run(pipeline, case.plan, limit=case.limit, observers=[settled])
+    each_seconds = per_item(settled.at_seconds)
+    if each_seconds is None:
+        raise HeadraceError(
+            f"shape {case.shape}: {len(settled.at_seconds)} jobs were delivered in {case.seconds:g} s, too few for a rate; "
+            "give it more seconds or a smaller dose"
+        )
+    return 1 / each_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a change does to the throughput."""
+
+    ratio: float
+    """Throughput after over throughput before, paired; below 1 it costs."""
+    interval: tuple[float, float] | None
+    """95 % interval of the ratio; None with fewer than six pairs."""
+    before: tuple[float, ...]
+    """Jobs per second of each run, in order."""
+    after: tuple[float, ...]
+
+
+def measure_cost(
+    before: Case, after: Case, *, pairs: int = 3, say: Callable[[str], object] = lambda line: None
+) -> Cost:
+    """Run two cases in turn, A B, B A, ..., and return what the second does to the throughput.
+
+    Args:
+        before: Healthy, for instance.
+        after: Faulty, for instance; or mended.
+        pairs: Runs of each, >= 1.
+        say: Told about the progress, one line at a time.
+
+    Raises:
+        HeadraceError: If a case cannot run, or delivers too few to tell.
+    """
+    rates: list[tuple[float, float]] = []
+    for number in range(pairs):
+        measured = {}
+        for name, case in (("b", after), ("a", before)) if runs_b_first(number) else (("a", before), ("b", after)):
+            measured[name] = throughput(case)
+        rates.append((measured["a"], measured["b"]))
+        say(f"pair {number + 1} of {pairs}: {measured['a']:.4g}/s and {measured['b']:.4g}/s")
+    differences = [math.log(b / a) for a, b in rates]
+    interval: Interval | None = paired_interval(differences)
+    firsts, seconds = zip(*rates, strict=True)
+    return Cost(
+        ratio=math.exp(centre(differences)),
+        interval=None if interval is None else (math.exp(interval.low), math.exp(interval.high)),
+        before=firsts,
+        after=seconds,
+    )
