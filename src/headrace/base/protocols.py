@@ -115,6 +115,19 @@ class Source(Protocol):
         ...
 
 
+@runtime_checkable
+class TellsBacklog(Protocol):
+    """A source that can tell what waits to be received."""
+
+    def backlog(self) -> QueueStatistics:
+        """Return what waits, what is in flight and the age of the oldest; from any thread, while the source is open.
+
+        Raises:
+            HeadraceError: If it cannot be told now.
+        """
+        ...
+
+
 class Delivery(Protocol):
     """Where results go. A job is settled as delivered only when its result is durable.
 

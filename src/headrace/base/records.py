@@ -61,6 +61,7 @@ class Job:
         deadline_ns: On the run's clock; None for none.
         attempt: 1 for the first delivery.
         max_attempts: The delivery after which a failure is final; None where the source never gives up.
+        sent_at: When it was sent, Unix seconds by the queue's clock; set by sources that know it, None elsewhere.
         lost: Set by the source when another worker may have the job by now (its lease ran out); work on it is dropped.
     """
 
@@ -73,6 +74,7 @@ class Job:
         "lost",
         "max_attempts",
         "payload",
+        "sent_at",
         "sequence",
         "stream",
         "task",
@@ -101,6 +103,7 @@ class Job:
         self.deadline_ns = deadline_ns
         self.attempt = attempt
         self.max_attempts = max_attempts
+        self.sent_at: float | None = None
         self.lost = False
         self._settle = settle or _ignore
 

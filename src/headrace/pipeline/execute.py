@@ -185,7 +185,7 @@ def run(
         if folder is not None and not ended and not counters.received:
             folder.discard()  # nothing was measured; the next try may have the same name
         elif folder is not None:
-            _finish(folder, status, result, spans.lost_spans if spans else 0)
+            _finish(folder, status, result, runtime, spans.lost_spans if spans else 0)
     return result
 
 
@@ -246,7 +246,7 @@ def _result(
     )
 
 
-def _finish(folder: RunFolder, status: Status, result: Result, lost_spans: int) -> None:
+def _finish(folder: RunFolder, status: Status, result: Result, runtime: Runtime, lost_spans: int) -> None:
     try:
         folder.finish(
             status,
@@ -256,6 +256,7 @@ def _finish(folder: RunFolder, status: Status, result: Result, lost_spans: int) 
                 for stage, curve in result.cost_curves.items()
             },
             lost_spans=lost_spans,
+            receiving=runtime.receiving(),
             summary=result.summary.as_dict(),
             variants=list(result.variants),
             warnings=list(result.warnings),

@@ -51,7 +51,9 @@ from headrace.pipeline.opening import GroupSpec, groups
 from headrace.pipeline.ordering import Reorderer
 from headrace.pipeline.outbox import Outbox
 from headrace.pipeline.passages import Passage
+from headrace.pipeline.receiving import ReceivingBook
 from headrace.pipeline.station import RECEIVER, Station, Worker, WorkerThread, pause
+from headrace.runs.run_folder import Receiving
 from headrace.stages.stage import Fan, Joined, Stage, StageContext
 
 logger = logging.getLogger("headrace")
@@ -141,6 +143,7 @@ class Runtime:
         # Wakes the thread that called `run`, and the supervisor, before their time.
         self._attention = threading.Event()
         self._num_receiving = plan.source.receivers
+        self._receiving = ReceivingBook(plan.source.receivers)
         self._something_due = threading.Event()
         self._crash: BaseException | None = None
         self._retries: list[tuple[float, int, Item, Station]] = []
@@ -223,6 +226,11 @@ class Runtime:
         """Return where the workers' stages run now; changes when a process is replaced."""
         places = [worker.place() for station in self.stations for worker in list(station.workers)]
         return [place for place in places if place is not None]
+
+    def receiving(self) -> Receiving:
+        """Return what the receivers did up to now."""
+        with self._lock:
+            return self._receiving.total()
 
     def notes(self) -> dict[str, int]:
         """Return what the stages counted."""
@@ -502,21 +510,23 @@ class Runtime:
         for worker in inline.values():
             worker.begin()
         while (room := self._reserve_room()) > 0:
+            called = self.clock.now_ns()
             jobs = source.receive(room, wait_seconds)
             if jobs is None:
-                self._admit([], room, inline)
+                self._admit([], room, called, inline)
                 return
             if self._stopping:
                 for job in jobs:
                     job.settle(Outcome(OutcomeKind.RETURNED, "the run was stopped"))
                 return
-            self._admit(jobs, room, inline)
+            self._admit(jobs, room, called, inline)
 
     def _reserve_room(self) -> int:
         """Wait until something may be received and return how much; 0 at the end.
 
         What is asked for counts as inside until the source has answered, or several receivers would ask for the same room.
         """
+        waiting_since = 0
         with self._lock:
             while not self._stopping:
                 room = min(self._max_in_flight - self._inside, self.plan.source.receive_batch)
@@ -527,13 +537,17 @@ class Runtime:
                 if room > 0:
                     self._inside += room
                     self._reserved += room
+                    if waiting_since:
+                        self._receiving.waited((self.clock.now_ns() - waiting_since) / 1e9)
                     return room
+                waiting_since = waiting_since or self.clock.now_ns()
                 self._admission.wait()
             return 0
 
-    def _admit(self, jobs: Sequence[Job], room: int, inline: dict[Station, Worker]) -> None:
+    def _admit(self, jobs: Sequence[Job], room: int, called: int, inline: dict[Station, Worker]) -> None:
         now = self.clock.now_ns()
         with self._lock:
+            self._receiving.called(room, jobs, called / 1e9, now / 1e9, self.clock.unix_seconds())
             self.counters.received += len(jobs)
             self._reserved -= room
             self._inside += len(jobs) - room
@@ -563,18 +577,21 @@ class Runtime:
                 self.fail(item, UnknownTask(f"no module takes task {job.task!r}; this pipeline has: {known}"), "route")
             else:
                 by_route.setdefault(route, []).append(item)
+        began, inline_ns = self.clock.now_ns(), 0
         for route, items in by_route.items():
             if route[0].has_queue:
                 route[0].queue.put(items)
             else:
-                self._run_inline(inline[route[0]], route[0], items)
+                inline_ns += self._run_inline(inline[route[0]], route[0], items)
+        with self._lock:
+            self._receiving.handed_on((self.clock.now_ns() - began - inline_ns) / 1e9, inline_ns / 1e9)
 
-    def _run_inline(self, worker: Worker, station: Station, items: list[Item]) -> None:
+    def _run_inline(self, worker: Worker, station: Station, items: list[Item]) -> int:
+        """Run the stages that receivers run themselves, and return the time in them, ns."""
         size = max(
             (self.plan.stages[stage.name].batch or 1 for stage in station.stages if stage.kind == "device"), default=1
         )
-        for start in range(0, len(items), size):
-            station.serve(worker, items[start : start + size])
+        return sum(station.serve(worker, items[start : start + size]) for start in range(0, len(items), size))
 
     def _route(self, job: Job) -> tuple[Station, ...]:
         if len(self._routes) == 1 and "" in self._routes:

@@ -109,6 +109,8 @@ class Served:
     reason: ReleaseReason | None
     waited_ns: int
     """Age of the oldest item in the queue."""
+    ran_ns: int = 0
+    """Time in the stages."""
 
 
 class Station:
@@ -187,14 +189,22 @@ class Station:
                 else:
                     finish(self._run(worker, items, reason, waited_ns))
 
-    def serve(self, worker: Worker, items: list[Item], reason: ReleaseReason | None = None, waited_ns: int = 0) -> None:
-        """Run items through the group and hand them on, trying again in place what is to be tried again."""
+    def serve(self, worker: Worker, items: list[Item], reason: ReleaseReason | None = None, waited_ns: int = 0) -> int:
+        """Run items through the group and hand them on, trying again in place what is to be tried again.
+
+        Returns:
+            Time in the stages, ns, with the pauses before other tries; the rest went by in handing on.
+        """
+        ran_ns = 0
         while items:
             served = self._run(worker, items, reason, waited_ns)
             # Looked up before: what moves on may already have failed elsewhere when we come back.
             failed = [item for item in served.items if item.error is not None]
+            ran = self._runtime.clock.now_ns()
             self._hand_on(worker, served)
+            ran_ns += served.ran_ns + (self._runtime.clock.now_ns() - ran if failed else 0)
             items = [item for item in failed if not item.root.settled]
+        return ran_ns
 
     def _run(self, worker: Worker, items: list[Item], reason: ReleaseReason | None, waited_ns: int) -> Served:
         """Run what is still wanted and return what is to be handed on."""
@@ -205,8 +215,10 @@ class Station:
             return Served(items, [], dequeued, 0, None, reason, waited_ns)
         worker.busy_since = dequeued
         self._tell_started(items)
+        began = dequeued
         if not self._is_warm:
             self._warm_up(worker, items[0])
+            began = clock.now_ns()
         arrivals = []
         for item in items:
             item.error = None
@@ -216,10 +228,11 @@ class Station:
             item.tries += 1
             arrivals.append((item, item.arrived, item.queue_depth))
         unpack = worker.group.run(items, reason)
-        self._learn_pace((clock.now_ns() - dequeued) / len(items))
+        ran_ns = clock.now_ns() - began
+        self._learn_pace(ran_ns / len(items))
         worker.busy_since = 0
         # The process is read now: by the time this is handed on, the next batch may have had it replaced.
-        return Served(items, arrivals, dequeued, worker.group.process_id, unpack, reason, waited_ns)
+        return Served(items, arrivals, dequeued, worker.group.process_id, unpack, reason, waited_ns, ran_ns)
 
     def _hand_on(self, worker: Worker, served: Served) -> None:
         items = served.items

@@ -67,7 +67,11 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Receiving(msgspec.Struct, frozen=True, kw_only=True):
-    """What the receivers did, exact, summed over them, from the first job to the end of receiving."""
+    """What the receivers did, exact, summed over them, from the moment the first job came to that in which the last one did.
+
+    Calls that were under way when the first job came are left out, as they waited for the sender; so is what came to nothing
+    after the last job. A run that had all its jobs from one call has no calls here.
+    """
 
     num_receivers: int
     calls: int
@@ -84,11 +88,12 @@ class Receiving(msgspec.Struct, frozen=True, kw_only=True):
     empty_call_seconds: float
     """Within those that came back without a job."""
     blocked_seconds: float
-    """Between calls: waiting until fewer were in flight, and for room in the first queue."""
+    """Between calls: waiting until fewer were in flight, and for room in a queue."""
     inline_seconds: float
-    """Between calls: running the stages that receivers run themselves."""
+    """Between calls: running the stages that receivers run themselves, with the pauses before other tries."""
     mean_age_seconds: float | None = None
-    """Mean time between a job's being sent and received; None where the source does not tell. Grows with a backlog."""
+    """Mean time between a job's being sent and first received, over all jobs, by the queue's clock and this machine's; None
+    where the source does not tell. Grows with a backlog."""
     last_age_seconds: float | None = None
     """The same over the last tenth of the jobs."""
 

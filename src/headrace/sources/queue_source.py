@@ -17,7 +17,7 @@ from headrace.base.errors import BadMessage, QueueUnavailable, SettingsError
 from headrace.base.plan import SourcePlan
 from headrace.base.policies.visibility import VisibilityPolicy, prefetch_limit
 from headrace.base.protocols import Queue
-from headrace.base.records import Job, Outcome, OutcomeKind
+from headrace.base.records import Job, Outcome, OutcomeKind, QueueStatistics
 from headrace.base.settings import check
 from headrace.base.units import parse_duration
 from headrace.sources.addresses import open_queue, parse_address
@@ -114,6 +114,14 @@ class QueueSource:
         """Return what happened so far."""
         return self._opened().book.statistics()
 
+    def backlog(self) -> QueueStatistics:
+        """Return what waits in the queue now; any thread. Asks the service, so it takes as long as that does.
+
+        Raises:
+            QueueUnavailable: If the service does not answer.
+        """
+        return self._opened().queue.statistics()
+
     @property
     def num_in_flight(self) -> int:
         """Messages received whose end the queue has not confirmed."""
@@ -180,6 +188,7 @@ class _OpenSource:
                 loan.settle(None, Outcome(OutcomeKind.REJECTED, error.reason))
                 continue
             loan.job.max_attempts = self._max_receives
+            loan.job.sent_at = message.sent_at
             jobs.append(loan.job)
         return jobs
 

@@ -12,6 +12,7 @@ import pytest
 
 from headrace.base.errors import SettingsError
 from headrace.base.plan import SourcePlan
+from headrace.base.protocols import TellsBacklog
 from headrace.base.records import DELIVERED, DeadLetter, Job, Outcome, OutcomeKind, QueueStatistics
 from headrace.sources.addresses import open_queue
 from headrace.sources.jobs import encode_job
@@ -58,11 +59,24 @@ class Bench:
 
 
 def test_a_message_becomes_a_job() -> None:
-    """A job has the message's payload, id and attempt."""
+    """A job has the message's payload, id and attempt, and knows when it was sent."""
     bench = Bench()
+    sent_at = bench.clock.unix_seconds()
     bench.send(1)
+    bench.clock.advance(5.0)
     (job,) = bench.take()
-    assert (job.id, job.payload, job.attempt) == ("j0", "https://e.com/0", 1)
+    assert (job.id, job.payload, job.attempt, job.sent_at) == ("j0", "https://e.com/0", 1, sent_at)
+
+
+def test_the_backlog_is_the_queues() -> None:
+    """The source tells what waits in its queue, what it has in flight, and how old the oldest is."""
+    bench = Bench()
+    bench.send(3)
+    bench.take(1)
+    bench.clock.advance(5.0)
+    backlog = bench.source.backlog()
+    assert (backlog.visible, backlog.in_flight, backlog.oldest_age_seconds) == (2, 1, 5.0)
+    assert isinstance(bench.source, TellsBacklog)
 
 
 def test_delivered_is_acked() -> None:

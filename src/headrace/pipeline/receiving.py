@@ -1,0 +1,143 @@
+"""What the receivers did: calls of the source, waiting for room, running inline stages, and the age of what came.
+
+How this works: one book for all receivers, written once per call of the source, under the lock that the runtime takes then
+anyway. It covers the time from the first job to the last. Calls that began before the first job came are left out: they
+waited for whoever sends, not for us. What came to nothing is kept aside until another job comes, and left out if none does:
+at the end a source that has no more only waits for our own last jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.base.records import Job
+from headrace.runs.run_folder import Receiving
+
+#: Means of ages are kept for so many stretches of the run at least, once there were as many jobs; twice as many at most.
+_MIN_STRETCHES = 100
+#: The end of the run whose jobs' age is told apart.
+_LAST_SHARE = 0.1
+
+
+class AgeBook:
+    """Ages of jobs at receipt, in stretches of equal numbers of jobs, so that a run of any length takes little memory."""
+
+    def __init__(self) -> None:
+        self._stretches: list[tuple[int, float]] = []
+        self._jobs_each = 1
+
+    def add(self, num_jobs: int, age_seconds: float) -> None:
+        """Note jobs that were received together.
+
+        Args:
+            num_jobs: How many, >= 0.
+            age_seconds: Their ages, summed.
+        """
+        stretches = self._stretches
+        if stretches and stretches[-1][0] < self._jobs_each:
+            before, seconds = stretches.pop()
+            num_jobs, age_seconds = num_jobs + before, age_seconds + seconds
+        if num_jobs:
+            stretches.append((num_jobs, age_seconds))
+        if len(stretches) > 2 * _MIN_STRETCHES:
+            self._jobs_each *= 2
+            pairs = zip(stretches[::2], [*stretches[1::2], (0, 0.0)], strict=False)
+            self._stretches = [(first[0] + second[0], first[1] + second[1]) for first, second in pairs]
+
+    def mean(self, last_share: float = 1.0) -> float | None:
+        """Return the mean age in seconds of the last so many of the jobs; None without jobs.
+
+        Of a stretch that only partly belongs to them its mean is taken for the part.
+        """
+        wanted = last_share * sum(num for num, _ in self._stretches)
+        left, seconds = wanted, 0.0
+        for num, age in reversed(self._stretches):
+            taken = min(left, num)
+            seconds += age * taken / num
+            left -= taken
+            if left <= 0:
+                break
+        return seconds / wanted if wanted else None
+
+
+class ReceivingBook:
+    """Adds up what all receivers did. Not thread-safe: the runtime's lock is held.
+
+    Args:
+        num_receivers: How many there are.
+    """
+
+    def __init__(self, num_receivers: int) -> None:
+        self._num_receivers = num_receivers
+        self._began_at: float | None = None
+        self._calls = self._empty_calls = self._full_calls = self._jobs = self._asked = 0
+        self._call_seconds = self._empty_seconds = self._blocked_seconds = self._inline_seconds = 0.0
+        # Since the last job came: empty calls, jobs asked for by them, seconds within them, seconds blocked before calls.
+        self._aside = (0, 0, 0.0, 0.0)
+        self._ages = AgeBook()
+
+    def called(self, asked: int, jobs: Sequence[Job], began: float, ended: float, unix_seconds: float) -> None:
+        """Note one call of the source.
+
+        Args:
+            asked: Jobs asked for.
+            jobs: Those that came.
+            began: When the call began, seconds of any steady clock.
+            ended: When it came back.
+            unix_seconds: The same moment in Unix time.
+        """
+        if jobs:
+            ages = [unix_seconds - job.sent_at for job in jobs if job.sent_at is not None and job.attempt == 1]
+            self._ages.add(len(ages), sum(ages))
+        if self._began_at is None or began < self._began_at:
+            if jobs and self._began_at is None:
+                self._began_at = ended
+            return
+        if not jobs:
+            calls, asked_before, seconds, blocked = self._aside
+            self._aside = calls + 1, asked_before + asked, seconds + ended - began, blocked
+            return
+        self._take_from_aside()
+        self._calls += 1
+        self._full_calls += len(jobs) >= asked
+        self._jobs += len(jobs)
+        self._asked += asked
+        self._call_seconds += ended - began
+
+    def waited(self, seconds: float) -> None:
+        """Note seconds that a receiver waited until fewer jobs were in flight."""
+        if self._began_at is not None:
+            calls, asked, empty_seconds, blocked = self._aside
+            self._aside = calls, asked, empty_seconds, blocked + seconds
+
+    def handed_on(self, blocked_seconds: float, inline_seconds: float) -> None:
+        """Note what a receiver did with the jobs of a call: waiting for room in a queue, running stages itself."""
+        self._blocked_seconds += blocked_seconds
+        self._inline_seconds += inline_seconds
+
+    def total(self) -> Receiving:
+        """Return the sums up to now."""
+        return Receiving(
+            num_receivers=self._num_receivers,
+            calls=self._calls,
+            empty_calls=self._empty_calls,
+            full_calls=self._full_calls,
+            jobs=self._jobs,
+            asked=self._asked,
+            call_seconds=self._call_seconds,
+            empty_call_seconds=self._empty_seconds,
+            blocked_seconds=self._blocked_seconds,
+            inline_seconds=self._inline_seconds,
+            mean_age_seconds=self._ages.mean(),
+            last_age_seconds=self._ages.mean(_LAST_SHARE),
+        )
+
+    def _take_from_aside(self) -> None:
+        calls, asked, seconds, blocked = self._aside
+        self._aside = (0, 0, 0.0, 0.0)
+        self._calls += calls
+        self._empty_calls += calls
+        self._asked += asked
+        self._call_seconds += seconds
+        self._empty_seconds += seconds
+        self._blocked_seconds += blocked
