@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import statistics
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -22,10 +23,10 @@ from headrace.base.settings import check
 from headrace.engines import ENGINES
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import ThreadBudget, budget, usable_cores
-from headrace.pipeline.group import CostCurve
 from headrace.pipeline.runtime import Runtime
 from headrace.pipeline.station import WorkerThread
 from headrace.pipeline.summary import Summary
+from headrace.pipeline.warm_up import CostCurve, WarmUp
 from headrace.runs.errors_log import ErrorLog
 from headrace.runs.run_folder import RunFolder, StageInfo, Status
 from headrace.runs.span_files import SpanWriter
@@ -79,7 +80,7 @@ class Result:
     counters: Counters
     summary: Summary
     cost_curves: Mapping[str, Mapping[int, float]]
-    """By device stage: seconds per call by batch size, as warmed up."""
+    """By device stage: median seconds per call by batch size, as warmed up."""
     variants: Sequence[Mapping[str, Any]]
     """Models as opened on this machine."""
     warnings: Sequence[str]
@@ -104,6 +105,8 @@ def run(
     view: View | None = None,
     watch: Watch | None = None,
     instruments: Sequence[Instrument] = (),
+    curve_batch: int = 0,
+    curve_repeats: int = 1,
 ) -> Result:
     """Run a pipeline until its source has no more, or until SIGTERM or Ctrl-C.
 
@@ -117,6 +120,8 @@ def run(
         view: Shows the run in progress.
         watch: Watches it closely: the profiler.
         instruments: What goes around the calls of stages, in their workers.
+        curve_batch: Measure at warm-up the powers of two up to this batch size too, as far as 1.5 s allow.
+        curve_repeats: Measured calls of each batch size, as far as those 1.5 s allow.
 
     Raises:
         SettingsError: If the Plan does not fit the pipeline; nothing has run.
@@ -137,6 +142,7 @@ def run(
         tick=summary.digest,
         metering=metering,
         instruments=instruments,
+        warm_up=WarmUp(curve_batch=curve_batch, repeats=curve_repeats),
     )
     # After the Runtime has found the Plan possible: one that is not leaves no folder behind.
     folder = None
@@ -238,7 +244,10 @@ def _result(
         plan_id=plan.plan_id,
         counters=runtime.counters,
         summary=summary,
-        cost_curves={curve.stage: curve.seconds for curve in runtime.cost_curves},
+        cost_curves={
+            curve.stage: {size: statistics.median(seconds) for size, seconds in curve.seconds.items()}
+            for curve in runtime.cost_curves
+        },
         variants=runtime.variants(),
         warnings=warnings,
         interrupted=runtime.interrupted,
@@ -251,10 +260,8 @@ def _finish(folder: RunFolder, status: Status, result: Result, runtime: Runtime,
         folder.finish(
             status,
             counters=result.counters,
-            cost_curves={
-                stage: {size: [seconds] for size, seconds in curve.items()}
-                for stage, curve in result.cost_curves.items()
-            },
+            cost_curves={curve.stage: curve.seconds for curve in runtime.cost_curves},
+            cost_curve_cpu={curve.stage: curve.call_cpu_seconds for curve in runtime.cost_curves},
             lost_spans=lost_spans,
             receiving=runtime.receiving(),
             summary=result.summary.as_dict(),

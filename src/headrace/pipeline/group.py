@@ -12,15 +12,16 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.clock import Clock
 from headrace.base.errors import ItemRejected, as_item_error
 from headrace.base.metering import Metering, Reading, ThreadMeter
-from headrace.base.policies.batching import ReleaseReason, warm_up_sizes
+from headrace.base.policies.batching import ReleaseReason
 from headrace.pipeline.batch_buffer import BatchBuffer
 from headrace.pipeline.item import Item, Mark, measure
+from headrace.pipeline.warm_up import CostCurve, WarmUp, measure_curve
 from headrace.stages.images import slot
 from headrace.stages.module import checked_results
 from headrace.stages.stage import Stage
@@ -33,16 +34,6 @@ new_batch_id = itertools.count(1).__next__
 
 #: What a stage's `open` returned, its index in the group, and whether it wants the job beside the value.
 _Call = tuple[int, Callable[..., Any], bool]
-
-
-@dataclass(slots=True)
-class CostCurve:
-    """Measured seconds per call by batch size."""
-
-    stage: str
-    seconds: dict[int, float] = field(default_factory=dict)
-    cpu_seconds: float = 0.0
-    """CPU time of the thread over the whole warm-up; 0 where another process did it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +56,7 @@ class Group:
         clock: Stamps the passages.
         max_batch: Largest batch that the worker takes.
         metering: Whether to read what each passage cost the thread; None: not.
+        warm_up: What is measured at warm-up beyond the sizes up to `max_batch`.
     """
 
     def __init__(
@@ -74,6 +66,7 @@ class Group:
         clock: Clock,
         max_batch: int,
         metering: Metering | None = None,
+        warm_up: WarmUp | None = None,
     ) -> None:
         self.stages = stages
         self.process_id = os.getpid()
@@ -81,6 +74,7 @@ class Group:
         self._metering = metering or Metering()
         self._meter = ThreadMeter(clock.now_ns)
         self._max_batch = max_batch
+        self._warm_up = warm_up or WarmUp()
         self._buffer = BatchBuffer(max_batch)
         self._segments = _segments(stages, calls)
 
@@ -112,10 +106,7 @@ class Group:
         return unpack
 
     def warm_up(self, item: Item) -> CostCurve | None:
-        """Run each batch size that will be used, with a real item, and return what each cost; None without a device.
-
-        The first call of a size pays for allocation and compilation and is not counted.
-        """
+        """Run each batch size that will be used, with a real item, and return what each cost; None without a device."""
         device = next((calls[0] for batched, calls in self._segments if batched), None)
         if device is None:
             return None
@@ -126,18 +117,17 @@ class Group:
             self._run_one(calls, trial)
         curve = CostCurve(self.stages[device[0]].name)
         cpu_began = time.thread_time()
-        if trial.error is not None:
-            return curve
-        for size in warm_up_sizes(self._max_batch):
-            inputs = self._buffer.stack([trial.value] * size)
-            try:
-                device[1](inputs)
-                started = self._now_ns()
-                device[1](inputs)
-            except Exception:  # the item may be a bad one; the real batch will tell
-                return curve
-            curve.seconds[size] = (self._now_ns() - started) / 1e9
-            curve.cpu_seconds = time.thread_time() - cpu_began
+        if trial.error is None:
+            measure_curve(
+                curve,
+                device[1],
+                trial.value,
+                buffer=self._buffer,
+                max_batch=self._max_batch,
+                more=self._warm_up,
+                now_ns=self._now_ns,
+            )
+        curve.cpu_seconds = time.thread_time() - cpu_began
         return curve
 
     def _run_one(self, calls: Sequence[_Call], item: Item) -> None:

@@ -16,6 +16,7 @@ from headrace.base.protocols import Instrument, Model
 from headrace.engines import engine
 from headrace.pipeline.governor import limit_library_threads
 from headrace.pipeline.group import Group
+from headrace.pipeline.warm_up import WarmUp
 from headrace.stages.stage import Stage, StageContext
 
 
@@ -30,6 +31,8 @@ class GroupSpec:
     model_threads: int
     max_batch: int
     instruments: tuple[Instrument, ...] = ()
+    warm_up: WarmUp | None = None
+    """What is measured beyond the Plan's own batch sizes; None: nothing."""
 
 
 @dataclass(slots=True)
@@ -72,7 +75,8 @@ def open_group(spec: GroupSpec, clock: Clock, metering: Metering | None = None) 
         for instrument in spec.instruments:
             call = instrument.wrap(stage.name, stage.kind, call)
         calls.append(call)
-    return OpenedGroup(Group(spec.stages, calls, clock, spec.max_batch, metering), counts, variants)
+    group = Group(spec.stages, calls, clock, spec.max_batch, metering, spec.warm_up)
+    return OpenedGroup(group, counts, variants)
 
 
 class _ModelOpener:

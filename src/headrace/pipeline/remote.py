@@ -38,10 +38,11 @@ from headrace.base.metering import Metering
 from headrace.base.policies.batching import ReleaseReason
 from headrace.base.records import Job
 from headrace.pipeline.governor import calm_garbage_collector
-from headrace.pipeline.group import CostCurve, Group, new_batch_id
+from headrace.pipeline.group import Group, new_batch_id
 from headrace.pipeline.item import Item, Mark, measure
 from headrace.pipeline.opening import GroupSpec, open_group
 from headrace.pipeline.shared_values import Arena, new_prefix, pack, sweep, unpack
+from headrace.pipeline.warm_up import CostCurve
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -73,7 +74,7 @@ class _Answer(msgspec.Struct, array_like=True):
     marks: list[list[Mark]]
     failures: list[_Failure | None]
     counts: dict[str, int]
-    curve: dict[int, float] | None
+    curve: CostCurve | None
     variants: list[dict[str, Any]]
 
 
@@ -149,8 +150,10 @@ class RemoteGroup:
             return CostCurve(device)  # the item's own turn will tell
         answer = self._ask(_Request(values, self._arena.name, None, True, False), None)
         if isinstance(answer, ItemError):
-            return CostCurve(device)
-        return CostCurve(device, dict(answer.curve or {}))
+            return CostCurve(device, not_measured=f"the stage's process was lost during warm-up: {answer}")
+        curve = answer.curve or CostCurve(device)
+        curve.cpu_seconds = 0.0  # the child's, which no thread here has used
+        return curve
 
     def close(self) -> None:
         """Let the child end, and end it if it does not. Only from the thread that runs items."""
@@ -360,8 +363,7 @@ class _Child:
         curve = None
         self.metering.on = request.metered
         if request.warm_up:
-            measured = self.group.warm_up(items[0])
-            curve = measured.seconds if measured else None
+            curve = self.group.warm_up(items[0])
         else:
             give_results = self.group.run(items, ReleaseReason(request.reason) if request.reason else None)
             if give_results is not None:
@@ -374,7 +376,7 @@ class _Child:
         if self.requests is not None:
             self.requests.close()
 
-    def _encode(self, items: list[Item], curve: dict[int, float] | None) -> bytes:
+    def _encode(self, items: list[Item], curve: CostCurve | None) -> bytes:
         packed = self._pack(items)
         answer = _Answer(
             packed,

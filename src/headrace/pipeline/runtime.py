@@ -45,7 +45,6 @@ from headrace.base.protocols import Instrument
 from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind, Span, StageStatistics
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import ThreadBudget, calm_garbage_collector, limit_library_threads
-from headrace.pipeline.group import CostCurve
 from headrace.pipeline.item import Item, measure
 from headrace.pipeline.opening import GroupSpec, groups
 from headrace.pipeline.ordering import Reorderer
@@ -53,6 +52,7 @@ from headrace.pipeline.outbox import Outbox
 from headrace.pipeline.passages import Passage
 from headrace.pipeline.receiving import ReceivingBook
 from headrace.pipeline.station import RECEIVER, Station, Worker, WorkerThread, pause
+from headrace.pipeline.warm_up import CostCurve, WarmUp
 from headrace.runs.run_folder import Receiving
 from headrace.stages.stage import Fan, Joined, Stage, StageContext
 
@@ -91,6 +91,7 @@ class Runtime:
         tick: Called by the supervisor every few tens of milliseconds, for views.
         metering: Whether and for which jobs workers read what passages cost; whoever profiles changes it during the run.
         instruments: What goes around the calls of the stages.
+        warm_up: What is measured at warm-up beyond the Plan's own batch sizes.
 
     Attributes:
         begun: Set when the first job has come, before it goes anywhere.
@@ -111,6 +112,7 @@ class Runtime:
         tick: Callable[[], object] | None = None,
         metering: Metering | None = None,
         instruments: Sequence[Instrument] = (),
+        warm_up: WarmUp | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.plan = plan
@@ -124,6 +126,7 @@ class Runtime:
         self.receivers_cpu_seconds: dict[int, float] = {}
         self.metering = metering or Metering()
         self._instruments = tuple(instruments)
+        self._warm_up = warm_up or WarmUp()
         self.interrupted = False
         self._pipeline = pipeline
         self._limit = limit
@@ -310,6 +313,7 @@ class Runtime:
                         budget.model_threads[devices[0].name] if devices else 1,
                         max((self.plan.stages[stage.name].batch or 1 for stage in devices), default=1),
                         self._instruments,
+                        self._warm_up,
                     )
                     _check_group(group, self.plan)
                     _check_order(group, self.plan)

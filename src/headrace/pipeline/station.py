@@ -23,11 +23,12 @@ from headrace.base.policies.retry import RetryPolicy
 from headrace.base.records import BatchFormed, StageStatistics
 from headrace.pipeline.bounded_queue import BoundedQueue
 from headrace.pipeline.finisher import Finisher
-from headrace.pipeline.group import CostCurve, Unpack
+from headrace.pipeline.group import Unpack
 from headrace.pipeline.item import Item
 from headrace.pipeline.opening import GroupSpec, open_group
 from headrace.pipeline.passages import Passage
 from headrace.pipeline.remote import RemoteGroup
+from headrace.pipeline.warm_up import CostCurve
 
 if TYPE_CHECKING:
     from headrace.pipeline.runtime import Runtime

@@ -49,6 +49,8 @@ logger = logging.getLogger("headrace")
 GAUGE_SECONDS = 0.2
 _WORKERS_EVERY_SECONDS = 0.5
 _RATE_EVERY_SECONDS = 1.0
+#: Measured calls of each batch size at warm-up.
+_CURVE_REPEATS = 3
 #: Files whose pages are looked for in memory.
 _FILES_LOOKED_AT = 200
 
@@ -67,9 +69,16 @@ class ProfileSettings:
     """Switch profiling off for short stretches, to measure what it costs."""
     python_stage: str | None = None
     """Also sample the Python code of this stage, with py-spy."""
+    curve_batch: int = 8
+    """Measure at warm-up what batches up to this size cost, even where the Plan's are smaller; 0 to 1024, 0: only those."""
 
     def __post_init__(self) -> None:
-        for name, low, high in (("resource_hertz", 0.5, 10), ("state_hertz", 1, 1000), ("spans_per_second", 1, 1e9)):
+        for name, low, high in (
+            ("resource_hertz", 0.5, 10),
+            ("state_hertz", 1, 1000),
+            ("spans_per_second", 1, 1e9),
+            ("curve_batch", 0, 1024),
+        ):
             value = getattr(self, name)
             if not low <= value <= high:
                 raise SettingsError(f"{name} must lie between {low:g} and {high:g}, got {value:g}")
@@ -113,6 +122,8 @@ def profile(
         view=view,
         watch=lambda progress: _watch(progress, settings, gpu, permission),
         instruments=(*instruments, *gpu.instruments, permission),
+        curve_batch=settings.curve_batch,
+        curve_repeats=_CURVE_REPEATS,
     )
 
 
@@ -209,16 +220,22 @@ class Profiler:
         if self._sampler is not None and self._sampler.problem:
             info.not_measured["hot_spots"] = self._sampler.problem
         info.not_measured.update(self._gpu.not_measured)
-        if self._gpu.events is not None:
-            info.device_seconds = {
-                times.stage: sum(times.seconds) / len(times.seconds)
-                for times in self._gpu.events.device_times()
-                if times.seconds
-            }
+        info.not_measured.update(
+            (f"cost_curve:{curve.stage}", curve.not_measured) for curve in self._run.warm_ups if curve.not_measured
+        )
+        info.device_seconds = self._device_seconds()
         info.blocks = self._blocks.pairs()
         info.sampling = self._limit.changes
         self._note_cpu()
         self._write()
+
+    def _device_seconds(self) -> dict[str, float]:
+        """Return {stage: mean seconds of a call by the device's clock}, without the calls of warm-up, which come first."""
+        if self._gpu.events is None:
+            return {}
+        skipped = {curve.stage: curve.num_calls for curve in self._run.warm_ups}
+        found = {times.stage: times.seconds[skipped.get(times.stage, 0) :] for times in self._gpu.events.device_times()}
+        return {stage: sum(seconds) / len(seconds) for stage, seconds in found.items() if seconds}
 
     def _watch(self) -> None:
         try:

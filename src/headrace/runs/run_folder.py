@@ -125,7 +125,10 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """What the items were, as far as the source can tell: number, bytes, hash of ids, ..."""
     counters: Counters = msgspec.field(default_factory=Counters)
     cost_curves: dict[str, dict[int, list[float]]] = {}
-    """{device stage: {batch size: seconds of each call measured during warm-up}}."""
+    """{device stage: {batch size: seconds of each call measured during warm-up}}; sizes above the Plan's only where somebody
+    profiled."""
+    cost_curve_cpu: dict[str, dict[int, list[float]]] = {}
+    """{device stage: {batch size: CPU seconds of the calling thread in each of those calls}}."""
     variants: list[dict[str, Any]] = []
     """Models as opened: artifact and its hash, engine, threads, versions."""
     warnings: list[str] = []
