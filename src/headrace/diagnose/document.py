@@ -34,8 +34,12 @@ def profile_document(run: Run) -> ProfileDocument:
     Args:
         run: As `headrace.runs.reader.read_run` returns it.
     """
-    evidence = collect(run)
-    info, profile = run.info, evidence.profiling
+    return document_of(collect(run))
+
+
+def document_of(evidence: Evidence) -> ProfileDocument:
+    """Return the document of a run whose evidence is at hand; see `profile_document`."""
+    run, info, profile = evidence.run, evidence.info, evidence.profiling
     done = completions(evidence)
     window = find_window(done, evidence)
     stages = stage_accounts(evidence, window, count_samples(evidence.spans, evidence.states, window))

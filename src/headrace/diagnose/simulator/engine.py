@@ -188,6 +188,7 @@ class Engine:
         if self._holder is None:
             self._grant_gil(worker)
             return
+        worker.since = self.now
         self._gil_waiting.append(worker)
         if not self._switch_timer:
             self._arm_switch()
@@ -216,6 +217,7 @@ class Engine:
             holder.left = max(0.0, ends - self._virtual)
             holder.token = 0  # its entry among the running is void
             self._set_threads(self._threads - 1)
+            holder.since = self.now
             self._gil_waiting.append(holder)
             self._release_gil()
 
@@ -224,7 +226,9 @@ class Engine:
         self._switch_timer = 0
         self._holder = None
         if self._gil_waiting:
-            self._grant_gil(self._gil_waiting.popleft())
+            worker = self._gil_waiting.popleft()
+            worker.place.gil_wait += self.now - worker.since
+            self._grant_gil(worker)
 
     # --- exclusive resources
 
@@ -323,7 +327,8 @@ class Engine:
             if len(place.queue) >= place.capacity:
                 return
             worker = place.producers.popleft()
-            worker.place.blocked += self.now - worker.since
+            if worker.master is None:  # who hands on for a worker does not keep it from working
+                worker.place.blocked += self.now - worker.since
             self._hand_on(worker)
 
     # --- handing on
@@ -516,6 +521,8 @@ class Engine:
             batch_mean={name: place.taken / place.batches for name, place in by_name.items() if place.batches},
             cpu_seconds=self._cpu_seconds,
             gil_seconds=self._gil_seconds,
+            gil_wait={name: place.gil_wait / max(1, place.taken) for name, place in by_name.items()},
+            gil_wait_seconds=self._receiving.gil_wait + sum(place.gil_wait for place in self._places),
             resource_seconds=tuple(self._resource_seconds),
             receivers_busy=self._call_seconds / (num_receivers * elapsed),
             receivers_idle=self._receiving.idle_time / (num_receivers * elapsed),

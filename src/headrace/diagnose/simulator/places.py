@@ -57,8 +57,8 @@ class Place:
 
     __slots__ = (
         "_followers", "_held", "_next_in_order", "_route_of", "_tries", "batches", "blocked", "capacity", "due", "first_child",
-        "full", "full_since", "idle", "idle_time", "join", "joined", "parent", "pending", "producers", "queue", "station",
-        "taken", "threads", "wait", "workers",
+        "full", "full_since", "gil_wait", "idle", "idle_time", "join", "joined", "parent", "pending", "producers", "queue",
+        "station", "taken", "threads", "wait", "workers",
     )  # fmt: skip
 
     def __init__(self, station: Station) -> None:
@@ -95,6 +95,7 @@ class Place:
         self.batches = 0
         self.idle_time = 0.0
         self.blocked = 0.0
+        self.gil_wait = 0.0
         self.full = 0.0
         self.full_since = -1.0
 
@@ -173,7 +174,10 @@ class Place:
         for worker in self.idle:
             self.idle_time += elapsed - worker.since
         for worker in self.producers:
-            worker.place.blocked += elapsed - worker.since
+            if worker.master is None:
+                worker.place.blocked += elapsed - worker.since
+            elif worker.master.is_stuck:
+                worker.place.blocked += elapsed - worker.master.since
         if self.full_since >= 0.0:
             self.full += elapsed - self.full_since
 

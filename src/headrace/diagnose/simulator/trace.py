@@ -38,6 +38,10 @@ class Trace:
     """Of all cores together."""
     gil_seconds: float
     """While somebody kept the GIL."""
+    gil_wait: Mapping[str, float]
+    """{station: mean seconds a unit waited for the GIL there}."""
+    gil_wait_seconds: float
+    """Of all workers together, waiting for the GIL."""
     resource_seconds: tuple[float, ...]
     """While each exclusive resource was taken, summed over its places."""
     receivers_busy: float
@@ -54,7 +58,7 @@ class Trace:
     @property
     def latencies(self) -> np.ndarray:
         """Seconds from each job's coming to its being done."""
-        return self.done - self.received
+        return np.asarray(self.done - self.received)
 
 
 def steady_rate(done: np.ndarray) -> float:

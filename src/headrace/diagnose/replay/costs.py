@@ -1,0 +1,133 @@
+"""What a batch costs a device, by its size: measured at warm-up and in the run, kept with its steps and plateaus.
+
+Between two measured sizes the cost is read off the straight line between them; beyond the largest nothing is known, and
+nothing is made up (a decaying matrix product was measured at 3 ms for 4 and at 186 ms for 8 items: denormals).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.diagnose.evidence import Evidence
+from headrace.diagnose.replay.needs import CannotReplay, StageNeeds
+from headrace.diagnose.span_columns import Array
+
+#: Batches of one size from which on their mean is better than what warm-up measured once or thrice.
+_ENOUGH_BATCHES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCost:
+    """Seconds of one call by batch size."""
+
+    sizes: Array
+    """Measured, growing, >= 1."""
+    seconds: Array
+    cpu_share: float
+    """Of those seconds: how much is CPU time; the rest is waiting for the device."""
+
+    @property
+    def largest(self) -> int:
+        """The largest size that was measured."""
+        return int(self.sizes[-1])
+
+    def at(self, size: int) -> float:
+        """Return seconds of a batch; between measured sizes by the straight line between them."""
+        return float(np.interp(size, self.sizes, self.seconds))
+
+    def check(self, stage: str, size: int) -> None:
+        """Raise CannotReplay if a batch of this size is beyond what was measured."""
+        if size > self.largest:
+            raise CannotReplay(
+                f"a batch of {size} is beyond what was measured of stage {stage} (up to {self.largest}), and what larger ones "
+                f"cost is not known; measure it: headrace profile ... --set {stage}.batch={size}"
+            )
+
+    def line(self) -> tuple[float, float]:
+        """Return a and b of a + b*n, the least-squares line through the measured sizes; a of one size is 0."""
+        if len(self.sizes) < 2:
+            return 0.0, float(self.seconds[0] / self.sizes[0])
+        slope, start = np.polyfit(self.sizes, self.seconds, 1)
+        return float(start), float(slope)
+
+
+def batch_cost(evidence: Evidence, needs: StageNeeds) -> BatchCost:
+    """Return the cost curve of a device stage.
+
+    In-run batches count where there are enough of a size; sizes that only warm-up measured are scaled to them, because the
+    rest of the pipeline was not yet at work then.
+    """
+    stage = needs.name
+    in_run = _in_run(evidence, needs)
+    cpu_share = _cpu_share(needs)
+    exact = _emulated(evidence, needs)
+    warm = _warm_up(evidence, needs, cpu_share)
+    common = [size for size in in_run if size in warm]
+    scale = float(np.median([in_run[size] / warm[size] for size in common])) if common else 1.0
+    if not warm and needs.info.kind == "device" and len(in_run) == 0:
+        raise CannotReplay(f"no batch of stage {stage} was measured")
+    curve = {size: seconds * scale for size, seconds in warm.items()} | in_run
+    if exact is not None:
+        curve = exact | in_run
+    sizes = np.array(sorted(curve), float)
+    return BatchCost(sizes, np.array([curve[int(size)] for size in sizes]), cpu_share)
+
+
+def given_cost(curve: Mapping[int, float], cpu_share: float) -> BatchCost:
+    """Return a curve that was measured elsewhere.
+
+    Raises:
+        ValueError: If it is empty, or a size or cost is not above 0.
+    """
+    if not curve or min(curve) < 1 or min(curve.values()) <= 0:
+        raise ValueError(f"expected a cost curve {{batch size >= 1: seconds > 0}}, got {dict(curve)}")
+    sizes = sorted(curve)
+    return BatchCost(np.array(sizes, float), np.array([curve[size] for size in sizes], float), cpu_share)
+
+
+def _in_run(evidence: Evidence, needs: StageNeeds) -> dict[int, float]:
+    """Return {size: mean seconds without what others did to it} of sizes with enough batches; else of the most frequent."""
+    seconds = needs.cpu + needs.wait
+    sizes = needs.batch_size.astype(int)
+    found = {}
+    for size in np.unique(sizes):
+        own = seconds[sizes == size]
+        if len(own) >= _ENOUGH_BATCHES * size:
+            found[int(size)] = float(own.mean())
+    if not found and len(sizes):
+        size = int(np.bincount(sizes).argmax())
+        found[size] = float(seconds[sizes == size].mean())
+    return found
+
+
+def _cpu_share(needs: StageNeeds) -> float:
+    total = float((needs.cpu + needs.wait).sum())
+    return float(needs.cpu.sum()) / total if total > 0 else 1.0
+
+
+def _warm_up(evidence: Evidence, needs: StageNeeds, cpu_share: float) -> dict[int, float]:
+    """Return {size: seconds} of warm-up: the fastest of the calls, since others may have held them up."""
+    walls = evidence.info.cost_curves.get(needs.name, {})
+    cpus = getattr(evidence.info, "cost_curve_cpu", {}).get(needs.name, {})
+    found = {}
+    for size, calls in walls.items():
+        cpu = cpus.get(size)
+        if cpu_share > 0.9 and cpu and min(cpu) > 0:
+            found[int(size)] = min(cpu) / cpu_share  # its wall time holds what the rest of the pipeline did to it
+        elif calls:
+            found[int(size)] = min(calls)
+    return found
+
+
+def _emulated(evidence: Evidence, needs: StageNeeds) -> dict[int, float] | None:
+    """Return the curve of an emulated device, which is known exactly; None for a real one."""
+    if not needs.is_exclusive:
+        return None
+    variant = next((one for one in evidence.info.variants if one.get("engine") == "emulated"), None)
+    if variant is None:
+        return None
+    launch, item = float(variant.get("launch_seconds", 0.0)), float(variant.get("item_seconds", 0.0))
+    return {size: launch + item * size for size in (1, 2, 4, 8, 16, 32, 64, 128, 256)}

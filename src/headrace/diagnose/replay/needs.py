@@ -1,0 +1,303 @@
+"""What each recorded unit of work needed in each stage: waiting on the outside, a core, and a core with the GIL.
+
+How this works: a span's service is CPU time, run delay and blocked time. Run delay is what the machine did to it and is
+simulated anew, so it is left out. Of the blocked time, what was spent waiting for the GIL or for other workers (a lock, an
+emulated device) is left out as well; the rest is true waiting on the outside. All times of one unit are kept together through
+the stages, so that an image which is slow to decode because it is large is also the one that is slow to download.
+
+References:
+    Replaying recorded service demands instead of fitting distributions: D. Menasce, V. Almeida, "Capacity Planning for Web
+    Services", 2001, chapter 4 (service demands); trace-driven simulation: R. Jain, "The Art of Computer Systems Performance
+    Analysis", 1991, chapter 24.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headrace.base.errors import HeadraceError
+from headrace.diagnose.evidence import Evidence
+from headrace.diagnose.span_columns import Array
+from headrace.runs.formats.profile import ProfileDocument, StageAccount, Window
+from headrace.runs.run_folder import StageInfo
+
+#: Fewest whole jobs that say anything of the others.
+FEWEST_JOBS = 12
+#: Blocked time that is waiting for a lock counts as a lock of the stage's own from these shares on.
+_LOCK_SHARE_OF_BLOCKED, _LOCK_SHARE_OF_SERVICE = 0.5, 0.15
+
+
+class CannotReplay(HeadraceError):
+    """This run, or this change of it, cannot be simulated; the message says why and what to do next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedTry:
+    """A try that failed in a stage and was repeated there."""
+
+    wait: float
+    cpu: float
+    delay: float
+    """Until the unit was in the queue again."""
+
+
+@dataclass(slots=True, kw_only=True)
+class StageNeeds:
+    """One stage; arrays are float64, seconds, one value for each unit of its level."""
+
+    info: StageInfo
+    wait: Array
+    cpu: Array
+    """For a device: of its whole batch."""
+    holds_gil: float
+    """Share of the CPU time with the GIL, 0 to 1."""
+    mean_lock: float = 0.0
+    """Mean seconds a unit waited for a lock of the stage's own; 0: there is none."""
+    is_exclusive: bool = False
+    """A device that serves one call at a time, without a core of this machine."""
+    batch_size: Array = field(default_factory=lambda: np.ones(0))
+    shapes: Array | None = None
+    """Code of each unit's shape as it came, where there are several."""
+    tries: dict[int, list[FailedTry]] = field(default_factory=dict)
+    num_children: Array | None = None
+    """Of a fan-out: children of each unit."""
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return self.info.name
+
+    @property
+    def demand(self) -> Array:
+        """CPU seconds of one unit: of a batch its share."""
+        return np.asarray(self.cpu / self.batch_size) if len(self.batch_size) else self.cpu
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """All jobs that can be replayed, in the order in which they came."""
+
+    num_jobs: int
+    arrived: Array
+    """(jobs,) float64 seconds since the run's first arrival."""
+    task: Array
+    """(jobs,) int: index into `tasks`."""
+    tasks: tuple[str, ...]
+    stages: tuple[StageNeeds, ...]
+
+
+def find_needs(evidence: Evidence, document: ProfileDocument) -> Needs:
+    """Return what the recorded jobs needed.
+
+    Raises:
+        CannotReplay: If too few jobs were recorded whole, or the CPU time of stages was not.
+    """
+    infos = evidence.info.stages
+    if not infos:
+        raise CannotReplay("the run folder names no stages: it was written by an older headrace; profile again")
+    _check_clocks(evidence)
+    jobs = _whole_jobs(evidence, infos, document.window)
+    tasks = tuple(dict.fromkeys(info.task for info in infos if info.task)) or ("",)
+    task = _tasks_of(evidence, jobs, infos, tasks)
+    accounts = {stage.name: stage for stage in document.stages}
+    stages, units = [], jobs
+    parents: list[Array] = []
+    for number, info in enumerate(infos):
+        if info.role == "join":
+            units = parents.pop()
+        needs = _stage_needs(evidence, info, accounts[info.name], units)
+        stages.append(needs)
+        if info.role == "fan_out":
+            if parents:
+                raise CannotReplay(f"stage {info.name} is a fan-out within a fan-out, which is not simulated")
+            children, needs.num_children = _children(evidence, infos[number + 1].name, units)
+            parents.append(units)
+            units = children
+    spans = evidence.spans
+    first = np.full(len(spans.unit_ids) or 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, spans.root, spans.arrived)
+    return Needs(num_jobs=len(jobs), arrived=first[jobs] / 1e9, task=task, tasks=tasks, stages=tuple(stages))
+
+
+def _check_clocks(evidence: Evidence) -> None:
+    if not np.isfinite(evidence.spans.cpu).any():
+        raise CannotReplay(
+            f"{evidence.run.path} has no CPU time of stages: it was written by headrace run; record it with headrace profile"
+        )
+
+
+def _whole_jobs(evidence: Evidence, infos: list[StageInfo], window: Window) -> Array:
+    """Return the roots of jobs with a good span in every stage of their task, in the order of arrival."""
+    spans = evidence.spans
+    count = len(spans.unit_ids)
+    needed = {info.task for info in infos if info.task} or {""}
+    passed = np.zeros((len(infos), count), bool)
+    for number, info in enumerate(infos):
+        rows = np.arange(len(spans))[spans.of(info.name)]
+        rows = rows[spans.is_ok[rows] & (np.isfinite(spans.cpu[rows]) | (info.kind == "device"))]
+        passed[number, spans.root[rows]] = True
+    whole = np.zeros(count, bool)
+    for task in needed:
+        whole |= np.logical_and.reduce([passed[at] for at, info in enumerate(infos) if info.task in ("", task)])
+    first = np.full(count or 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, spans.root, spans.arrived)
+    roots = np.flatnonzero(whole)
+    steady = roots[first[roots] / 1e9 >= window.from_seconds - 1e-9]
+    # The jobs that were under way when the steady part began count too where there are few others.
+    roots = steady if len(steady) >= max(FEWEST_JOBS, len(roots) // 3) else roots
+    if len(roots) < FEWEST_JOBS:
+        raise CannotReplay(
+            f"only {len(roots)} jobs were recorded whole, through every stage; at least {FEWEST_JOBS} are needed. Profile more "
+            "items, or longer"
+        )
+    return np.asarray(roots[np.argsort(first[roots], kind="stable")])
+
+
+def _tasks_of(evidence: Evidence, jobs: Array, infos: list[StageInfo], tasks: tuple[str, ...]) -> Array:
+    spans = evidence.spans
+    task = np.zeros(len(spans.unit_ids), np.int64)
+    for info in infos:
+        if info.task:
+            task[spans.root[spans.of(info.name)]] = tasks.index(info.task)
+    return np.asarray(task[jobs])
+
+
+def _children(evidence: Evidence, stage: str, parents: Array) -> tuple[Array, Array]:
+    """Return the units cut from parents, in the parents' order, and how many each has."""
+    spans = evidence.spans
+    place = np.full(len(spans.unit_ids), -1)
+    place[parents] = np.arange(len(parents))
+    rows = np.arange(len(spans))[spans.of(stage)]
+    rows = rows[spans.is_ok[rows] & (place[spans.root[rows]] >= 0) & (spans.unit[rows] != spans.root[rows])]
+    units, first = np.unique(spans.unit[rows], return_index=True)
+    parent = place[spans.root[rows[first]]]
+    order = np.lexsort((first, parent))
+    return units[order], np.bincount(parent, minlength=len(parents))
+
+
+def _stage_needs(evidence: Evidence, info: StageInfo, account: StageAccount, units: Array) -> StageNeeds:
+    spans = evidence.spans
+    rows = np.arange(len(spans))[spans.of(info.name)]
+    place = np.full(len(spans.unit_ids), -1)
+    place[units] = np.arange(len(units))
+    rows = rows[place[spans.unit[rows]] >= 0]
+    good = rows[spans.is_ok[rows]]
+    at = place[spans.unit[good]]
+    service = (spans.ended[good] - spans.started[good]) / 1e9
+    cpu = spans.cpu[good] / 1e9
+    delay = np.nan_to_num(spans.run_delay[good] / 1e9)
+    blocked = np.maximum(service - cpu - delay, 0.0)
+    lock, kept = _blocked_shares(info, account)
+    values = {
+        name: _filled(len(units), at, value)
+        for name, value in (("wait", blocked * kept), ("cpu", cpu), ("size", spans.batch_size[good].astype(float)))
+    }
+    needs = StageNeeds(
+        info=info,
+        wait=values["wait"],
+        cpu=values["cpu"],
+        holds_gil=0.0 if info.releases_gil or info.executor == "process" else 1.0,
+        batch_size=np.maximum(values["size"], 1.0),
+        shapes=_shapes(evidence, info, good, at, len(units)),
+        tries=_tries(evidence, rows, place, kept),
+    )
+    _note_lock(needs, info, account, lock)
+    return needs
+
+
+def _blocked_shares(info: StageInfo, account: StageAccount) -> tuple[float, float]:
+    """Return which shares of the blocked time were waiting for a lock, and for the outside."""
+    split, blocked = account.blocked_split, account.blocked
+    known = 0.0 if split is None or not blocked else 1.0 - split.unknown / blocked
+    if split is None or not blocked or known < 0.5:
+        # Not sampled: a stage that computes is blocked by others, one that waits by the outside.
+        return 0.0, 0.0 if info.kind == "cpu" and info.work != "emulated" and not _sleeps(account) else 1.0
+    total = blocked * known
+    return split.lock / total, max(0.0, 1.0 - (split.gil + split.lock) / total)
+
+
+def _sleeps(account: StageAccount) -> bool:
+    """Return whether a stage is blocked nearly all the time: one that computes never is."""
+    mean = account.service.mean
+    return bool(mean and account.blocked and account.blocked > 0.9 * mean)
+
+
+def _filled(count: int, at: Array, values: Array) -> Array:
+    """Return values by unit; units without one (not measured) get those of the others in turn."""
+    found = np.full(count, np.nan)
+    found[at] = values
+    missing = np.flatnonzero(~np.isfinite(found))
+    known = found[np.isfinite(found)]
+    if len(missing) and len(known):
+        found[missing] = known[np.arange(len(missing)) % len(known)]
+    return np.asarray(np.nan_to_num(found))
+
+
+def _shapes(evidence: Evidence, info: StageInfo, rows: Array, at: Array, count: int) -> Array | None:
+    """Return the shapes in which units come to a device; None where they are all alike or it takes one at a time."""
+    spans = evidence.spans
+    if info.kind != "device" or not len(rows) or spans.batch_size[rows].max() <= 1:
+        return None
+    reasons = {spans.reason_names[code] for code in np.unique(spans.reason[rows]) if code >= 0}
+    if "shape" not in reasons:
+        return None
+    before = _stage_before(evidence, info)
+    if before is None:
+        return None
+    own = np.arange(len(spans))[spans.of(before)]
+    shape_of = np.zeros(len(spans.unit_ids), np.int64)
+    shape_of[spans.unit[own]] = spans.shape[own]
+    shapes = np.zeros(count, np.int64)
+    shapes[at] = shape_of[spans.unit[rows]]
+    return shapes
+
+
+def _stage_before(evidence: Evidence, info: StageInfo) -> str | None:
+    names = [stage.name for stage in evidence.info.stages]
+    number = names.index(info.name)
+    return names[number - 1] if number else None
+
+
+def _tries(evidence: Evidence, rows: Array, place: Array, kept: float) -> dict[int, list[FailedTry]]:
+    """Return the tries of units that failed in this stage and went through it in the end."""
+    spans = evidence.spans
+    failed = rows[~spans.is_ok[rows]]
+    found: dict[int, list[FailedTry]] = {}
+    if not len(failed):
+        return found
+    by_unit: dict[int, list[int]] = {}
+    for row in rows[np.argsort(spans.arrived[rows], kind="stable")]:
+        by_unit.setdefault(int(spans.unit[row]), []).append(int(row))
+    for unit in {int(spans.unit[row]) for row in failed}:
+        own = by_unit[unit]
+        if not spans.is_ok[own[-1]]:
+            continue
+        found[int(place[unit])] = [
+            _failed_try(evidence, row, after, kept) for row, after in itertools.pairwise(own) if not spans.is_ok[row]
+        ]
+    return found
+
+
+def _failed_try(evidence: Evidence, row: int, after: int, kept: float) -> FailedTry:
+    spans = evidence.spans
+    service = (spans.ended[row] - spans.started[row]) / 1e9
+    cpu = float(np.nan_to_num(spans.cpu[row])) / 1e9
+    delay = float(np.nan_to_num(spans.run_delay[row])) / 1e9
+    return FailedTry(
+        wait=max(0.0, service - cpu - delay) * kept,
+        cpu=cpu,
+        delay=max(0.0, float(spans.arrived[after] - spans.ended[row]) / 1e9),
+    )
+
+
+def _note_lock(needs: StageNeeds, info: StageInfo, account: StageAccount, share: float) -> None:
+    """Tell a lock of the stage's own, which only one worker passes at a time, from one that is rarely waited for."""
+    blocked, service = account.blocked or 0.0, account.service.mean or 0.0
+    waited = share * blocked
+    if info.executor == "process" or (info.workers or 1) < 2 or info.kind == "device":
+        return
+    if share >= _LOCK_SHARE_OF_BLOCKED and waited >= _LOCK_SHARE_OF_SERVICE * service:
+        needs.mean_lock = waited

@@ -1,0 +1,386 @@
+"""A recorded run, ready to be run again under another Plan, in simulation.
+
+    replay = Replay.of(read_run("runs/first"))
+    replay.ratio(Change(settings=("fetch.workers=32",)))      # throughput over that of the recorded run
+
+A prediction is the measured throughput times the ratio of two simulations, of the changed run and of the run as recorded: what
+the simulator gets wrong in both cancels. Both replay the same jobs in the same order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from headrace.base.plan import Plan
+from headrace.base.settings import check, unknown_key
+from headrace.diagnose.document import document_of
+from headrace.diagnose.evidence import Evidence, collect
+from headrace.diagnose.replay.costs import BatchCost, batch_cost, given_cost
+from headrace.diagnose.replay.decoding import scale_factors
+from headrace.diagnose.replay.machine import find_machine
+from headrace.diagnose.replay.needs import CannotReplay, Needs, find_needs
+from headrace.diagnose.replay.plans import changed_plan
+from headrace.diagnose.replay.structure import Machine, Scenario, build, group_stages
+from headrace.diagnose.simulator import Trace, simulate
+from headrace.diagnose.simulator.system import System
+from headrace.diagnose.span_columns import Array
+from headrace.runs.formats.prediction import Change
+from headrace.runs.formats.profile import ProfileDocument
+from headrace.runs.reader import Run
+
+#: Jobs simulated unless asked for more: enough for p99 (662), few enough for a verdict of a dozen simulations in a second.
+_FEWEST_JOBS, _MOST_JOBS = 500, 1500
+#: Receivers that wait longer than this share of their time for jobs have fewer than they could take.
+_WAITING_SHARE = 0.15
+#: Blocks of neighbouring jobs that a resampled run is made of.
+_BLOCKS = 12
+#: Shares of the CPU time with the GIL that calibration tries.
+_GIL_SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.12, 0.05)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """What a simulation came to; nothing of it is calibrated."""
+
+    throughput: float
+    """Jobs per second of the steady part."""
+    latencies: Array
+    """(jobs,) float64 seconds."""
+    utilization: Mapping[str, float]
+    """{`cores`, `gil`, `workers:STATION`, `device:STAGE`, `receiving`: 0 to 1}."""
+    queue_mean: Mapping[str, float]
+    full_share: Mapping[str, float]
+    starved_share: Mapping[str, float]
+    blocked_share: Mapping[str, float]
+    batch_mean: Mapping[str, float]
+    """{stage: mean size}."""
+    cpu_per_job: float
+    gil_wait: Mapping[str, float]
+    """{station: mean seconds a unit waits for the GIL}."""
+    trace: Trace
+
+
+class Replay:
+    """One recorded run and everything needed to simulate it.
+
+    Attributes:
+        run: The folder.
+        evidence: What it holds.
+        document: Its analysis.
+        plan: The Plan as it ran, resolved.
+        needs: What each recorded job needed in each stage.
+        machine: What the run had to share.
+        costs: {device stage: what a batch costs}.
+    """
+
+    def __init__(
+        self,
+        evidence: Evidence,
+        document: ProfileDocument,
+        plan: Plan,
+        needs: Needs,
+        machine: Machine,
+        costs: dict[str, BatchCost],
+    ) -> None:
+        self.evidence = evidence
+        self.run: Run = evidence.run
+        self.document = document
+        self.plan = plan
+        self.needs = needs
+        self.machine = machine
+        self.costs = costs
+        self._known: dict[tuple[bytes, int, int | None, bool], Simulated] = {}
+        self.holds_gil = {stage.name: stage.holds_gil for stage in needs.stages}
+        self.is_open = _is_open(evidence, document)
+        self._calibrate_gil()
+
+    @classmethod
+    def of(cls, run: Run) -> Replay:
+        """Return a run ready to be simulated.
+
+        Raises:
+            CannotReplay: If it does not hold what is needed; the message says what, and the next command.
+        """
+        evidence = collect(run)
+        document = document_of(evidence)
+        needs = find_needs(evidence, document)
+        if document.throughput is None:
+            raise CannotReplay("the run delivered too few jobs for a rate; profile more items")
+        plan = Plan.from_table(document.plan)
+        machine = find_machine(evidence, document, needs)
+        costs = {}
+        for stage in needs.stages:
+            if stage.info.kind == "device":
+                stage.is_exclusive = _is_exclusive(evidence, document, stage.info.task, plan, stage.wait, stage.cpu)
+                costs[stage.name] = batch_cost(evidence, stage)
+        return cls(evidence, document, plan, needs, machine, costs)
+
+    @property
+    def throughput(self) -> float:
+        """Jobs per second, as measured in the steady part of the recorded run."""
+        return self.document.throughput or 0.0
+
+    @property
+    def cores(self) -> float:
+        """Cores that the recorded run could use."""
+        return self.machine.cores
+
+    def ratio(self, change: Change, *, seed: int = 0, num_jobs: int | None = None) -> float:
+        """Return the simulated throughput of a change over that of the recorded run; see `simulate` for what it raises."""
+        base = self.simulate(Change(), seed=seed, num_jobs=num_jobs).throughput
+        return self.simulate(change, seed=seed, num_jobs=num_jobs).throughput / base
+
+    def simulate(
+        self, change: Change | None = None, *, seed: int = 0, num_jobs: int | None = None, resampled: bool = False
+    ) -> Simulated:
+        """Return what a changed run would come to; the same for the same arguments.
+
+        Args:
+            change: None or empty: the run as recorded.
+            seed: Of random arrivals and of resampling.
+            num_jobs: How many jobs; None: as many as a steady rate needs.
+            resampled: Draw blocks of neighbouring jobs with replacement instead of replaying them in order: for intervals.
+
+        Raises:
+            SettingsError: If a setting or stage is unknown, or a value impossible.
+            CannotReplay: If it is beyond what was measured.
+        """
+        change = change or Change()
+        key = (msgspec.json.encode(change), seed, num_jobs, resampled)
+        if key not in self._known:
+            scenario = self.scenario(change, seed=seed, num_jobs=num_jobs, resampled=resampled)
+            self._known[key] = _summary(scenario, build(scenario))
+        return self._known[key]
+
+    def changed_plan(self, change: Change) -> Plan:
+        """Return the Plan of a changed run, resolved; raises SettingsError if a setting is unknown or impossible."""
+        return changed_plan(self.plan, change.settings, self.needs.stages, int(change.cores or self.cores))
+
+    def scenario(
+        self, change: Change, *, seed: int = 0, num_jobs: int | None = None, resampled: bool = False
+    ) -> Scenario:
+        """Return all that decides how a changed run goes; raises what `simulate` raises."""
+        self._check(change)
+        plan = self.changed_plan(change)
+        factors = scale_factors(self.evidence, self.needs, self.plan, plan)
+        if factors:
+            speedups = {name: 1.0 / factor for name, factor in factors.items()}
+            for name, value in change.speedups.items():
+                speedups[name] = speedups.get(name, 1.0) * value
+            change = msgspec.structs.replace(change, speedups=speedups)
+        count = num_jobs or self._num_jobs(plan)
+        sample = self._sample(count, seed if resampled else None)
+        call_seconds, jobs_per_call = self._calls()
+        return Scenario(
+            needs=self.needs,
+            plan=plan,
+            costs=self._costs(change, plan),
+            machine=self.machine,
+            change=change,
+            sample=sample,
+            arrivals=self._arrivals(change, count, seed),
+            call_seconds=call_seconds,
+            jobs_per_call=jobs_per_call,
+            holds_gil=self.holds_gil,
+        )
+
+    # --- parts of a scenario
+
+    def _check(self, change: Change) -> None:
+        names = [stage.name for stage in self.needs.stages]
+        for name in (*change.speedups, *change.drop, *change.cache_hits, *change.cost_curves):
+            if name not in names and name != "receiving":
+                raise unknown_key(name, "the stages of this run", names)
+        for name, factor in change.speedups.items():
+            check(factor > 0 and np.isfinite(factor), f"speed-up of {name}", factor, "a factor above 0")
+        for name, share in change.cache_hits.items():
+            check(0 <= share <= 1, f"cache hits of {name}", share, "a share from 0 to 1")
+        check(change.cores is None or change.cores > 0, "cores", change.cores, "more than 0")
+        check(change.devices is None or change.devices >= 1, "devices", change.devices, "a whole number >= 1")
+        rate = change.arrival_rate
+        check(rate is None or rate > 0, "arrival rate", rate, "more than 0 jobs per second")
+        for name in change.drop:
+            role = next(stage.info.role for stage in self.needs.stages if stage.name == name)
+            check(role == "map", "dropped stage", name, f"a stage that maps; {name} is a {role}")
+
+    def _num_jobs(self, plan: Plan) -> int:
+        at_once = sum(
+            (stage.workers or 1) * (stage.batch or 1)
+            for name, stage in plan.stages.items()
+            if name != "deliver" and stage.executor != "inline"
+        )
+        return int(min(4 * _MOST_JOBS, max(_FEWEST_JOBS, min(_MOST_JOBS, self.needs.num_jobs), 12 * at_once)))
+
+    def _sample(self, count: int, seed: int | None) -> Array:
+        """Return which recorded jobs come: in order and around again, or in blocks drawn with replacement."""
+        recorded = self.needs.num_jobs
+        if seed is None:
+            return np.arange(count) % recorded
+        random = np.random.default_rng(seed)
+        length = max(1, recorded // _BLOCKS)
+        starts = random.integers(0, recorded, size=-(-count // length))
+        return ((starts[:, None] + np.arange(length)).ravel()[:count]) % recorded
+
+    def _arrivals(self, change: Change, count: int, seed: int) -> list[float] | None:
+        if change.arrival_rate is not None:
+            gaps = np.random.default_rng(seed).exponential(1.0 / change.arrival_rate, count)
+            return [float(when) for when in np.cumsum(gaps)]
+        if not self.is_open:
+            return None
+        recorded = self.needs.arrived - self.needs.arrived[0]
+        around = recorded[-1] + recorded[-1] / max(1, len(recorded) - 1)
+        turns = np.arange(count) // len(recorded)
+        return [float(when) for when in recorded[np.arange(count) % len(recorded)] + turns * around]
+
+    def _calls(self) -> tuple[float, int]:
+        """Return seconds of a call of the source, and how many jobs it may bring."""
+        receiving = self.evidence.info.receiving
+        batch = self.plan.source.receive_batch
+        if receiving is None or self.is_open:
+            return 0.0, max(batch, 1)
+        calls = receiving.calls - receiving.empty_calls
+        if calls < 1:
+            return 0.0, batch
+        per_call = receiving.jobs / calls
+        # Calls that bring what they are asked for show no limit of the source's own.
+        limit = (
+            10**6
+            if per_call >= 0.8 * min(batch, receiving.asked / max(1, receiving.calls))
+            else max(1, round(per_call))
+        )
+        return max(0.0, receiving.call_seconds - receiving.empty_call_seconds) / calls, limit
+
+    def _costs(self, change: Change, plan: Plan) -> dict[str, BatchCost]:
+        costs = {}
+        for stage in self.needs.stages:
+            name = stage.name
+            if name not in self.costs:
+                continue
+            cost = self.costs[name]
+            if name in change.cost_curves:
+                cost = given_cost(change.cost_curves[name], cost.cpu_share)
+            elif stage.is_exclusive:
+                cost = _emulated_cost(cost, self.plan, plan, stage.info.task)
+            cost.check(name, plan.stages[name].batch or 1)
+            costs[name] = cost
+        return costs
+
+    # --- calibration
+
+    def _calibrate_gil(self) -> None:
+        """Find which share of its CPU time a stage that may hold the GIL does hold it, from how long others waited for it.
+
+        A stage's `releases_gil` says only that threads of it gain something; NumPy and OpenCV let go of the GIL within a stage
+        that does not promise to.
+        """
+        mine = [name for name, share in self.holds_gil.items() if share > 0]
+        waited = self._measured_gil_wait()
+        if not mine or waited is None:
+            return
+        base = dict(self.holds_gil)
+        best, best_miss = 1.0, float("inf")
+        for share in _GIL_SHARES:
+            self.holds_gil = base | dict.fromkeys(mine, share)
+            scenario = self.scenario(Change(), num_jobs=_FEWEST_JOBS)
+            trace = simulate(build(scenario))
+            miss = abs(trace.gil_wait_seconds / len(scenario.sample) - waited)
+            if miss < best_miss:
+                best, best_miss = share, miss
+            if trace.gil_wait_seconds / len(scenario.sample) < waited:
+                break  # it only gets less from here on
+        self.holds_gil = base | dict.fromkeys(mine, best)
+
+    def _measured_gil_wait(self) -> float | None:
+        """Return seconds per job that workers waited for the GIL; None where too little was sampled, or nobody could."""
+        jobs = max(1, int(self.document.counters.get("delivered", 0)))
+        total, sampled = 0.0, 0
+        for stage in self.document.stages:
+            if stage.blocked_split is None:
+                continue
+            size = stage.batches.mean_size if stage.batches else 1.0
+            total += stage.blocked_split.gil * stage.items / size
+            sampled += stage.blocked_split.num_samples
+        threads = sum(
+            (self.plan.stages[group[0].name].workers or 1)
+            for group in group_stages(self.needs.stages, self.plan)
+            if self.plan.stages[group[0].name].executor == "thread" and group[0].info.role != "deliver"
+        )
+        return total / jobs if sampled >= 20 and threads >= 2 else None
+
+
+def _summary(scenario: Scenario, system: System) -> Simulated:
+    trace = simulate(system)
+    names = [station.name for station in system.stations]
+    devices = {}
+    exclusive = [stage.name for stage in scenario.needs.stages if stage.is_exclusive]
+    for number, name in enumerate(exclusive[: len(system.resources)]):
+        devices[f"device:{name}"] = trace.resource_seconds[number] / (system.resources[number] * trace.elapsed)
+    return Simulated(
+        throughput=trace.throughput,
+        latencies=trace.latencies,
+        utilization={
+            "cores": trace.cpu_seconds / (trace.elapsed * system.cores),
+            "gil": trace.gil_seconds / trace.elapsed,
+            "receiving": trace.receivers_busy,
+            **{f"workers:{name}": trace.workers_busy[name] for name in names},
+            **devices,
+        },
+        queue_mean=trace.queue_mean,
+        full_share=trace.full,
+        starved_share=trace.starved,
+        blocked_share=trace.blocked,
+        batch_mean=trace.batch_mean,
+        cpu_per_job=trace.cpu_seconds / len(scenario.sample),
+        gil_wait=trace.gil_wait,
+        trace=trace,
+    )
+
+
+def _is_open(evidence: Evidence, document: ProfileDocument) -> bool:
+    """Return whether jobs came slower than they could have been taken: receivers waited for them."""
+    receiving = evidence.info.receiving
+    if receiving is not None:
+        elapsed = max(evidence.elapsed_seconds, 1e-9) * receiving.num_receivers
+        waited = receiving.empty_call_seconds + receiving.call_seconds * (receiving.calls > 0) * _is_polled(evidence)
+        return waited / elapsed > _WAITING_SHARE and receiving.blocked_seconds / elapsed < 1 - _WAITING_SHARE
+    busiest = max((stage.utilization or 0.0 for stage in document.stages), default=0.0)
+    return busiest < 0.6
+
+
+def _is_polled(evidence: Evidence) -> bool:
+    """Return whether calls of the source wait for jobs: some came back empty, and jobs do not grow old in the source."""
+    receiving = evidence.info.receiving
+    if receiving is None or receiving.empty_calls == 0:
+        return False
+    age = receiving.last_age_seconds
+    return age is None or age < 0.5
+
+
+def _is_exclusive(
+    evidence: Evidence, document: ProfileDocument, task: str, plan: Plan, wait: Array, cpu: Array
+) -> bool:
+    """Return whether a device works beside this machine's cores, one call at a time: emulated, or an accelerator."""
+    if plan.models.get(task, plan.model).engine == "emulated":
+        return True
+    busy = float((wait + cpu).sum())
+    return (
+        busy > 0
+        and float(cpu.sum()) / busy < 0.3
+        and any(
+            "cuda" in str(variant).lower() or "tensorrt" in str(variant).lower() for variant in evidence.info.variants
+        )
+    )
+
+
+def _emulated_cost(cost: BatchCost, recorded: Plan, changed: Plan, task: str) -> BatchCost:
+    """Return the cost of an emulated device whose Plan names other times."""
+    before, after = recorded.models.get(task, recorded.model), changed.models.get(task, changed.model)
+    if before.options == after.options or after.engine != "emulated":
+        return cost
+    launch, item = (float(after.options.get(key, 0.0)) for key in ("launch_seconds", "item_seconds"))
+    return dataclasses.replace(cost, seconds=launch + item * cost.sizes)

@@ -1,0 +1,368 @@
+"""Makes the simulator's description of a run under a Plan: stations from stages, programs from needs.
+
+Where what comes from: the Plan says which stages share a worker (inline), how many workers there are and how long the queues;
+`needs` says what each unit costs; `costs` what a batch costs; the machine how many cores there are and what others take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headrace.base.plan import Plan
+from headrace.base.policies.batching import BatchingPolicy
+from headrace.diagnose.replay.costs import BatchCost
+from headrace.diagnose.replay.needs import Needs, StageNeeds
+from headrace.diagnose.simulator.system import (
+    CPU,
+    GIL,
+    GIVE,
+    TAKE,
+    WAIT,
+    Phase,
+    Program,
+    Receivers,
+    Retry,
+    Station,
+    System,
+)
+from headrace.diagnose.span_columns import Array
+from headrace.runs.formats.prediction import Change
+
+#: A worker takes about this much cheap work at once, at most so many units; as the runtime's stations do.
+_CHUNK_SECONDS, _MOST_AT_ONCE = 0.001, 64
+#: What handing an item to a child process and back costs: a fixed part, CPU with the GIL, and copying it twice into shared
+#: memory. Measured on the runtime's process executor; see `benchmarks/whatif_error.py`.
+_PROCESS_SECONDS, _PROCESS_BYTES_PER_SECOND = 250e-6, 2e9
+#: Below this share of the time with the GIL, handing on is not held up by it, and counts as plain CPU.
+_GIL_MATTERS = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What the run had to share."""
+
+    cores: float
+    others: float
+    """Threads of other programs that want a core all the time."""
+    overhead: float
+    """CPU seconds per job outside stages: queues, receiving, settling."""
+    bytes_per_item: dict[str, float] = field(default_factory=dict)
+    """{stage: mean bytes in and out}."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """Everything that decides how a run goes."""
+
+    needs: Needs
+    plan: Plan
+    costs: dict[str, BatchCost]
+    machine: Machine
+    change: Change
+    sample: Array
+    """(jobs,) int: which recorded jobs come, in order."""
+    arrivals: Sequence[float] | None
+    call_seconds: float
+    jobs_per_call: int
+    holds_gil: dict[str, float]
+    """{stage: share of its CPU time with the GIL}."""
+    switch_seconds: float = 0.005
+
+
+def group_stages(stages: Sequence[StageNeeds], plan: Plan) -> list[list[StageNeeds]]:
+    """Return the stages of each station: a new one before every stage that is not inline."""
+    cut: list[list[StageNeeds]] = []
+    for needs in stages:
+        if not cut or plan.stages[needs.name].executor != "inline":
+            cut.append([])
+        cut[-1].append(needs)
+    return cut
+
+
+def build(scenario: Scenario) -> System:
+    """Return the description of a scenario."""
+    return _Builder(scenario).system()
+
+
+class _Builder:
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.plan = scenario.plan
+        self.resources: list[int] = []
+        self.named: dict[str, int] = {}
+        dropped = set(scenario.change.drop)
+        self.groups = group_stages([needs for needs in scenario.needs.stages if needs.name not in dropped], self.plan)
+        self.units = self._units()
+        self.overhead = scenario.machine.overhead / max(1, len(self.groups))
+        self.gil_matters = self._gil_share() > _GIL_MATTERS
+
+    def system(self) -> System:
+        """Return the whole."""
+        scenario, groups = self.scenario, self.groups
+        first_inline = self.plan.stages[groups[0][0].name].executor == "inline"
+        stations = [self._station(group) for group in (groups[1:] if first_inline else groups)]
+        receivers = self._receivers(groups[0] if first_inline else None)
+        routes, route_of = self._routes(stations, groups[1:] if first_inline else groups)
+        limit = self.plan.source.max_in_flight or max(
+            sum(station.capacity + station.workers for station in stations), self.plan.source.receive_batch
+        )
+        return System(
+            stations=stations,
+            num_jobs=len(scenario.sample),
+            receivers=receivers,
+            routes=routes,
+            route_of=route_of,
+            cores=scenario.change.cores or scenario.machine.cores,
+            others=0.0 if scenario.change.quiet else scenario.machine.others,
+            switch_seconds=scenario.switch_seconds,
+            resources=tuple(self.resources),
+            max_in_flight=limit,
+            arrivals=scenario.arrivals,
+        )
+
+    # --- units
+
+    def _units(self) -> dict[str, Array]:
+        """Return for each stage which recorded units stand for those that are simulated."""
+        jobs, units = self.scenario.sample, {}
+        level = jobs
+        outer: list[Array] = []
+        for needs in self.scenario.needs.stages:
+            if needs.info.role == "join":
+                level = outer.pop()
+            units[needs.name] = level
+            if needs.num_children is not None:
+                outer.append(level)
+                level = _children_of(needs.num_children, level)
+        return units
+
+    def _routes(
+        self, stations: Sequence[Station], groups: Sequence[Sequence[StageNeeds]]
+    ) -> tuple[list[list[int]] | None, list[int]]:
+        needs = self.scenario.needs
+        if len(needs.tasks) == 1:
+            return None, []
+        routes = [
+            [number for number, group in enumerate(groups) if group[0].info.task in ("", task)] for task in needs.tasks
+        ]
+        return routes, needs.task[self.scenario.sample].tolist()
+
+    # --- stations
+
+    def _station(self, group: Sequence[StageNeeds]) -> Station:
+        head, last = group[0], group[-1]
+        settings = self.plan.stages[head.name]
+        device = next((needs for needs in group if needs.info.kind == "device"), None)
+        workers = settings.workers or 1
+        programs = [] if device is not None else self._programs(group)
+        batch = (self.plan.stages[device.name].batch or 1) if device is not None else 1
+        ordered = self.plan.run.ordered and last.info.role == "deliver"
+        return Station(
+            name=head.name,
+            workers=workers,
+            capacity=settings.queue_items or 1,
+            programs=programs,
+            batching=self._batching(device),
+            batch_program=self._batch_program(group, device) if device is not None else None,
+            shapes=_shape_codes(device, self.units),
+            chunk=1 if device is not None or settings.executor == "process" or ordered else _chunk(programs),
+            hands_on_aside=device is head and batch > 1,
+            children=self._num_children(last),
+            joins=head.info.role == "join",
+            ordered=ordered,
+            threads=self._threads(device, workers),
+            retries=self._retries(head, group),
+        )
+
+    def _batching(self, device: StageNeeds | None) -> BatchingPolicy | None:
+        if device is None:
+            return None
+        settings = self.plan.stages[device.name]
+        return BatchingPolicy(max_size=settings.batch or 1, max_wait_ns=int(settings.max_wait_seconds * 1e9))
+
+    def _num_children(self, last: StageNeeds) -> list[int] | None:
+        if last.num_children is None:
+            return None
+        return [int(number) for number in last.num_children[self.units[last.name]]]
+
+    def _threads(self, device: StageNeeds | None, workers: int) -> int:
+        if device is None or device.is_exclusive or self.scenario.costs[device.name].cpu_share < 0.3:
+            return 1
+        model = self.plan.models.get(device.info.task, self.plan.model)
+        cores = self.scenario.change.cores or self.scenario.machine.cores
+        return model.threads or max(1, int(cores) // workers)
+
+    def _receivers(self, group: Sequence[StageNeeds] | None) -> Receivers:
+        scenario = self.scenario
+        source = self.plan.source
+        common = {
+            "num": source.receivers,
+            "call_seconds": scenario.call_seconds / scenario.change.speedups.get("receiving", 1.0),
+            "jobs_per_call": max(1, min(scenario.jobs_per_call, source.receive_batch)),
+        }
+        if group is None:
+            return Receivers(**common)  # type: ignore[arg-type]
+        device = next((needs for needs in group if needs.info.kind == "device"), None)
+        if device is None:
+            return Receivers(**common, programs=self._programs(group))  # type: ignore[arg-type]
+        return Receivers(
+            **common,  # type: ignore[arg-type]
+            batch=self.plan.stages[device.name].batch or 1,
+            batch_program=self._batch_program(group, device),
+        )
+
+    # --- programs
+
+    def _programs(self, group: Sequence[StageNeeds]) -> list[Program]:
+        """Return what each unit needs in a station without a device."""
+        columns = [self._columns(needs, group[0]) for needs in group]
+        locks = {needs.name: self._resource(f"lock:{needs.name}", 1) for needs in group if needs.mean_lock}
+        tail = self._handing_on()
+        count = len(self.units[group[0].name])
+        if len(columns) == 1 and not locks:
+            wait, cpu, gil = columns[0]
+            return [_phases(w, c, g) + tail for w, c, g in zip(wait, cpu, gil, strict=True)]
+        programs = []
+        for unit in range(count):
+            phases: list[Phase] = []
+            for needs, (wait, cpu, gil) in zip(group, columns, strict=True):
+                own = _phases(wait[unit], cpu[unit], gil[unit])
+                if needs.name in locks and own:
+                    own = ((TAKE, locks[needs.name]), *own, (GIVE, locks[needs.name]))
+                phases.extend(own)
+            programs.append((*phases, *tail))
+        return programs
+
+    def _columns(self, needs: StageNeeds, head: StageNeeds) -> tuple[list[float], list[float], list[float]]:
+        """Return waiting, CPU, and CPU with the GIL of each unit, as changed."""
+        change, name = self.scenario.change, needs.name
+        units = self.units[name]
+        factor = 1.0 / change.speedups.get(name, 1.0)
+        if name in change.drop:
+            factor = 0.0
+        factors = np.full(len(units), factor)
+        hits = change.cache_hits.get(name, 0.0)
+        if hits > 0:  # spread evenly: the i-th unit is a hit when the running sum of the share passes a whole number
+            running = np.floor(np.arange(1, len(units) + 1) * hits) > np.floor(np.arange(len(units)) * hits)
+            factors[running] = 0.0
+        wait, cpu = needs.wait[units] * factors, needs.cpu[units] * factors
+        in_process = self.plan.stages[head.name].executor == "process"
+        share = 0.0 if in_process else self.scenario.holds_gil.get(name, 0.0)
+        gil = cpu * share
+        if in_process and needs is head:
+            moved = self.scenario.machine.bytes_per_item.get(name, 0.0) / _PROCESS_BYTES_PER_SECOND
+            gil = gil + _PROCESS_SECONDS + moved
+        return wait.tolist(), (cpu * (1.0 - share)).tolist(), gil.tolist()
+
+    def _handing_on(self) -> Program:
+        if self.overhead <= 0:
+            return ()
+        return ((GIL if self.gil_matters else CPU, self.overhead),)
+
+    def _batch_program(self, group: Sequence[StageNeeds], device: StageNeeds) -> Callable[[int, int], Program]:
+        """Return what gives a batch its program: inline stages for each of its units, the device once for all."""
+        cost = self.scenario.costs[device.name]
+        factor = 1.0 / self.scenario.change.speedups.get(device.name, 1.0)
+        units = self.units[device.name]
+        residuals = (_residuals(device, cost)[units] * factor).tolist()
+        largest = self.plan.stages[device.name].batch or 1
+        seconds = [0.0, *(cost.at(size) for size in range(1, largest + 1))]
+        share = cost.cpu_share
+        gil_share = self.scenario.holds_gil.get(device.name, 0.0)
+        resource = None
+        if device.is_exclusive:
+            resource = self._resource(f"device:{device.name}", self.scenario.change.devices or 1)
+        at = group.index(device)
+        before = [self._columns(needs, group[0]) for needs in group[:at]]
+        behind = [self._columns(needs, group[0]) for needs in group[at + 1 :]]
+        overhead = self.overhead
+        kind = GIL if self.gil_matters else CPU
+
+        def program(size: int, unit: int) -> Program:
+            total = seconds[size] * residuals[unit]
+            call = _phases(total * (1.0 - share), total * share * (1.0 - gil_share), total * share * gil_share)
+            if resource is not None:
+                call = ((TAKE, resource), *call, (GIVE, resource))
+            phases: list[Phase] = []
+            for columns, ahead in ((before, True), (behind, False)):
+                if not ahead:
+                    phases.extend(call)
+                for wait, cpu, gil in columns:
+                    for member in range(unit, min(unit + size, len(wait))):
+                        phases.extend(_phases(wait[member], cpu[member], gil[member]))
+            if overhead > 0:
+                phases.append((kind, overhead * size))
+            return tuple(phases)
+
+        return program
+
+    def _retries(self, head: StageNeeds, group: Sequence[StageNeeds]) -> dict[int, list[Retry]]:
+        if len(group) > 1 or not head.tries or head.name in self.scenario.change.drop:
+            return {}
+        factor = 1.0 / self.scenario.change.speedups.get(head.name, 1.0)
+        found = {}
+        for unit, recorded in enumerate(self.units[head.name].tolist()):
+            if recorded in head.tries:
+                found[unit] = [
+                    Retry(_phases(one.wait * factor, one.cpu * factor, 0.0) or ((WAIT, 1e-6),), one.delay)
+                    for one in head.tries[recorded]
+                ]
+        return found
+
+    def _resource(self, name: str, capacity: int) -> int:
+        if name not in self.named:
+            self.named[name] = len(self.resources)
+            self.resources.append(capacity)
+        return self.named[name]
+
+    def _gil_share(self) -> float:
+        """Return seconds with the GIL per second of CPU demand, as the recorded run has it."""
+        total = held = 0.0
+        for needs in self.scenario.needs.stages:
+            demand = float(needs.demand.sum())
+            total += demand
+            held += demand * self.scenario.holds_gil.get(needs.name, 0.0)
+        return held / total if total > 0 else 0.0
+
+
+def _children_of(num_children: Array, units: Array) -> Array:
+    """Return the recorded children of recorded units, in order."""
+    ends = np.cumsum(num_children)
+    first = ends - num_children
+    if not len(units):
+        return np.zeros(0, np.int64)
+    return np.concatenate([np.arange(first[unit], ends[unit]) for unit in units]).astype(np.int64)
+
+
+def _phases(wait: float, cpu: float, gil: float) -> Program:
+    """Return a program without phases of no length."""
+    if gil <= 0.0:
+        if wait <= 0.0:
+            return ((CPU, cpu),) if cpu > 0.0 else ()
+        return ((WAIT, wait), (CPU, cpu)) if cpu > 0.0 else ((WAIT, wait),)
+    phases = ((WAIT, wait), (CPU, cpu), (GIL, gil))
+    return tuple(phase for phase in phases if phase[1] > 0.0)
+
+
+def _chunk(programs: Sequence[Program]) -> int:
+    if not programs:
+        return 1
+    mean = sum(amount for program in programs for kind, amount in program if kind <= GIL) / len(programs)
+    return max(1, min(_MOST_AT_ONCE, int(_CHUNK_SECONDS / max(mean, 1e-7))))
+
+
+def _residuals(device: StageNeeds, cost: BatchCost) -> Array:
+    """Return for each recorded unit how its batch's cost compared with the curve's."""
+    expected = np.interp(device.batch_size, cost.sizes, cost.seconds)
+    residuals = (device.cpu + device.wait) / np.maximum(expected, 1e-9)
+    mean = float(residuals.mean()) if len(residuals) else 1.0
+    return np.asarray(residuals / mean) if mean > 0 else np.ones(len(residuals))
+
+
+def _shape_codes(device: StageNeeds | None, units: dict[str, Array]) -> list[int] | None:
+    if device is None or device.shapes is None:
+        return None
+    return [int(code) for code in device.shapes[units[device.name]]]
