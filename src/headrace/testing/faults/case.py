@@ -17,7 +17,8 @@ from headrace.delivery.callback import Callback
 from headrace.delivery.collect import Collect
 from headrace.pipeline.definition import Pipeline
 from headrace.stages.stage import Stage, StageContext
-from headrace.testing.faults.server import Server, ServerSettings
+from headrace.testing.faults.image_server import ServerSettings
+from headrace.testing.faults.server import Server
 from headrace.testing.faults.sources import Broker, FedQueue, RepeatedList
 
 #: Takes what a stage's worker calls, and returns what it calls instead.

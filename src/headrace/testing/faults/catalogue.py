@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace.testing.faults import cpu_faults
+from headrace.testing.faults import (
+    batch_faults,
+    control_faults,
+    cpu_faults,
+    delivery_faults,
+    download_faults,
+    environment_faults,
+    source_faults,
+)
 from headrace.testing.faults.fault import Fault
 
-_THEMES: tuple[tuple[Fault, ...], ...] = (cpu_faults.FAULTS,)
+_THEMES: tuple[tuple[Fault, ...], ...] = (
+    source_faults.FAULTS,
+    download_faults.FAULTS,
+    cpu_faults.FAULTS,
+    environment_faults.FAULTS,
+    batch_faults.FAULTS,
+    delivery_faults.FAULTS,
+    control_faults.FAULTS,
+)
 
 #: By id, in the catalogue's order.
 FAULTS: Mapping[str, Fault] = {

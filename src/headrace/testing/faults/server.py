@@ -1,55 +1,18 @@
-"""An HTTP server in a process of its own that serves images and takes results, as slow and as awkward as it is told.
-
-Binds to loopback only. It reads its settings and images from its standard input, says its port, and ends when that input is
-closed, so it cannot outlive the one who started it.
-"""
+"""Runs the image server outside, and makes the certificate that it may need."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import ssl
 import subprocess
-import sys
 import tempfile
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
 import msgspec
 
-_START_SECONDS = 30.0
-_MOST_HEAD_BYTES = 16 * 1024
-_CHUNK_BYTES = 16 * 1024
-
-
-class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the server behaves."""
-
-    latency_seconds: float = 0.0
-    """Before each image is answered."""
-    bytes_per_second: float | None = None
-    """Of all images together, as through one link; None: no limit."""
-    slow_share: float = 0.0
-    """Share of images, 0 to 1, evenly spread, that take `slow_seconds` instead."""
-    slow_seconds: float = 0.0
-    keep_alive: bool = True
-    """Whether a connection may carry a second request."""
-    setup_seconds: float = 0.0
-    """Before a new connection is served: what round trips cost that loopback does not have."""
-    certificate: str | None = None
-    """File with key and certificate; with it, the server speaks TLS."""
-    callback_seconds: float = 0.0
-    """Before a posted result is answered."""
-    callback_failures: float = 0.0
-    """Share of posted results, 0 to 1, evenly spread, that are answered with 503."""
-
-
-class _Start(msgspec.Struct, frozen=True):
-    settings: ServerSettings
-    images: list[bytes]
+from headrace.testing.faults import image_server
+from headrace.testing.faults.image_server import ServerSettings, Start
+from headrace.testing.faults.outside import OutsideProgram
 
 
 class Server:
@@ -64,172 +27,43 @@ class Server:
     """
 
     def __init__(self, settings: ServerSettings, images: Sequence[bytes]) -> None:
-        self._start = _Start(settings, list(images))
+        self._settings = settings
+        self._num_images = len(images)
+        message = msgspec.msgpack.encode(Start(settings, list(images)))
+        # By path, without the folder on its path (-P): it needs nothing of headrace, and starts faster without.
+        self._program = OutsideProgram("-P", image_server.__file__, message=len(message).to_bytes(8, "big") + message)
         self.url = ""
 
     def __enter__(self) -> Server:
-        # By path, without the folder on its path (-P): it needs nothing of headrace, and starts faster without.
-        command = [sys.executable, "-P", __file__]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        message = msgspec.msgpack.encode(self._start)
-        giving_up = threading.Timer(_START_SECONDS, self._process.kill)
-        giving_up.start()
-        try:
-            self._send(len(message).to_bytes(8, "big") + message)
-            answer = self._process.stdout.readline() if self._process.stdout else b""
-        finally:
-            giving_up.cancel()
-        if not answer:
-            self.__exit__(None, None, None)
-            raise RuntimeError("the image server ended before it said its port; what it printed above says why")
-        scheme = "https" if self._start.settings.certificate else "http"
-        self.url = f"{scheme}://127.0.0.1:{int(answer)}"
+        self._program.__enter__()
+        scheme = "https" if self._settings.certificate else "http"
+        self.url = f"{scheme}://127.0.0.1:{int(self._program.answer)}"
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._process as process:  # closes its pipes, and waits
-            if process.stdin is not None:
-                process.stdin.close()
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.kill()
+        self._program.__exit__(kind, error, trace)
 
     def image_urls(self) -> list[str]:
         """Return the address of each image."""
-        return [f"{self.url}/images/{number}" for number in range(len(self._start.images))]
+        return [f"{self.url}/images/{number}" for number in range(self._num_images)]
 
     @property
     def callback_url(self) -> str:
         """Where results are posted."""
         return f"{self.url}/results"
 
-    def _send(self, message: bytes) -> None:
-        if self._process.stdin is not None:
-            try:
-                self._process.stdin.write(message)
-                self._process.stdin.flush()
-            except BrokenPipeError:
-                pass  # it has ended: readline tells
-
 
 def make_certificate() -> str | None:
     """Return a file with a new key and certificate for 127.0.0.1, made by `openssl`; None where that is missing."""
     path = Path(tempfile.mkdtemp(prefix="headrace-tls-")) / "server.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
-               "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(path), "-out", f"{path}.crt"]  # fmt: skip
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(path)]
+    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    command = ["openssl", "req", "-x509", *key, *subject, "-out", f"{path}.crt"]
     try:
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
     return str(path)
-
-
-class _Spread:
-    """Says yes to a share of what it is asked, evenly spread."""
-
-    def __init__(self, share: float) -> None:
-        self._share = share
-        self._sum = 0.0
-
-    def next(self) -> bool:
-        self._sum += self._share
-        if self._sum < 1.0:
-            return False
-        self._sum -= 1.0
-        return True
-
-
-class _Exchange:
-    """What the connections share."""
-
-    def __init__(self, start: _Start) -> None:
-        self._settings = start.settings
-        self._images = start.images
-        self._slow = _Spread(start.settings.slow_share)
-        self._failing = _Spread(start.settings.callback_failures)
-        self._link_free_at = 0.0
-        self._tls: ssl.SSLContext | None = None
-        if start.settings.certificate is not None:
-            self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            self._tls.load_cert_chain(start.settings.certificate)
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection until it closes."""
-        try:
-            if self._settings.setup_seconds:
-                await asyncio.sleep(self._settings.setup_seconds)
-            if self._tls is not None:
-                await writer.start_tls(self._tls)
-            while True:
-                await self._answer(reader, writer)
-                if not self._settings.keep_alive:
-                    return
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError, ssl.SSLError, ValueError):
-            pass  # the client is gone, or spoke no HTTP
-        finally:
-            writer.close()
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-        method, path = head.split(" ", 2)[:2]
-        await reader.readexactly(_content_length(head))
-        status, body = await (self._take() if method == "POST" else self._image(path))
-        ending = "" if self._settings.keep_alive else "Connection: close\r\n"
-        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{ending}\r\n".encode())
-        if method == "POST" or self._settings.bytes_per_second is None:
-            writer.write(body)
-        else:
-            await self._through_link(writer, body, self._settings.bytes_per_second)
-        await writer.drain()
-
-    async def _take(self) -> tuple[str, bytes]:
-        await asyncio.sleep(self._settings.callback_seconds)
-        return ("503 Service Unavailable", b"") if self._failing.next() else ("200 OK", b"{}")
-
-    async def _image(self, path: str) -> tuple[str, bytes]:
-        await asyncio.sleep(self._settings.slow_seconds if self._slow.next() else self._settings.latency_seconds)
-        try:
-            return "200 OK", self._images[int(path.rpartition("/")[2])]
-        except (ValueError, IndexError):
-            return "404 Not Found", b""
-
-    async def _through_link(self, writer: asyncio.StreamWriter, body: bytes, bytes_per_second: float) -> None:
-        # In pieces, so that connections share the link as packets would.
-        for start in range(0, len(body), _CHUNK_BYTES):
-            piece = body[start : start + _CHUNK_BYTES]
-            self._link_free_at = max(self._link_free_at, time.monotonic()) + len(piece) / bytes_per_second
-            await asyncio.sleep(max(0.0, self._link_free_at - time.monotonic()))
-            writer.write(piece)
-
-
-def _content_length(head: str) -> int:
-    for line in head.split("\r\n")[1:]:
-        name, _, value = line.partition(":")
-        if name.lower() == "content-length":
-            return int(value)
-    return 0
-
-
-async def _serve(start: _Start) -> None:
-    server = await asyncio.start_server(_Exchange(start).serve, "127.0.0.1", 0, limit=_MOST_HEAD_BYTES, backlog=1024)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    threading.Thread(target=_end_with_input, daemon=True).start()
-    await server.serve_forever()
-
-
-def _end_with_input() -> None:
-    sys.stdin.buffer.read()
-    os._exit(0)  # connections may be open; there is nothing worth waiting for
-
-
-def _main() -> None:
-    size = int.from_bytes(sys.stdin.buffer.read(8), "big")
-    asyncio.run(_serve(msgspec.msgpack.decode(sys.stdin.buffer.read(size), type=_Start)))
-
-
-if __name__ == "__main__":
-    _main()

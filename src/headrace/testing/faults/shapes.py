@@ -32,17 +32,17 @@ from headrace.stages.module import Module, ModuleContext
 from headrace.stages.stage import Fan, Joined, Stage, fan_out, join, stage
 from headrace.testing.faults import work
 from headrace.testing.faults.case import Case
-from headrace.testing.faults.server import ServerSettings
+from headrace.testing.faults.image_server import ServerSettings
 
 #: Different images of a run.
 NUM_IMAGES = 16
-MEGAPIXELS = {"download_heavy": 1.5, "decode_heavy": 2.0, "device_heavy": 0.5}
+MEGAPIXELS = {"download_heavy": 2.0, "decode_heavy": 2.5, "device_heavy": 0.5}
 #: Crops that `device_heavy` cuts from an image.
 CROPS = 4
 
 
 class Classifier(Module):
-    """The small model that names scenes, by ONNX Runtime."""
+    """The small model that names scenes, by ONNX Runtime, on each image and its mirror image."""
 
     model: Path | None = SCENES_MODEL_PATH
     input = ImageInput(short_side=256, crop=224)
@@ -57,7 +57,7 @@ class Classifier(Module):
 
     def process(self, batch: np.ndarray) -> list[int]:
         """Return the number of each image's scene."""
-        logits: np.ndarray = self.open_model(batch)
+        logits: np.ndarray = self.open_model(batch) + self.open_model(np.ascontiguousarray(batch[..., ::-1]))
         return [int(best) for best in logits.argmax(axis=1)]
 
 
@@ -139,7 +139,7 @@ def download_heavy() -> Case:
         shape="download_heavy",
         stages=(FetchStage("fetch"), *Classifier().stages()),
         payloads=_photographs("download_heavy"),
-        plan=Plan().with_settings(["fetch.workers=10", "process.batch=8", "model.threads=1", "deliver.workers=4"]),
+        plan=Plan().with_settings(["fetch.workers=12", "process.batch=8", "model.threads=1", "deliver.workers=4"]),
         server=ServerSettings(latency_seconds=0.015, callback_seconds=0.002),
     )
 
@@ -148,7 +148,7 @@ def decode_heavy() -> Case:
     """Return the shape that decodes every pixel."""
     return Case(
         shape="decode_heavy",
-        stages=(FetchStage("fetch"), *ComputedOnImages(0.0005, 0.001).stages()),
+        stages=(FetchStage("fetch"), *ComputedOnImages(0.0003, 0.0005).stages()),
         payloads=_photographs("decode_heavy"),
         plan=Plan().with_settings(["fetch.workers=2", "process.batch=8", "decode.scale=full"]),
     )
@@ -158,7 +158,7 @@ def python_preprocess() -> Case:
     """Return the shape whose preprocessing is a loop of pure Python."""
     return Case(
         shape="python_preprocess",
-        stages=(FetchStage("fetch"), *ComputedOnBytes(0.0005, 0.002, 0.002).stages()),
+        stages=(FetchStage("fetch"), *ComputedOnBytes(0.0003, 0.001, 0.002).stages()),
         payloads=_records,
         plan=Plan().with_settings(["fetch.workers=2", "preprocess.workers=2", "process.batch=8"]),
     )

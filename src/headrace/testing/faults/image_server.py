@@ -1,0 +1,158 @@
+"""The program: an HTTP server that serves images and takes results, as slow and as awkward as it is told.
+
+Binds to loopback only. It reads its settings and images from its standard input, says its port, and ends when that input is
+closed, so it cannot outlive the one who started it. It is run by path and needs nothing of headrace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import sys
+import threading
+import time
+
+import msgspec
+
+_MOST_HEAD_BYTES = 16 * 1024
+_CHUNK_BYTES = 16 * 1024
+_SAVED_SECONDS = 0.02
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the server behaves."""
+
+    latency_seconds: float = 0.0
+    """Before each image is answered."""
+    bytes_per_second: float | None = None
+    """Of all images together, as through one link; None: no limit."""
+    slow_share: float = 0.0
+    """Share of images, 0 to 1, evenly spread, that take `slow_seconds` instead."""
+    slow_seconds: float = 0.0
+    keep_alive: bool = True
+    """Whether a connection may carry a second request."""
+    setup_seconds: float = 0.0
+    """Before a new connection is served: what round trips cost that loopback does not have."""
+    certificate: str | None = None
+    """File with key and certificate; with it, the server speaks TLS."""
+    callback_seconds: float = 0.0
+    """Before a posted result is answered."""
+    callback_failures: float = 0.0
+    """Share of posted results, 0 to 1, evenly spread, that are answered with 503."""
+
+
+class Start(msgspec.Struct, frozen=True):
+    """What the program is told."""
+
+    settings: ServerSettings
+    images: list[bytes]
+
+
+class _Spread:
+    """Says yes to a share of what it is asked, evenly spread."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._sum = 0.0
+
+    def next(self) -> bool:
+        self._sum += self._share
+        if self._sum < 1.0:
+            return False
+        self._sum -= 1.0
+        return True
+
+
+class _Exchange:
+    """What the connections share."""
+
+    def __init__(self, start: Start) -> None:
+        self._settings = start.settings
+        self._images = start.images
+        self._slow = _Spread(start.settings.slow_share)
+        self._failing = _Spread(start.settings.callback_failures)
+        self._link_free_at = 0.0
+        self._tls: ssl.SSLContext | None = None
+        if start.settings.certificate is not None:
+            self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self._tls.load_cert_chain(start.settings.certificate)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection until it closes."""
+        try:
+            if self._settings.setup_seconds:
+                await asyncio.sleep(self._settings.setup_seconds)
+            if self._tls is not None:
+                await writer.start_tls(self._tls)
+            while True:
+                await self._answer(reader, writer)
+                if not self._settings.keep_alive:
+                    return
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError, ssl.SSLError, ValueError):
+            pass  # the client is gone, or spoke no HTTP
+        finally:
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        method, path = head.split(" ", 2)[:2]
+        await reader.readexactly(_content_length(head))
+        status, body = await (self._take() if method == "POST" else self._image(path))
+        ending = "" if self._settings.keep_alive else "Connection: close\r\n"
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{ending}\r\n".encode())
+        if method == "POST" or self._settings.bytes_per_second is None:
+            writer.write(body)
+        else:
+            await self._through_link(writer, body, self._settings.bytes_per_second)
+        await writer.drain()
+
+    async def _take(self) -> tuple[str, bytes]:
+        await asyncio.sleep(self._settings.callback_seconds)
+        return ("503 Service Unavailable", b"") if self._failing.next() else ("200 OK", b"{}")
+
+    async def _image(self, path: str) -> tuple[str, bytes]:
+        await asyncio.sleep(self._settings.slow_seconds if self._slow.next() else self._settings.latency_seconds)
+        try:
+            return "200 OK", self._images[int(path.rpartition("/")[2])]
+        except (ValueError, IndexError):
+            return "404 Not Found", b""
+
+    async def _through_link(self, writer: asyncio.StreamWriter, body: bytes, bytes_per_second: float) -> None:
+        # In pieces, so that connections share the link as packets would.
+        for start in range(0, len(body), _CHUNK_BYTES):
+            piece = body[start : start + _CHUNK_BYTES]
+            # A link that was idle has saved up a little: what the event loop is late by is not lost.
+            idle_since = max(self._link_free_at, time.monotonic() - _SAVED_SECONDS)
+            self._link_free_at = idle_since + len(piece) / bytes_per_second
+            await asyncio.sleep(max(0.0, self._link_free_at - time.monotonic()))
+            writer.write(piece)
+
+
+def _content_length(head: str) -> int:
+    for line in head.split("\r\n")[1:]:
+        name, _, value = line.partition(":")
+        if name.lower() == "content-length":
+            return int(value)
+    return 0
+
+
+async def _serve(start: Start) -> None:
+    server = await asyncio.start_server(_Exchange(start).serve, "127.0.0.1", 0, limit=_MOST_HEAD_BYTES, backlog=1024)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    await server.serve_forever()
+
+
+def _end_with_input() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)  # connections may be open; there is nothing worth waiting for
+
+
+def _main() -> None:
+    size = int.from_bytes(sys.stdin.buffer.read(8), "big")
+    asyncio.run(_serve(msgspec.msgpack.decode(sys.stdin.buffer.read(size), type=Start)))
+
+
+if __name__ == "__main__":
+    _main()
