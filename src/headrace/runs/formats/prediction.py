@@ -1,5 +1,7 @@
 """What a change is, and what it is predicted to do: schema `headrace.prediction/1`, printed by `headrace whatif --json`.
 
+Several at once (`headrace whatif --vary --json`) are `headrace.predictions/1`.
+
 A prediction is written to the ledger before the change is measured. Ratios are to the run as recorded: throughput 1.20 means
 a fifth more. None means not predicted, and `refused` says why and what to do next. Version 1: 2026-11, first.
 """
@@ -13,6 +15,7 @@ import msgspec
 from headrace.runs.formats.profile import Estimate
 
 SCHEMA = "headrace.prediction/1"
+SEVERAL_SCHEMA = "headrace.predictions/1"
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -105,3 +108,16 @@ class PredictionDocument(msgspec.Struct, frozen=True, kw_only=True):
     record: TrackRecord = TrackRecord(num=0)
     warnings: tuple[str, ...] = ()
     is_emulated: bool = False
+
+
+class PredictionsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Several changes of one recorded run."""
+
+    schema: str = SEVERAL_SCHEMA
+    run: str
+    """The folder's name."""
+    predictions: tuple[PredictionDocument, ...]
+    """In the order asked for; without those that were refused as a whole."""
+    refused: dict[str, str] = {}
+    """{change in words: why nothing is predicted for it}."""
+    record: TrackRecord = TrackRecord(num=0)

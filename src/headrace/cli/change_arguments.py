@@ -1,0 +1,276 @@
+"""The options that describe a change of a recorded run, shared by the commands that predict, and the Change they make."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.errors import RunFolderError, SettingsError
+
+if TYPE_CHECKING:
+    from headrace.base.plan import Plan
+    from headrace.runs.formats.prediction import Change
+    from headrace.runs.run_folder import StageInfo
+
+#: What receivers do may be sped up like a stage.
+_RECEIVING = "receiving"
+#: More scenarios of one call are a slip of the hand: each takes seconds.
+MOST_SCENARIOS = 64
+
+
+def add_change_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that describe a change."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="KEY=VALUE",
+        help="a setting of the Plan, such as fetch.workers=32 or process.batch=8",
+    )
+    parser.add_argument(
+        "--speedup", action="append", default=[], metavar="STAGE=TIMES", help="a stage made so many times as fast"
+    )
+    parser.add_argument("--drop", action="append", default=[], metavar="STAGE", help="a stage that costs nothing more")
+    parser.add_argument(
+        "--cache",
+        action="append",
+        default=[],
+        metavar="STAGE=SHARE",
+        help="the share of items that a cache answers for a stage, such as 0.3 or 30%%",
+    )
+    parser.add_argument(
+        "--curve",
+        action="append",
+        default=[],
+        metavar="STAGE=FILE",
+        help="what calls of a device stage cost by batch size: a run folder of another engine, or JSON {size: seconds}",
+    )
+    parser.add_argument("--cores", metavar="N", help="so many cores instead of the run's")
+    parser.add_argument("--devices", metavar="N", help="so many devices side by side instead of 1")
+    parser.add_argument(
+        "--arrival-rate", metavar="RATE", help="jobs that come at random times, such as 100/s, instead of the run's"
+    )
+    parser.add_argument(
+        "--quiet-machine", action="store_true", help="without the other programs that used the machine during the run"
+    )
+
+
+def change_of(args: argparse.Namespace, plan: Plan, stages: Sequence[StageInfo]) -> Change:
+    """Return the change that the options of `add_change_arguments` describe.
+
+    Args:
+        args: As parsed.
+        plan: The recorded run's Plan, resolved.
+        stages: Its stages.
+
+    Raises:
+        SettingsError: If an option is malformed, impossible, or names a stage that the run does not have.
+        RunFolderError: If a run folder that `--curve` names cannot be read.
+    """
+    from headrace.base.goals import parse_rate
+    from headrace.runs.formats.prediction import Change
+
+    names = [stage.name for stage in stages]
+    return Change(
+        settings=plan_settings(args.settings, plan, stages),
+        speedups=_by_stage("--speedup", args.speedup, [*names, _RECEIVING], _times),
+        drop=tuple(dict.fromkeys(_known("--drop", name, names) for name in args.drop)),
+        cache_hits=_by_stage("--cache", args.cache, names, _share),
+        cost_curves=_curves(args.curve, stages),
+        cores=_given("--cores", args.cores, _cores),
+        devices=_given("--devices", args.devices, _devices),
+        arrival_rate=_given("--arrival-rate", args.arrival_rate, parse_rate),
+        quiet=args.quiet_machine,
+    )
+
+
+def plan_settings(settings: Sequence[str], plan: Plan, stages: Sequence[StageInfo]) -> tuple[str, ...]:
+    """Return settings of the Plan as `Plan.with_settings` takes them, checked against the recorded stages.
+
+    `model.batch` and the like, which the Plan's table `[model]` does not have, mean the device stage if there is one only.
+
+    Raises:
+        SettingsError: If one is malformed or impossible, or names a stage that the run does not have.
+    """
+    from headrace.base.settings import unknown_key
+
+    found = tuple(_of_device_stage(setting, stages) for setting in settings)
+    names = [stage.name for stage in stages]
+    for name in plan.with_settings(found).stages:
+        if name not in names:
+            raise unknown_key(name, "--set: this run's stages", names)
+    return found
+
+
+def parse_varied(varied: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return every combination of values of `KEY=VALUE,VALUE,...`, each as settings `KEY=VALUE`.
+
+    Raises:
+        SettingsError: If one has no values, or there are more than 64 combinations.
+    """
+    columns = [_values(text) for text in varied]
+    count = math.prod(len(column) for column in columns)
+    if count > MOST_SCENARIOS:
+        raise SettingsError(
+            f"--vary makes {count} scenarios, and {MOST_SCENARIOS} is the most; vary less at once: `headrace tune` searches"
+        )
+    return list(itertools.product(*columns))
+
+
+def _values(text: str) -> list[str]:
+    key, equals, written = text.partition("=")
+    values = list(dict.fromkeys(value.strip() for value in written.split(",")))
+    if not (key and equals and all(values)):
+        raise SettingsError(f"--vary {text!r}: expected KEY=VALUE,VALUE,... such as fetch.workers=8,16,32")
+    return [f"{key.strip()}={value}" for value in values]
+
+
+def _of_device_stage(setting: str, stages: Sequence[StageInfo]) -> str:
+    import dataclasses
+
+    from headrace.base.plan import ModelPlan, StagePlan
+
+    first, dot, rest = setting.partition(".")
+    key = rest.partition("=")[0].partition(".")[0].strip()
+    of_stages, of_model = ({part.name for part in dataclasses.fields(record)} for record in (StagePlan, ModelPlan))
+    if first.strip() != "model" or not dot or key in of_model or key not in of_stages:
+        return setting
+    if any(stage.name == "model" for stage in stages):
+        return setting
+    devices = [stage.name for stage in stages if stage.kind == "device"]
+    if len(devices) != 1:
+        raise SettingsError(
+            f"--set {setting}: which stage is the model? This run has {len(devices)} device stages "
+            f"({', '.join(devices) or 'none'}); write STAGE.{rest}"
+        )
+    return f"{devices[0]}.{rest}"
+
+
+def _by_stage(
+    option: str, given: Sequence[str], names: Sequence[str], parse: Callable[[str], float]
+) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for text in given:
+        name, value = _stage_and_value(option, text, names)
+        if name in found:
+            raise SettingsError(f"{option} names {name} twice; give it one value")
+        found[name] = _parsed(f"{option} {name}", value, parse)
+    return found
+
+
+def _stage_and_value(option: str, text: str, names: Sequence[str]) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not value.strip():
+        raise SettingsError(f"{option} {text!r}: expected STAGE=VALUE, with a stage of {', '.join(names)}")
+    return _known(option, name.strip(), names), value.strip()
+
+
+def _known(option: str, name: str, names: Sequence[str]) -> str:
+    from headrace.base.settings import unknown_key
+
+    if name not in names:
+        raise unknown_key(name, f"{option}: this run's stages", names)
+    return name
+
+
+def _given(option: str, text: str | None, parse: Callable[[str], Any]) -> Any:
+    return None if text is None else _parsed(option, text, parse)
+
+
+def _parsed(option: str, text: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise SettingsError(f"{option}: {error}") from None
+
+
+def _times(text: str) -> float:
+    """Return how many times as fast: `2`, `2x`, `0.5`."""
+    return _number(text.removesuffix("x"), f"how many times as fast, above 0, such as 2, got {text!r}")
+
+
+def _cores(text: str) -> float:
+    return _number(text, f"a number of cores above 0, got {text!r}")
+
+
+def _devices(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) >= 1):
+        raise ValueError(f"expected a whole number of devices, 1 or more, got {text!r}")
+    return int(text)
+
+
+def _number(text: str, expected: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ValueError(f"expected {expected}")
+    return value
+
+
+def _share(text: str) -> float:
+    """Return a share from `0.3` or `30%`."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        raise ValueError(f"expected a share from 0 to 1 such as 0.3 or 30%, got {text!r}")
+    return value
+
+
+def _curves(given: Sequence[str], stages: Sequence[StageInfo]) -> dict[str, dict[int, float]]:
+    found: dict[str, dict[int, float]] = {}
+    for text in given:
+        name, where = _stage_and_value("--curve", text, [stage.name for stage in stages])
+        kind = next(stage.kind for stage in stages if stage.name == name)
+        if kind != "device":
+            raise SettingsError(
+                f"--curve {text}: {name} is no device stage and takes no batches; --speedup {name}=TIMES says how much faster"
+            )
+        if name in found:
+            raise SettingsError(f"--curve names {name} twice; give it one file")
+        found[name] = _curve_of_run(where, name) if Path(where).is_dir() else _curve_of_file(where)
+    return found
+
+
+def _curve_of_run(where: str, name: str) -> dict[int, float]:
+    """Return the cost curve that a run's warm-up measured: of the stage of this name, or of the only one."""
+    from headrace.runs.reader import read_run
+
+    curves = read_run(where).info.cost_curves
+    measured = curves.get(name) or (next(iter(curves.values())) if len(curves) == 1 else {})
+    curve = {size: statistics.median(seconds) for size, seconds in sorted(measured.items()) if seconds}
+    if not curve:
+        held = f"it holds those of {', '.join(curves)}" if curves else "it holds none"
+        raise RunFolderError(
+            f"{where} has no cost curve of {name}; {held}. A run with run.warm_up = true measures one for each device stage"
+        )
+    return curve
+
+
+def _curve_of_file(where: str) -> dict[int, float]:
+    """Return the cost curve in a JSON file: `{"1": 0.012, "8": 0.055}`."""
+    import json
+
+    expected = 'expected a run folder, or JSON with seconds per call by batch size such as {"1": 0.012, "8": 0.055}'
+    try:
+        table = json.loads(Path(where).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"--curve {where} cannot be read: {error.strerror}; {expected}") from None
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"--curve {where} is not JSON ({error}); {expected}") from None
+    if not isinstance(table, Mapping) or not table:
+        raise SettingsError(f"--curve {where}: {expected}")
+    for size, seconds in table.items():
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not (size.isascii() and size.isdecimal() and int(size) >= 1 and is_number and 0 < seconds < math.inf):
+            raise SettingsError(f"--curve {where}: {size!r}: {seconds!r} is no batch size with its seconds; {expected}")
+    return {int(size): float(table[size]) for size in sorted(table, key=int)}

@@ -1,0 +1,124 @@
+"""Reads what a predicted change did from a comparison or two run folders, and refuses what does not answer the prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import LedgerError, SettingsError
+
+if TYPE_CHECKING:
+    from headrace.runs.formats.comparison import ComparisonDocument
+    from headrace.runs.formats.ledger import PredictionEntry
+    from headrace.runs.formats.profile import Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What came of a change."""
+
+    ratio: Estimate
+    how: str
+    began_unix_seconds: float
+
+
+def find_measured(results: Sequence[str], entry: PredictionEntry) -> Measured:
+    """Return what was measured, once it is clear that it is what was predicted.
+
+    Args:
+        results: The file of a comparison, or two run folders: before and after.
+        entry: The prediction, with its document.
+
+    Raises:
+        SettingsError: If it is neither, or the file is no comparison.
+        LedgerError: If it does not answer the prediction: not throughput, no interval, another Plan.
+        RunFolderError: If a run folder cannot be read or compared.
+    """
+    if len(results) == 2 and all(Path(text).is_dir() for text in results):
+        compared, began, how = _of_runs(*results)
+    elif len(results) == 1 and Path(results[0]).is_file():
+        compared, began, how = _of_comparison(Path(results[0]))
+    else:
+        raise SettingsError(
+            f"{' '.join(results)}: expected the JSON file of `headrace compare -o FILE`, or two run folders: before and after"
+        )
+    _check_plan(compared, entry)
+    doubts = _doubts(compared, entry)
+    return Measured(ratio=_ratio(compared), how="; ".join([how, *doubts]), began_unix_seconds=began)
+
+
+def _of_runs(before: str, after: str) -> tuple[ComparisonDocument, float, str]:
+    from headrace.runs.reader import read_run
+    from headrace.validate.comparison import compare_runs
+
+    runs = read_run(before), read_run(after)
+    compared = compare_runs(*runs)
+    # The run with the change is the measurement; the one before may be the very run that was predicted from.
+    return compared, runs[1].info.started_unix_seconds, "two recorded runs, so drift of the machine is in it"
+
+
+def _of_comparison(file: Path) -> tuple[ComparisonDocument, float, str]:
+    import msgspec
+
+    from headrace.runs.formats.comparison import SCHEMA, ComparisonDocument
+
+    try:
+        compared = msgspec.json.decode(file.read_bytes(), type=ComparisonDocument)
+        written = file.stat().st_mtime
+    except OSError as error:
+        raise SettingsError(f"{file} cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"{file} is no comparison ({error}); expected what `headrace compare -o FILE` writes"
+        ) from error
+    if compared.schema != SCHEMA:
+        raise SettingsError(f"{file} has the schema {compared.schema!r}, expected {SCHEMA!r}")
+    if not compared.paired:
+        raise LedgerError(
+            f"{file} compares two recorded runs and does not say when they were made; name the two run folders instead"
+        )
+    began = compared.environment.get("started_unix_seconds")
+    # Without it the file's own time must do: measuring ended by then.
+    return compared, written if began is None else float(began), f"{compared.num_pairs} interleaved pairs"
+
+
+def _ratio(compared: ComparisonDocument) -> Estimate:
+    from headrace.runs.formats.profile import Estimate
+
+    if compared.metric != "throughput":
+        raise LedgerError(
+            f"this compares {compared.metric}, and throughput was predicted; compare with --metric throughput"
+        )
+    if compared.ratio is None or compared.ratio_low is None or compared.ratio_high is None:
+        raise LedgerError(
+            f"{compared.num_pairs} pairs are too few for an interval; compare again with more --blocks, or --until-sure"
+        )
+    return Estimate(compared.ratio_low, compared.ratio, compared.ratio_high)
+
+
+def _check_plan(compared: ComparisonDocument, entry: PredictionEntry) -> None:
+    """Raise LedgerError unless the side after has the settings that the prediction changes."""
+    from headrace.base.plan import Plan
+
+    used, settings = Plan.from_table(compared.b.plan), entry.change.settings
+    if used.with_settings(settings).plan_id != used.plan_id:
+        raise LedgerError(
+            f"{compared.b.name} did not run with {', '.join(settings)}, which {entry.id} predicts; measure the Plan that "
+            f"`headrace ledger show {entry.id} --plan` prints"
+        )
+    if settings and compared.a.plan_id == compared.b.plan_id:
+        raise LedgerError(f"{compared.a.name} and {compared.b.name} ran under the same Plan; {entry.id} changes it")
+
+
+def _doubts(compared: ComparisonDocument, entry: PredictionEntry) -> list[str]:
+    """Return what may make this another question than the one that was predicted."""
+    found = []
+    if compared.a.plan_id != entry.plan_id:
+        found.append(f"the side before ran under Plan {compared.a.plan_id}, not {entry.plan_id}")
+    if compared.a.pipeline != entry.pipeline:
+        found.append(f"the side before is {compared.a.pipeline}, not {entry.pipeline}")
+    if compared.interrupted:
+        found.append("it was interrupted")
+    return found

@@ -1,0 +1,192 @@
+"""Predict what a change would do to a recorded run, before anybody tries it.
+
+    headrace whatif runs/first --set fetch.workers=32 --set process.batch=8
+    headrace whatif runs/first --speedup decode=2
+    headrace whatif runs/first --vary fetch.workers=8,16,32
+    headrace whatif runs/first --curve process=runs/other-engine --cores 8
+    headrace whatif runs/first --arrival-rate 100/s --json
+
+Changes given together are one change. --vary predicts each of its values and prints a table. What is predicted goes to the
+ledger before it is measured, so that the tool's own record stands beside every new prediction; `headrace ledger` shows it.
+What cannot be predicted says why, and what to do next.
+
+Exit status: 0 predicted; 2 misuse; 4 the throughput cannot be predicted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.cli import EXIT_DONE
+from headrace.cli.change_arguments import add_change_arguments
+
+if TYPE_CHECKING:
+    from headrace.diagnose.replay import Replay
+    from headrace.ledger.ledger import Ledger
+    from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
+
+EXIT_INCONCLUSIVE = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("run_folder", metavar="RUN", help="a run folder of `headrace profile`")
+    add_change_arguments(parser)
+    parser.add_argument(
+        "--vary",
+        action="append",
+        default=[],
+        metavar="KEY=A,B,...",
+        help="predict each of these values of a setting; given twice, every combination",
+    )
+    add_ledger_argument(parser)
+    parser.add_argument("--no-ledger", action="store_true", help="write nothing down, and show no record")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print JSON (schema headrace.prediction/1; with --vary headrace.predictions/1)",
+    )
+
+
+def add_ledger_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare where the ledger is."""
+    parser.add_argument(
+        "--ledger", metavar="FILE", help="the ledger (default: $HEADRACE_LEDGER, else runs/ledger.sqlite)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Predict, write it down, and print it."""
+    from headrace.base.errors import SettingsError
+    from headrace.cli import whatif_text
+    from headrace.diagnose.replay import CannotReplay, Replay
+    from headrace.runs.reader import read_run
+
+    if args.ledger and args.no_ledger:
+        raise SettingsError("--ledger and --no-ledger contradict one another; give one of them")
+    recorded = read_run(args.run_folder)
+    try:
+        replay = Replay.of(recorded)
+    except CannotReplay as error:
+        print(f"headrace whatif: {error}", file=sys.stderr)
+        return EXIT_INCONCLUSIVE
+    changes = _changes(args, replay)
+    with _ledger(args) as ledger:
+        answers = _predict(replay, changes, ledger)
+    shown = whatif_text.Shown(
+        run_folder=args.run_folder, ledger=str(ledger.path) if ledger else None, ledger_option=args.ledger
+    )
+    if args.json:
+        _print_json(args, recorded.path.name, answers)
+    elif args.vary:
+        print(whatif_text.as_table(answers.documents, answers.refused, shown), end="")
+    elif answers.documents:
+        print(whatif_text.as_text(answers.documents[0], shown), end="")
+    if not args.vary:
+        for why in answers.refused.values():
+            _say(f"not predicted: {why}")
+    return EXIT_DONE if answers.has_throughput else EXIT_INCONCLUSIVE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answers:
+    documents: tuple[PredictionDocument, ...]
+    refused: dict[str, str]
+    """{change in words: why nothing is predicted}."""
+    record: TrackRecord
+
+    @property
+    def has_throughput(self) -> bool:
+        """Whether all that was asked was predicted."""
+        return not self.refused and all(document.throughput.ratio for document in self.documents)
+
+
+def _changes(args: argparse.Namespace, replay: Replay) -> list[Change]:
+    """Return the scenarios: one, or one for each combination of `--vary`."""
+    import msgspec
+
+    from headrace.base.errors import SettingsError
+    from headrace.cli.change_arguments import change_of, parse_varied, plan_settings
+
+    stages = replay.run.info.stages
+    change = change_of(args, replay.plan, stages)
+    if not args.vary:
+        if change.is_nothing:
+            raise SettingsError(
+                "nothing is changed; say what, such as --set fetch.workers=32, --speedup decode=2 or --vary process.batch=1,2,4"
+            )
+        return [change]
+    return [
+        msgspec.structs.replace(change, settings=(*change.settings, *plan_settings(varied, replay.plan, stages)))
+        for varied in parse_varied(args.vary)
+    ]
+
+
+@contextlib.contextmanager
+def _ledger(args: argparse.Namespace) -> Iterator[Ledger | None]:
+    """Open the ledger first: a prediction that could not be written down would be made in vain."""
+    if args.no_ledger:
+        yield None
+        return
+    from headrace.ledger.ledger import Ledger
+
+    with Ledger.open(args.ledger) as ledger:
+        yield ledger
+
+
+def _predict(replay: Replay, changes: Sequence[Change], ledger: Ledger | None) -> _Answers:
+    from headrace.diagnose.replay import CannotReplay
+    from headrace.runs.formats.prediction import TrackRecord
+
+    record = ledger.track_record() if ledger else TrackRecord(num=0)
+    documents, refused = [], {}
+    for number, change in enumerate(changes, 1):
+        if len(changes) > 1:
+            _say(f"{number} of {len(changes)}: {', '.join(change.settings)}")
+        try:
+            documents.append(_predict_one(replay, change, record, ledger))
+        except CannotReplay as error:
+            refused[", ".join(change.settings) or "this change"] = str(error)
+    return _Answers(documents=tuple(documents), refused=refused, record=record)
+
+
+def _predict_one(replay: Replay, change: Change, record: TrackRecord, ledger: Ledger | None) -> PredictionDocument:
+    import msgspec
+
+    from headrace.base.errors import SettingsError
+    from headrace.diagnose.whatif import predict
+
+    try:
+        document = predict(replay, change, record=record)
+    except ValueError as error:  # what cannot be set: a batch on a stage that takes none, ...
+        raise SettingsError(str(error)) from error
+    if ledger is None or document.throughput.ratio is None:
+        return document
+    id_ = ledger.write_prediction(document, hardware=replay.run.info.hardware)
+    return msgspec.structs.replace(document, id=id_)
+
+
+def _print_json(args: argparse.Namespace, run: str, answers: _Answers) -> None:
+    import msgspec
+
+    from headrace.runs.formats.prediction import PredictionsDocument
+
+    printed: msgspec.Struct
+    if args.vary:
+        printed = PredictionsDocument(
+            run=run, predictions=answers.documents, refused=answers.refused, record=answers.record
+        )
+    elif answers.documents:
+        (printed,) = answers.documents
+    else:
+        return  # refused as a whole: there is nothing to print, and stderr says why
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(printed), indent=2).decode() + "\n")
+
+
+def _say(line: str) -> None:
+    print(f"headrace whatif: {line}", file=sys.stderr, flush=True)

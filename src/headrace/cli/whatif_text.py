@@ -1,0 +1,219 @@
+"""Predictions for a terminal of 80 columns: the answer first, then what it rests on, then how to prove it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.base.units import format_duration
+from headrace.base.words import aligned, wrapped
+
+if TYPE_CHECKING:
+    from headrace.runs.formats.prediction import PredictedMetric, PredictionDocument
+    from headrace.runs.formats.profile import Estimate
+
+_EMULATED = "The device was emulated: its times are settings, not measurements."
+#: A simulation of the recorded run that is off by more is worth a word of its own.
+_FAR_OFF = 0.10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What the commands to type next are made of."""
+
+    run_folder: str
+    """As the user named it."""
+    ledger: str | None
+    """Its file; None if nothing was written down."""
+    ledger_option: str | None = None
+    """As the user gave it; the next commands then need it too."""
+
+
+def as_text(document: PredictionDocument, shown: Shown) -> str:
+    """Return one prediction and what to do about it as plain text."""
+    return f"{what_was_said(document)}\n\n" + "\n".join(_next(document, shown)) + "\n"
+
+
+def what_was_said(document: PredictionDocument) -> str:
+    """Return one prediction as plain text, without the last line's end."""
+    parts = [_head(document), _metrics(document), _grounds(document)]
+    notes = [f"warning: {warning}" for warning in document.warnings]
+    return "\n\n".join("\n".join(part) for part in (*parts, wrapped(notes)) if part)
+
+
+def as_table(documents: Sequence[PredictionDocument], refused: Mapping[str, str], shown: Shown) -> str:
+    """Return several predictions of one run as plain text, in the order asked for."""
+    lines: list[str] = []
+    if documents:
+        lines += wrapped([_origin(documents[0]), *([_EMULATED] if documents[0].is_emulated else [])])
+        rows: list[tuple[str, ...]] = [("id", "change", "throughput", "ratio", "9 in 10 within", "p50")]
+        rows += [_row(document) for document in documents]
+        lines += ["", *aligned(rows, num_left=2), "", *_best(documents)]
+    lines += wrapped(f"not predicted: {change}: {why}" for change, why in (*_refusals(documents), *refused.items()))
+    warnings = dict.fromkeys(warning for document in documents for warning in document.warnings)
+    lines += wrapped(f"warning: {warning}" for warning in warnings)
+    if documents:
+        lines += wrapped([f"record of this tool: {documents[0].record.says}"])
+    lines += wrapped([_ledger_line("", shown)])
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def number(value: float) -> str:
+    """Return a number with three digits or so: `1.46`, `0.082`, `1,240`."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def ratio_text(ratio: Estimate | None) -> str:
+    """Return a ratio with its interval: `x1.46 (1.38 to 1.52)`."""
+    return "-" if ratio is None else f"x{number(ratio.mid)} ({number(ratio.low)} to {number(ratio.high)})"
+
+
+def _origin(document: PredictionDocument) -> str:
+    base = document.throughput.base
+    measured = "" if base is None else f": {number(base)}/s measured"
+    return f"{document.pipeline or 'a pipeline'}, run {document.run}, plan {document.plan_id[:12]}{measured}"
+
+
+def _head(document: PredictionDocument) -> list[str]:
+    lines = [_origin(document), f"what if {document.says}"]
+    throughput = document.throughput
+    if throughput.ratio is None or throughput.predicted is None:
+        lines.append(f"NOT PREDICTED: {throughput.refused}")
+    else:
+        lines.append(
+            f"predicted: {number(throughput.predicted.mid)}/s, {ratio_text(throughput.ratio)} of the run as recorded"
+        )
+    if document.is_emulated:
+        lines.append(_EMULATED)
+    return wrapped(lines)
+
+
+def _metrics(document: PredictionDocument) -> list[str]:
+    known = (
+        ("throughput, /s", document.throughput, number),
+        ("latency p50", document.latency_p50, format_duration),
+        ("latency p99", document.latency_p99, format_duration),
+        ("CPU per item", document.cpu_per_item, format_duration),
+    )
+    rows: list[tuple[str, ...]] = [("", "recorded", "predicted", "9 in 10 within", "ratio")]
+    refused = []
+    for name, metric, form in known:
+        rows.append((name, "-" if metric.base is None else form(metric.base), *_predicted(metric, form)))
+        if metric.predicted is None and metric is not document.throughput:
+            refused.append(f"{name.partition(',')[0]} is not predicted: {metric.refused or 'it was not measured'}")
+    return [*aligned(rows), *wrapped(refused)]
+
+
+def _predicted(metric: PredictedMetric, form: Callable[[float], str]) -> tuple[str, str, str]:
+    if metric.predicted is None:
+        return "refused", "-", "-"
+    told = metric.predicted
+    ratio = "-" if metric.ratio is None else f"x{number(metric.ratio.mid)}"
+    return form(told.mid), f"{form(told.low)} to {form(told.high)}", ratio
+
+
+def _grounds(document: PredictionDocument) -> list[str]:
+    """Return what speaks for and against the prediction, as far as it is known."""
+    lines = []
+    if document.limit_after:
+        lines.append(f"then limits: {document.limit_after}")
+    if document.bound_ratio is not None:
+        lines.append(f"by hand: bounds on the CPU demand say x{number(document.bound_ratio)}")
+    if document.naive_ratio is not None:
+        lines.append(
+            f"not to go by: timers of the stages would say x{number(document.naive_ratio)}; they count waiting as work"
+        )
+    lines += _check(document)
+    lines.append(f"record of this tool: {document.record.says}")
+    return wrapped(lines)
+
+
+def _check(document: PredictionDocument) -> list[str]:
+    simulated, base = document.simulated_base, document.throughput.base
+    if simulated is None or not base:
+        return []
+    off = simulated / base - 1
+    doubt = ": this run is not well understood" if abs(off) > _FAR_OFF else ""
+    return [
+        f"check: the run as recorded is simulated at {number(simulated)}/s, {100 * off:+.1f} % of what was measured{doubt}"
+    ]
+
+
+def _next(document: PredictionDocument, shown: Shown) -> list[str]:
+    if document.throughput.ratio is None:
+        return ["nothing was written to the ledger: there is nothing to score"]
+    lines = wrapped([_ledger_line(document.id, shown)])
+    if shown.ledger is None:
+        return lines
+    return [*lines, "prove it:", *(f"  {line}" for line in proof(document, shown))]
+
+
+def _ledger_line(id_: str, shown: Shown) -> str:
+    if shown.ledger is None:
+        return "not written to a ledger; without --no-ledger it would be, to be held against what is measured"
+    return f"written to {shown.ledger}{f' as {id_}' if id_ else ''}, before it is measured"
+
+
+def proof(document: PredictionDocument, shown: Shown) -> list[str]:
+    """Return the commands that measure a prediction and write down what came of it."""
+    change, run = document.change, shlex.quote(shown.run_folder)
+    pipeline = shlex.quote(document.pipeline) if ":" in document.pipeline else "MODULE:ATTRIBUTE"
+    in_code = change.speedups or change.drop or change.cache_hits or change.cost_curves
+    option = f" --ledger {shlex.quote(shown.ledger_option)}" if shown.ledger_option else ""
+    elsewhere = (
+        change.cores is not None or change.devices is not None or change.arrival_rate is not None or change.quiet
+    )
+    if elsewhere:
+        return [
+            f"headrace profile {pipeline} -o CHANGED_RUN   # where the change holds",
+            f"headrace ledger measured {document.id} {run} CHANGED_RUN{option}",
+        ]
+    if in_code:
+        compare = f"headrace compare {run} MODULE:CHANGED@changed.toml -o compare.json   # with the change made"
+    else:
+        compare = f"headrace compare {run} changed.toml --pipeline {pipeline} -o compare.json"
+    return [
+        f"headrace ledger show {document.id} --plan{option} > changed.toml",
+        compare,
+        f"headrace ledger measured {document.id} compare.json{option}",
+    ]
+
+
+def _row(document: PredictionDocument) -> tuple[str, ...]:
+    told, ratio, p50 = document.throughput.predicted, document.throughput.ratio, document.latency_p50.predicted
+    change = document.says
+    if told is None or ratio is None:
+        return "-", change, "refused", "-", "-", "-"
+    return (
+        document.id or "-",
+        change,
+        f"{number(told.mid)}/s",
+        f"x{number(ratio.mid)}",
+        f"{number(ratio.low)} to {number(ratio.high)}",
+        "-" if p50 is None else format_duration(p50.mid),
+    )
+
+
+def _refusals(documents: Sequence[PredictionDocument]) -> list[tuple[str, str]]:
+    found = [
+        (document.says, document.throughput.refused) for document in documents if document.throughput.ratio is None
+    ]
+    latency = next(
+        (document.latency_p50.refused for document in documents if document.latency_p50.predicted is None), ""
+    )
+    return [*found, *([("latency", latency)] if latency else [])]
+
+
+def _best(documents: Sequence[PredictionDocument]) -> list[str]:
+    """Return which is best, and which cannot be told from it."""
+    known = [(document.throughput.ratio, document) for document in documents if document.throughput.ratio]
+    if not known:
+        return []
+    ratio, best = max(known, key=lambda pair: pair[0].mid)
+    alike = [document.says for other, document in known if document is not best and other.mid >= ratio.low]
+    lines = [f"best: {best.says}, x{number(ratio.mid)}; then limits: {best.limit_after or 'not known'}"]
+    if alike:
+        lines.append(f"within its interval as well, and so not surely worse: {'; '.join(alike)}")
+    return wrapped(lines)
