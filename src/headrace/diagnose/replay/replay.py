@@ -39,6 +39,8 @@ _FEWEST_JOBS, _MOST_JOBS = 500, 1500
 _WAITING_SHARE = 0.15
 #: Blocks of neighbouring jobs that a resampled run is made of.
 _BLOCKS = 12
+#: Steps in which the number of others is narrowed down: to 3 % of what they used.
+_HALVINGS = 5
 #: Shares of the CPU time with the GIL that calibration tries.
 _GIL_SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.12, 0.05)
 
@@ -97,6 +99,7 @@ class Replay:
         self._known: dict[tuple[bytes, int, int | None, bool], Simulated] = {}
         self.holds_gil = {stage.name: stage.holds_gil for stage in needs.stages}
         self.is_open = _is_open(evidence, document)
+        self._calibrate_others()
         self._calibrate_gil()
 
     @classmethod
@@ -271,6 +274,39 @@ class Replay:
         return costs
 
     # --- calibration
+
+    def _calibrate_others(self) -> None:
+        """Find how many threads of others the workers really had to share the cores with, from how long they waited for one.
+
+        What others used says little: a program that runs now and then takes nothing from threads that mostly sleep, and one
+        that wants a core all the time takes more than it is given.
+        """
+        measured = self._measured_run_delay()
+        if measured is None or self.machine.others <= 0:
+            return
+        low, high = 0.0, self.machine.others
+        for _ in range(_HALVINGS):
+            if self._simulated_delay((low + high) / 2) < measured:
+                low = (low + high) / 2
+            else:
+                high = (low + high) / 2
+        self.machine = dataclasses.replace(self.machine, others=(low + high) / 2)
+
+    def _simulated_delay(self, others: float) -> float:
+        self.machine = dataclasses.replace(self.machine, others=others)
+        scenario = self.scenario(Change(), num_jobs=_FEWEST_JOBS)
+        return simulate(build(scenario)).delay_seconds / len(scenario.sample)
+
+    def _measured_run_delay(self) -> float | None:
+        """Return seconds per job that workers waited for a core within stages; None where it was not measured."""
+        jobs = max(1, int(self.document.counters.get("delivered", 0)))
+        total, known = 0.0, False
+        for stage in self.document.stages:
+            if stage.run_delay is not None:
+                size = stage.batches.mean_size if stage.batches else 1.0
+                total += stage.run_delay * stage.items / size
+                known = True
+        return total / jobs if known else None
 
     def _calibrate_gil(self) -> None:
         """Find which share of its CPU time a stage that may hold the GIL does hold it, from how long others waited for it.

@@ -48,7 +48,7 @@ class Machine:
     others: float
     """Threads of other programs that want a core all the time."""
     overhead: float
-    """CPU seconds per job outside stages: queues, receiving, settling."""
+    """CPU seconds per job that workers spend outside stages: taking, handing on, settling."""
     bytes_per_item: dict[str, float] = field(default_factory=dict)
     """{stage: mean bytes in and out}."""
 
@@ -279,6 +279,7 @@ class _Builder:
         before = [self._columns(needs, group[0]) for needs in group[:at]]
         behind = [self._columns(needs, group[0]) for needs in group[at + 1 :]]
         overhead = self.overhead
+        aside = device is group[0] and largest > 1
         kind = GIL if self.gil_matters else CPU
 
         def program(size: int, unit: int) -> Program:
@@ -293,7 +294,7 @@ class _Builder:
                 for wait, cpu, gil in columns:
                     for member in range(unit, min(unit + size, len(wait))):
                         phases.extend(_phases(wait[member], cpu[member], gil[member]))
-            if overhead > 0:
+            if overhead > 0 and not aside:
                 phases.append((kind, overhead * size))
             return tuple(phases)
 

@@ -54,6 +54,7 @@ class Engine:
         self._speed = 1.0
         self._speeds = [1.0]
         self._cpu_seconds = 0.0
+        self._delay_seconds = 0.0
         # The GIL
         self._holder: Worker | None = None
         self._held_since = 0.0
@@ -164,10 +165,13 @@ class Engine:
         self._serial += 1
         worker.token = self._serial
         worker.threads = threads
+        worker.since = self.now
+        worker.left = seconds / threads
         heappush(self._running, (self._virtual + seconds / threads, self._serial, worker))
 
     def _computed(self, worker: Worker) -> None:
         worker.token = 0
+        self._delay_seconds += self.now - worker.since - worker.left
         self._set_threads(self._threads - worker.threads)
         if self._holder is worker:
             self._release_gil()
@@ -214,7 +218,9 @@ class Engine:
         self._switch_timer = 0
         if self._gil_waiting:
             ends = next(entry[0] for entry in self._running if entry[1] == holder.token)
-            holder.left = max(0.0, ends - self._virtual)
+            left = max(0.0, ends - self._virtual)
+            self._delay_seconds += self.now - holder.since - (holder.left - left)
+            holder.left = left
             holder.token = 0  # its entry among the running is void
             self._set_threads(self._threads - 1)
             holder.since = self.now
@@ -520,6 +526,7 @@ class Engine:
             wait={name: place.wait / max(1, place.taken) for name, place in by_name.items()},
             batch_mean={name: place.taken / place.batches for name, place in by_name.items() if place.batches},
             cpu_seconds=self._cpu_seconds,
+            delay_seconds=self._delay_seconds,
             gil_seconds=self._gil_seconds,
             gil_wait={name: place.gil_wait / max(1, place.taken) for name, place in by_name.items()},
             gil_wait_seconds=self._receiving.gil_wait + sum(place.gil_wait for place in self._places),

@@ -36,6 +36,8 @@ class Trace:
     """{station: mean size of its batches}; only of stations that take batches."""
     cpu_seconds: float
     """Of all cores together."""
+    delay_seconds: float
+    """Of all workers together: runnable, but not running."""
     gil_seconds: float
     """While somebody kept the GIL."""
     gil_wait: Mapping[str, float]
