@@ -28,6 +28,7 @@ _ROLES = {
     "headrace-span-writer": "writing spans",
     "headrace-live-view": "progress view",
     "headrace-profiler": "profiling",
+    "headrace-profiler-backlog": "profiling",
 }
 _FINISHER = "-finisher"
 

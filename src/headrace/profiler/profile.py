@@ -31,7 +31,9 @@ from headrace.base.plan import Plan
 from headrace.base.protocols import Instrument
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import Result, RunInProgress, View, run
+from headrace.profiler.backlog import BacklogGauge
 from headrace.profiler.blocks import BlockSchedule, Reading
+from headrace.profiler.collector_clock import CollectorClock
 from headrace.profiler.cpu_clocks import CpuClocks
 from headrace.profiler.hot_spots import StageSampler
 from headrace.profiler.isolation.page_cache import residency
@@ -183,6 +185,8 @@ class Profiler:
             self._folder.path, resource_hertz=settings.resource_hertz, state_hertz=settings.state_hertz
         )
         self._gauges = ResourceWriter(self._folder.path, "gauges")
+        self._backlog = BacklogGauge(progress.pipeline.source, self._folder.path, progress.begun)
+        self._collector = CollectorClock()
         self._blocks = BlockSchedule()
         self._limit = RateLimit(settings.spans_per_second, time.monotonic_ns())
         self._clocks: CpuClocks | None = None
@@ -200,6 +204,7 @@ class Profiler:
         self._run.metering.on = True
         self._run.before_closing.append(self._end)
         self._thread.start()
+        self._backlog.start()
         return self
 
     def __exit__(
@@ -208,6 +213,8 @@ class Profiler:
         self._stopping.set()
         self._thread.join()
         self._run.metering.on = False
+        self._collector.stop()
+        self._backlog.stop()
         self._gauges.close()
         report = self._watcher.close()
         info = self._info
@@ -215,6 +222,8 @@ class Profiler:
         info.helper_cpu_seconds = report.helper_cpu_seconds
         info.state_samples_per_second = report.state_samples_per_second
         info.not_measured.update(report.not_measured)
+        if self._backlog.problem:
+            info.not_measured["backlog"] = self._backlog.problem
         if report.problem:
             info.not_measured["helper"] = report.problem
         if self._sampler is not None and self._sampler.problem:
@@ -247,6 +256,7 @@ class Profiler:
                 if self._stopping.is_set():
                     return
                 self._began = self._ended = time.monotonic()
+                self._collector.start()
                 self._clocks = CpuClocks(self._run.worker_threads())
             # Not evenly: a period that batches or timers share would always see the same part of it.
             while not self._stopping.wait(GAUGE_SECONDS * random.uniform(0.7, 1.3)):
@@ -259,6 +269,7 @@ class Profiler:
 
     def _end(self) -> None:
         """Look for the last time, in the thread that is about to close the run."""
+        self._backlog.stop()
         with self._looking:
             self._stopping.set()
             try:
@@ -322,6 +333,7 @@ class Profiler:
                 "received": counters.received,
                 "settled": settled,
                 "delivered": counters.delivered,
+                **self._collector.gauges(),
             }
         }
         for station in self._run.statistics():

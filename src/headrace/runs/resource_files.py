@@ -47,6 +47,12 @@ Scopes and what is measured in each (units in `NAMES`; a rate is over the time s
 `run`, from the profiled process
     in_flight                   jobs received and not yet settled
     received, settled, delivered    jobs since the start
+    gc_seconds                  in Python's cyclic collector since the first job; it holds the GIL meanwhile
+    gc_collections, gc_full_collections    how often it ran, and over every object; `gc.collect()` counts too
+`source`, where it is a queue, from the profiled process
+    visible                     jobs that could be received now
+    source_in_flight            received by whomever and not yet acked
+    oldest_age_seconds          age of the oldest that could be received; no row where none could, or the queue does not tell
 `stage:NAME`, from the profiled process
     queue_depth, queue_bytes    what waits before the stage
     busy_workers                at work
@@ -86,6 +92,9 @@ NAMES: dict[str, str] = {
     "cpu_pressure_ratio": "ratio",
     "cpu_steal_ratio": "ratio",
     "delivered": "items",
+    "gc_collections": "count",
+    "gc_full_collections": "count",
+    "gc_seconds": "seconds",
     "in_flight": "items",
     "involuntary_switches_per_second": "1/s",
     "io_pressure_ratio": "ratio",
@@ -96,6 +105,7 @@ NAMES: dict[str, str] = {
     "memory_utilization_ratio": "ratio",
     "minor_faults_per_second": "1/s",
     "num_processes": "count",
+    "oldest_age_seconds": "seconds",
     "open_files": "count",
     "other_cpu_cores": "count",
     "power_watts": "watts",
@@ -109,6 +119,7 @@ NAMES: dict[str, str] = {
     "send_bytes_per_second": "bytes/s",
     "settled": "items",
     "sm_clock_hertz": "hertz",
+    "source_in_flight": "items",
     "swap_in_bytes_per_second": "bytes/s",
     "swap_out_bytes_per_second": "bytes/s",
     "temperature_celsius": "celsius",
@@ -118,6 +129,7 @@ NAMES: dict[str, str] = {
     "throttled_by_power": "ratio",
     "throttled_ratio": "ratio",
     "utilization_ratio": "ratio",
+    "visible": "items",
     "voluntary_switches_per_second": "1/s",
     "waiting_producers": "count",
     "write_bytes_per_second": "bytes/s",

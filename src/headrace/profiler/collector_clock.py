@@ -1,0 +1,57 @@
+"""How long Python's cyclic garbage collector took, by `gc.callbacks`; explicit calls of `gc.collect()` count too.
+
+A collection holds the GIL from its first to its last object, so its time is taken from every thread of the process. Only
+the profiled process is watched; worker processes have collectors of their own.
+
+References:
+    Python documentation, `gc.callbacks`: called with "start" and "stop", and {"generation", "collected", "uncollectable"}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import time
+
+
+class CollectorClock:
+    """Adds up collections from `start` to `stop`.
+
+    Attributes:
+        seconds: Within collections.
+        collections: How many there were.
+        full_collections: Those of the oldest generation, which look at every object.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.collections = 0
+        self.full_collections = 0
+        self._began: float | None = None
+
+    def start(self) -> None:
+        """Listen from now on."""
+        gc.callbacks.append(self._told)
+
+    def stop(self) -> None:
+        """Listen no more. Repeating it does nothing."""
+        with contextlib.suppress(ValueError):  # never started, stopped before, or somebody cleared the list
+            gc.callbacks.remove(self._told)
+
+    def gauges(self) -> dict[str, float]:
+        """Return what was added up so far, as in a resource table."""
+        return {
+            "gc_seconds": self.seconds,
+            "gc_collections": self.collections,
+            "gc_full_collections": self.full_collections,
+        }
+
+    def _told(self, phase: str, info: dict[str, int]) -> None:
+        # Called by the thread that collects; collections never overlap.
+        if phase == "start":
+            self._began = time.perf_counter()
+        elif self._began is not None:  # else it had begun before we listened
+            self.seconds += time.perf_counter() - self._began
+            self._began = None
+            self.collections += 1
+            self.full_collections += info["generation"] == 2
