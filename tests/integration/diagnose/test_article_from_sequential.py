@@ -1,0 +1,108 @@
+"""The article's ladder foretold: from a profile of the sequential run alone, what threads, overlap and batches give.
+
+Everything sleeps, so what each Plan can do at most is a closed form: one worker's service, or the device's cost curve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.diagnose.replay import CannotReplay, Replay
+from headrace.profiler.profile import ProfileSettings, profile
+from headrace.runs.formats.prediction import Change
+from headrace.runs.reader import read_run
+from headrace.sources.finite import Entry, FiniteSource
+
+#: Ten times the article's speed: 222 ms to download and call back, 63 ms to preprocess, 13.6 ms + 34 ms for each item.
+SPEED = 10.0
+FETCH, PREPROCESS, LAUNCH, ITEM = 0.222 / SPEED, 0.063 / SPEED, 0.0136 / SPEED, 0.034 / SPEED
+
+THREADED = (
+    "fetch.executor=thread", "fetch.workers=10", "fetch.queue_items=300", "preprocess.executor=thread", "preprocess.workers=1",
+    "preprocess.queue_items=300", "deliver.executor=thread", "deliver.workers=3",
+)  # fmt: skip
+OVERLAPPED = (*THREADED, "preprocess.workers=4", "process.executor=thread", "process.workers=1", "process.queue_items=300")
+BATCHED = (*OVERLAPPED, "process.batch=8")
+
+#: What each Plan can do at most, jobs per second: 9.04, 21.0 and 28.0 at the article's speed.
+LIMITS = {
+    THREADED: 1 / (PREPROCESS + LAUNCH + ITEM),
+    OVERLAPPED: 1 / (LAUNCH + ITEM),
+    BATCHED: 8 / (LAUNCH + 8 * ITEM),
+}
+
+
+class Device(hr.Module):
+    """The emulated device, and nothing else."""
+
+    input = hr.ArrayInput()
+
+    def load(self, context: Any) -> None:
+        """Open it."""
+        self.device = context.open_model()
+
+    def process(self, batch: Any) -> list[float]:
+        """Return what it gives for each item."""
+        return [float(value) for value in self.device(batch)[:, 0]]
+
+
+class Numbers(FiniteSource):
+    """So many jobs."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+    def entries(self) -> Iterator[Entry]:
+        """Return them."""
+        return (Entry(str(number), b"") for number in range(self.count))
+
+
+@pytest.fixture(scope="module")
+def replay(tmp_path_factory: pytest.TempPathFactory) -> Replay:
+    """Profile 60 items on one thread, one after the other."""
+    folder = tmp_path_factory.mktemp("article") / "sequential"
+    plan = hr.Plan().with_settings(
+        [
+            *(f"{stage}.executor=inline" for stage in ("fetch", "preprocess", "process", "deliver")),
+            "model.engine=emulated",
+            f"model.options.launch_seconds={LAUNCH}",
+            f"model.options.item_seconds={ITEM}",
+        ]
+    )
+    stages = [
+        hr.emulated("fetch", kind="io", seconds=FETCH),
+        hr.emulated("preprocess", seconds=PREPROCESS),
+        *Device().stages(),
+    ]
+    profile(
+        hr.Pipeline(Numbers(60), stages=stages),
+        plan,
+        output=folder,
+        settings=ProfileSettings(measure_overhead=False),
+    )
+    return Replay.of(read_run(folder))
+
+
+def test_the_sequential_run_is_what_the_article_says(replay: Replay) -> None:
+    """3 items per second at the article's speed: the sum of all service times, one item after the other."""
+    assert replay.throughput == pytest.approx(1 / (FETCH + PREPROCESS + LAUNCH + ITEM), rel=0.1)
+    assert replay.document.is_emulated
+
+
+@pytest.mark.parametrize("settings", LIMITS, ids=["threaded", "overlapped", "batch8"])
+def test_later_steps_are_foretold_within_a_tenth(replay: Replay, settings: tuple[str, ...]) -> None:
+    """9, 21 and 28 items per second, from the run at 3 and the cost curve of its warm-up; the closed forms know no neighbours."""
+    predicted = replay.throughput * replay.ratio(Change(settings=settings, quiet=True))
+    assert predicted == pytest.approx(LIMITS[settings], rel=0.1)
+
+
+def test_a_batch_that_was_never_measured_is_refused(replay: Replay) -> None:
+    """Of batches of 512 nothing was measured: the answer is a refusal, not a number."""
+    with pytest.raises(CannotReplay, match="512"):
+        replay.ratio(Change(settings=(*OVERLAPPED, "process.batch=512")))
