@@ -9,9 +9,15 @@ from headrace.testing.faults import (
     control_faults,
     cpu_faults,
     delivery_faults,
+    device_faults,
     download_faults,
+    drift_faults,
+    elsewhere_faults,
     environment_faults,
+    outcome_faults,
+    python_faults,
     source_faults,
+    storage_faults,
 )
 from headrace.testing.faults.fault import Fault
 
@@ -23,6 +29,12 @@ _THEMES: tuple[tuple[Fault, ...], ...] = (
     batch_faults.FAULTS,
     delivery_faults.FAULTS,
     control_faults.FAULTS,
+    device_faults.FAULTS,
+    python_faults.FAULTS,
+    storage_faults.FAULTS,
+    drift_faults.FAULTS,
+    outcome_faults.FAULTS,
+    elsewhere_faults.FAULTS,
 )
 
 #: By id, in the catalogue's order.
