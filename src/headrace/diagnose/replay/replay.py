@@ -157,8 +157,12 @@ class Replay:
         key = (msgspec.json.encode(change), seed, num_jobs, resampled)
         if key not in self._known:
             scenario = self.scenario(change, seed=seed, num_jobs=num_jobs, resampled=resampled)
-            self._known[key] = _summary(scenario, build(scenario))
+            self._known[key] = self.simulate_scenario(scenario)
         return self._known[key]
+
+    def simulate_scenario(self, scenario: Scenario) -> Simulated:
+        """Return what a scenario comes to: for changes that no `Change` can express."""
+        return _summary(scenario, build(scenario))
 
     def changed_plan(self, change: Change) -> Plan:
         """Return the Plan of a changed run, resolved; raises SettingsError if a setting is unknown or impossible."""

@@ -1,0 +1,155 @@
+"""Upper limits of the throughput that a person can work out by hand: a check on the simulator, and an explanation.
+
+Each resource that a job needs for so many seconds lets at most so many jobs through: X <= m / D, the utilization law with a
+utilization of one. The least of them is the asymptotic bound of the whole.
+
+References:
+    P. J. Denning, J. P. Buzen, "The operational analysis of queueing network models", ACM Computing Surveys 10(3), 1978.
+    E. D. Lazowska et al., "Quantitative System Performance", 1984, chapter 5: asymptotic bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from headrace.base.units import format_duration
+from headrace.diagnose.replay import Replay
+from headrace.diagnose.replay.structure import Scenario, build
+from headrace.diagnose.simulator.system import CPU, GIL, TAKE, WAIT, Program, Station, System
+from headrace.runs.formats.diagnosis import Bound
+from headrace.runs.formats.prediction import Change
+
+#: Batches that the mean cost of one is taken over.
+_BATCHES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one job needs of a station, in seconds."""
+
+    wait: float
+    cpu: float
+    gil: float
+    taken: dict[int, float]
+    """{exclusive resource: seconds it is kept}."""
+
+    @property
+    def total(self) -> float:
+        """Seconds of one of its workers."""
+        return self.wait + self.cpu + self.gil
+
+
+def find_bounds(replay: Replay, change: Change | None = None) -> list[Bound]:
+    """Return the limits of a run, or of a changed one, tightest first; raises what `Replay.simulate` raises."""
+    scenario = replay.scenario(change or Change())
+    system = build(scenario)
+    jobs = system.num_jobs
+    demands = [(station, _station_demand(station, jobs)) for station in system.stations]
+    found = [*_shared(system, [demand for _, demand in demands])]
+    for station, demand in demands:
+        found += _workers(station, demand)
+    found += _resources(scenario, system, [demand for _, demand in demands])
+    found += _outside(system, scenario)
+    return sorted(found, key=lambda bound: bound.throughput)
+
+
+def bound_ratio(replay: Replay, change: Change) -> float:
+    """Return the tightest limit of a changed run over that of the run as recorded."""
+    before, after = find_bounds(replay), find_bounds(replay, change)
+    return after[0].throughput / before[0].throughput if before and after else 1.0
+
+
+def _shared(system: System, demands: Sequence[Demand]) -> list[Bound]:
+    found = []
+    cpu = sum(demand.cpu + demand.gil for demand in demands)
+    gil = sum(demand.gil for demand in demands)
+    if cpu > 0:
+        rate = system.cores / cpu
+        found.append(
+            Bound(
+                name="cores",
+                stage=None,
+                throughput=rate,
+                says=f"{system.cores:g} cores / {format_duration(cpu)} of CPU per job = {rate:.4g}/s",
+            )
+        )
+    if gil > 0:
+        rate = 1.0 / gil
+        says = f"1 GIL / {format_duration(gil)} with it per job = {rate:.4g}/s"
+        found.append(Bound(name="gil", stage=None, throughput=rate, says=says))
+    return found
+
+
+def _workers(station: Station, demand: Demand) -> list[Bound]:
+    if demand.total <= 0:
+        return []
+    rate = station.workers / demand.total
+    workers = f"{station.workers} worker{'s' if station.workers > 1 else ''}"
+    says = f"{workers} of {station.name} / {format_duration(demand.total)} per job = {rate:.4g}/s"
+    return [Bound(name=f"workers:{station.name}", stage=station.name, throughput=rate, says=says)]
+
+
+def _resources(scenario: Scenario, system: System, demands: Sequence[Demand]) -> list[Bound]:
+    found = []
+    exclusive = [stage.name for stage in scenario.needs.stages if stage.is_exclusive]
+    for number, capacity in enumerate(system.resources):
+        kept = sum(demand.taken.get(number, 0.0) for demand in demands)
+        if kept <= 0:
+            continue
+        rate = capacity / kept
+        stage = exclusive[number] if number < len(exclusive) else None
+        name, what = (f"device:{stage}", "device") if stage else (f"lock:{number}", "lock")
+        says = f"{capacity} {what}{'s' if capacity > 1 else ''} / {format_duration(kept)} per job = {rate:.4g}/s"
+        found.append(Bound(name=name, stage=stage, throughput=rate, says=says))
+    return found
+
+
+def _outside(system: System, scenario: Scenario) -> list[Bound]:
+    found = []
+    receivers = system.receivers
+    if receivers.call_seconds > 0:
+        per_call = min(receivers.jobs_per_call, scenario.plan.source.receive_batch)
+        rate = receivers.num * per_call / receivers.call_seconds
+        says = (
+            f"{receivers.num} receiver{'s' if receivers.num > 1 else ''} x {per_call} jobs per call / "
+            f"{format_duration(receivers.call_seconds)} per call = {rate:.4g}/s"
+        )
+        found.append(Bound(name="receiving", stage=None, throughput=rate, says=says))
+    if system.arrivals is not None and len(system.arrivals) > 1:
+        rate = (len(system.arrivals) - 1) / max(system.arrivals[-1] - system.arrivals[0], 1e-9)
+        found.append(Bound(name="arrivals", stage=None, throughput=rate, says=f"{rate:.4g} jobs come per second"))
+    return found
+
+
+def _station_demand(station: Station, jobs: int) -> Demand:
+    if station.batch_program is None:
+        return _sum(station.programs, 1.0 / jobs)
+    size = station.batching.max_size if station.batching is not None else 1
+    # Children of a fan-out are more units than there are jobs.
+    units = len(station.shapes) if station.shapes is not None else jobs
+    starts = range(0, max(1, units - size), max(1, units // _BATCHES))
+    programs = [station.batch_program(size, start) for start in starts]
+    return _sum(programs, 1.0 / (len(programs) * size))
+
+
+def _sum(programs: Iterable[Program], scale: float) -> Demand:
+    seconds = [0.0, 0.0, 0.0]
+    taken: dict[int, float] = {}
+    for program in programs:
+        held: set[int] = set()
+        for kind, amount in program:
+            if kind in (WAIT, CPU, GIL):
+                seconds[kind] += amount
+                for number in held:
+                    taken[number] = taken.get(number, 0.0) + amount
+            elif kind == TAKE:
+                held.add(int(amount))
+            else:
+                held.discard(int(amount))
+    return Demand(
+        seconds[WAIT] * scale,
+        seconds[CPU] * scale,
+        seconds[GIL] * scale,
+        {number: value * scale for number, value in taken.items()},
+    )

@@ -1,0 +1,232 @@
+"""What each resource would give if it were a fifth faster, by simulation: the bottleneck is where the gain is largest.
+
+References:
+    C. Curtsinger, E. Berger, "Coz: finding code that counts with causal profiling", SOSP 2015: the value of a virtual speed-up
+    instead of the share of the time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+import msgspec
+
+from headrace.diagnose.replay import CannotReplay, Replay, Simulated
+from headrace.diagnose.replay.structure import group_stages
+from headrace.runs.formats.diagnosis import Candidate
+from headrace.runs.formats.prediction import Change
+
+#: How much faster each is made.
+FASTER = 1.2
+#: Stages below this share of the work of the largest cannot matter.
+_NEGLIGIBLE = 0.005
+
+
+def find_candidates(replay: Replay, base: Change | None = None) -> list[Candidate]:
+    """Return every resource with the throughput ratio that 20 % more of it would give, largest first.
+
+    Args:
+        replay: The run.
+        base: What is changed already: to ask what limits after a fix; None for the run as recorded.
+    """
+    base = base or Change()
+    before = replay.simulate(base)
+    found = [
+        *_stages(replay, base, before),
+        *_workers(replay, base, before),
+        *_queues(replay, base, before),
+        *_batches(replay, base, before),
+        *_shared(replay, base, before),
+        *_receiving(replay, base, before),
+        *_outcomes(replay, base, before),
+    ]
+    return sorted(found, key=lambda candidate: -candidate.gain)
+
+
+def _gain(replay: Replay, base: Change, **changes: object) -> float:
+    change = msgspec.structs.replace(base, **changes)
+    return replay.simulate(change).throughput / replay.simulate(base).throughput
+
+
+def _with(base: Change, *settings: str) -> tuple[str, ...]:
+    return (*base.settings, *settings)
+
+
+def _stages(replay: Replay, base: Change, before: Simulated) -> Iterator[Candidate]:
+    demands = {stage.name: float((stage.wait + stage.cpu).mean()) for stage in replay.needs.stages}
+    largest = max(demands.values(), default=0.0)
+    for stage in replay.needs.stages:
+        name = stage.name
+        if demands[name] <= _NEGLIGIBLE * largest or name in base.drop:
+            continue
+        speedups = base.speedups | {name: base.speedups.get(name, 1.0) * FASTER}
+        kind = "device" if stage.is_exclusive else "stage"
+        yield Candidate(
+            name=f"{kind}:{name}",
+            kind=kind,  # type: ignore[arg-type]
+            stage=name,
+            says=f"{name} 20 % faster",
+            gain=_gain(replay, base, speedups=speedups),
+            utilization=before.utilization.get(f"{kind}:{name}", before.utilization.get(f"workers:{name}")),
+        )
+
+
+def _workers(replay: Replay, base: Change, before: Simulated) -> Iterator[Candidate]:
+    plan = replay.changed_plan(base)
+    for group in group_stages(replay.needs.stages, plan):
+        name, settings = group[0].name, plan.stages[group[0].name]
+        if settings.executor == "inline" or f"workers:{name}" not in before.utilization:
+            continue
+        if plan.run.ordered and group[-1].info.role == "deliver":
+            continue  # several would overtake
+        workers = settings.workers or 1
+        more = max(workers + 1, math.ceil(workers * FASTER))
+        try:
+            ratio = _gain(replay, base, settings=_with(base, f"stages.{name}.workers={more}"))
+        except CannotReplay:
+            continue
+        yield Candidate(
+            name=f"workers:{name}",
+            kind="workers",
+            stage=name,
+            says=f"{more} instead of {workers} workers of {name}, scaled to 20 % more",
+            gain=ratio ** (math.log(FASTER) / math.log(more / workers)),
+            utilization=before.utilization[f"workers:{name}"],
+        )
+
+
+def _queues(replay: Replay, base: Change, before: Simulated) -> Iterator[Candidate]:
+    plan = replay.changed_plan(base)
+    for name, full in before.full_share.items():
+        if full < 0.01:
+            continue
+        items = plan.stages[name].queue_items or 1
+        yield Candidate(
+            name=f"queue:{name}",
+            kind="queue",
+            stage=name,
+            says=f"room for {2 * items} instead of {items} items before {name}",
+            gain=_gain(replay, base, settings=_with(base, f"stages.{name}.queue_items={2 * items}")),
+            utilization=full,
+        )
+
+
+def _batches(replay: Replay, base: Change, before: Simulated) -> Iterator[Candidate]:
+    plan = replay.changed_plan(base)
+    for name, cost in replay.costs.items():
+        settings = plan.stages[name]
+        batch = settings.batch or 1
+        larger = min(2 * batch, cost.largest)
+        if settings.max_wait_seconds > 0:
+            yield Candidate(
+                name=f"batch:{name}",
+                kind="batch",
+                stage=name,
+                says=f"{name} takes what is there at once instead of waiting for company",
+                gain=_gain(replay, base, settings=_with(base, f"stages.{name}.max_wait_seconds=0")),
+                utilization=None,
+            )
+        elif larger > batch and name not in base.cost_curves:
+            yield Candidate(
+                name=f"batch:{name}",
+                kind="batch",
+                stage=name,
+                says=f"batches of up to {larger} instead of {batch}",
+                gain=_gain(replay, base, settings=_with(base, f"stages.{name}.batch={larger}")),
+                utilization=before.batch_mean.get(name, 1.0) / batch,
+            )
+
+
+def _shared(replay: Replay, base: Change, before: Simulated) -> Iterator[Candidate]:
+    cores = base.cores or replay.cores
+    yield Candidate(
+        name="cores",
+        kind="cores",
+        stage=None,
+        says="20 % more cores",
+        gain=_gain(replay, base, cores=cores * FASTER),
+        utilization=before.utilization["cores"],
+    )
+    if any(share > 0 for share in replay.holds_gil.values()):
+        scenario = replay.scenario(base)
+        freer = {name: share / FASTER for name, share in scenario.holds_gil.items()}
+        after = replay.simulate_scenario(dataclasses.replace(scenario, holds_gil=freer))
+        yield Candidate(
+            name="gil",
+            kind="gil",
+            stage=None,
+            says="a sixth of the work that holds the GIL lets go of it",
+            gain=after.throughput / before.throughput,
+            utilization=before.utilization["gil"],
+        )
+    if replay.machine.others > 0 and not base.quiet:
+        yield Candidate(
+            name="neighbours",
+            kind="neighbours",
+            stage=None,
+            says="without the other programs on this machine",
+            gain=_gain(replay, base, quiet=True),
+            utilization=min(1.0, replay.machine.others / replay.cores),
+        )
+
+
+def _receiving(replay: Replay, base: Change, before: Simulated) -> Iterator[Candidate]:
+    scenario = replay.scenario(base)
+    if scenario.arrivals is not None:
+        sooner = [when / FASTER for when in scenario.arrivals]
+        after = replay.simulate_scenario(dataclasses.replace(scenario, arrivals=sooner))
+        yield Candidate(
+            name="arrivals",
+            kind="arrivals",
+            stage=None,
+            says="20 % more jobs come",
+            gain=after.throughput / before.throughput,
+            utilization=None,
+        )
+    elif scenario.call_seconds > 0:
+        speedups = base.speedups | {"receiving": base.speedups.get("receiving", 1.0) * FASTER}
+        yield Candidate(
+            name="receiving",
+            kind="receiving",
+            stage=None,
+            says="calls of the source 20 % faster",
+            gain=_gain(replay, base, speedups=speedups),
+            utilization=before.utilization["receiving"],
+        )
+    if scenario.plan.source.max_in_flight is not None:
+        limit = scenario.plan.source.max_in_flight
+        yield Candidate(
+            name="in_flight",
+            kind="in_flight",
+            stage=None,
+            says=f"{2 * limit} instead of {limit} jobs in flight",
+            gain=_gain(replay, base, settings=_with(base, f"source.max_in_flight={2 * limit}")),
+            utilization=None,
+        )
+
+
+def _outcomes(replay: Replay, base: Change, before: Simulated) -> Iterator[Candidate]:
+    scenario = replay.scenario(base)
+    if scenario.plan.run.ordered:
+        yield Candidate(
+            name="order",
+            kind="order",
+            stage=None,
+            says="results may be delivered in any order",
+            gain=_gain(replay, base, settings=_with(base, "run.ordered=false")),
+            utilization=None,
+        )
+    if any(stage.tries for stage in scenario.needs.stages):
+        stages = tuple(dataclasses.replace(stage, tries={}) for stage in scenario.needs.stages)
+        needs = dataclasses.replace(scenario.needs, stages=stages)
+        after = replay.simulate_scenario(dataclasses.replace(scenario, needs=needs))
+        yield Candidate(
+            name="retries",
+            kind="retries",
+            stage=None,
+            says="every first try succeeds",
+            gain=after.throughput / before.throughput,
+            utilization=None,
+        )

@@ -1,0 +1,259 @@
+"""Predicts what a change of a recorded run would do, with an interval, and says when it cannot.
+
+The prediction is the measured throughput times the ratio of two simulations, changed and as recorded. Its interval joins two
+spreads: of the run, by simulating resampled blocks of its jobs, and of the simulator, by how far earlier predictions of this
+ledger were off once measured; until there are enough of those, by how far they were off in `benchmarks/whatif_error`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+
+from headrace.base.statistics import percentile
+from headrace.base.units import format_duration
+from headrace.base.words import counted
+from headrace.diagnose.bounds import bound_ratio
+from headrace.diagnose.replay import Replay, Simulated
+from headrace.diagnose.replay.structure import group_stages
+from headrace.runs.formats.prediction import Change, PredictedMetric, PredictionDocument, TrackRecord
+from headrace.runs.formats.profile import Estimate
+from headrace.runs.run_folder import headrace_version
+
+#: Simulations of resampled jobs that an interval is made of.
+_RESAMPLED = 12
+#: Of nine predictions in ten, the largest error: the goal of `benchmarks/whatif_error`, used until the ledger knows better.
+USUAL_ERROR = 0.10
+#: Measured predictions from which on the ledger's own record counts.
+_ENOUGH_RECORDED = 10
+#: A change of throughput by this much (as a logarithm) or more may be off by all of that; smaller ones by less.
+_FULL_CHANGE = math.log(1.25)
+#: What even a prediction of no change may be off: the noise of a measurement.
+_LEAST_ERROR = 0.02
+#: Above this share of run delay in CPU work, latencies depend on what others do next, and are refused.
+MOST_RUN_DELAY = 0.10
+#: Above this utilization of any resource latency depends on how long the overload lasts.
+_MOST_UTILIZATION = 0.97
+
+
+def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -> PredictionDocument:
+    """Return what a change would do to a recorded run.
+
+    Args:
+        replay: The run.
+        change: What is done otherwise.
+        record: How earlier predictions did; it makes the interval.
+
+    Raises:
+        SettingsError: If the change names what is not there, or is impossible.
+        CannotReplay: If it lies beyond what was measured.
+    """
+    record = record or TrackRecord(num=0)
+    base, after = replay.simulate(), replay.simulate(change)
+    document = replay.document
+    ratio = _interval(replay, change, after.throughput / base.throughput, record)
+    return PredictionDocument(
+        created_unix_seconds=time.time(),
+        headrace_version=headrace_version(),
+        run=document.run,
+        pipeline=document.pipeline,
+        plan_id=document.plan_id,
+        change=change,
+        says=in_words(change),
+        plan=replay.changed_plan(change).as_table(),
+        throughput=_throughput(replay, ratio),
+        latency_p50=_latency(replay, change, after, 50),
+        latency_p99=_latency(replay, change, after, 99),
+        cpu_per_item=_cpu(base, after),
+        bound_ratio=bound_ratio(replay, change),
+        naive_ratio=naive_ratio(replay, change),
+        limit_after=limit_in_words(after),
+        simulated_base=base.throughput,
+        record=record,
+        warnings=_warnings(replay, change, base),
+        is_emulated=document.is_emulated,
+    )
+
+
+def in_words(change: Change) -> str:
+    """Return a change as people say it."""
+    parts = [*change.settings]
+    parts += [f"{stage} {factor:g} times as fast" for stage, factor in change.speedups.items()]
+    parts += [f"without {stage}" for stage in change.drop]
+    parts += [f"{share:.0%} of {stage} from a cache" for stage, share in change.cache_hits.items()]
+    parts += [f"another cost curve of {stage}" for stage in change.cost_curves]
+    if change.cores is not None:
+        parts.append(f"{change.cores:g} cores")
+    if change.devices is not None:
+        parts.append(counted(change.devices, "device"))
+    if change.arrival_rate is not None:
+        parts.append(f"{change.arrival_rate:g} jobs per second")
+    if change.quiet:
+        parts.append("without other programs")
+    return ", ".join(parts) or "nothing changed"
+
+
+def naive_ratio(replay: Replay, change: Change) -> float | None:
+    """Return the ratio that stage timers give: workers over mean wall time, the least of all stations.
+
+    It takes waiting for a core or for the GIL for work, and is shown as a warning of how far off that is.
+    """
+    walls = {stage.name: stage.service.mean or 0.0 for stage in replay.document.stages}
+    sizes = {stage.name: stage.batches.mean_size if stage.batches else 1.0 for stage in replay.document.stages}
+    jobs = max(1, int(replay.document.counters.get("delivered", 0)))
+    visits = {stage.name: stage.items / jobs for stage in replay.document.stages}
+
+    def rate(at: Change) -> float:
+        plan = replay.changed_plan(at)
+        rates = []
+        for group in group_stages(replay.needs.stages, plan):
+            settings = plan.stages[group[0].name]
+            workers = plan.source.receivers if settings.executor == "inline" else settings.workers or 1
+            seconds = sum(
+                walls[stage.name] / sizes[stage.name] * visits[stage.name] / at.speedups.get(stage.name, 1.0)
+                for stage in group
+                if stage.name not in at.drop
+            )
+            if seconds > 0:
+                rates.append(workers / seconds)
+        return min(rates, default=0.0)
+
+    before = rate(Change())
+    return rate(change) / before if before > 0 else None
+
+
+def limit_in_words(after: Simulated) -> str:
+    """Return which resource of a simulated run is the busiest, in words."""
+    if not after.utilization:
+        return "nothing"
+    name, share = max(after.utilization.items(), key=lambda pair: pair[1])
+    kind, _, which = name.partition(":")
+    what = {
+        "cores": "the cores",
+        "gil": "the GIL",
+        "receiving": "receiving",
+        "workers": f"the workers of {which}",
+        "device": f"the device of {which}",
+    }[kind]
+    if share < 0.8:
+        return f"nothing is short: the busiest are {what}, {share:.0%} of the time"
+    return f"{what}, busy {share:.0%} of the time"
+
+
+def _interval(replay: Replay, change: Change, mid: float, record: TrackRecord) -> Estimate:
+    logs = []
+    for seed in range(1, _RESAMPLED + 1):
+        base = replay.simulate(seed=seed, resampled=True).throughput
+        logs.append(math.log(replay.simulate(change, seed=seed, resampled=True).throughput / base))
+    low, high = np.percentile(logs, [5, 95]) - float(np.median(logs))
+    error = USUAL_ERROR
+    if record.num >= _ENOUGH_RECORDED and record.p90_error is not None:
+        error = record.p90_error
+    model = max(_LEAST_ERROR, error * min(1.0, abs(math.log(mid)) / _FULL_CHANGE))
+    return Estimate(
+        low=mid * math.exp(-math.hypot(min(0.0, float(low)), model)),
+        mid=mid,
+        high=mid * math.exp(math.hypot(max(0.0, float(high)), model)),
+    )
+
+
+def _throughput(replay: Replay, ratio: Estimate) -> PredictedMetric:
+    base = replay.throughput
+    return PredictedMetric(
+        base=base, predicted=Estimate(base * ratio.low, base * ratio.mid, base * ratio.high), ratio=ratio
+    )
+
+
+def _latency(replay: Replay, change: Change, after: Simulated, percent: float) -> PredictedMetric:
+    measured = next((one.value for one in replay.document.latency.percentiles if one.percent == percent), None)
+    reason = _why_no_latency(replay, change, after)
+    found = percentile(after.latencies, percent)
+    if reason or found.value is None:
+        refused = reason or f"p{percent:g} needs {found.num_needed} jobs"
+        return PredictedMetric(base=measured, predicted=None, ratio=None, refused=refused)
+    values = [
+        percentile(replay.simulate(change, seed=seed, resampled=True).latencies, percent).value
+        for seed in range(1, _RESAMPLED + 1)
+    ]
+    known = [value for value in values if value is not None]
+    low, high = np.percentile(known, [5, 95]) if known else (found.value, found.value)
+    mid = found.value
+    predicted = Estimate(min(float(low), mid) * (1 - USUAL_ERROR), mid, max(float(high), mid) * (1 + USUAL_ERROR))
+    ratio = None
+    if measured and replay.is_open:
+        ratio = Estimate(predicted.low / measured, mid / measured, predicted.high / measured)
+    return PredictedMetric(base=measured, predicted=predicted, ratio=ratio)
+
+
+def _why_no_latency(replay: Replay, change: Change, after: Simulated) -> str:
+    share = replay.document.environment.run_delay_share
+    if share is not None and share > MOST_RUN_DELAY:
+        return (
+            f"threads waited {share:.0%} of their CPU work for a core (at most {MOST_RUN_DELAY:.0%}): latency depends on what "
+            "the other threads and programs do next; profile on a quiet machine, or with fewer workers than cores"
+        )
+    if change.arrival_rate is None and not replay.is_open:
+        return (
+            "the source gives jobs as fast as they are taken, so latency is time in full queues; say how many come: "
+            "--arrival-rate 100/s"
+        )
+    busiest = max(after.utilization.values(), default=0.0)
+    if busiest > _MOST_UTILIZATION:
+        return (
+            f"{limit_in_words(after)}: jobs come as fast as they can be done or faster, and latency grows for as long as that "
+            "lasts; ask for a lower --arrival-rate"
+        )
+    return ""
+
+
+def _cpu(base: Simulated, after: Simulated) -> PredictedMetric:
+    ratio = after.cpu_per_job / base.cpu_per_job if base.cpu_per_job > 0 else 1.0
+    return PredictedMetric(
+        base=base.cpu_per_job,
+        predicted=Estimate(after.cpu_per_job, after.cpu_per_job, after.cpu_per_job),
+        ratio=Estimate(ratio, ratio, ratio),
+    )
+
+
+def _warnings(replay: Replay, change: Change, base: Simulated) -> tuple[str, ...]:
+    found = []
+    if not replay.document.trusted:
+        found.append(f"the run is not trusted: {'; '.join(replay.document.distrust)}")
+    off = base.throughput / replay.throughput - 1
+    if abs(off) > 0.15:
+        found.append(
+            f"as recorded the simulator gives {base.throughput:.4g}/s and {replay.throughput:.4g}/s were measured ({off:+.0%}): "
+            "it does not understand this run well, and the prediction may be off by as much; see headrace diagnose"
+        )
+    if replay.machine.others > 0.5 and not change.quiet:
+        found.append(
+            f"other programs wanted about {replay.machine.others:.1f} cores during the run, and are taken to go on doing so"
+        )
+    inline = {name: stage.executor for name, stage in replay.plan.stages.items() if stage.executor == "inline"}
+    plan = replay.changed_plan(change)
+    found += [
+        f"{name} ran inline; with workers of its own it is taken to run in threads"
+        for name in inline
+        if name in plan.stages and plan.stages[name].executor == "thread"
+    ]
+    if plan.decode.scale != replay.plan.decode.scale:
+        found.append(
+            "the cost of decoding at another scale is estimated from bytes and pixels; prove it with headrace compare"
+        )
+    for name, stage in plan.stages.items():
+        before = replay.plan.stages.get(name)
+        if before is not None and stage.executor == "process" and before.executor != "process":
+            found.append(f"{name} in processes: what moving items costs is estimated; prove it with headrace compare")
+    return tuple(found)
+
+
+def says_latency(metric: PredictedMetric) -> str:
+    """Return a predicted latency in words."""
+    if metric.predicted is None:
+        return metric.refused
+    return (
+        f"{format_duration(metric.predicted.mid)} [{format_duration(metric.predicted.low)} - "
+        f"{format_duration(metric.predicted.high)}]"
+    )
