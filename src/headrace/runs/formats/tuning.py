@@ -70,6 +70,12 @@ class TuningDocument(msgspec.Struct, frozen=True, kw_only=True):
     says: tuple[str, ...] = ()
     plan_file: str = ""
     """Where the better Plan was written."""
+    verdict: str = ""
+    """`better`, `already at the best`, `goal missed` or `inconclusive`."""
+    num_runs: int = 0
+    """Plans that were run: the base for each profile, the sweep of batch sizes, and each Plan measured."""
+    measured_seconds: float = 0.0
+    """Wall time of all runs."""
     interrupted: bool = False
     record: TrackRecord = TrackRecord(num=0)
     warnings: tuple[str, ...] = ()

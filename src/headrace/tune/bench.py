@@ -1,0 +1,131 @@
+"""Runs a pipeline's Plans for tuning: a pilot, the sweep of batch sizes, profiles; all over the same items."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from headrace.base.errors import HeadraceError, Interrupted
+from headrace.base.plan import Plan, resolve
+from headrace.base.words import counted
+from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.governor import usable_cores
+from headrace.profiler.profile import profile
+from headrace.runs.reader import Run, read_run
+from headrace.sources.finite import FiniteSource
+from headrace.tune.parts import over
+from headrace.tune.rounds import Say, TimedItems
+from headrace.tune.sweep import BatchCosts, device_stages, sweep_batches
+from headrace.validate.blocks import FEWEST_ITEMS, Contender, measure_block
+
+_PILOT_SECONDS = 0.5
+_PILOT_TRIES = 6
+_FEWEST_PROFILED = 60
+_MOST_PROFILED = 50_000
+
+
+class Bench:
+    """Runs Plans of one pipeline.
+
+    Args:
+        pipeline: What is done.
+        written: The base Plan, as the user wrote it.
+        source: Where the items come from; read once.
+        runs: Folder for the run folders.
+        deliver: Hand results to the pipeline's own delivery.
+        say: Told about the progress, one line at a time.
+
+    Attributes:
+        num_runs: Plans that were run so far, but for the pilot.
+        seconds: Wall time of all runs so far.
+        is_emulated: The device is.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, written: Plan, source: FiniteSource, runs: Path, *, deliver: bool, say: Say
+    ) -> None:
+        self.pipeline = pipeline
+        self.written = written
+        self.items = TimedItems(source)
+        self.deliver = deliver
+        self.cores = usable_cores()
+        self.say = say
+        self.num_runs = 0
+        self.seconds = 0.0
+        self.is_emulated = False
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", pipeline.name).strip("-") or "pipeline"
+        self._folder = runs / f"tune-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        self._num_profiles = 0
+
+    def resolved(self, settings: Sequence[str] = ()) -> Plan:
+        """Return the base Plan with settings replaced and everything filled in; raises SettingsError."""
+        return resolve(
+            self.written.with_settings(settings), [stage.defaults() for stage in self.pipeline.stages], self.cores
+        )
+
+    def pilot(self) -> float:
+        """Return the base's rate, jobs per second, from runs that grow until they tell it.
+
+        Raises:
+            HeadraceError: If the base cannot run, or its jobs fail.
+        """
+        base = Contender(name="base", pipeline=self.pipeline, plan=self.resolved())
+        num_items = FEWEST_ITEMS
+        for _ in range(_PILOT_TRIES):
+            self.say(f"pilot: {counted(num_items, 'item')}")
+            block = measure_block(base, self.items, num_items, deliver=self.deliver)
+            self.seconds += block.seconds
+            self.is_emulated = block.is_emulated
+            if block.interrupted:
+                raise Interrupted("interrupted before anything was measured; nothing is known")
+            if block.delivered < num_items / 2:
+                raise HeadraceError(
+                    f"{block.delivered} of {num_items} jobs gave a result; the first failure: {block.first_failure}. "
+                    "Only a Plan whose jobs succeed can be tuned"
+                )
+            wanted = math.ceil((block.throughput or 0.0) * _PILOT_SECONDS) or 2 * num_items
+            if block.throughput and num_items >= wanted:
+                return block.throughput
+            num_items = min(8 * num_items, max(wanted, num_items + 1))
+        if block.throughput is None:
+            raise HeadraceError(f"{counted(num_items, 'item')} tell no rate: their results come all at once")
+        return block.throughput
+
+    def sweep(self, largest: int) -> dict[str, BatchCosts]:
+        """Return {device stage: what its batches cost}, up to the largest that is worth it."""
+        found = {}
+        for stage in device_stages(self.pipeline.stages):
+            self.say(f"batch sizes of {stage}: one short run")
+            began = time.monotonic()
+            found[stage] = sweep_batches(self.pipeline, self.resolved(), stage, self.items, largest=largest)
+            self.seconds += time.monotonic() - began
+            self.num_runs += 1
+        return found
+
+    def profile(self, settings: Sequence[str], rate: float, seconds: float) -> Run:
+        """Profile a Plan and return its run folder, a new one.
+
+        Args:
+            settings: To the base Plan.
+            rate: Jobs per second that it is expected to do.
+            seconds: How long it should take, about.
+
+        Raises:
+            HeadraceError: If it cannot run.
+            Interrupted: If the user stopped it.
+        """
+        self._num_profiles += 1
+        self.items.num_items = min(_MOST_PROFILED, max(_FEWEST_PROFILED, math.ceil(rate * seconds)))
+        folder = self._folder.with_name(f"{self._folder.name}-{self._num_profiles}")
+        expected = self.items.num_items / rate
+        self.say(f"profile of {counted(self.items.num_items, 'item')}, about {expected:.0f} s, into {folder}")
+        began = time.monotonic()
+        result = profile(over(self.pipeline, self.items, deliver=self.deliver), self.resolved(settings), output=folder)
+        self.seconds += time.monotonic() - began
+        self.num_runs += 1
+        if result.interrupted:
+            raise Interrupted(f"interrupted while profiling; what was recorded is in {folder}")
+        return read_run(folder)

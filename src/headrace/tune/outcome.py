@@ -1,0 +1,269 @@
+"""All of one tuning as the document `headrace.tuning/1`, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.base.units import format_duration
+from headrace.base.words import counted
+from headrace.runs.formats.prediction import PredictionDocument, TrackRecord
+from headrace.runs.formats.profile import Estimate
+from headrace.runs.formats.tuning import SweepPoint, Trial, TuningDocument
+from headrace.runs.run_folder import headrace_version
+from headrace.tune.bench import Bench
+from headrace.tune.decision import Decision, misses_goal
+from headrace.tune.objective import Objective
+from headrace.tune.rounds import Entrant, Rounds
+from headrace.tune.search import Found
+from headrace.tune.sweep import BatchCosts, sweep_points
+from headrace.tune.view import View
+
+#: Points of the search that are listed although they were not measured.
+_LISTED = 5
+#: A ratio that is predicted or measured below this is no gain.
+_NO_GAIN = 1.02
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A Plan that was worth measuring."""
+
+    name: str
+    view: View
+    """Of which run it was predicted."""
+    found: Found
+    settings: tuple[str, ...]
+    """What makes it of the user's Plan."""
+    prediction: PredictionDocument | None
+    entrant: Entrant | None = None
+    decision: Decision | None = None
+
+    @property
+    def mid(self) -> float:
+        """Measured throughput over that of the user's Plan; 0 if it was not measured."""
+        return 0.0 if self.decision is None or self.decision.mid is None else self.decision.mid
+
+    @property
+    def gain(self) -> float:
+        """How much better it is for what the user wants; 1 for the same."""
+        return 1.0 if self.decision is None else self.decision.gain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What is known at the end."""
+
+    bench: Bench
+    objective: Objective
+    views: Sequence[View]
+    rounds: Rounds
+    candidates: Sequence[Candidate]
+    costs: Mapping[str, BatchCosts]
+    best: Candidate | None
+    record: TrackRecord
+    warnings: tuple[str, ...]
+
+
+def tuning_document(outcome: Outcome) -> TuningDocument:
+    """Return what tuning tried and found."""
+    bench, rounds = outcome.bench, outcome.rounds
+    trials = {id(one): _trial(outcome, one) for one in outcome.candidates}
+    ordered = sorted(outcome.candidates, key=lambda one: (one is not outcome.best, -one.gain))
+    verdict = _verdict(outcome)
+    emulated = bench.is_emulated
+    return TuningDocument(
+        pipeline=bench.pipeline.name,
+        headrace_version=headrace_version(),
+        objective=outcome.objective.name,
+        goals=_goals(outcome.objective),
+        base_plan=bench.resolved().as_table(),
+        base_throughput=rounds.base.throughput or outcome.views[0].replay.throughput,
+        num_predicted=sum(view.predictor.num_predicted for view in outcome.views),
+        num_measured=len(outcome.candidates),
+        trials=(*(trials[id(one)] for one in ordered), *_not_measured(outcome)),
+        best=None if outcome.best is None else trials[id(outcome.best)],
+        sweep=_sweep(outcome),
+        says=tuple(_says(outcome, verdict)),
+        verdict=verdict,
+        num_runs=bench.num_runs,
+        measured_seconds=bench.seconds + rounds.seconds,
+        interrupted=rounds.interrupted,
+        record=outcome.record,
+        warnings=(*outcome.warnings, *_warnings(outcome)),
+        is_emulated=emulated,
+    )
+
+
+def _verdict(outcome: Outcome) -> str:
+    if outcome.best is not None:
+        return "better"
+    decisions = [one.decision for one in outcome.candidates if one.decision is not None]
+    if misses_goal(outcome.rounds.base, outcome.objective) and all(
+        one.verdict == "breaks the goal" for one in decisions
+    ):
+        return "goal missed"
+    if outcome.rounds.interrupted or any(one.verdict == "unsure" and one.gain >= 1.0 for one in decisions):
+        return "inconclusive"
+    return "already at the best"
+
+
+def _trial(outcome: Outcome, one: Candidate) -> Trial:
+    entrant, decision = one.entrant, one.decision
+    outcomes = {
+        "better": "best" if one is outcome.best else "worse",
+        "not better": "worse",
+        "unsure": "worse",
+        "breaks the goal": "breaks the goal",
+        "does not fit": "does not fit",
+        "failed": "failed",
+    }
+    why = "" if decision is None else decision.why
+    if decision is not None and decision.verdict == "unsure":
+        why = f"not sure: {why}"
+    return Trial(
+        name=_words(one),
+        settings=one.settings,
+        plan=outcome.bench.resolved(one.settings).as_table(),
+        predicted=None
+        if one.prediction is None
+        else _to_base(one, outcome.rounds.base, one.prediction.throughput.ratio),
+        measured=None if decision is None else decision.ratio,
+        latency_p50=None if entrant is None else entrant.latency(50),
+        latency_p99=None if entrant is None else entrant.latency(99),
+        outcome="not measured" if decision is None else outcomes[decision.verdict],
+        why=why,
+        prediction_id="" if one.prediction is None else one.prediction.id,
+    )
+
+
+def _to_base(one: Candidate, first: Entrant, ratio: Estimate | None) -> Estimate | None:
+    """Return a ratio to the user's Plan: a second look predicts from another, whose own ratio was measured."""
+    base = one.view.entrant
+    if ratio is None or base is None or not one.view.base_settings:
+        return ratio
+    factor = _factor(one, first)
+    return None if factor is None else Estimate(ratio.low * factor, ratio.mid * factor, ratio.high * factor)
+
+
+def _factor(one: Candidate, first: Entrant) -> float | None:
+    """Return the measured throughput of the Plan that was predicted from, over the user's."""
+    base = one.view.entrant
+    if base is None or not base.throughput or not first.throughput:
+        return None
+    return base.throughput / first.throughput
+
+
+def _words(one: Candidate) -> str:
+    words = one.view.words(one.found.point)
+    return words if not one.view.base_settings else f"{', '.join(one.view.base_settings)}; then {words}"
+
+
+def _not_measured(outcome: Outcome) -> list[Trial]:
+    """Return the next best of the first search, for people to see what else was thought of."""
+    view = outcome.views[0]
+    measured = {one.settings for one in outcome.candidates}
+    rest = [
+        one
+        for one in view.found
+        if view.predictor.space.changed(one.point) and view.settings(one.point) not in measured
+    ]
+    return [
+        Trial(
+            name=view.words(one.point),
+            settings=view.settings(one.point),
+            plan=outcome.bench.resolved(view.settings(one.point)).as_table(),
+            predicted=None,
+            measured=None,
+            outcome="not measured" if outcome.objective.fits(one.outlook) else "does not fit",
+            why=f"x{one.outlook.ratio:.3g} by simulation, without an interval",
+        )
+        for one in rest[:_LISTED]
+    ]
+
+
+def _sweep(outcome: Outcome) -> tuple[SweepPoint, ...]:
+    """Return the points of the stage that takes batches; of several, of the one that is busiest."""
+    view = outcome.views[0]
+    busy = {account.name: account.utilization or 0.0 for account in view.document.stages}
+    stage = max(outcome.costs, key=lambda name: busy.get(name, 0.0), default=None)
+    if stage is None:
+        return ()
+    key = f"stages.{stage}.batch"
+    best = view.found[0].point if view.found else view.predictor.space.base
+    predicted = {}
+    for size in outcome.costs[stage].seconds if key in view.predictor.space.base else ():
+        outlook = view.predictor.of({**best, key: size})
+        if outlook is not None:
+            predicted[size] = (view.replay.throughput * outlook.ratio, outlook.latency_p50)
+    return sweep_points(outcome.costs[stage], predicted)
+
+
+def _goals(objective: Objective) -> tuple[str, ...]:
+    goals = [] if objective.slo is None else [str(objective.slo)]
+    return (*goals, *([] if objective.rate is None else [f">= {objective.rate:g}/s"]))
+
+
+def _says(outcome: Outcome, verdict: str) -> list[str]:
+    lines = [_headline(outcome, verdict)]
+    if outcome.best is not None:
+        lines.append(_predicted(outcome.best, outcome.rounds.base))
+    predicted = sum(view.predictor.num_predicted for view in outcome.views)
+    rounds = max((len(one.entrant.blocks) for one in outcome.candidates if one.entrant is not None), default=0)
+    lines.append(
+        f"{counted(predicted, 'Plan')} predicted, {counted(len(outcome.candidates), 'Plan')} measured against the base in "
+        f"{counted(rounds, 'round')} of blocks in turn."
+    )
+    if outcome.objective.needs_latency:
+        lines.append(
+            "Latency here is that of a pipeline kept full by a source that always has more: most of it is waiting, and "
+            "source.max_in_flight bounds it. Where jobs come one by one, waiting is less."
+        )
+    if outcome.bench.is_emulated:
+        lines.append("The device was emulated: its times are settings, not measurements.")
+    if outcome.rounds.interrupted:
+        lines.append("It was interrupted: this is from what was measured until then.")
+    return lines
+
+
+def _headline(outcome: Outcome, verdict: str) -> str:
+    best = outcome.best
+    if best is not None and best.decision is not None:
+        return f"A better Plan: {_words(best)}: {best.decision.why}."
+    if verdict == "goal missed":
+        latency = outcome.rounds.base.latency(outcome.objective.slo.percentile) if outcome.objective.slo else None
+        now = "" if latency is None else f"; the base has {format_duration(latency)}"
+        return f"No Plan that was measured meets {', '.join(_goals(outcome.objective))}{now}."
+    if verdict == "inconclusive":
+        return "It cannot be told yet whether a better Plan was found: more rounds, or a quieter machine, would tell."
+    predicted = max((view.found[0].outlook.ratio for view in outcome.views if view.found), default=1.0)
+    if not outcome.candidates or predicted < _NO_GAIN:
+        return f"The Plan is already at the best that is known: no other is predicted to gain {_NO_GAIN - 1:.0%}."
+    return "The Plan is already at the best that is known: what was predicted to be better is not, by measurement."
+
+
+def _predicted(best: Candidate, first: Entrant) -> str:
+    ratio = None if best.prediction is None else _to_base(best, first, best.prediction.throughput.ratio)
+    if ratio is None:
+        return "Its throughput was not predicted with an interval."
+    decision = best.decision
+    measured = "" if decision is None or decision.mid is None else f"; measured x{decision.mid:.3g}"
+    return f"Throughput predicted x{ratio.mid:.3g} ({ratio.low:.3g} to {ratio.high:.3g}){measured}."
+
+
+def _warnings(outcome: Outcome) -> list[str]:
+    lines: list[str] = []
+    for view in outcome.views:
+        lines += view.predictor.space.left_out
+        lines += [f"not predicted: {setting}: {why}" for why, setting in view.predictor.refused.items()]
+        lines += [f"{view.document.run}: {reason}" for reason in view.document.distrust]
+    for costs in outcome.costs.values():
+        if costs.out_of_memory_at is not None:
+            lines.append(
+                f"{costs.stage}: there was no memory for a batch of {costs.out_of_memory_at}; only smaller ones were tried"
+            )
+    if outcome.best is not None and any(setting.startswith("decode.scale=") for setting in outcome.best.settings):
+        lines.append(
+            "decoding at scale changes the pixels a little: check the results on labelled items before using it"
+        )
+    return list(dict.fromkeys(lines))

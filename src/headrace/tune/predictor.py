@@ -1,0 +1,197 @@
+"""What Plans of a space are predicted to do, each asked for once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from headrace.base.errors import HeadraceError
+from headrace.base.goals import LatencyGoal
+from headrace.base.plan import Plan
+from headrace.runs.formats.prediction import Change
+from headrace.runs.formats.profile import StageAccount
+from headrace.tune.objective import Outlook
+from headrace.tune.space import Point, Space, Value
+
+#: What a process takes of the machine, in threads: its own interpreter and imports.
+PROCESS_SIZE = 3.0
+#: Resident memory of a worker process with an interpreter and what a pipeline imports.
+PROCESS_BYTES = 150e6
+
+
+class Simulated(Protocol):
+    """What a simulation gives; see `diagnose.replay.Simulated`."""
+
+    throughput: float
+    latencies: np.ndarray
+    cpu_per_job: float
+
+
+class Replayed(Protocol):
+    """A recorded run that can be simulated under another Plan; see `diagnose.replay.Replay`."""
+
+    throughput: float
+    plan: Plan
+
+    def simulate(self, change: Change, seed: int = 0, num_jobs: int | None = None) -> Any:
+        """Return what the run would have done."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What the recorded run did, that predictions are scaled to."""
+
+    latencies: Mapping[float, float | None] = field(default_factory=dict)
+    """{percentile: seconds}."""
+    accounts: Mapping[str, StageAccount] = field(default_factory=dict)
+
+
+class Predictor:
+    """Predicts the points of a space, each once.
+
+    Args:
+        replay: The recorded run.
+        space: What the points mean.
+        measured: What the run did.
+        resolve: Returns the resolved Plan of settings, which says what the Plan leaves open.
+        cost_curves: {device stage: {batch size: seconds}} for sizes that the run itself did not see.
+        goal: A percentile of the latency that is wanted.
+
+    Attributes:
+        num_predicted: Points that were simulated.
+        refused: {why: a setting that it was said of} of what could not be predicted.
+    """
+
+    def __init__(
+        self,
+        replay: Replayed,
+        space: Space,
+        measured: Measured,
+        resolve: Callable[[tuple[str, ...]], Plan],
+        *,
+        cost_curves: Mapping[str, Mapping[int, float]] | None = None,
+        goal: LatencyGoal | None = None,
+    ) -> None:
+        self.num_predicted = 0
+        self.refused: dict[str, str] = {}
+        self.space = space
+        self._replay = replay
+        self._measured = measured
+        self._resolve = resolve
+        self._cost_curves = {stage: dict(curve) for stage, curve in (cost_curves or {}).items()}
+        self._goal = goal
+        self._known: dict[tuple[tuple[str, Value], ...], Outlook | None] = {}
+        self._base: Simulated = replay.simulate(self._with_curves(()))
+        self._base_bytes = _queued_bytes(replay.plan, measured.accounts)
+
+    @property
+    def base_throughput(self) -> float:
+        """Jobs per second of the recorded run, measured."""
+        return self._replay.throughput
+
+    def change(self, point: Point) -> Change:
+        """Return a point as a change of the recorded run: every setting that differs once both Plans are resolved."""
+        return self._with_curves(differences(self._replay.plan, self._resolve(self.space.settings(point))))
+
+    def of(self, point: Point) -> Outlook | None:
+        """Return what is predicted of a point; None if it cannot be predicted, or run."""
+        point = self.space.canonical(point)
+        key = tuple(sorted(point.items()))
+        if key not in self._known:
+            self._known[key] = self._predict(point) if self.space.is_possible(point) else None
+        return self._known[key]
+
+    def _predict(self, point: Point) -> Outlook | None:
+        settings = self.space.settings(point)
+        try:
+            plan = self._resolve(settings)
+            simulated: Simulated = self._replay.simulate(self.change(point))
+        except (HeadraceError, ValueError) as error:
+            self.refused.setdefault(str(error), ", ".join(settings))
+            return None
+        self.num_predicted += 1
+        cpu = self._base.cpu_per_job
+        return Outlook(
+            ratio=simulated.throughput / self._base.throughput,
+            latency_p50=self._latency(simulated, 50),
+            latency_goal=None if self._goal is None else self._latency(simulated, self._goal.percentile),
+            cpu_ratio=simulated.cpu_per_job / cpu if cpu > 0 else None,
+            size=size(plan, self._measured.accounts),
+            memory_bytes=self._more_bytes(plan),
+        )
+
+    def _latency(self, simulated: Simulated, percentile: float) -> float | None:
+        measured = self._measured.latencies.get(percentile)
+        before = float(np.percentile(self._base.latencies, percentile)) if len(self._base.latencies) else 0.0
+        if measured is None or before <= 0 or not len(simulated.latencies):
+            return None
+        return measured * float(np.percentile(simulated.latencies, percentile)) / before
+
+    def _more_bytes(self, plan: Plan) -> float | None:
+        after = _queued_bytes(plan, self._measured.accounts)
+        if after is None or self._base_bytes is None:
+            return None
+        more_processes = _num_processes(plan) - _num_processes(self._replay.plan)
+        return after - self._base_bytes + PROCESS_BYTES * more_processes
+
+    def _with_curves(self, settings: tuple[str, ...]) -> Change:
+        return Change(settings=settings, cost_curves=self._cost_curves)
+
+
+def size(plan: Plan, accounts: Mapping[str, StageAccount] | None = None) -> float:
+    """Return how much of a machine a resolved Plan takes: threads, a process counting as several, queues a little.
+
+    Args:
+        plan: Resolved.
+        accounts: Of the run's stages; those with batches compute with the model's threads.
+    """
+    total = 0.0
+    for name, stage in plan.stages.items():
+        if stage.executor == "inline":
+            continue
+        account = (accounts or {}).get(name)
+        threads = (plan.model.threads or 1) if account is not None and account.batches is not None else 1
+        total += (stage.workers or 1) * (PROCESS_SIZE if stage.executor == "process" else threads)
+        total += 0.01 * (stage.batch or 1)
+    return total + plan.source.receivers
+
+
+def differences(before: Plan, after: Plan) -> tuple[str, ...]:
+    """Return the settings that make one resolved Plan of another, `KEY=VALUE` each."""
+    old, new = dict(_leaves(before.as_table())), dict(_leaves(after.as_table()))
+    return tuple(f"{key}={_toml(value)}" for key, value in new.items() if old.get(key) != value)
+
+
+def _leaves(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in table.items():
+        found += _leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(f"{prefix}{key}", value)]
+    return found
+
+
+def _toml(value: Any) -> str:
+    import json
+
+    return json.dumps(value)
+
+
+def _queued_bytes(plan: Plan, accounts: Mapping[str, StageAccount]) -> float | None:
+    """Return the most that full queues and busy workers hold; None where the sizes of items were not measured."""
+    total = 0.0
+    for name, stage in plan.stages.items():
+        account = accounts.get(name)
+        if account is None or account.bytes_in is None or account.bytes_out is None:
+            return None
+        if stage.executor != "inline":
+            queued = (stage.queue_items or 0) * account.bytes_in
+            total += min(queued, stage.queue_bytes or queued)
+        total += (stage.workers or 1) * (stage.batch or 1) * (account.bytes_in + account.bytes_out)
+    return total
+
+
+def _num_processes(plan: Plan) -> int:
+    return sum(stage.workers or 1 for stage in plan.stages.values() if stage.executor == "process")

@@ -1,0 +1,337 @@
+"""Measures several Plans against a base: blocks of all of them in turn, over the same items, the worst given up early.
+
+How this works: a round runs one block of each, the base among them, in an order that is turned from round to round, so
+that a drift of the machine's speed falls on all alike. The ratio of each to the base of the same round is what is
+judged, as in `validate.interleaved`. After a few rounds only the better half goes on (successive halving); the
+intervals allow for how many were tried and how often was looked (Bonferroni).
+
+References:
+    K. Jamieson and A. Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", 2016.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from headrace.base.errors import HeadraceError
+from headrace.base.plan import Plan
+from headrace.base.records import Job
+from headrace.base.statistics import percentile
+from headrace.runs.formats.profile import Estimate
+from headrace.sources.finite import Entry, FiniteSource
+from headrace.tune.out_of_memory import is_out_of_memory
+from headrace.validate.blocks import FEWEST_ITEMS, Block, Contender, SameItems, measure_block
+from headrace.validate.comparison import Question, answer
+from headrace.validate.interrupts import noticing
+from headrace.validate.intervals import ALPHA, centre
+from headrace.validate.judging import MOST_LOST, Judgement
+
+Say = Callable[[str], object]
+
+#: A block of a slow Plan lasts at most so many times what was asked for; below that it has fewer items than the others.
+_MOST_UNEVEN = 4.0
+#: Rounds before the worse half is given up.
+_HALVING = 3
+
+
+class TimedItems(SameItems):
+    """The same items for every block, and how long each job of the last one took.
+
+    Attributes:
+        latencies: Seconds from a job's being received to its being settled, of the last block.
+    """
+
+    def __init__(self, source: FiniteSource) -> None:
+        super().__init__(source)
+        self.latencies: list[float] = []
+
+    def entries(self) -> Iterator[Entry]:
+        """Return the items of a new block."""
+        self.latencies = []
+        return super().entries()
+
+    def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
+        """Return jobs that tell when they are settled."""
+        jobs = super().receive(limit, wait_seconds)
+        return jobs if jobs is None else [self._timed(job) for job in jobs]
+
+    def _timed(self, job: Job) -> Job:
+        began = time.monotonic()
+
+        def settle(_: Job, outcome: object) -> None:
+            self.latencies.append(time.monotonic() - began)
+            job.settle(outcome)  # type: ignore[arg-type]
+
+        return Job(
+            job.id,
+            job.payload,
+            task=job.task,
+            attributes=job.attributes,
+            stream=job.stream,
+            sequence=job.sequence,
+            deadline_ns=job.deadline_ns,
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            settle=settle,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much is measured."""
+
+    rounds: int = 8
+    """Rounds before the first look; as many again before the second. 8 is the fewest whose interval may err so little."""
+    block_seconds: float = 1.0
+    """Length of a block of the fastest."""
+    most_rounds: int = 16
+    halves: bool = True
+    """Give up the slower half after a few rounds: where throughput is what is wanted."""
+    deliver: bool = False
+
+
+@dataclass(slots=True)
+class Entrant:
+    """One Plan that is measured."""
+
+    contender: Contender
+    blocks: dict[int, Block] = field(default_factory=dict)
+    """{round: block}."""
+    latencies: list[float] = field(default_factory=list)
+    """Seconds, of all jobs of all blocks."""
+    failed: str = ""
+    """Why it takes no further part; empty while it does."""
+    is_out_of_memory: bool = False
+    was_outrun: bool = False
+    """Given up because another was faster, not because it failed."""
+
+    @property
+    def throughput(self) -> float | None:
+        """Median of the blocks, jobs per second."""
+        rates = [block.throughput for block in self.blocks.values() if block.throughput]
+        return float(np.median(rates)) if rates else None
+
+    def latency(self, percent: float) -> float | None:
+        """Return a percentile of the latency in seconds; None with too few jobs."""
+        return percentile(self.latencies, percent).value
+
+    def ratios(self, base: Entrant, metric: str = "throughput") -> list[tuple[float, float]]:
+        """Return (base, this) of the rounds in which both measured a metric of `Block`."""
+        pairs = []
+        for number in sorted(self.blocks.keys() & base.blocks.keys()):
+            before, after = getattr(base.blocks[number], metric), getattr(self.blocks[number], metric)
+            if before and after:
+                pairs.append((before, after))
+        return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the rounds say of one entrant in one metric."""
+
+    mid: float
+    """Ratio to the base."""
+    interval: Estimate | None
+    """None with too few rounds."""
+    judgement: Judgement
+
+
+class Rounds:
+    """Measures entrants against a base.
+
+    Args:
+        base: What they are compared with.
+        items: Of all blocks.
+        effort: How much.
+        say: Told about the progress, one line at a time.
+        may_go_on: Asked before each round; False ends the measuring with what is there.
+
+    Attributes:
+        base: The entrant that is the base.
+        entrants: The others, in the order of entering.
+        interrupted: The user stopped it.
+        seconds: Spent in blocks.
+    """
+
+    def __init__(
+        self,
+        base: Contender,
+        items: TimedItems,
+        effort: Effort,
+        say: Say,
+        may_go_on: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.base = Entrant(base)
+        self.entrants: list[Entrant] = []
+        self.interrupted = False
+        self.seconds = 0.0
+        self._items = items
+        self._effort = effort
+        self._say = say
+        self._may_go_on = may_go_on
+        self._round = 0
+        self._looks = 0
+        self._num_tried = 0
+        self._is_interrupted: Callable[[], bool] = lambda: False
+
+    def measure(
+        self,
+        contenders: Sequence[Contender],
+        rates: Sequence[float],
+        is_sure: Callable[[Entrant], bool],
+        *,
+        beside: Sequence[Entrant] = (),
+    ) -> list[Entrant]:
+        """Run rounds with these until one look is sure of the best of them, and return them; failed ones too.
+
+        Args:
+            contenders: What is measured, beside the base.
+            rates: Jobs per second that each is expected to do, the base's first.
+            is_sure: Whether an entrant's pairs answer what was asked.
+            beside: Measured before, and again now.
+        """
+        new = [Entrant(contender) for contender in contenders]
+        self.entrants += new
+        self._num_tried += len(new)
+        again = [one for one in beside if not one.failed]
+        lengths = self._lengths([self.base, *new, *again], [*rates, *(one.throughput or rates[0] for one in again)])
+        try:
+            with noticing() as self._is_interrupted:
+                self._run(new, again, lengths, is_sure)
+        except (_Stopped, KeyboardInterrupt):
+            self.interrupted = True
+        return new
+
+    def judged(self, entrant: Entrant, question: Question, base: Entrant | None = None) -> Judged | None:
+        """Return what was found of an entrant against the base, or another; None if no round measured both."""
+        pairs = entrant.ratios(base or self.base, question.metric.name)
+        if not pairs:
+            return None
+        interval, judgement = answer(pairs, question, self.alpha)
+        logs = [math.log(after / before) for before, after in pairs]
+        told = (
+            None if interval is None else Estimate(*(math.exp(x) for x in (interval.low, interval.mid, interval.high)))
+        )
+        return Judged(math.exp(centre(logs)), told, judgement)
+
+    @property
+    def alpha(self) -> float:
+        """By how much an interval may err, so that all of all looks together err by less than 5 %."""
+        return ALPHA / max(1, self._num_tried) / 2 ** max(1, self._looks)
+
+    def _run(
+        self, new: list[Entrant], again: list[Entrant], lengths: dict[int, int], is_sure: Callable[[Entrant], bool]
+    ) -> None:
+        began, self._looks = self._round, 1
+        look = self._effort.rounds
+        while self._round - began < self._effort.most_rounds:
+            running = [entrant for entrant in new if not entrant.failed]
+            if not running or (self._round > began and not self._may_go_on()):
+                return
+            self._one_round([*again, *running], lengths)
+            done = self._round - began
+            if done == _HALVING and self._effort.halves:
+                self._halve(running)
+            if done == look:
+                best = max((one for one in running if not one.failed), key=self._mid, default=None)
+                if best is None or is_sure(best):
+                    return
+                look, self._looks = 2 * look, self._looks + 1
+
+    def _one_round(self, running: Sequence[Entrant], lengths: dict[int, int]) -> None:
+        order = [self.base, *running]
+        turn = self._round % len(order)
+        order = order[turn:] + order[:turn]
+        if self._round % 2:
+            order.reverse()
+        for entrant in order:
+            self._block(entrant, lengths[id(entrant)])
+        rates = ", ".join(
+            f"{entrant.contender.name} {_rate(entrant, self._round)}" for entrant in (self.base, *running)
+        )
+        self._round += 1
+        self._say(f"round {self._round}: {rates}")
+
+    def _block(self, entrant: Entrant, num_items: int) -> None:
+        began = time.monotonic()
+        try:
+            block = measure_block(entrant.contender, self._items, num_items, deliver=self._effort.deliver)
+        except (HeadraceError, MemoryError) as error:
+            if self._is_interrupted():
+                raise _Stopped from None
+            if entrant is self.base:
+                raise
+            self._fail(entrant, str(error), is_out_of_memory(error))
+            return
+        finally:
+            self.seconds += time.monotonic() - began
+        if block.interrupted or self._is_interrupted():
+            raise _Stopped
+        if block.throughput is None or self._loses_jobs(block):
+            why = f"{block.delivered} of {num_items} jobs gave a result" + (
+                f"; the first failure: {block.first_failure}" if block.first_failure else ""
+            )
+            if entrant is self.base:
+                raise HeadraceError(f"{entrant.contender.name}: {why}; a Plan can be tuned only where its jobs succeed")
+            self._fail(entrant, why, is_out_of_memory(block.first_failure or ""))
+            return
+        entrant.blocks[self._round] = block
+        entrant.latencies += self._items.latencies
+
+    def _loses_jobs(self, block: Block) -> bool:
+        before = list(self.base.blocks.values())
+        if not before:
+            return False
+        share = sum(one.failed for one in before) / max(1, sum(one.failed + one.delivered for one in before))
+        return block.failed / max(1, block.failed + block.delivered) > share + MOST_LOST
+
+    def _fail(self, entrant: Entrant, why: str, out_of_memory: bool) -> None:
+        entrant.failed, entrant.is_out_of_memory = why, out_of_memory
+        self._say(f"{entrant.contender.name} is given up: {why}")
+
+    def _halve(self, running: Sequence[Entrant]) -> None:
+        """Give up the worse half, but for those within noise of the best."""
+        alive = sorted((one for one in running if not one.failed), key=self._mid, reverse=True)
+        for entrant in alive[math.ceil(len(alive) / 2) :]:
+            if self._mid(entrant) < 0.97 * self._mid(alive[0]):
+                entrant.was_outrun = True
+                entrant.failed = f"slower than {alive[0].contender.name} in the first {_HALVING} rounds"
+                self._say(f"{entrant.contender.name} is given up: {entrant.failed}")
+
+    def _mid(self, entrant: Entrant) -> float:
+        pairs = entrant.ratios(self.base)
+        return float(np.median([after / before for before, after in pairs])) if pairs else 0.0
+
+    def _lengths(self, entrants: Sequence[Entrant], rates: Sequence[float]) -> dict[int, int]:
+        """Return {entrant: items of its blocks}: the same for all that are about as fast, so that they do the same work."""
+        wanted = self._effort.block_seconds
+        fewest = {id(one): _fewest_items(one.contender.plan) for one in entrants}
+        common = max(*fewest.values(), math.ceil(wanted * max(rates)))
+        return {
+            id(one): min(common, max(fewest[id(one)], math.ceil(wanted * _MOST_UNEVEN * rate)))
+            for one, rate in zip(entrants, rates, strict=True)
+        }
+
+
+class _Stopped(Exception):
+    """The user wants no more blocks."""
+
+
+def _rate(entrant: Entrant, number: int) -> str:
+    block = entrant.blocks.get(number)
+    return f"{block.throughput:.4g}/s" if block is not None and block.throughput else "failed"
+
+
+def _fewest_items(plan: Plan) -> int:
+    """Return how many items a block needs for several rounds of each stage's workers, and several of its batches."""
+    together = [
+        (stage.workers or 1) * (stage.batch or 1)
+        for name, stage in plan.stages.items()
+        if name != "deliver" and stage.executor != "inline"
+    ]
+    return max(FEWEST_ITEMS, 4 * max(together, default=1))

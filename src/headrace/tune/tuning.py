@@ -1,0 +1,301 @@
+"""Finds a better Plan and proves it: profile once, predict hundreds of Plans, measure a few against the base, in turn.
+
+How this works: the base is profiled once, the device's batches are swept in one short run, and Plans are predicted from
+that. The most promising few are predicted once more with an interval, written to the ledger, and only then measured.
+One of the few is kept back for a second look: where prediction and measurement differ by more than 10 %, the best Plan
+so far is profiled and the search goes on from there; else it goes to the next best of the first search. What is not
+better by measurement is not called better.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from headrace.base.errors import HeadraceError, Interrupted
+from headrace.base.plan import Plan
+from headrace.base.settings import check
+from headrace.base.words import counted
+from headrace.ledger.ledger import Ledger
+from headrace.pipeline.definition import Pipeline
+from headrace.runs.formats.prediction import PredictionDocument, TrackRecord
+from headrace.runs.formats.tuning import TuningDocument
+from headrace.runs.hardware import find_hardware
+from headrace.sources.finite import FiniteSource
+from headrace.tune.bench import Bench
+from headrace.tune.decision import Decision, decide
+from headrace.tune.objective import Objective
+from headrace.tune.outcome import Candidate, Outcome, tuning_document
+from headrace.tune.predictor import size
+from headrace.tune.reasons import Reason, find_reasons
+from headrace.tune.rounds import Effort, Entrant, Rounds, Say
+from headrace.tune.search import Found, choose
+from headrace.tune.sweep import LARGEST_BATCH, BatchCosts
+from headrace.tune.view import Diagnosis, Simulator, View, look
+from headrace.validate.blocks import Contender
+from headrace.validate.comparison import Question
+
+#: Prediction and measurement that differ by more: the run from which was predicted is too unlike; look again from nearer.
+FAR_OFF = 0.10
+#: Better Plans whose gains differ by less count as equal, and the smaller one is taken.
+_SAME = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneSettings:
+    """How much is spent."""
+
+    plans: int = 3
+    """Plans measured beside the base, at most."""
+    profile_seconds: float = 8.0
+    """Length of a profiled run, about."""
+    search_seconds: float = 20.0
+    """Time for predicting, in each search."""
+    budget_seconds: float | None = None
+    """No new round of measuring begins after this time; None for no limit."""
+    largest_batch: int = LARGEST_BATCH
+    """Largest batch that the sweep tries."""
+    effort: Effort = field(default_factory=Effort)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        check(1 <= self.plans <= 10, "--plans", self.plans, "1 to 10 Plans to measure")
+        budget = self.budget_seconds
+        check(budget is None or budget > 0, "--budget-seconds", budget, "more than 0 seconds")
+        check(1 <= self.largest_batch <= 65_536, "--largest-batch", self.largest_batch, "1 to 65536")
+        check(self.profile_seconds > 0, "profile_seconds", self.profile_seconds, "more than 0")
+        check(self.search_seconds > 0, "search_seconds", self.search_seconds, "more than 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """What tuning came to."""
+
+    document: TuningDocument
+    plan: Plan | None
+    """The better Plan as to be written, the user's with the changes; None without a proved one."""
+    reasons: tuple[Reason, ...] = ()
+
+
+def tune(
+    pipeline: Pipeline,
+    plan: Plan,
+    source: FiniteSource,
+    *,
+    objective: Objective | None = None,
+    settings: TuneSettings | None = None,
+    runs: Path = Path("runs"),
+    ledger: Ledger | None = None,
+    say: Say = lambda line: None,
+    diagnosis: Diagnosis | None = None,
+) -> Tuned:
+    """Find a better Plan by prediction and prove it by measurement.
+
+    Args:
+        pipeline: What is done.
+        plan: The base, as written.
+        source: Where the items of all runs come from.
+        objective: What is better.
+        settings: How much is spent.
+        runs: Folder for the profiled runs, each a run folder of its own.
+        ledger: Where predictions are written before they are measured; None: nowhere.
+        say: Told about the progress, one line at a time.
+        diagnosis: What predicts; None: headrace's simulator.
+
+    Raises:
+        HeadraceError: If the base cannot run, or its run cannot be replayed.
+        Interrupted: If it was interrupted before anything was known.
+    """
+    settings = settings or TuneSettings()
+    bench = Bench(pipeline, plan, source, runs, deliver=settings.effort.deliver, say=say)
+    return _Tuning(bench, objective or Objective(), settings, ledger, diagnosis or Simulator()).run()
+
+
+class _Tuning:
+    def __init__(
+        self, bench: Bench, objective: Objective, settings: TuneSettings, ledger: Ledger | None, diagnosis: Diagnosis
+    ) -> None:
+        self._bench = bench
+        self._objective = objective
+        self._settings = settings
+        self._ledger = ledger
+        self._diagnosis = diagnosis
+        self._began = time.monotonic()
+        self._costs: dict[str, BatchCosts] = {}
+        self._candidates: list[Candidate] = []
+        self._views: list[View] = []
+        self._warnings: list[str] = []
+        effort = replace(settings.effort, halves=settings.effort.halves and objective.name == "throughput")
+        base = Contender(name="base", pipeline=bench.pipeline, plan=bench.resolved())
+        self._rounds = Rounds(base, bench.items, effort, bench.say, self._may_go_on)
+
+    def run(self) -> Tuned:
+        rate = self._bench.pilot()
+        self._costs = self._bench.sweep(self._settings.largest_batch)
+        view = self._look((), rate)
+        view.entrant = self._rounds.base
+        self._measure(view, choose(view.found, max(1, self._settings.plans - 1)))
+        while self._num_left() > 0 and self._candidates and self._may_look_again():
+            before = len(self._candidates)
+            self._look_again(view)
+            if len(self._candidates) == before:
+                break
+        return self._conclude()
+
+    def _may_go_on(self) -> bool:
+        budget = self._settings.budget_seconds
+        return budget is None or time.monotonic() - self._began < budget
+
+    def _may_look_again(self) -> bool:
+        return not self._rounds.interrupted and self._may_go_on()
+
+    def _num_left(self) -> int:
+        return self._settings.plans - len(self._candidates)
+
+    # --- predicting --------------------------------------------------------------------------------------------------
+
+    def _look(self, base_settings: tuple[str, ...], rate: float) -> View:
+        run = self._bench.profile(base_settings, rate, self._settings.profile_seconds)
+        view = look(
+            self._bench,
+            self._diagnosis,
+            run,
+            base_settings,
+            objective=self._objective,
+            costs=self._costs,
+            search_seconds=self._settings.search_seconds,
+            seed=self._settings.seed,
+        )
+        self._views.append(view)
+        self._bench.say(f"{counted(view.predictor.num_predicted, 'Plan')} predicted")
+        return view
+
+    def _look_again(self, first: View) -> None:
+        """Measure one more: the next of the first search, or of one that begins at the best so far if that was far off."""
+        done = [self._bench.resolved(one.settings) for one in self._candidates]
+        best = max(self._candidates, key=lambda one: one.mid)
+        view = self._views[-1]
+        if len(self._views) == 1 and _is_far_off(self._candidates) and best.entrant is not None and best.mid > 0:
+            self._bench.say(
+                "predicted and measured differ by more than 10 %; the best so far is profiled, to look from there"
+            )
+            try:
+                view = self._look(best.settings, best.entrant.throughput or first.replay.throughput)
+            except Interrupted:
+                self._rounds.interrupted = True
+                return
+            except HeadraceError as error:
+                self._warnings.append(f"no second look: {error}")
+                view = first
+            else:
+                view.entrant = best.entrant
+        fresh = [one for one in view.found if self._bench.resolved(view.settings(one.point)) not in done]
+        chosen = choose(fresh, 1)
+        if chosen and self._promises(view, chosen[0], best):
+            self._measure(view, chosen)
+
+    def _promises(self, view: View, found: Found, best: Candidate) -> bool:
+        """Return whether a prediction leaves room above what was measured; else measuring it is of no use."""
+        if best.decision is None or best.decision.verdict != "better" or self._objective.name != "throughput":
+            return True
+        base = 1.0 if not view.base_settings else best.mid
+        return found.outlook.ratio * base > best.mid * (1 + _SAME)
+
+    def _predict(self, view: View, found: Found) -> PredictionDocument | None:
+        """Return the prediction with its interval, written to the ledger."""
+        record = TrackRecord(num=0) if self._ledger is None else self._ledger.track_record()
+        try:
+            document = self._diagnosis.predict(view.replay, view.predictor.change(found.point), record)
+        except (HeadraceError, ValueError) as error:
+            self._warnings.append(f"no interval for {view.words(found.point)}: {error}")
+            return None
+        if self._ledger is None or document.throughput.ratio is None:
+            return document
+        return msgspec.structs.replace(document, id=self._ledger.write_prediction(document, hardware=find_hardware()))
+
+    # --- measuring ---------------------------------------------------------------------------------------------------
+
+    def _measure(self, view: View, chosen: Sequence[Found]) -> None:
+        """Predict these with an interval, write that down, and measure them."""
+        new: list[Candidate] = []
+        for found in chosen:
+            if view.predictor.space.changed(found.point):
+                name = f"plan {len(self._candidates) + len(new) + 1}"
+                self._bench.say(f"{name}: x{found.outlook.ratio:.3g} predicted, {view.words(found.point)}")
+                new.append(Candidate(name, view, found, view.settings(found.point), self._predict(view, found)))
+        if not new:
+            return
+        contenders = [
+            Contender(name=one.name, pipeline=self._bench.pipeline, plan=self._bench.resolved(one.settings))
+            for one in new
+        ]
+        rates = [self._views[0].replay.throughput, *(view.replay.throughput * one.found.outlook.ratio for one in new)]
+        others = [view.entrant] if view.entrant is not None and view.entrant is not self._rounds.base else []
+        entrants = self._rounds.measure(contenders, rates, self._is_sure, beside=others)
+        self._bench.num_runs += len(entrants)
+        for candidate, entrant in zip(new, entrants, strict=True):
+            candidate.entrant = entrant
+            candidate.decision = self._decide(entrant)
+            self._candidates.append(candidate)
+            self._write_measurement(candidate)
+
+    def _is_sure(self, entrant: Entrant) -> bool:
+        return self._decide(entrant).is_sure
+
+    def _decide(self, entrant: Entrant) -> Decision:
+        accounts = {account.name: account for account in self._views[0].document.stages}
+        before = size(self._bench.resolved(), accounts)
+        return decide(self._rounds, entrant, self._objective, size(entrant.contender.plan, accounts) / before)
+
+    def _write_measurement(self, candidate: Candidate) -> None:
+        """Write down what came of a prediction, against the Plan that it was made from."""
+        prediction, entrant, base = candidate.prediction, candidate.entrant, candidate.view.entrant
+        if self._ledger is None or prediction is None or not prediction.id or entrant is None or base is None:
+            return
+        found = self._rounds.judged(entrant, Question(), base)
+        if found is not None and found.interval is not None:
+            pairs = counted(len(entrant.ratios(base)), "pair")
+            self._ledger.write_measurement(prediction.id, found.interval, f"headrace tune, {pairs} of blocks in turn")
+
+    # --- concluding --------------------------------------------------------------------------------------------------
+
+    def _conclude(self) -> Tuned:
+        for candidate in self._candidates:
+            if candidate.entrant is not None:
+                candidate.decision = self._decide(candidate.entrant)  # again: more Plans were tried since
+        best = self._best()
+        outcome = Outcome(
+            bench=self._bench,
+            objective=self._objective,
+            views=self._views,
+            rounds=self._rounds,
+            candidates=self._candidates,
+            costs=self._costs,
+            best=best,
+            record=TrackRecord(num=0) if self._ledger is None else self._ledger.track_record(),
+            warnings=tuple(self._warnings),
+        )
+        document = tuning_document(outcome)
+        if best is None:
+            return Tuned(document=document, plan=None)
+        plan = self._bench.written.with_settings(best.settings)
+        return Tuned(document=document, plan=plan, reasons=find_reasons(best.view.predictor, best.found.point))
+
+    def _best(self) -> Candidate | None:
+        better = [one for one in self._candidates if one.decision is not None and one.decision.verdict == "better"]
+        if not better:
+            return None
+        most = max(one.gain for one in better)
+        equal = [one for one in better if one.gain >= most * (1 - _SAME)]
+        return min(equal, key=lambda one: (one.found.outlook.size, -one.gain))
+
+
+def _is_far_off(candidates: Sequence[Candidate]) -> bool:
+    """Return whether prediction and measurement of the best differ by more than 10 %."""
+    best = max(candidates, key=lambda one: one.mid)
+    return best.mid > 0 and abs(best.found.outlook.ratio / best.mid - 1) > FAR_OFF

@@ -1,0 +1,169 @@
+"""What one profiled run lets one predict: its space of Plans, and the points of it that were looked at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
+from headrace.runs.formats.profile import ProfileDocument
+from headrace.runs.reader import Run
+from headrace.tune.bench import Bench
+from headrace.tune.objective import Objective
+from headrace.tune.predictor import Measured, Predictor, Replayed
+from headrace.tune.rounds import Entrant
+from headrace.tune.search import Found, search
+from headrace.tune.space import Limits, Point, build_space
+from headrace.tune.sweep import BatchCosts, scaled
+
+
+class Diagnosis(Protocol):
+    """What reads a run and predicts from it."""
+
+    def replay(self, run: Run) -> Any:
+        """Return the run, ready to be simulated under other Plans; see `diagnose.replay.Replay`."""
+        ...
+
+    def predict(self, replay: Any, change: Change, record: TrackRecord) -> PredictionDocument:
+        """Return a prediction with its interval."""
+        ...
+
+
+class Simulator:
+    """headrace's own diagnosis."""
+
+    def replay(self, run: Run) -> Any:
+        """Return the run, ready to be simulated."""
+        from headrace.diagnose.replay import Replay
+
+        return Replay.of(run)
+
+    def predict(self, replay: Any, change: Change, record: TrackRecord) -> PredictionDocument:
+        """Return a prediction with its interval."""
+        from headrace.diagnose.whatif import predict
+
+        return predict(replay, change, record=record)
+
+
+@dataclass(slots=True)
+class View:
+    """What was predicted from one profiled run."""
+
+    base_settings: tuple[str, ...]
+    """What makes the run's Plan of the user's; empty for the user's own."""
+    replay: Replayed
+    document: ProfileDocument
+    predictor: Predictor
+    found: list[Found] = field(default_factory=list)
+    """Points that were looked at, best first."""
+    entrant: Entrant | None = None
+    """Who measures this run's Plan in the rounds."""
+
+    def settings(self, point: Point) -> tuple[str, ...]:
+        """Return what makes a point's Plan of the user's."""
+        return (*self.base_settings, *self.predictor.space.settings(point))
+
+    def words(self, point: Point) -> str:
+        """Return what a point changes, in words: `fetch.workers 16 -> 32`."""
+        space = self.predictor.space
+        return ", ".join(
+            f"{short(key)} {shown(space.base[key])} -> {shown(point[key])}" for key in space.changed(point)
+        )
+
+
+def short(key: str) -> str:
+    """Return a setting's path as people write it."""
+    return key.removeprefix("stages.")
+
+
+def shown(value: object) -> str:
+    """Return a setting's value as people read it."""
+    return "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def look(
+    bench: Bench,
+    diagnosis: Diagnosis,
+    run: Run,
+    base_settings: tuple[str, ...],
+    *,
+    objective: Objective,
+    costs: Mapping[str, BatchCosts],
+    search_seconds: float,
+    seed: int,
+) -> View:
+    """Return what can be predicted from a profiled run, with the search done.
+
+    Args:
+        bench: What ran it.
+        diagnosis: What predicts.
+        run: The run folder.
+        base_settings: What makes its Plan of the user's.
+        objective: What is better.
+        costs: {device stage: what its batches cost}.
+        search_seconds: Time for predicting.
+        seed: Of the search.
+
+    Raises:
+        HeadraceError: If the run cannot be replayed.
+    """
+    replay = diagnosis.replay(run)
+    document: ProfileDocument = replay.document
+    accounts = {account.name: account for account in document.stages}
+    curves = {stage: _curve(swept, replay) for stage, swept in costs.items()}
+    space = build_space(
+        bench.pipeline.stages,
+        bench.resolved(base_settings),
+        accounts,
+        Limits(
+            cores=bench.cores,
+            largest_batch={stage: max(curve) for stage, curve in curves.items() if curve},
+            delivers=bench.deliver,
+            limits_in_flight=objective.needs_latency,
+            memory_is_short=objective.memory_room_bytes is not None,
+            decodes=any(stage.work == "decode" for stage in run.info.stages),
+        ),
+    )
+    predictor = Predictor(
+        replay,
+        space,
+        Measured(latencies=_latencies(document, objective), accounts=accounts),
+        lambda settings: bench.resolved((*base_settings, *settings)),
+        cost_curves={stage: curve for stage, curve in curves.items() if curve and curve.keys() - _known(stage, replay)},
+        goal=objective.slo,
+    )
+    ends = time.monotonic() + search_seconds
+    view = View(base_settings, replay, document, predictor)
+    view.found = search(predictor, objective, may_go_on=lambda: time.monotonic() < ends, seed=seed)
+    return view
+
+
+def _latencies(document: ProfileDocument, objective: Objective) -> dict[float, float | None]:
+    """Return {percentile: seconds} of the run; a goal's own percentile is read between those that were measured."""
+    known = {quantile.percent: quantile.value for quantile in document.latency.percentiles}
+    if objective.slo is not None and objective.slo.percentile not in known:
+        measured = [(percent, value) for percent, value in sorted(known.items()) if value is not None]
+        wanted = objective.slo.percentile
+        if measured and measured[0][0] <= wanted <= measured[-1][0]:
+            percents, values = zip(*measured, strict=True)
+            known[wanted] = float(np.interp(wanted, percents, values))
+    return known
+
+
+def _known(stage: str, replay: Any) -> set[int]:
+    """Return the batch sizes of which the run itself tells the cost, and those between."""
+    cost = getattr(replay, "costs", {}).get(stage)
+    return set() if cost is None else set(range(1, int(cost.largest) + 1))
+
+
+def _curve(costs: BatchCosts, replay: Any) -> dict[int, float]:
+    """Return the device's costs at the level of the run; without a sweep those that the run itself tells."""
+    cost = getattr(replay, "costs", {}).get(costs.stage)
+    in_run = {} if cost is None else {int(size): float(cost.at(int(size))) for size in cost.sizes}
+    if not costs.seconds:
+        return in_run
+    return scaled(costs.seconds, in_run)
