@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from headrace.base.units import format_duration
+from headrace.base.words import counted
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.replay.structure import Scenario, build
 from headrace.diagnose.simulator.system import CPU, GIL, TAKE, WAIT, Program, Station, System
@@ -46,11 +47,12 @@ def find_bounds(replay: Replay, change: Change | None = None) -> list[Bound]:
     system = build(scenario)
     jobs = system.num_jobs
     demands = [(station, _station_demand(station, jobs)) for station in system.stations]
-    found = [*_shared(system, [demand for _, demand in demands])]
+    inline = _receiver_demand(system)
+    found = [*_shared(system, [inline, *(demand for _, demand in demands)])]
     for station, demand in demands:
         found += _workers(station, demand)
-    found += _resources(scenario, system, [demand for _, demand in demands])
-    found += _outside(system, scenario)
+    found += _resources(scenario, system, [inline, *(demand for _, demand in demands)])
+    found += _outside(system, scenario, inline)
     return sorted(found, key=lambda bound: bound.throughput)
 
 
@@ -85,8 +87,7 @@ def _workers(station: Station, demand: Demand) -> list[Bound]:
     if demand.total <= 0:
         return []
     rate = station.workers / demand.total
-    workers = f"{station.workers} worker{'s' if station.workers > 1 else ''}"
-    says = f"{workers} of {station.name} / {format_duration(demand.total)} per job = {rate:.4g}/s"
+    says = f"{counted(station.workers, 'worker')} of {station.name} / {format_duration(demand.total)} per job = {rate:.4g}/s"
     return [Bound(name=f"workers:{station.name}", stage=station.name, throughput=rate, says=says)]
 
 
@@ -100,26 +101,37 @@ def _resources(scenario: Scenario, system: System, demands: Sequence[Demand]) ->
         rate = capacity / kept
         stage = exclusive[number] if number < len(exclusive) else None
         name, what = (f"device:{stage}", "device") if stage else (f"lock:{number}", "lock")
-        says = f"{capacity} {what}{'s' if capacity > 1 else ''} / {format_duration(kept)} per job = {rate:.4g}/s"
+        says = f"{counted(capacity, what)} / {format_duration(kept)} per job = {rate:.4g}/s"
         found.append(Bound(name=name, stage=stage, throughput=rate, says=says))
     return found
 
 
-def _outside(system: System, scenario: Scenario) -> list[Bound]:
+def _outside(system: System, scenario: Scenario, inline: Demand) -> list[Bound]:
     found = []
     receivers = system.receivers
-    if receivers.call_seconds > 0:
-        per_call = min(receivers.jobs_per_call, scenario.plan.source.receive_batch)
-        rate = receivers.num * per_call / receivers.call_seconds
+    per_call = min(receivers.jobs_per_call, scenario.plan.source.receive_batch)
+    per_job = receivers.call_seconds / per_call + inline.total
+    if per_job > 0:
+        rate = receivers.num / per_job
         says = (
-            f"{receivers.num} receiver{'s' if receivers.num > 1 else ''} x {per_call} jobs per call / "
-            f"{format_duration(receivers.call_seconds)} per call = {rate:.4g}/s"
+            f"{counted(receivers.num, 'receiver')} / ({format_duration(receivers.call_seconds)} per call of "
+            f"{counted(per_call, 'job')} + {format_duration(inline.total)} of stages that they run, per job) = {rate:.4g}/s"
         )
         found.append(Bound(name="receiving", stage=None, throughput=rate, says=says))
     if system.arrivals is not None and len(system.arrivals) > 1:
         rate = (len(system.arrivals) - 1) / max(system.arrivals[-1] - system.arrivals[0], 1e-9)
         found.append(Bound(name="arrivals", stage=None, throughput=rate, says=f"{rate:.4g} jobs come per second"))
     return found
+
+
+def _receiver_demand(system: System) -> Demand:
+    """Return what a job needs of the receiver that runs stages itself."""
+    receivers, jobs = system.receivers, system.num_jobs
+    if receivers.batch_program is not None:
+        starts = range(0, max(1, jobs - receivers.batch), max(1, jobs // _BATCHES))
+        programs = [receivers.batch_program(receivers.batch, start) for start in starts]
+        return _sum(programs, 1.0 / (len(programs) * receivers.batch))
+    return _sum(receivers.programs or (), 1.0 / jobs)
 
 
 def _station_demand(station: Station, jobs: int) -> Demand:

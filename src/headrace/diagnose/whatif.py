@@ -224,8 +224,8 @@ def _warnings(replay: Replay, change: Change, base: Simulated) -> tuple[str, ...
     off = base.throughput / replay.throughput - 1
     if abs(off) > 0.15:
         found.append(
-            f"as recorded the simulator gives {base.throughput:.4g}/s and {replay.throughput:.4g}/s were measured ({off:+.0%}): "
-            "it does not understand this run well, and the prediction may be off by as much; see headrace diagnose"
+            f"as recorded the simulator gives {base.throughput:.4g}/s and {replay.throughput:.4g}/s were measured "
+            f"({off:+.0%}): it does not understand this run well, and the prediction may be off by as much; see headrace diagnose"
         )
     if replay.machine.others > 0.5 and not change.quiet:
         found.append(
