@@ -1,0 +1,83 @@
+"""Say what limits a recorded run, why, how sure that is, and what fixing it would buy.
+
+    headrace profile jobs:pipeline --source photos/ -o runs/first
+    headrace diagnose runs/first
+    headrace diagnose runs/first --slo p99=200ms --rate 100/s     is it good enough already?
+    headrace diagnose runs/first --json
+
+The verdict comes first, in words, then the evidence for and against it, what to do and what that would buy, what comes second,
+what limits once the first is mended, and upper bounds that can be worked out by hand. Every class of verdict has a page in the
+documentation. Where the run does not tell, it says so, with the reason and the command that would.
+
+Exit status: 0 done; 1 a goal that was given is missed; 2 misuse; 4 inconclusive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.diagnose.diagnosis import Goal
+    from headrace.runs.formats.diagnosis import DiagnosisDocument
+
+EXIT_NEGATIVE = 1
+EXIT_INCONCLUSIVE = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("run_folder", metavar="RUN", help="a run folder of `headrace profile`")
+    parser.add_argument(
+        "--slo",
+        action="append",
+        default=[],
+        metavar="GOAL",
+        help="a latency that must be kept, such as p99=200ms; p50, p90 or p99",
+    )
+    parser.add_argument("--rate", metavar="RATE", help="jobs that must be done, such as 100/s or 3M/h")
+    parser.add_argument("--json", action="store_true", help="print JSON (schema headrace.diagnosis/1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Diagnose the run and print what was found."""
+    import msgspec
+
+    from headrace.cli.diagnosis_text import as_text
+    from headrace.diagnose.diagnosis import diagnosis_document
+    from headrace.runs.reader import read_run
+
+    goals = _goals(args)
+    document = diagnosis_document(read_run(args.run_folder), goals)
+    if args.json:
+        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+    else:
+        sys.stdout.write(as_text(document))
+    return _status(document)
+
+
+def _status(document: DiagnosisDocument) -> int:
+    from headrace.cli import EXIT_DONE
+    from headrace.runs.formats.diagnosis import VerdictClass
+
+    if document.good_enough is False:
+        return EXIT_NEGATIVE
+    if document.first.verdict is VerdictClass.INCONCLUSIVE or (document.goals and document.good_enough is None):
+        return EXIT_INCONCLUSIVE
+    return EXIT_DONE
+
+
+def _goals(args: argparse.Namespace) -> list[Goal]:
+    from headrace.base.errors import SettingsError
+    from headrace.base.goals import parse_rate, parse_slo
+    from headrace.diagnose.diagnosis import RateGoal
+
+    goals: list[Goal] = []
+    try:
+        goals += [parse_slo(text) for text in args.slo]
+        if args.rate is not None:
+            goals.append(RateGoal(parse_rate(args.rate)))
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+    return goals

@@ -1,0 +1,139 @@
+"""A diagnosis for a terminal of 80 columns: the verdict in words first, then why, then what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.base.words import aligned, wrapped
+
+if TYPE_CHECKING:
+    from headrace.runs.formats.diagnosis import Bound, Candidate, DiagnosisDocument, EvidenceLine, Finding, Remedy
+
+_SIGNS = {True: "for", False: "against", None: "-"}
+#: Candidates and bounds beyond these say little.
+_MOST_CANDIDATES, _MOST_BOUNDS = 6, 5
+
+
+def as_text(document: DiagnosisDocument) -> str:
+    """Return the document as plain text."""
+    parts = [
+        _goals(document),
+        _verdict(document),
+        _evidence(document.first),
+        _remedies(document.first.remedies),
+        _others(document),
+        _candidates(document.candidates),
+        _bounds(document),
+        [f"warning: {text}" for text in document.warnings],
+    ]
+    return "\n\n".join("\n".join(wrapped_part(part)) for part in parts if part) + "\n"
+
+
+def wrapped_part(lines: Sequence[str]) -> list[str]:
+    """Return lines of at most 80 columns; commands to type stay whole."""
+    found: list[str] = []
+    for line in lines:
+        found += [line] if line.lstrip().startswith("headrace ") else wrapped([line])
+    return found
+
+
+def name_of(finding: Finding) -> str:
+    """Return class, cause and stage in words: `DOWNLOAD_LATENCY (tail) in fetch`."""
+    cause = f" ({finding.cause})" if finding.cause else ""
+    return f"{finding.verdict}{cause}" + (f" in {finding.stage}" if finding.stage else "")
+
+
+def _goals(document: DiagnosisDocument) -> list[str]:
+    if not document.goals:
+        return []
+    words = {True: "met", False: "MISSED", None: "open"}
+    lines = [
+        f"{words[check.is_met]}: {check.says}" + (f": {check.why}" if check.why else "") for check in document.goals
+    ]
+    if document.good_enough:
+        what = "goal given is" if len(document.goals) == 1 else "goals given are"
+        lines.insert(0, f"Good enough: the {what} met; stop here. What limits it all the same:")
+    return lines
+
+
+def _verdict(document: DiagnosisDocument) -> list[str]:
+    first = document.first
+    lines = [f"{name_of(first)}   [confidence: {first.confidence}]", f"  {first.says}"]
+    if document.is_emulated:
+        lines.append("  The device was emulated: its times are settings, not measurements.")
+    if document.experiment:
+        lines += ["  What would decide:", f"    {document.experiment}"]
+    return lines
+
+
+def _evidence(finding: Finding) -> list[str]:
+    if not finding.evidence:
+        return [f"Rule: {finding.rule}"]
+    lines = ["Evidence (for, against, - says nothing or was not measured):"]
+    lines += [_line(one) for one in finding.evidence]
+    return [*lines, f"Rule: {finding.rule}"]
+
+
+def _line(one: EvidenceLine) -> str:
+    source = f" [{one.source}]" if one.source else ""
+    return f"  {_SIGNS[one.supports]:<8}{one.says}{source}"
+
+
+def _remedies(remedies: Sequence[Remedy]) -> list[str]:
+    if not remedies:
+        return []
+    lines = ["What to do, and what it would buy:"]
+    for remedy in remedies:
+        gain = ""
+        if remedy.ratio is not None:
+            gain = f": x{remedy.ratio.mid:.2f} ({remedy.ratio.low:.2f} to {remedy.ratio.high:.2f}) of the throughput"
+        lines.append(f"  - {remedy.says}{gain}")
+        if remedy.command:
+            lines.append(f"      {remedy.command}")
+    return lines
+
+
+def _others(document: DiagnosisDocument) -> list[str]:
+    lines = []
+    if document.runner_up is not None:
+        lines.append(f"Runner-up: {name_of(document.runner_up)}{_gain(document.runner_up)}: {document.runner_up.says}")
+    if document.next_bottleneck is not None:
+        lines.append(f"Next: {name_of(document.next_bottleneck)}: {document.next_bottleneck.says}")
+    return lines
+
+
+def _gain(finding: Finding) -> str:
+    return "" if finding.gain is None else f", x{finding.gain:.2f} if 20 % faster"
+
+
+def _candidates(candidates: Sequence[Candidate]) -> list[str]:
+    if not candidates:
+        return []
+    rows = [
+        (one.name, f"x{one.gain:.3f}", "-" if one.utilization is None else f"{one.utilization:.0%}")
+        for one in candidates[:_MOST_CANDIDATES]
+    ]
+    return ["Each made 20 % faster, by simulation:", *_indented(aligned([("resource", "throughput", "in use"), *rows]))]
+
+
+def _bounds(document: DiagnosisDocument) -> list[str]:
+    if document.throughput is None:
+        return []
+    lines = [f"Measured {document.throughput:.4g}/s" + _simulated(document) + _tightest(document.bounds)]
+    lines += [f"  {bound.says}" for bound in document.bounds[:_MOST_BOUNDS]]
+    return lines
+
+
+def _tightest(bounds: Sequence[Bound]) -> str:
+    return "; by hand it cannot be more than:" if bounds else ""
+
+
+def _simulated(document: DiagnosisDocument) -> str:
+    if document.simulated_throughput is None:
+        return ""
+    return f", simulated {document.simulated_throughput:.4g}/s"
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"  {line}" for line in lines]

@@ -1,0 +1,130 @@
+"""The diagnosis of one run: what limits it, how sure that is, and what to do. Made from the run folder and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.diagnose.bounds import find_bounds
+from headrace.diagnose.candidates import find_candidates
+from headrace.diagnose.document import profile_document
+from headrace.diagnose.replay import CannotReplay, Replay
+from headrace.diagnose.verdict.facts import Facts
+from headrace.diagnose.verdict.goals import Goal, RateGoal, check_goals, good_enough
+from headrace.diagnose.verdict.proposal import line
+from headrace.diagnose.verdict.ranking import Ranking, rank
+from headrace.diagnose.verdict.trust import untrusted
+from headrace.runs.formats.diagnosis import Bound, Candidate, DiagnosisDocument, Finding, Remedy, VerdictClass
+from headrace.runs.formats.prediction import Change
+from headrace.runs.formats.profile import ProfileDocument
+from headrace.runs.reader import Run
+
+__all__ = ["Goal", "RateGoal", "diagnosis_document"]
+
+#: Jobs below which a verdict would be chance: the median of 30 is known to about a fifth of the spread.
+FEWEST_JOBS = 30
+
+
+def diagnosis_document(run: Run, goals: Sequence[Goal] = ()) -> DiagnosisDocument:
+    """Return what limits a run and what to do about it.
+
+    A run that cannot be diagnosed gives a document too: its verdict is INCONCLUSIVE or UNTRUSTED, with the reason and the next
+    command.
+
+    Args:
+        run: As `headrace.runs.reader.read_run` returns it; profiled, by `headrace profile`.
+        goals: What the user asks for: `headrace.base.goals.LatencyGoal`, `RateGoal`.
+    """
+    try:
+        replay = Replay.of(run)
+    except CannotReplay as reason:
+        return _refused(run, profile_document(run), goals, str(reason))
+    if replay.document.latency.num_samples < FEWEST_JOBS:
+        says = (
+            f"{replay.document.latency.num_samples} jobs were delivered while the run was steady, and a verdict needs "
+            f"{FEWEST_JOBS}: profile more items"
+        )
+        return _refused(run, replay.document, goals, says)
+    candidates, bounds = tuple(find_candidates(replay)), tuple(find_bounds(replay))
+    ranking = rank(Facts.of(replay, candidates, bounds))
+    simulated = replay.simulate(Change()).throughput
+    return _document(replay.document, goals, ranking, candidates, bounds, simulated)
+
+
+def _refused(run: Run, document: ProfileDocument, goals: Sequence[Goal], reason: str) -> DiagnosisDocument:
+    """Return the document of a run that cannot be simulated."""
+    command = f"headrace profile {document.pipeline} -o {run.path}-profiled"
+    distrusted = untrusted(document)
+    first = Finding(
+        verdict=VerdictClass.INCONCLUSIVE,
+        stage=None,
+        cause="",
+        says=reason,
+        rule="a verdict needs a profiled run with enough jobs to be simulated",
+        confidence="low",
+        gain=None,
+        evidence=(
+            line("jobs", f"{document.latency.num_samples:,} jobs", document.latency.num_samples, FEWEST_JOBS, None),
+        ),
+        remedies=(Remedy(says="profile the pipeline again, with more items", command=command),),
+    )
+    if distrusted is not None:
+        first = Finding(
+            verdict=distrusted.verdict,
+            stage=None,
+            cause=distrusted.cause,
+            says=f"{distrusted.says}; and {reason}",
+            rule=distrusted.rule,
+            confidence="high",
+            gain=None,
+            evidence=distrusted.evidence,
+            remedies=(Remedy(says="profile the pipeline again", command=command),),
+        )
+    ranking = Ranking(first=first, runner_up=None, next_bottleneck=None, experiment=command)
+    return _document(document, goals, ranking, (), (), None)
+
+
+def _document(
+    profile: ProfileDocument,
+    goals: Sequence[Goal],
+    ranking: Ranking,
+    candidates: tuple[Candidate, ...],
+    bounds: tuple[Bound, ...],
+    simulated: float | None,
+) -> DiagnosisDocument:
+    is_arrival_limited = ranking.first.verdict is VerdictClass.ARRIVAL_LIMITED
+    checks = check_goals(goals, profile, is_arrival_limited=is_arrival_limited)
+    return DiagnosisDocument(
+        run=profile.run,
+        headrace_version=profile.headrace_version,
+        pipeline=profile.pipeline,
+        plan_id=profile.plan_id,
+        throughput=profile.throughput,
+        first=ranking.first,
+        runner_up=ranking.runner_up,
+        next_bottleneck=ranking.next_bottleneck,
+        candidates=candidates,
+        bounds=bounds,
+        simulated_throughput=simulated,
+        goals=checks,
+        good_enough=good_enough(checks),
+        experiment=ranking.experiment,
+        trusted=profile.trusted,
+        distrust=profile.distrust,
+        is_emulated=profile.is_emulated,
+        warnings=_warnings(profile),
+        details={},
+    )
+
+
+def _warnings(profile: ProfileDocument) -> tuple[str, ...]:
+    """Return what makes the answer less sure without making it wrong."""
+    found = [*profile.warnings, *profile.problems]
+    environment = profile.environment
+    if environment.grade == "C":
+        found.append(
+            f"the machine was noisy ({'; '.join(environment.reasons)}): gains hold for such a machine, and latencies cannot be "
+            "predicted; profile again on a quiet one"
+        )
+    if profile.window.is_steady is False:
+        found.append(f"the run was not steady: {profile.window.says}")
+    return tuple(found)

@@ -1,0 +1,106 @@
+"""Three kinds of evidence, apart from the simulation, that a stage is the bottleneck; two of three must agree.
+
+Not the lowest speed: a stage that looks slow because it waits for the one after it, or for a core, is a victim.
+
+References:
+    F. Zhou, Y. Gan, S. Ma, Y. Wang, "wPerf: generic off-CPU analysis to identify bottleneck waiting events", OSDI 2018
+    (who waits for whom). P. Denning and J. Buzen, "The operational analysis of queueing network models", 1978 (utilization).
+"""
+
+from __future__ import annotations
+
+from headrace.diagnose.verdict.cores import is_computing
+from headrace.diagnose.verdict.facts import Facts, StageView
+from headrace.diagnose.verdict.intake import call_share
+from headrace.diagnose.verdict.proposal import line
+from headrace.runs.formats.diagnosis import EvidenceLine
+
+_BUSY = 0.9
+#: Fill of the queue before, less that of the queue after.
+_GRADIENT = 0.25
+#: Of the largest time that items spend at one station.
+_OF_LARGEST = 0.8
+NAMES = ("busy", "queue_gradient", "critical_path")
+
+
+def lines(facts: Facts, view: StageView) -> tuple[EvidenceLine, ...]:
+    """Return the three lines for a stage."""
+    return _busy(facts, view), _gradient(facts, view), _critical_path(facts, view)
+
+
+def station(facts: Facts, view: StageView) -> StageView:
+    """Return the first stage of the station that a stage belongs to, which has the queue and the workers."""
+    return facts.stage(view.account.station) or view
+
+
+def _busy(facts: Facts, view: StageView) -> EvidenceLine:
+    """Is what the stage needs, worker or core, always in use?"""
+    found = [
+        (share, f"{view.account.station}'s workers") for share in [_workers_busy(facts, view)] if share is not None
+    ]
+    if (is_computing(view) or view.work == "model") and facts.core_utilization is not None:
+        found.append((facts.core_utilization, "the cores"))
+    if (view.waits("gil") or 0.0) > 0.1:
+        held = facts.utilization("gil")
+        found += [(held, "the GIL")] if held is not None else []
+    if not found:
+        return line("busy", f"how busy {view.name} is: not measured", None, _BUSY)
+    share, what = max(found)
+    says = (
+        f"{what} are in use {share:.0%} of the time"
+        if what != "the GIL"
+        else f"the GIL is held {share:.0%} of the time"
+    )
+    return line("busy", f"{says} (from {_BUSY:.0%})", share, _BUSY, share >= _BUSY, "utilization law")
+
+
+def _workers_busy(facts: Facts, view: StageView) -> float | None:
+    """Return the share of the time that a station's workers serve one of its stages."""
+    shares = [
+        one.account.utilization
+        for one in facts.stages
+        if one.account.station == view.account.station and one.account.utilization is not None
+    ]
+    return min(1.0, sum(shares)) if shares else None
+
+
+def _gradient(facts: Facts, view: StageView) -> EvidenceLine:
+    """Is the queue before it fuller than the one after it?"""
+    own = station(facts, view)
+    before, after = own.queue_fill, _fill_after(facts, own)
+    first = next((one for one in facts.stages if one.queue_fill is not None), None)
+    receiving = facts.receiving
+    if (before is None or own is first) and receiving is not None and receiving.calls:
+        # Receivers that wait for room stand for the queue of the first stage, which may be bounded by jobs in flight.
+        in_calls = call_share(receiving)
+        before = max(before or 0.0, 1 - in_calls) if in_calls is not None else before
+    if before is None:
+        return line(
+            "queue_gradient", f"queue before {own.name}: not measured", None, _GRADIENT, source="wPerf, OSDI 2018"
+        )
+    difference = before - (after or 0.0)
+    says = f"the way into {own.name} is {before:.0%} full, the next queue {after or 0.0:.0%} (difference from {_GRADIENT:.0%})"
+    return line("queue_gradient", says, difference, _GRADIENT, difference >= _GRADIENT, "wPerf, OSDI 2018")
+
+
+def _fill_after(facts: Facts, own: StageView) -> float | None:
+    for one in facts.stages[own.index + 1 :]:
+        if one.account.station != own.account.station and one.queue_fill is not None:
+            return one.queue_fill
+    return None
+
+
+def _critical_path(facts: Facts, view: StageView) -> EvidenceLine:
+    """Do items spend most of their time at it, waiting for it and in it?"""
+    spent: dict[str, float] = {}
+    for one in facts.stages:
+        time = (one.account.queue_wait.mean or 0.0) + (one.account.setup or 0.0) + one.service
+        spent[one.account.station] = spent.get(one.account.station, 0.0) + time
+    largest, own = max(spent.values(), default=0.0), spent.get(view.account.station, 0.0)
+    total = sum(spent.values())
+    if total <= 0:
+        return line("critical_path", "where items spend their time: not measured", None, _OF_LARGEST)
+    says = f"items spend {own / total:.0%} of their time waiting for {view.account.station} and in it"
+    if own < largest:
+        says += f", and {largest / total:.0%} at {max(spent, key=lambda name: spent[name])}"
+    return line("critical_path", says, own / largest, _OF_LARGEST, own >= _OF_LARGEST * largest)

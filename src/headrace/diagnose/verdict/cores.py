@@ -1,0 +1,370 @@
+"""Computing: a stage's own work, more threads than cores, other programs, a quota, and cores that grow slower."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.base.units import format_duration, format_size
+from headrace.diagnose.verdict import trends
+from headrace.diagnose.verdict.facts import Facts, StageView
+from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
+from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
+from headrace.runs.formats.prediction import Change
+
+#: A stage computes rather than waits when this much of its service is CPU, or waiting for a core or the GIL to use it.
+_COMPUTES = 0.5
+#: Cores at work from which on they are the limit.
+_ALL_CORES = 0.85
+#: Of the cores, used by others: grade C of the environment, and the loss it can cause at most.
+_OTHERS = 0.20
+_WAITS_FOR_CORE = 0.25
+_THROTTLED = 0.05
+#: Threads over cores from which on they only take cores from one another.
+_TOO_MANY_THREADS = 2.0
+#: Share of all CPU that a stage must use for its trend to count.
+_COUNTS = 0.05
+_RISE = 1.10
+#: The stages' rises may differ by this ratio and still have one cause.
+_TOGETHER = 1.5
+#: Of what more cores give: a stage that gives less alone is not the one to blame.
+_ONE_STAGE = 0.4
+#: Size of a result, in bytes, from which on writing it down can be what a delivery computes.
+_LARGE_RESULT = 10_000
+
+_CLASSES = {
+    "download": VerdictClass.DOWNLOAD_LATENCY,
+    "decode": VerdictClass.DECODE,
+    "preprocess": VerdictClass.PREPROCESS,
+    "compute": VerdictClass.PREPROCESS,
+    "postprocess": VerdictClass.POSTPROCESS,
+    "deliver": VerdictClass.SERIALIZATION,
+    "callback": VerdictClass.SERIALIZATION,
+}
+_HOW = {
+    "download": "fetch plain HTTP from a trusted network, or let a proxy end TLS: it is the client's CPU that limits",
+    "decode": "decode no more pixels than the model needs (`decode.scale = auto`), or store images nearer to its input size",
+    "preprocess": "use a cheaper filter or fewer pixels, or a vectorised library",
+    "compute": "make its code cheaper: headrace profile --python shows its lines",
+    "postprocess": "vectorise it, or let the model do it (non-maximum suppression in the graph)",
+    "deliver": "send less, or in a binary format: JSON writes each number as text",
+    "callback": "send less, or in a binary format: JSON writes each number as text",
+}
+
+
+def rules(facts: Facts) -> Iterator[Proposal]:
+    """Propose for stages that compute and for the cores."""
+    for view in facts.stages:
+        if is_computing(view) and view.work != "model":
+            yield _own_work(facts, view)
+        yield from _saturation(facts, view)
+    yield from _all_stages(facts)
+    yield from _neighbour(facts)
+    yield from _quota(facts)
+    yield from _oversubscription(facts)
+    yield from _thermal(facts)
+
+
+def is_computing(view: StageView) -> bool:
+    """Return whether a stage's service is mostly computing, or waiting to compute."""
+    return view.computing_share is not None and view.computing_share >= _COMPUTES
+
+
+def cores_line(facts: Facts) -> EvidenceLine:
+    """Return how busy the cores were."""
+    busy = facts.core_utilization
+    if busy is None or facts.own_cores is None:
+        return line("cores", "cores at work: not measured", None, _ALL_CORES)
+    others = "" if facts.other_cores is None else f", others {facts.other_cores:.2f}"
+    says = f"the run used {facts.own_cores:.2f} of {facts.cores:g} cores{others}"
+    return line("cores", says, busy, _ALL_CORES, busy >= _ALL_CORES, "utilization law")
+
+
+def most_cpu(facts: Facts) -> StageView:
+    """Return the stage that uses most CPU."""
+    return max(facts.stages, key=lambda view: (view.account.cpu_demand or 0.0) * view.account.items)
+
+
+def _own_work(facts: Facts, view: StageView) -> Proposal:
+    demand = view.account.cpu_demand or 0.0
+    is_large = (view.account.bytes_in or 0.0) + (view.account.bytes_out or 0.0) >= _LARGE_RESULT
+    lines = [
+        at_least("computing", f"share of {view.name}'s service that is computing", view.computing_share, _COMPUTES),
+        cores_line(facts),
+    ]
+    if view.work in ("deliver", "callback"):
+        size = max(view.account.bytes_in or 0.0, view.account.bytes_out or 0.0)
+        lines.append(line("bytes", f"a result has {format_size(size)}", size, _LARGE_RESULT, is_large))
+    extra = ("decode.scale=auto",) if view.work == "decode" and facts.plan.decode.scale == "full" else ()
+    advice = [Advice(says=_HOW[view.work], settings=extra, change=Change(speedups={view.name: 1.5}))]
+    busy = facts.core_utilization
+    if (busy is None or busy < _ALL_CORES) and view.workers < facts.cores:
+        settings = (f"{view.account.station}.workers={max(view.workers + 1, int(facts.cores))}",)
+        advice.insert(0, Advice(says=f"give {view.name} a worker for each core", settings=settings))
+    elif busy is not None:
+        advice.append(Advice(says="more cores", change=Change(cores=2 * facts.cores)))
+    return Proposal(
+        verdict=_CLASSES[view.work],
+        stage=view.name,
+        cause="cpu" if view.work == "download" else "",
+        says=f"{view.name} computes {format_duration(demand)} of CPU per item, more than any stage has to spare",
+        rule=f"at least {_COMPUTES:.0%} of the service is CPU, or waiting for a core or the GIL to use it",
+        resources=view.place,
+        share=0.0,
+        evidence=tuple(lines),
+        advice=tuple(advice),
+        removal=Change(speedups={view.name: 4.0}),
+    )
+
+
+def _saturation(facts: Facts, view: StageView) -> Iterator[Proposal]:
+    own, delay = facts.own_cores, view.delay_share
+    if own is None or delay is None or view.work == "model" or view.account.executor == "process":
+        return
+    if view.workers <= facts.cores or delay < _WAITS_FOR_CORE or own < (1 - _OTHERS) * facts.cores:
+        return
+    workers = max(1, int(facts.cores))
+    yield Proposal(
+        verdict=VerdictClass.CPU_SATURATION,
+        stage=view.name,
+        says=(
+            f"{view.workers} workers of {view.name} compute on {facts.cores:g} cores: an item waits {delay:.0%} of its "
+            f"{format_duration(view.service)} for a core, and the run itself uses {own:.2f} of them"
+        ),
+        rule=(
+            f"more workers than cores, at least {_WAITS_FOR_CORE:.0%} of the service waiting for a core, "
+            f"and the run itself uses at least {1 - _OTHERS:.0%} of the cores"
+        ),
+        resources=view.place,
+        share=delay,
+        evidence=(
+            at_least("run_delay", f"share of {view.name}'s service waiting for a core", delay, _WAITS_FOR_CORE),
+            cores_line(facts),
+            line("workers", f"{view.workers} workers, {facts.cores:g} cores", view.workers, facts.cores, True),
+        ),
+        advice=(
+            Advice(says="more cores", change=Change(cores=2 * facts.cores)),
+            Advice(says=f"make {view.name} cheaper", change=Change(speedups={view.name: 1.5})),
+            Advice(
+                says="fewer workers wait less, and do as much", settings=(f"{view.account.station}.workers={workers}",)
+            ),
+        ),
+        removal=Change(cores=2 * facts.cores),
+    )
+
+
+def _all_stages(facts: Facts) -> Iterator[Proposal]:
+    gain = facts.gain("cores")
+    alone = max((one.gain for one in facts.candidates if one.kind == "stage"), default=1.0)
+    busy = facts.core_utilization
+    if gain is None or gain - 1 <= 0 or alone - 1 >= _ONE_STAGE * (gain - 1) or busy is None or busy < _ALL_CORES:
+        return
+    top = sorted(facts.stages, key=lambda view: -(view.account.cpu_demand or 0.0) * view.account.items)[:3]
+    listed = ", ".join(f"{view.name} {format_duration(view.account.cpu_demand or 0.0)}" for view in top)
+    yield Proposal(
+        verdict=VerdictClass.CPU_SATURATION,
+        stage=None,
+        says=f"all cores are at work, and no stage alone is to blame; most CPU per item: {listed}",
+        rule=f"cores gain most, and no stage alone gives {_ONE_STAGE:.0%} of that",
+        resources=("cores",),
+        share=0.0,
+        evidence=(cores_line(facts),),
+        advice=(
+            Advice(says="more cores", change=Change(cores=2 * facts.cores)),
+            Advice(says="or make several stages cheaper; one alone gives little"),
+        ),
+        removal=Change(cores=2 * facts.cores),
+    )
+
+
+def _neighbour(facts: Facts) -> Iterator[Proposal]:
+    others, own = facts.other_cores, facts.own_cores
+    delay = facts.document.environment.run_delay_share
+    if others is None or own is None or others < _OTHERS * facts.cores:
+        return
+    busy = facts.core_utilization or 0.0
+    names = [name for view in facts.stages if is_computing(view) or view.work == "model" for name in view.place]
+    yield Proposal(
+        verdict=VerdictClass.NEIGHBOUR,
+        stage=None,
+        says=(
+            f"other programs used {others:.2f} of {facts.cores:g} cores while this run used {own:.2f}"
+            + (
+                f", and its threads waited for a core {delay:.0%} of the time they had work"
+                if delay is not None
+                else ""
+            )
+        ),
+        rule=f"others use at least {_OTHERS:.0%} of the cores, all cores are at work, and threads wait for one",
+        resources=("neighbours", "cores", *names),
+        share=others / facts.cores if busy >= _ALL_CORES and (delay is None or delay >= WORTH_NAMING) else 0.0,
+        evidence=(
+            at_least("other_cores", "share of the cores that others used", others / facts.cores, _OTHERS),
+            at_least("run_delay", "share of its computing time that the run waited for a core", delay, WORTH_NAMING),
+            cores_line(facts),
+        ),
+        advice=(
+            Advice(
+                says="stop the other programs, or give this run cores of its own (taskset, a cgroup, another machine)",
+                change=Change(quiet=True),
+            ),
+            Advice(says="measure again on a quiet machine before changing anything in the pipeline"),
+        ),
+        removal=Change(quiet=True),
+    )
+
+
+def _quota(facts: Facts) -> Iterator[Proposal]:
+    throttled, quota = facts.document.environment.throttled_share, facts.info.hardware.cpu_quota
+    if throttled is None or throttled < _THROTTLED:
+        return
+    allowed = f"{quota:g} cores" if quota else "its CPU quota"
+    names = [name for view in facts.stages if is_computing(view) or view.work == "model" for name in view.place]
+    yield Proposal(
+        verdict=VerdictClass.QUOTA,
+        stage=None,
+        says=f"the control group allows {allowed} and stopped the run in {throttled:.0%} of its periods until the next began",
+        rule=f"throttled in at least {_THROTTLED:.0%} of the scheduler's periods",
+        resources=("cores", "gil", *names),
+        # Stopped for part of each of those periods; however small that part, threads beyond the quota gain nothing.
+        share=max(throttled, WORTH_NAMING),
+        evidence=(
+            at_least(
+                "throttled", "share of the scheduler's periods in which the run was stopped", throttled, _THROTTLED
+            ),
+            cores_line(facts),
+        ),
+        advice=(
+            Advice(says="raise the CPU limit of the container", change=Change(cores=2 * facts.cores)),
+            Advice(says="or run fewer threads than the quota has cores: the same work without stops of up to 100 ms"),
+        ),
+        removal=Change(cores=2 * facts.cores),
+    )
+
+
+def _oversubscription(facts: Facts) -> Iterator[Proposal]:
+    view = facts.model
+    threads = _model_threads(facts)
+    if view is None or threads is None or facts.document.is_emulated:
+        return
+    total = threads * view.workers
+    if threads < 2 or total < _TOO_MANY_THREADS * facts.cores:
+        return
+    runnable, switches = (
+        facts.machine.get("machine.runnable"),
+        facts.machine.get("processes.involuntary_switches_per_second"),
+    )
+    most = _TOO_MANY_THREADS * facts.cores
+    fewer = max(1, int(facts.cores // view.workers))
+    yield Proposal(
+        verdict=VerdictClass.OVERSUBSCRIPTION,
+        stage=view.name,
+        says=(
+            f"{view.workers} workers of {view.name} with {threads} threads each are {total} threads for {facts.cores:g} cores: "
+            "they take cores from one another in the middle of their work"
+        ),
+        rule=f"threads inside the model times workers at least {_TOO_MANY_THREADS:g} times the cores",
+        resources=view.place,
+        share=1 - facts.cores / total,
+        evidence=(
+            line("threads", f"{total} threads for {facts.cores:g} cores", total, most, True),
+            line(
+                "runnable",
+                "threads that want a core: " + ("not measured" if runnable is None else f"{runnable:.1f}"),
+                runnable,
+                facts.cores,
+                runnable is not None and runnable > facts.cores,
+            ),
+            line(
+                "involuntary_switches",
+                "threads that lost their core: "
+                + ("not measured" if switches is None else f"{switches:,.0f} a second"),
+                switches,
+            ),
+            cores_line(facts),
+        ),
+        advice=(
+            Advice(
+                says="one thread for each core in all",
+                settings=(f"model.threads={fewer}",),
+                command=_compare(facts, fewer),
+            ),
+        ),
+        removal=Change(speedups={view.name: 2.0}),
+    )
+
+
+def _compare(facts: Facts, threads: int) -> str:
+    # What fewer threads cost alone was not measured, so the simulator refuses it: it has to be tried.
+    return f"headrace profile {facts.info.pipeline} --set model.threads={threads}"
+
+
+def _model_threads(facts: Facts) -> int | None:
+    if facts.plan.model.threads is not None:
+        return facts.plan.model.threads
+    found = [variant.get("threads") for variant in facts.info.variants]
+    return max((int(count) for count in found if isinstance(count, int)), default=None)
+
+
+def _thermal(facts: Facts) -> Iterator[Proposal]:
+    spans = facts.evidence.spans
+    total = sum((view.account.cpu_demand or 0.0) * view.account.items for view in facts.stages)
+    rises = []
+    for view in facts.stages:
+        used = (view.account.cpu_demand or 0.0) * view.account.items
+        if total <= 0 or used < _COUNTS * total:
+            continue
+        own = spans.of(view.name)
+        found = trends.growth(spans.started[own], spans.cpu[own] / spans.batch_size[own])
+        sizes = trends.growth(spans.started[own], spans.bytes_in[own].astype(float))
+        if found is None or not found.is_rise or found.ratio < _RISE:
+            return
+        if sizes is not None and sizes.is_rise and sizes.ratio >= _RISE:
+            return  # larger inputs explain it
+        rises.append((view, found, used))
+    if len(rises) < 2:
+        return
+    ratios = [found.ratio for _, found, _ in rises]
+    share = sum(found.excess_share * used for _, found, used in rises) / sum(used for _, _, used in rises)
+    if max(ratios) / min(ratios) > _TOGETHER or share < WORTH_NAMING:
+        return
+    listed = ", ".join(f"{view.name} x{found.ratio:.2f}" for view, found, _ in rises)
+    frequency = _frequency(facts)
+    names = [name for view, _, _ in rises for name in view.place]
+    yield Proposal(
+        verdict=VerdictClass.THERMAL,
+        stage=None,
+        says=f"the same work took more and more CPU time in every stage that computes ({listed}): the cores became slower",
+        rule=(
+            f"CPU per item of at least two stages, and of every one that uses {_COUNTS:.0%} of the CPU, rises by at least "
+            f"{_RISE - 1:.0%}, all alike, while their inputs do not grow"
+        ),
+        resources=("cores", *names),
+        share=share,
+        evidence=(
+            line("cpu_rise", f"CPU per item, end over beginning: {listed}", min(ratios), _RISE, True),
+            line(
+                "frequency",
+                "clock of the cores, end over beginning: "
+                + ("not measured" if frequency is None else f"x{frequency:.2f}"),
+                frequency,
+                0.95,
+                frequency is not None and frequency < 0.95,
+            ),
+        ),
+        advice=(
+            Advice(
+                says="look at cooling, power limits and burst credits of the machine (turbostat, cloud metrics)",
+                change=Change(speedups={view.name: found.mean / found.early for view, found, _ in rises}),
+            ),
+        ),
+        removal=Change(cores=2 * facts.cores),
+    )
+
+
+def _frequency(facts: Facts) -> float | None:
+    gauge = facts.evidence.gauges.get("machine", "cpu_frequency_hertz")
+    if gauge is None or len(gauge.values) < 10:
+        return None
+    fifth = len(gauge.values) // 5
+    early = float(gauge.values[:fifth].mean())
+    return float(gauge.values[-fifth:].mean()) / early if early > 0 else None

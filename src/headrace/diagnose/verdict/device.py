@@ -1,0 +1,358 @@
+"""The model's device: how its batches are filled, what launching costs, and whether computing or memory limits it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.base.units import format_duration
+from headrace.diagnose.verdict.facts import Facts, StageView
+from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
+from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
+from headrace.runs.formats.prediction import Change
+
+#: Mean batch over largest batch at which batches count as not filled.
+_FILL = 0.6
+#: Share of the batches.
+_FEW, _MOST = 0.10, 0.50
+_BUSY = 0.7
+#: Queue wait over the longest wait for company: a batch's items wait half of it on average.
+_OF_MAX_WAIT = 0.4
+#: Share of the latency that waiting for company must take to be named.
+_OF_LATENCY = 0.2
+#: Share of a call that does not depend on the batch.
+_FIXED = 0.3
+#: Share of the model's time in layers that memory limits.
+_MEMORY = 0.5
+#: Throughput of two calls side by side over one, alone, below which they share one memory.
+_SCALES = 1.4
+_KEPT_FED = 0.9
+#: The device's own clock over the call's time, below which the worker waits for something else than its computing.
+_OWN_CLOCK = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Seconds of a call by batch size, as warm-up measured it."""
+
+    points: dict[int, float]
+
+    @property
+    def largest(self) -> int:
+        """Largest size measured."""
+        return max(self.points)
+
+    def at(self, size: float) -> float:
+        """Return seconds of a call, interpolated; beyond the ends as the nearest."""
+        sizes = sorted(self.points)
+        return float(np.interp(size, sizes, [self.points[one] for one in sizes]))
+
+    def per_item(self, size: float) -> float:
+        """Return seconds per item."""
+        return self.at(size) / size
+
+    @property
+    def line(self) -> tuple[float, float] | None:
+        """Seconds a of a call and b of an item, by least squares; None of one size."""
+        if len(self.points) < 2:
+            return None
+        sizes, seconds = (
+            np.array(sorted(self.points), float),
+            np.array([self.points[one] for one in sorted(self.points)]),
+        )
+        slope, start = np.polyfit(sizes, seconds, 1)
+        return float(start), float(slope)
+
+
+def rules(facts: Facts) -> Iterator[Proposal]:
+    """Propose for each stage that runs a model."""
+    for view in facts.stages:
+        if view.work != "model":
+            continue
+        yield _own_work(facts, view)
+        yield from _underfill(facts, view)
+        yield from _delay(facts, view)
+        yield from _launch(facts, view)
+        yield from _sync(facts, view)
+
+
+def curve_of(view: StageView) -> Curve | None:
+    """Return a stage's cost curve; None if warm-up measured none."""
+    batches = view.account.batches
+    return Curve(batches.cost_curve) if batches and batches.cost_curve else None
+
+
+def mean_batch(view: StageView) -> float:
+    """Return items per call."""
+    return view.account.batches.mean_size if view.account.batches else 1.0
+
+
+def _reason(view: StageView, name: str) -> float:
+    batches = view.account.batches
+    total = sum(batches.release_reasons.values()) if batches else 0
+    return batches.release_reasons.get(name, 0) / total if batches and total else 0.0
+
+
+def _largest(view: StageView) -> int:
+    return view.plan.batch or 1
+
+
+def busy_line(view: StageView) -> EvidenceLine:
+    """Return how busy the device was."""
+    return at_least("utilization", f"{view.name} at work", view.account.utilization, _KEPT_FED, "utilization law")
+
+
+def _own_work(facts: Facts, view: StageView) -> Proposal:
+    memory = _memory_lines(facts, view)
+    is_memory = any(one.supports for one in memory)
+    verdict = VerdictClass.DEVICE_MEMBW if is_memory else VerdictClass.DEVICE_COMPUTE
+    each = view.service / mean_batch(view)
+    emulated = " (emulated)" if facts.document.is_emulated else ""
+    if is_memory:
+        advice = [
+            Advice(says="move less: fuse element-wise layers, a smaller data type, a layout that the engine likes"),
+            Advice(says="more threads or workers gain little: they share one memory"),
+        ]
+        why = "and memory, not arithmetic, limits its layers"
+    else:
+        advice = [
+            Advice(
+                says="a faster engine, a smaller variant or lower precision", change=Change(speedups={view.name: 1.5})
+            ),
+            *_second_device(facts),
+        ]
+        why = "and is kept at it"
+    return Proposal(
+        verdict=verdict,
+        stage=view.name,
+        says=f"the model{emulated} takes {format_duration(each)} per item at batches of {mean_batch(view):.3g}, {why}",
+        rule="the model's stage gains most and nothing special explains its time",
+        resources=view.place,
+        share=0.0,
+        evidence=(busy_line(view), *memory),
+        advice=tuple(advice),
+        removal=Change(speedups={view.name: 4.0}),
+    )
+
+
+def _second_device(facts: Facts) -> list[Advice]:
+    is_device = facts.document.is_emulated or facts.info.hardware.accelerators
+    return [Advice(says="a second device", change=Change(devices=2))] if is_device else []
+
+
+def _memory_lines(facts: Facts, view: StageView) -> list[EvidenceLine]:
+    layers, isolation = facts.document.layers, facts.document.isolation
+    found = []
+    if layers is not None and layers.layers:
+        share = sum(layer.share for layer in layers.layers if layer.bound == "memory")
+        text = "share of the model's time in layers that memory limits, by the roofline"
+        found.append(at_least("roofline", text, share, _MEMORY, "Williams, Waterman and Patterson, 2009"))
+    else:
+        found.append(
+            line("roofline", "roofline of the layers: not measured (headrace profile --layers)", None, _MEMORY)
+        )
+    scaling = None
+    alone = next((one for one in isolation.stages if one.name == view.name), None) if isolation else None
+    if alone is not None:
+        by_workers = {point.workers: point.throughput for point in alone.curve}
+        if by_workers.get(1) and 2 in by_workers:
+            scaling = by_workers[2] / by_workers[1]
+    text = "two calls side by side over one, alone: "
+    text += (
+        "not measured (headrace profile --isolate)" if scaling is None else f"x{scaling:.2f} (below {_SCALES:g} memory)"
+    )
+    # Alone it does not tell memory from cores that share their units: it counts only beside the roofline.
+    is_shared = scaling is not None and scaling < _SCALES
+    found.append(line("scaling", text, scaling, _SCALES, (is_shared and bool(found[0].supports)) or None))
+    return found
+
+
+def _underfill(facts: Facts, view: StageView) -> Iterator[Proposal]:
+    batches, largest = view.account.batches, _largest(view)
+    if batches is None or largest < 2:
+        return
+    fill = batches.mean_size / largest
+    full = _reason(view, "full")
+    waiting = _reason(view, "max_wait")
+    limit, in_flight = facts.plan.source.max_in_flight, facts.machine.get("run.in_flight")
+    at_limit = limit is not None and in_flight is not None and in_flight >= 0.7 * limit
+    if fill > _FILL or full > _FEW or not (at_limit or (view.account.utilization or 0.0) >= _BUSY):
+        return
+    share = _underfill_share(facts, view, largest)
+    if share is None or share < WORTH_NAMING:
+        return
+    raised = max(2 * largest, 2 * (limit or 1))
+    advice = (
+        Advice(
+            says=f"hold more jobs at once, so that a batch can fill: {raised} instead of {limit}",
+            settings=(f"source.max_in_flight={raised}",),
+        )
+        if at_limit
+        else Advice(
+            says="more workers in the stages before, so that a batch can fill while the device is busy",
+            settings=tuple(
+                f"{one.account.station}.workers={2 * one.workers}"
+                for one in facts.stages[: view.index]
+                if one.account.station == one.name and one.account.kind == "io"
+            ),
+        ),
+        Advice(says=f"do not wait for company that cannot come: batch {max(1, round(batches.mean_size))}, no wait",
+               settings=(f"{view.name}.batch={max(1, round(batches.mean_size))}", f"{view.name}.max_wait_seconds=0")),
+    )  # fmt: skip
+    yield Proposal(
+        verdict=VerdictClass.BATCH_UNDERFILL,
+        stage=view.name,
+        says=(
+            f"batches hold {batches.mean_size:.1f} of {largest} items and hardly one is full"
+            + (f": {in_flight:.0f} jobs are in flight and {limit} may be" if at_limit else "")
+        ),
+        rule=(
+            f"mean batch at most {_FILL:.0%} of the largest, at most {_FEW:.0%} of them full, the device busy or the jobs in "
+            f"flight at their bound, and full batches would be at least {WORTH_NAMING:.0%} cheaper"
+        ),
+        resources=("in_flight", *view.place),
+        share=share,
+        evidence=(
+            line("fill", f"mean batch {fill:.0%} of the largest (up to {_FILL:.0%})", fill, _FILL, fill <= _FILL),
+            line("full", f"{full:.0%} of the batches were full (up to {_FEW:.0%})", full, _FEW, full <= _FEW),
+            line("max_wait", f"{waiting:.0%} of the batches left because the wait was over", waiting, None, None),
+            line(
+                "in_flight",
+                "jobs in flight: "
+                + ("not measured" if in_flight is None else f"{in_flight:.1f} of {limit or 'any number'}"),
+                in_flight,
+                limit,
+                at_limit,
+            ),
+            at_least(
+                "saving", "time per item that full batches would save", share, WORTH_NAMING, "cost curve of warm-up"
+            ),
+        ),
+        advice=advice,
+        removal=Change(settings=(f"source.max_in_flight={raised}",)) if at_limit else Change(speedups={view.name: 4.0}),
+    )
+
+
+def _underfill_share(facts: Facts, view: StageView, largest: int) -> float | None:
+    """Return the share of the device's time per item that full batches would save, waiting for company included."""
+    curve = curve_of(view)
+    if curve is None or curve.largest < largest or not view.account.throughput:
+        return None
+    now = 1 / view.account.throughput * (view.workers if not facts.document.is_emulated else 1)
+    return max(0.0, 1 - curve.per_item(largest) / now)
+
+
+def _delay(facts: Facts, view: StageView) -> Iterator[Proposal]:
+    longest = view.plan.max_wait_seconds
+    waited, latency = view.account.queue_wait.mean, facts.document.latency.mean
+    utilization = view.account.utilization
+    by_wait = _reason(view, "max_wait")
+    if longest <= 0 or not waited or not latency or by_wait < _MOST or utilization is None or utilization > _BUSY:
+        return
+    of_longest, of_latency = waited / longest, waited / latency
+    if of_longest < _OF_MAX_WAIT or of_latency < _OF_LATENCY:
+        return
+    shorter = (f"{view.name}.max_wait_seconds=0",)
+    yield Proposal(
+        verdict=VerdictClass.BATCH_DELAY,
+        stage=view.name,
+        says=(
+            f"items wait {format_duration(waited)} of their {format_duration(latency)} for company that does not come: the "
+            f"device may wait {format_duration(longest)} and is at work {utilization:.0%} of the time"
+        ),
+        rule=(
+            f"at least {_MOST:.0%} of the batches leave because the wait is over, items wait at least {_OF_MAX_WAIT:.0%} of "
+            f"it and {_OF_LATENCY:.0%} of their latency, and the device is at work at most {_BUSY:.0%}"
+        ),
+        resources=("arrivals", *view.place),
+        share=of_latency,
+        evidence=(
+            at_least("max_wait", "share of the batches that left because the wait was over", by_wait, _MOST),
+            at_least("waited", "queue wait over the longest wait for company", of_longest, _OF_MAX_WAIT),
+            at_least("of_latency", "queue wait over the latency", of_latency, _OF_LATENCY),
+            line("utilization", f"{view.name} at work {utilization:.0%}", utilization, _BUSY, utilization <= _BUSY),
+        ),
+        advice=(Advice(says="launch an idle device at once: a batch still grows while it is busy", settings=shorter),),
+        removal=Change(settings=shorter),
+        is_latency=True,
+    )
+
+
+def _launch(facts: Facts, view: StageView) -> Iterator[Proposal]:
+    curve, size = curve_of(view), mean_batch(view)
+    fit = curve.line if curve else None
+    if curve is None or fit is None:
+        return
+    start, slope = fit
+    fixed = start / (start + slope * size) if start > 0 else 0.0
+    full = _reason(view, "full") if _largest(view) > 1 else 1.0
+    best = max((one for one in curve.points if one > size), key=lambda one: -curve.per_item(one), default=None)
+    if best is None or fixed < _FIXED or full < _MOST:
+        return
+    share = 1 - curve.per_item(best) / curve.per_item(size)
+    if share < WORTH_NAMING:
+        return
+    settings = (f"{view.name}.batch={best}",)
+    yield Proposal(
+        verdict=VerdictClass.LAUNCH,
+        stage=view.name,
+        says=(
+            f"of a call's {format_duration(start + slope * size)} at batch {size:.3g}, {format_duration(max(0.0, start))} do "
+            "not depend on how many items it has: launching and the framework, not the model"
+        ),
+        rule=(
+            f"at least {_FIXED:.0%} of a call is fixed (a of a + b n, fitted to warm-up), batches are full, and larger ones "
+            f"save at least {WORTH_NAMING:.0%} per item"
+        ),
+        resources=view.place,
+        share=share,
+        evidence=(
+            at_least("fixed", "share of a call that does not depend on the batch", fixed, _FIXED, "cost a + b n"),
+            at_least("full", "share of the batches that were as large as they may be", full, _MOST),
+            at_least(
+                "saving", f"time per item that batches of {best} save", share, WORTH_NAMING, "cost curve of warm-up"
+            ),
+            busy_line(view),
+        ),
+        advice=(Advice(says=f"batches of up to {best}", settings=settings),),
+        removal=Change(settings=settings),
+    )
+
+
+def _sync(facts: Facts, view: StageView) -> Iterator[Proposal]:
+    profile = facts.evidence.profiling
+    device = profile.device_seconds.get(view.name) if profile else None
+    if device is None or view.service <= 0 or facts.document.is_emulated:
+        return
+    own = device / view.service
+    if own >= _OWN_CLOCK or (view.blocked_share or 0.0) < WORTH_NAMING:
+        return
+    yield Proposal(
+        verdict=VerdictClass.SYNC,
+        stage=view.name,
+        says=(
+            f"a call takes {format_duration(view.service)}, of which the device computes {format_duration(device)} by its own "
+            "clock: the worker waits for it after each step, and the device for the worker"
+        ),
+        rule=f"the device's own clock shows less than {_OWN_CLOCK:.0%} of the call, and the worker is blocked in it",
+        resources=view.place,
+        share=1 - own,
+        evidence=(
+            line("device_clock", f"device at work in {own:.0%} of the call", own, _OWN_CLOCK, own < _OWN_CLOCK),
+            at_least(
+                "blocked",
+                f"share of {view.name}'s service that the worker is blocked",
+                view.blocked_share,
+                WORTH_NAMING,
+            ),
+        ),
+        advice=(
+            Advice(
+                says="do not fetch results (.cpu(), .item()) within a call; once for a batch, at its end",
+                change=Change(speedups={view.name: 1 / max(0.05, own)}),
+            ),
+        ),
+        removal=Change(speedups={view.name: 4.0}),
+    )

@@ -1,0 +1,274 @@
+"""The numbers that rules look at, gathered once from a run folder's evidence; None is "not measured", never 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from headrace.base.plan import Plan, StagePlan
+from headrace.diagnose.accounting import window_rows
+from headrace.diagnose.evidence import Evidence
+from headrace.diagnose.replay import Replay
+from headrace.diagnose.span_columns import Array
+from headrace.diagnose.verdict.work import Work, find_work
+from headrace.runs.formats.diagnosis import Bound, Candidate
+from headrace.runs.formats.profile import ProfileDocument, StageAccount
+from headrace.runs.run_folder import Receiving, RunInfo
+
+#: Share of the blocked time below which samples of thread states say too little to split it.
+_UNKNOWN = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageView:
+    """One stage as rules see it."""
+
+    account: StageAccount
+    index: int
+    """In the order an item meets them."""
+    work: Work
+    rows: Array
+    """Its spans that began in the window."""
+    releases_gil: bool
+    plan: StagePlan
+
+    @property
+    def name(self) -> str:
+        """The stage's name."""
+        return self.account.name
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The candidates that stand for this stage and its station."""
+        names = dict.fromkeys((self.name, self.account.station))
+        return tuple(f"{kind}:{name}" for kind in ("stage", "workers", "device", "batch", "queue") for name in names)
+
+    @property
+    def workers(self) -> int:
+        """Workers of its station; 1 where it is not known."""
+        return self.account.workers or 1
+
+    @property
+    def service(self) -> float:
+        """Mean seconds that a worker is busy with one item (one batch: a device)."""
+        return self.account.service.mean or 0.0
+
+    @property
+    def cpu_share(self) -> float | None:
+        """CPU time over service."""
+        return self._over_service(self.account.cpu)
+
+    @property
+    def delay_share(self) -> float | None:
+        """Waiting for a core, over service."""
+        return self._over_service(self.account.run_delay)
+
+    @property
+    def blocked_share(self) -> float | None:
+        """Neither running nor runnable, over service."""
+        return self._over_service(self.account.blocked)
+
+    @property
+    def computing_share(self) -> float | None:
+        """CPU time, and waiting for a core or for the GIL to use it, over service."""
+        if self.cpu_share is None or self.delay_share is None:
+            return None
+        return self.cpu_share + self.delay_share + (self.waits("gil") or 0.0)
+
+    def waits(self, *causes: str) -> float | None:
+        """Return blocked time for these causes over service; None where the samples do not tell.
+
+        Args:
+            *causes: Fields of `BlockedSplit`: gil, lock, network, disk, sleep, process, other.
+        """
+        split, blocked = self.account.blocked_split, self.account.blocked
+        if split is None or blocked is None or self.service <= 0:
+            return None
+        if split.unknown > _UNKNOWN * blocked and blocked > 0.01 * self.service:
+            return None
+        return float(sum(getattr(split, cause) for cause in causes)) / self.service
+
+    @property
+    def samples(self) -> int:
+        """Samples of blocked threads behind `waits`."""
+        return self.account.blocked_split.num_samples if self.account.blocked_split else 0
+
+    @property
+    def queue_fill(self) -> float | None:
+        """Mean depth of its queue over the queue's bound; None for a stage without a queue of its own."""
+        depth, capacity = self.account.queue_depth_mean, self.account.queue_capacity
+        return None if depth is None or not capacity else depth / capacity
+
+    def _over_service(self, seconds: float | None) -> float | None:
+        return None if seconds is None or self.service <= 0 else seconds / self.service
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of one run."""
+
+    replay: Replay
+    candidates: tuple[Candidate, ...]
+    bounds: tuple[Bound, ...]
+    stages: tuple[StageView, ...]
+    machine: dict[str, float] = field(default_factory=dict)
+    """Means in the window of what was sampled of machine, processes and source; see `_GAUGES`."""
+
+    @classmethod
+    def of(cls, replay: Replay, candidates: Sequence[Candidate], bounds: Sequence[Bound]) -> Facts:
+        """Gather the facts of a run."""
+        evidence, document = replay.evidence, replay.document
+        infos = {stage.name: stage for stage in evidence.info.stages}
+        work = find_work(evidence.info.stages)
+        stages = tuple(
+            StageView(
+                account=account,
+                index=index,
+                work=work.get(account.name, "compute"),
+                rows=window_rows(evidence.spans, account.name, document.window),
+                releases_gil=infos[account.name].releases_gil if account.name in infos else True,
+                plan=replay.plan.stages.get(account.name, StagePlan()),
+            )
+            for index, account in enumerate(document.stages)
+        )
+        return cls(
+            replay=replay,
+            candidates=tuple(candidates),
+            bounds=tuple(bounds),
+            stages=stages,
+            machine=_machine(evidence, document),
+        )
+
+    @property
+    def document(self) -> ProfileDocument:
+        """The analysis."""
+        return self.replay.document
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the run folder holds."""
+        return self.replay.evidence
+
+    @property
+    def info(self) -> RunInfo:
+        """`run.json`."""
+        return self.replay.evidence.info
+
+    @property
+    def plan(self) -> Plan:
+        """The Plan as resolved."""
+        return self.replay.plan
+
+    @property
+    def cores(self) -> float:
+        """Cores that the run may use, quota included."""
+        return self.replay.cores
+
+    @property
+    def receiving(self) -> Receiving | None:
+        """What the receivers did."""
+        return self.info.receiving
+
+    @property
+    def span_seconds(self) -> float:
+        """Length of the window."""
+        return self.document.window.to_seconds - self.document.window.from_seconds
+
+    @property
+    def throughput(self) -> float:
+        """Measured, jobs per second."""
+        return self.replay.throughput
+
+    @property
+    def own_cores(self) -> float | None:
+        """Cores that the run used."""
+        return self.machine.get("processes.cpu_cores")
+
+    @property
+    def other_cores(self) -> float | None:
+        """Cores that other programs used."""
+        return self.machine.get("machine.other_cpu_cores")
+
+    @cached_property
+    def core_utilization(self) -> float | None:
+        """Cores at work, the run's and others', over the cores there are."""
+        if self.own_cores is None:
+            return None
+        return min(1.0, (self.own_cores + (self.other_cores or 0.0)) / self.cores)
+
+    @cached_property
+    def gil_wait(self) -> float | None:
+        """Mean number of worker threads that wait for the GIL."""
+        waits = [(view, view.waits("gil")) for view in self.stages]
+        known = [share * (view.account.utilization or 0.0) * view.workers for view, share in waits if share is not None]
+        return sum(known) if known else None
+
+    @property
+    def model(self) -> StageView | None:
+        """The stage that runs the model; the busiest where there are several."""
+        models = [view for view in self.stages if view.work == "model"]
+        return max(models, key=lambda view: view.account.busy_seconds or 0.0, default=None)
+
+    def stage(self, name: str | None) -> StageView | None:
+        """Return a stage by its name."""
+        return next((view for view in self.stages if view.name == name), None)
+
+    def gain(self, *names: str) -> float | None:
+        """Return the largest gain among candidates of these names; None if none of them was simulated."""
+        return max((one.gain for one in self.candidates if one.name in names), default=None)
+
+    def utilization(self, name: str) -> float | None:
+        """Return the utilization of a candidate's resource as simulated."""
+        return next((one.utilization for one in self.candidates if one.name == name), None)
+
+    def service_seconds(self, view: StageView) -> Array:
+        """Return the service of each of a stage's spans in the window, float64 seconds."""
+        spans = self.evidence.spans
+        return np.asarray((spans.ended[view.rows] - spans.started[view.rows]) / 1e9)
+
+    def cpu_seconds(self, view: StageView) -> Array:
+        """Return the CPU time of each of a stage's spans in the window, float64 seconds; NaN where not measured."""
+        return np.asarray(self.evidence.spans.cpu[view.rows] / 1e9)
+
+    def note(self, name: str) -> int | None:
+        """Return what a stage counted; None if it did not."""
+        return self.info.counters.notes.get(name)
+
+
+#: Means that rules look at: {scope: names}.
+_GAUGES = {
+    "machine": (
+        "other_cpu_cores", "runnable", "cpu_pressure_ratio", "io_pressure_ratio", "memory_pressure_ratio",
+        "swap_in_bytes_per_second", "throttled_ratio", "cpu_iowait_ratio",
+    ),
+    "processes": (
+        "cpu_cores", "major_faults_per_second", "involuntary_switches_per_second", "read_bytes_per_second",
+        "write_bytes_per_second", "threads",
+    ),
+    "source": ("visible", "source_in_flight", "oldest_age_seconds"),
+    "run": ("in_flight",),
+}  # fmt: skip
+#: Counters since the start whose growth over the window is a share of time.
+_COUNTERS = {"run": ("gc_seconds",)}
+
+
+def _machine(evidence: Evidence, document: ProfileDocument) -> dict[str, float]:
+    first, last = document.window.from_seconds, document.window.to_seconds
+    found: dict[str, float] = {}
+    for scope, names in _GAUGES.items():
+        for name in names:
+            gauge = evidence.gauges.get(scope, name)
+            mean = gauge.between(first, last).mean() if gauge else None
+            if mean is not None:
+                found[f"{scope}.{name}"] = mean
+    for scope, names in _COUNTERS.items():
+        for name in names:
+            gauge = evidence.gauges.get(scope, name)
+            inside = gauge.between(first, last) if gauge else None
+            if inside and len(inside.values) > 1 and inside.seconds[-1] > inside.seconds[0]:
+                grown = float(inside.values[-1] - inside.values[0])
+                found[f"{scope}.{name}_share"] = grown / float(inside.seconds[-1] - inside.seconds[0])
+    return found

@@ -1,0 +1,160 @@
+"""Work done again, and work done but held back: retries, duplicates, delivery in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from headrace.base.units import format_duration
+from headrace.diagnose.replay import CannotReplay
+from headrace.diagnose.verdict.facts import Facts, StageView
+from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
+from headrace.runs.formats.diagnosis import VerdictClass
+from headrace.runs.formats.prediction import Change
+
+#: Share of the latency that done items are held back.
+_HELD = 0.2
+
+
+def rules(facts: Facts) -> Iterator[Proposal]:
+    """Propose for stages that work in vain, and for the order."""
+    for view in facts.stages:
+        yield from _retry(facts, view)
+    yield from _ordering(facts)
+
+
+def wasted_share(facts: Facts, view: StageView) -> float | None:
+    """Return the share of a stage's service spent on tries that failed or on items that it served more than once.
+
+    Items whose service was repeated after a batch was split count as served once: their batch failed, not they.
+    """
+    spans, own = facts.evidence.spans, facts.evidence.stage_rows(view.name)
+    seconds = (spans.ended[own] - spans.started[own]) / spans.batch_size[own] * spans.weight[own]
+    total = float(seconds.sum())
+    if total <= 0:
+        return None
+    # The last good service of an item is the one that counted.
+    order = np.lexsort((spans.ended[own], spans.is_ok[own], spans.unit[own]))
+    unit = spans.unit[own][order]
+    is_last = np.append(unit[1:] != unit[:-1], True)
+    useful = float(seconds[order][is_last & spans.is_ok[own][order]].sum())
+    return max(0.0, 1 - useful / total)
+
+
+def _retry(facts: Facts, view: StageView) -> Iterator[Proposal]:
+    share = wasted_share(facts, view)
+    if share is None or share < WORTH_NAMING:
+        return
+    spans, own = facts.evidence.spans, facts.evidence.stage_rows(view.name)
+    again = float((spans.attempt[own] > 1).mean())
+    failed = float((~spans.is_ok[own]).mean())
+    counters = facts.info.counters
+    is_lease = again >= failed
+    visibility = facts.plan.source.visibility_seconds
+    if is_lease:
+        counts = f"{counters.lost:,} lost their lease, {counters.retried:,} failed"
+        why = f"jobs were received again while they were worked on ({counts})"
+        advice = Advice(
+            says="a longer visibility timeout, above the slowest job's latency, or fewer jobs in flight",
+            settings=(f"source.visibility_seconds={4 * visibility:g}",) if visibility else (),
+            change=None if visibility else Change(speedups={view.name: 1 / max(0.05, 1 - share)}),
+        )
+    else:
+        why = f"{failed:.0%} of its tries failed and were made again"
+        advice = Advice(
+            says="find out what fails (errors.jsonl of the run folder); wait longer between tries, or stop trying what is down",
+            change=Change(speedups={view.name: 1 / max(0.05, 1 - share)}),
+        )
+    yield Proposal(
+        verdict=VerdictClass.RETRY,
+        stage=view.name,
+        cause="redelivery" if is_lease else "failures",
+        says=f"{share:.0%} of {view.name}'s time goes to work that is done again or in vain: {why}",
+        rule=f"at least {WORTH_NAMING:.0%} of a stage's service is spent on tries that fail or items served before",
+        resources=("retries", "in_flight", *view.place),
+        share=share,
+        evidence=(
+            at_least("wasted", f"share of {view.name}'s service in vain", share, WORTH_NAMING),
+            line(
+                "attempts",
+                f"{again:.0%} of its items came in a second or later delivery",
+                again,
+                None,
+                again > 0 or None,
+            ),
+            line("failed", f"{failed:.0%} of its tries failed", failed, None, failed > 0 or None),
+        ),
+        advice=(advice, Advice(says="more workers would do more of it in vain")),
+        removal=Change(speedups={view.name: 4.0}),
+    )
+
+
+def _ordering(facts: Facts) -> Iterator[Proposal]:
+    latency = facts.document.latency.mean
+    if not facts.plan.run.ordered or not latency or len(facts.stages) < 2:
+        return
+    held = held_seconds(facts)
+    if held is None:
+        return
+    of_latency = held / latency
+    settings = ("run.ordered=false",)
+    try:
+        ratio = facts.replay.ratio(Change(settings=settings))
+    except (CannotReplay, ValueError):
+        ratio = None
+    costs = max(0.0, 1 - 1 / ratio) if ratio else 0.0
+    is_latency = costs < WORTH_NAMING
+    if is_latency and of_latency < _HELD:
+        return
+    slowest = max(facts.stages, key=_unevenness)
+    yield Proposal(
+        verdict=VerdictClass.ORDERING,
+        stage=facts.stages[-1].name,
+        says=(
+            f"results that are done wait {format_duration(held)} of their {format_duration(latency)} for an earlier, slower "
+            f"one to be delivered first; the most uneven stage is {slowest.name}"
+        ),
+        rule=f"done items are held {_HELD:.0%} of the latency or more, or the order costs {WORTH_NAMING:.0%} of throughput",
+        resources=("order", "in_flight", *facts.stages[-1].place, *slowest.place),
+        share=of_latency if is_latency else costs,
+        evidence=(
+            at_least("held", "time held in order over the latency", of_latency, _HELD),
+            line(
+                "order_costs",
+                "throughput without the order, by simulation: "
+                + ("not predicted" if ratio is None else f"x{ratio:.2f}"),
+                ratio,
+                1 / (1 - WORTH_NAMING),
+                ratio is not None and costs >= WORTH_NAMING,
+            ),
+        ),
+        advice=(
+            Advice(says="deliver each result when it is done, if who receives them can sort", settings=settings),
+            Advice(
+                says="or let more jobs be in flight, so that workers go on while one is slow",
+                settings=(f"source.max_in_flight={2 * (facts.plan.source.max_in_flight or 64)}",),
+            ),
+        ),
+        removal=Change(settings=settings),
+        is_latency=is_latency,
+    )
+
+
+def held_seconds(facts: Facts) -> float | None:
+    """Return how long done items are held on average before the delivery takes them; None if it cannot be told."""
+    spans = facts.evidence.spans
+    before, after = facts.stages[-2], facts.stages[-1]
+    first, last = facts.evidence.stage_rows(before.name), facts.evidence.stage_rows(after.name)
+    done = np.full(len(spans.unit_ids), -1, np.int64)
+    done[spans.unit[first]] = spans.put[first]
+    known = done[spans.unit[last]] >= 0
+    if not known.any():
+        return None
+    held = (spans.arrived[last] - done[spans.unit[last]])[known]
+    return float(np.maximum(held, 0).mean()) / 1e9
+
+
+def _unevenness(view: StageView) -> float:
+    service = view.account.service
+    return (service.maximum or 0.0) - (service.mean or 0.0)

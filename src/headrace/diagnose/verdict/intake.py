@@ -1,0 +1,212 @@
+"""How jobs come in: too few of them, a broker that hands out too few at a time, a source that is slow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.base.units import format_duration
+from headrace.diagnose.verdict.facts import Facts
+from headrace.diagnose.verdict.proposal import Advice, Proposal, at_least, line
+from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
+from headrace.runs.formats.prediction import Change
+from headrace.runs.run_folder import Receiving
+
+#: Share of the receivers' time within calls of the source from which on they wait for it, not for room.
+_IN_CALLS = 0.5
+#: Fill of the fullest queue up to which queues count as empty.
+_EMPTY = 0.25
+#: Utilization of the busiest stage up to which there is headroom.
+_HEADROOM = 0.9
+#: Jobs over jobs asked for, up to which calls bring few.
+_FEW_JOBS = 0.5
+#: A job that was this many calls old when it was received, and this many seconds, had to wait in the source.
+_OLD_CALLS, _OLD_SECONDS = 5.0, 0.25
+#: Jobs waiting in the source that are a backlog.
+_BACKLOG = 5.0
+
+
+def rules(facts: Facts) -> Iterator[Proposal]:
+    """Propose for the way in."""
+    receiving = facts.receiving
+    backlog = has_backlog(facts)
+    if receiving is None or not receiving.calls:
+        if _is_idle(facts):
+            yield _arrivals(facts, None)
+        return
+    in_calls = call_share(receiving)
+    if in_calls is None or in_calls < _IN_CALLS:
+        return
+    if backlog is False or (backlog is None and receiving.empty_call_seconds >= 0.2 * receiving.call_seconds):
+        if _is_idle(facts):
+            yield _arrivals(facts, receiving)
+    elif backlog and _jobs_share(receiving) <= _FEW_JOBS:
+        yield _broker(facts, receiving, in_calls)
+    else:
+        yield _source(facts, receiving, in_calls)
+
+
+def call_share(receiving: Receiving) -> float | None:
+    """Return the share of the receivers' time that they spend within calls of the source."""
+    total = receiving.call_seconds + receiving.blocked_seconds + receiving.inline_seconds
+    return receiving.call_seconds / total if total > 0 else None
+
+
+def has_backlog(facts: Facts) -> bool | None:
+    """Return whether jobs wait in the source while receivers ask for them; None where the source does not tell."""
+    receiving, visible = facts.receiving, facts.machine.get("source.visible")
+    if visible is not None and visible >= _BACKLOG:
+        return True
+    age = receiving.last_age_seconds if receiving else None
+    if receiving is not None and age is not None and receiving.calls:
+        return age >= max(_OLD_SECONDS, _OLD_CALLS * receiving.call_seconds / receiving.calls)
+    return None if visible is None else False
+
+
+def idle_lines(facts: Facts) -> list[EvidenceLine]:
+    """Return how empty the queues and how idle the stages are."""
+    fills = [(view.queue_fill, view.name) for view in facts.stages if view.queue_fill is not None]
+    works = [(view.account.utilization, view.name) for view in facts.stages if view.account.utilization is not None]
+    fill, queue = max(fills, default=(None, ""))
+    busy, stage = max(works, default=(None, ""))
+    return [
+        line(
+            "queues",
+            "fill of the queues: not measured" if fill is None else f"the fullest queue ({queue}) is {fill:.0%} full",
+            fill,
+            _EMPTY,
+            fill is not None and fill <= _EMPTY,
+        ),
+        line(
+            "utilization",
+            "utilization: not measured"
+            if busy is None
+            else f"the busiest stage ({stage}) is at work {busy:.0%} of the time",
+            busy,
+            _HEADROOM,
+            busy is not None and busy <= _HEADROOM,
+            "utilization law",
+        ),
+    ]
+
+
+def _is_idle(facts: Facts) -> bool:
+    lines = idle_lines(facts)
+    return any(one.supports for one in lines) and all(one.supports is not False for one in lines)
+
+
+def headroom(facts: Facts) -> float | None:
+    """Return how many times as many jobs the tightest bound inside the pipeline allows; None without a bound."""
+    inside = [bound.throughput for bound in facts.bounds if bound.name not in ("arrivals", "receiving")]
+    return min(inside) / facts.throughput if inside and facts.throughput > 0 else None
+
+
+def _jobs_share(receiving: Receiving) -> float:
+    return receiving.jobs / receiving.asked if receiving.asked else 1.0
+
+
+def _receiving_lines(facts: Facts, receiving: Receiving) -> list[EvidenceLine]:
+    per_call = receiving.jobs / receiving.calls
+    visible = facts.machine.get("source.visible")
+    age = receiving.last_age_seconds
+    backlog = has_backlog(facts)
+    return [
+        at_least(
+            "in_calls", "share of the receivers' time within calls of the source", call_share(receiving), _IN_CALLS
+        ),
+        line(
+            "jobs_per_call",
+            f"{per_call:.2g} jobs per call, {receiving.asked / receiving.calls:.3g} asked for",
+            per_call,
+        ),
+        line(
+            "backlog",
+            "jobs that could be received: " + ("not measured" if visible is None else f"{visible:,.0f} on average"),
+            visible,
+            _BACKLOG,
+            backlog,
+        ),
+        line(
+            "age",
+            "age of the last jobs when received: "
+            + ("not measured" if age is None else format_duration(max(0.0, age))),
+            age,
+            None,
+            backlog,
+        ),
+    ]
+
+
+def _arrivals(facts: Facts, receiving: Receiving | None) -> Proposal:
+    room = headroom(facts)
+    lines = idle_lines(facts)
+    if receiving is not None:
+        in_calls = call_share(receiving)
+        lines.append(at_least("in_calls", "share of the receivers' time waiting for jobs", in_calls, _IN_CALLS))
+    times = f"; about {room:.1f} times as many could be done" if room is not None and room > 1 else ""
+    return Proposal(
+        verdict=VerdictClass.ARRIVAL_LIMITED,
+        stage=None,
+        says=f"no more than {facts.throughput:.3g} jobs a second come in, and all are done{times}",
+        rule=(
+            f"queues at most {_EMPTY:.0%} full, no stage at work more than {_HEADROOM:.0%}, receivers wait for jobs and none "
+            "wait in the source"
+        ),
+        resources=("arrivals", "receiving"),
+        share=0.0,
+        evidence=tuple(lines),
+        advice=(
+            Advice(says="nothing to mend: fewer workers or a smaller machine would do, if more jobs are not to come"),
+            Advice(
+                says="what more jobs would need",
+                command=f"headrace capacity {facts.evidence.run.path} --rate RATE --slo p99=TIME",
+            ),
+        ),
+    )
+
+
+def _broker(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
+    per_call, seconds = receiving.jobs / receiving.calls, receiving.call_seconds / receiving.calls
+    more = 4 * facts.plan.source.receivers
+    return Proposal(
+        verdict=VerdictClass.BROKER,
+        stage=None,
+        says=(
+            f"jobs wait in the source, yet a call brings {per_call:.2g} of {receiving.asked / receiving.calls:.3g} asked for "
+            f"and takes {format_duration(seconds)}: {receiving.num_receivers} receiver(s) get "
+            f"{receiving.num_receivers * per_call / seconds:.3g} jobs a second at most"
+        ),
+        rule=(
+            f"receivers spend at least {_IN_CALLS:.0%} of their time in calls that bring at most {_FEW_JOBS:.0%} of what they "
+            "ask for, while jobs wait in the source"
+        ),
+        resources=("receiving", "arrivals"),
+        share=in_calls,
+        evidence=(*_receiving_lines(facts, receiving), *idle_lines(facts)),
+        advice=(
+            Advice(says="ask with more receivers side by side", settings=(f"source.receivers={more}",)),
+            Advice(says="let the broker hand out several jobs per call (SQS: MaxNumberOfMessages, long polling)"),
+        ),
+        removal=Change(settings=(f"source.receivers={more}",)),
+    )
+
+
+def _source(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
+    seconds = receiving.call_seconds / receiving.calls
+    more = 4 * facts.plan.source.receivers
+    return Proposal(
+        verdict=VerdictClass.SOURCE,
+        stage=None,
+        says=(
+            f"receivers spend {in_calls:.0%} of their time in calls of the source, {format_duration(seconds)} each for "
+            f"{receiving.jobs / receiving.calls:.2g} jobs: it hands them out more slowly than they could be done"
+        ),
+        rule=f"receivers spend at least {_IN_CALLS:.0%} of their time in calls of the source, and jobs are there to be had",
+        resources=("receiving", "arrivals"),
+        share=in_calls,
+        evidence=(*_receiving_lines(facts, receiving), *idle_lines(facts)),
+        advice=(
+            Advice(says="receive with more threads", settings=(f"source.receivers={more}",)),
+            Advice(says="list, sort or open less per job in the source"),
+        ),
+        removal=Change(settings=(f"source.receivers={more}",)),
+    )

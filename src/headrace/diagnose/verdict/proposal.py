@@ -1,0 +1,67 @@
+"""What a rule hands over: a possible verdict, the facts for and against it, and what could be done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
+from headrace.runs.formats.prediction import Change
+
+#: A cause that takes less of the bottleneck's time than this is not named: removed altogether, it would give a ninth more at
+#: most, which a run of a few seconds hardly tells from noise.
+WORTH_NAMING = 0.10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One thing to do; what it buys is simulated later, for the findings that are shown."""
+
+    says: str
+    settings: tuple[str, ...] = ()
+    """Changes of the Plan, `KEY=VALUE`."""
+    change: Change | None = None
+    """What to simulate where settings do not say it; None with `settings`, and where it cannot be predicted."""
+    command: str = ""
+    """To type next, if not the what-if or tune that follows from the settings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A possible verdict."""
+
+    verdict: VerdictClass
+    stage: str | None
+    cause: str = ""
+    says: str
+    rule: str
+    resources: tuple[str, ...]
+    """Names of the candidates whose gain is this one's: the place that it explains."""
+    share: float
+    """Of the place's time that this cause takes, 0 to 1; 0 for the place's own work, which is left when nothing special
+    explains it."""
+    evidence: tuple[EvidenceLine, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    removal: Change | None = None
+    """The bottleneck out of the way, for the question what limits then."""
+    is_latency: bool = False
+    """It costs latency, not throughput."""
+
+
+def line(
+    name: str,
+    says: str,
+    value: float | None,
+    threshold: float | None = None,
+    supports: bool | None = None,
+    source: str = "",
+) -> EvidenceLine:
+    """Return one fact; what was not measured supports nothing."""
+    supports = None if value is None else supports
+    return EvidenceLine(name=name, says=says, value=value, threshold=threshold, supports=supports, source=source)
+
+
+def at_least(name: str, what: str, value: float | None, threshold: float, source: str = "") -> EvidenceLine:
+    """Return a share that speaks for a finding from a threshold on."""
+    if value is None:
+        return line(name, f"{what}: not measured", None, threshold)
+    return line(name, f"{what}: {value:.0%} (from {threshold:.0%})", value, threshold, value >= threshold, source)

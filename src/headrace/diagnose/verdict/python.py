@@ -1,0 +1,158 @@
+"""What Python itself costs: the GIL, locks of the program, the cyclic garbage collector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.base.units import format_duration
+from headrace.diagnose.verdict.facts import Facts, StageView
+from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
+from headrace.runs.formats.diagnosis import VerdictClass
+from headrace.runs.formats.prediction import Change
+
+#: Of a stage's service in the queue for the GIL: two threads that need nothing else wait half of it.
+_GIL_WAIT = 0.25
+#: Cores beyond which a run is not held back by one lock that all its work needs.
+_ONE_CORE = 1.4
+_LOCK_WAIT = 0.25
+#: Cores to leave idle before a lock, not the cores, is what limits.
+_CORES_FREE = 0.9
+
+
+def rules(facts: Facts) -> Iterator[Proposal]:
+    """Propose for stages that wait within the process, and for the collector."""
+    for view in facts.stages:
+        yield from _gil(facts, view)
+        yield from _lock(facts, view)
+    yield from _gc(facts)
+
+
+def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
+    waits = view.waits("gil")
+    if waits is None or waits < _GIL_WAIT or view.account.executor == "process":
+        return
+    holder = _holder(facts, view)
+    own = facts.own_cores
+    used = line(
+        "own_cores",
+        f"the run used {own:.2f} of {facts.cores:g} cores" if own is not None else "cores used: not measured",
+        own,
+        _ONE_CORE,
+        own is not None and own <= max(_ONE_CORE, 0.75 * facts.cores),
+    )
+    wanted = max(2, min(holder.workers, int(facts.cores)))
+    yield Proposal(
+        verdict=VerdictClass.GIL,
+        stage=holder.name,
+        says=(
+            f"{view.name} spends {waits:.0%} of its {format_duration(view.service)} per item waiting for Python's global "
+            f"interpreter lock, which one thread holds at a time; {holder.name} needs it most"
+        ),
+        rule=f"at least {_GIL_WAIT:.0%} of the service waiting for the GIL, by samples of its threads",
+        resources=("gil", *holder.place, *view.place),
+        share=waits,
+        evidence=(
+            at_least("gil_wait", f"share of {view.name}'s service waiting for the GIL", waits, _GIL_WAIT),
+            used,
+            line("samples", f"from {view.samples:,} samples of blocked threads", float(view.samples), 10, None),
+        ),
+        advice=(
+            Advice(
+                says=f"run {holder.name} in processes, which have a GIL each",
+                settings=(f"{holder.account.station}.executor=process", f"{holder.account.station}.workers={wanted}"),
+            ),
+            Advice(
+                says=f"write {holder.name} with NumPy or OpenCV, which let go of the GIL; more threads gain nothing"
+            ),
+        ),
+        removal=Change(speedups={holder.name: 4.0}),
+    )
+
+
+def _holder(facts: Facts, waiting: StageView) -> StageView:
+    """Return the stage that needs the GIL most: the most CPU among stages of threads that wait for it or hold on to it."""
+
+    def demand(view: StageView) -> float:
+        return (view.account.cpu_demand or 0.0) * view.account.items
+
+    wanting = [
+        view
+        for view in facts.stages
+        if view.account.executor != "process" and (not view.releases_gil or (view.waits("gil") or 0.0) >= _GIL_WAIT)
+    ]
+    return max(wanting, key=demand, default=waiting)
+
+
+def _lock(facts: Facts, view: StageView) -> Iterator[Proposal]:
+    waits = view.waits("lock")
+    if waits is None or waits < _LOCK_WAIT or view.workers < 2 or view.work == "model":
+        return
+    busy = facts.core_utilization
+    yield Proposal(
+        verdict=VerdictClass.LOCK,
+        stage=view.name,
+        says=(
+            f"the {view.workers} workers of {view.name} spend {waits:.0%} of its {format_duration(view.service)} per item "
+            "waiting for a lock that is not the GIL: they take turns"
+        ),
+        rule=f"at least {_LOCK_WAIT:.0%} of the service of a stage with several workers waiting for a lock",
+        resources=view.place,
+        share=waits,
+        evidence=(
+            at_least("lock_wait", f"share of {view.name}'s service waiting for a lock", waits, _LOCK_WAIT),
+            line(
+                "cores_free",
+                f"cores at work: {busy:.0%}" if busy is not None else "cores at work: not measured",
+                busy,
+                _CORES_FREE,
+                busy is not None and busy < _CORES_FREE,
+            ),
+            line("samples", f"from {view.samples:,} samples of blocked threads", float(view.samples), 10, None),
+        ),
+        advice=(
+            Advice(
+                says=f"hold the lock in {view.name} for less of the work, or give each worker what it guards",
+                change=Change(speedups={view.name: 1 / max(0.05, 1 - waits)}),
+            ),
+            Advice(
+                says="or use one worker: the others only wait in line", settings=(f"{view.account.station}.workers=1",)
+            ),
+        ),
+        removal=Change(speedups={view.name: 4.0}),
+    )
+
+
+def _gc(facts: Facts) -> Iterator[Proposal]:
+    share_of_time = facts.machine.get("run.gc_seconds_share")
+    if share_of_time is None:
+        return
+    # The collector holds the GIL: while it runs, one core works and no other Python does.
+    worked = sum((view.account.cpu_demand or 0.0) * view.account.items for view in facts.stages)
+    elapsed = max(facts.document.elapsed_seconds, 1e-9)
+    share = share_of_time / max(min(1.0, worked / elapsed), share_of_time, 1e-9)
+    if share < WORTH_NAMING:
+        return
+    most = max(facts.stages, key=lambda view: (view.account.cpu_demand or 0.0) * view.account.items)
+    yield Proposal(
+        verdict=VerdictClass.GC,
+        stage=most.name,
+        says=(
+            f"Python's cyclic garbage collector ran {share_of_time:.0%} of the time, holding the GIL: {share:.0%} of what the "
+            f"stages computed, most of it in {most.name}"
+        ),
+        rule=f"at least {WORTH_NAMING:.0%} of the stages' computing is the collector",
+        resources=("gil", *most.place),
+        share=share,
+        evidence=(
+            at_least("gc", "share of the stages' computing that is the collector", share, WORTH_NAMING),
+            line("gc_time", f"the collector ran {share_of_time:.1%} of the time", share_of_time, None, True),
+        ),
+        advice=(
+            Advice(
+                says="do not call gc.collect() per item; raise gc.set_threshold, or gc.freeze() after loading",
+                change=Change(speedups={most.name: 1 / max(0.05, 1 - share)}),
+            ),
+            Advice(says="or make no reference cycles: it is they that the collector looks for"),
+        ),
+        removal=Change(speedups={most.name: 4.0}),
+    )

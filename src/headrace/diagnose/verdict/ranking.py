@@ -1,0 +1,379 @@
+"""Joins simulation and rules: which proposal is the verdict, which the runner-up, and how sure that is.
+
+How this works: a proposal's gain is that of the resource it explains, made 20 % faster in simulation. Of two proposals for
+one place, the one whose cause takes more of the place's time comes first, and any special cause (from a tenth of the time on)
+before the place's own work: removed altogether it gives at least a ninth more. Then, in this order:
+
+1. a run whose numbers cannot be believed, or that profiling slowed, is UNTRUSTED;
+2. if nothing gains 3 %, and no two stages together do, it is ARRIVAL_LIMITED or HEALTHY, unless something costs latency;
+3. two stages whose gains are within 15 % of one another, and that together give most of what there is, are a TIE;
+4. a stage for which two of three kinds of evidence do not speak is INCONCLUSIVE, with the experiment that would decide;
+5. else the first proposal is the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.base.errors import SettingsError
+from headrace.diagnose.replay import CannotReplay
+from headrace.diagnose.verdict import (
+    agreement,
+    cores,
+    device,
+    flow,
+    inputs,
+    intake,
+    model_cost,
+    network,
+    python,
+    storage,
+    trust,
+)
+from headrace.diagnose.verdict.facts import Facts, StageView
+from headrace.diagnose.verdict.proposal import Advice, Proposal, line
+from headrace.diagnose.verdict.remedies import remedies
+from headrace.runs.formats.diagnosis import Candidate, Confidence, Finding, VerdictClass
+from headrace.runs.formats.prediction import Change
+
+#: Gains below this are of no practical importance, and within what a simulation may err by.
+WORTH_GAINING = 0.03
+#: How much faster a candidate is made.
+FASTER = 1.2
+_ALIKE = 0.85
+#: Both together must give this share of what the best single candidate gives, and at least so much.
+_TOGETHER, _TOGETHER_LEAST = 0.7, 0.10
+#: Of a run's simulated and measured throughput: beyond it the run is not understood.
+_UNDERSTOOD, _KNOWN_WELL = 0.40, 0.15
+#: The runner-up's score over the first's, below which the first stands alone.
+_CLEAR = 0.7
+#: Share of the time that makes a special cause sure.
+_LARGE_SHARE = 0.3
+#: Latency that something other than a bottleneck takes, to be named before it.
+_MOST_LATENCY = 0.5
+
+_FAMILIES = (cores, python, network, storage, device, model_cost, inputs, flow, intake)
+_NO_STAGE = (VerdictClass.ARRIVAL_LIMITED, VerdictClass.BROKER, VerdictClass.SOURCE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """What a run comes to."""
+
+    first: Finding
+    runner_up: Finding | None
+    next_bottleneck: Finding | None
+    experiment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scored:
+    proposal: Proposal
+    gain: float | None
+    score: float
+
+
+def rank(facts: Facts) -> Ranking:
+    """Return the verdict of a run, the runner-up and what limits next."""
+    ranked = _ranked(facts)
+    first, others = _first(facts, ranked)
+    experiment = ""
+    confidence = _confidence(facts, first, others)
+    runner_up = next((one for one in others if _is_another(one.proposal, first.proposal)), None)
+    if first.proposal.verdict is VerdictClass.INCONCLUSIVE:
+        experiment = next((advice.command for advice in first.proposal.advice if advice.command), "")
+    return Ranking(
+        first=_finding(facts, first, confidence),
+        runner_up=_finding(facts, runner_up, "low") if runner_up else None,
+        next_bottleneck=_next(facts, first.proposal),
+        experiment=experiment,
+    )
+
+
+def all_proposals(facts: Facts) -> list[Proposal]:
+    """Return what every family of rules proposes."""
+    return [proposal for family in _FAMILIES for proposal in family.rules(facts)]
+
+
+def _ranked(facts: Facts) -> list[_Scored]:
+    scored = []
+    for proposal in all_proposals(facts):
+        gain = facts.gain(*proposal.resources)
+        if proposal.is_latency:
+            gain = None
+        score = ((gain or 1.0) - 1) * (1 + proposal.share)
+        scored.append(_Scored(proposal, gain, score))
+    return sorted(scored, key=lambda one: -one.score)
+
+
+def _first(facts: Facts, ranked: list[_Scored]) -> tuple[_Scored, list[_Scored]]:
+    """Return the verdict and what comes after it, best first."""
+    if (distrusted := trust.untrusted(facts.document)) is not None:
+        return _Scored(distrusted, None, 0.0), ranked
+    latency = [one for one in ranked if one.proposal.is_latency]
+    throughput = [one for one in ranked if not one.proposal.is_latency]
+    limited = [one for one in throughput if one.score >= WORTH_GAINING]
+    by_latency = max(latency, key=lambda one: one.proposal.share, default=None)
+    tie = _tie(facts, limited)
+    if not limited and tie is None:
+        well = _well(facts, throughput)
+        return (by_latency, [well, *throughput]) if by_latency else (well, [*latency, *throughput])
+    if limited and limited[0].proposal.verdict in _NO_STAGE and by_latency:
+        return by_latency, limited
+    if by_latency and by_latency.proposal.share >= _MOST_LATENCY:
+        return by_latency, limited
+    if tie is not None:
+        return tie, [*throughput, *latency]
+    doubt = _doubt(facts, limited[0])
+    if doubt is not None:
+        return doubt, [*limited, *latency]
+    return limited[0], [*throughput[1:], *latency]
+
+
+def _well(facts: Facts, ranked: Sequence[_Scored]) -> _Scored:
+    """Return the verdict of a run in which nothing limits."""
+    arrivals = next((one for one in ranked if one.proposal.verdict is VerdictClass.ARRIVAL_LIMITED), None)
+    if arrivals is not None:
+        return arrivals
+    top = facts.candidates[0] if facts.candidates else None
+    gain = top.gain if top else None
+    found = f"the best, {top.name}, gives x{top.gain:.3f}" if top else "none could be simulated"
+    proposal = Proposal(
+        verdict=VerdictClass.HEALTHY,
+        stage=None,
+        says=f"no single resource limits this run: made 20 % faster, {found}",
+        rule=f"no candidate made 20 % faster gains {WORTH_GAINING:.0%}",
+        resources=(),
+        share=0.0,
+        evidence=(
+            line(
+                "largest_gain",
+                found,
+                gain - 1 if gain is not None else None,
+                WORTH_GAINING,
+                gain is not None and gain - 1 < WORTH_GAINING,
+            ),
+            *intake.idle_lines(facts),
+        ),
+        advice=(Advice(says="nothing to mend"),),
+    )
+    return _Scored(proposal, gain, 0.0)
+
+
+def _tie(facts: Facts, limited: Sequence[_Scored]) -> _Scored | None:
+    """Return a TIE if the two best stages limit together; None if one does alone, or something that is no stage."""
+    if limited and (limited[0].proposal.share > 0 or limited[0].proposal.stage is None):
+        return None
+    pair = _pair(facts)
+    if pair is None:
+        return None
+    first, second = pair
+    if first.gain - 1 >= WORTH_GAINING and second.gain - 1 < _ALIKE * (first.gain - 1):
+        return None
+    together = _ratio(facts, Change(speedups={str(first.stage): FASTER, str(second.stage): FASTER}))
+    best = max((one.gain for one in facts.candidates if one.kind != "arrivals"), default=1.0) - 1
+    if together is None or together - 1 < max(_TOGETHER_LEAST, _TOGETHER * best):
+        return None
+    single = max(first.gain, second.gain)
+    if together - 1 < 1.3 * (single - 1):
+        return None  # one of the two does nearly all of it
+    proposal = Proposal(
+        verdict=VerdictClass.TIE,
+        stage=first.stage,
+        says=(
+            f"{first.stage} and {second.stage} limit together: 20 % faster, one alone gives x{single:.2f} at most, both "
+            f"x{together:.2f}"
+        ),
+        rule=f"the gains of two stages are within {1 - _ALIKE:.0%} of one another, and both together give more",
+        resources=(first.name, second.name),
+        share=0.0,
+        evidence=(
+            line("first_gain", f"{first.stage} 20 % faster: x{first.gain:.3f}", first.gain, None, True),
+            line("second_gain", f"{second.stage} 20 % faster: x{second.gain:.3f}", second.gain, None, True),
+            line("both_gain", f"both 20 % faster: x{together:.3f}", together, 1 + _TOGETHER_LEAST, True),
+        ),
+        advice=(
+            Advice(
+                says=f"make {first.stage} and {second.stage} faster together; a single fix gives at most x{single:.2f}",
+                change=Change(speedups={str(first.stage): FASTER, str(second.stage): FASTER}),
+            ),
+            Advice(says=f"{first.stage} alone", change=Change(speedups={str(first.stage): FASTER})),
+            Advice(says=f"{second.stage} alone", change=Change(speedups={str(second.stage): FASTER})),
+        ),
+        removal=Change(speedups={str(first.stage): 4.0, str(second.stage): 4.0}),
+    )
+    return _Scored(proposal, single, single - 1)
+
+
+def _pair(facts: Facts) -> tuple[Candidate, Candidate] | None:
+    """Return the two stages of different stations to look at: largest gains, or the busiest where no gain is large."""
+    stages = [(one, facts.stage(one.stage)) for one in facts.candidates if one.kind == "stage"]
+    known = [(one, view) for one, view in stages if view is not None]
+    if not known:
+        return None
+    if max(one.gain for one, _ in known) - 1 >= WORTH_GAINING:
+        known.sort(key=lambda pair: -pair[0].gain)
+    else:
+        known = [(one, view) for one, view in known if (_busy(facts, view) or 0.0) >= 0.85]
+        known.sort(key=lambda pair: -(_busy(facts, pair[1]) or 0.0))
+    if not known:
+        return None
+    first, view = known[0]
+    for second, other in known[1:]:
+        if other.account.station != view.account.station:
+            return first, second
+    return None
+
+
+def _busy(facts: Facts, view: StageView) -> float | None:
+    return agreement.lines(facts, view)[0].value
+
+
+def _ratio(facts: Facts, change: Change) -> float | None:
+    try:
+        return facts.replay.ratio(change)
+    except (CannotReplay, SettingsError):
+        return None
+
+
+def _doubt(facts: Facts, best: _Scored) -> _Scored | None:
+    """Return INCONCLUSIVE if the evidence does not bear out the simulation; None if it does."""
+    proposal = best.proposal
+    view = facts.stage(proposal.stage)
+    reasons = []
+    if view is not None and proposal.share == 0:
+        lines = agreement.lines(facts, view)
+        known = [one for one in lines if one.supports is not None]
+        if len(known) >= 2 and sum(bool(one.supports) for one in known) < 2:
+            against = "; ".join(one.says for one in known if not one.supports)
+            reasons.append(f"the simulation finds {view.name}, but what was measured does not bear it out: {against}")
+    far = _misfit(facts)
+    if far is not None and far > _UNDERSTOOD and proposal.share == 0:
+        reasons.append(
+            f"the simulation of the run as it was is {far:.0%} off what was measured: the run is not understood"
+        )
+    if not reasons:
+        return None
+    evidence = proposal.evidence if view is None else (*agreement.lines(facts, view), *proposal.evidence)
+    command = f"headrace profile {facts.info.pipeline} --isolate -o {facts.evidence.run.path}-isolated"
+    doubted = Proposal(
+        verdict=VerdictClass.INCONCLUSIVE,
+        stage=proposal.stage,
+        says=f"{'; '.join(reasons)}. Nearest: {proposal.verdict}",
+        rule="two of three kinds of evidence (busy, queue gradient, critical path) must agree with the simulation",
+        resources=proposal.resources,
+        share=0.0,
+        evidence=evidence,
+        advice=(
+            Advice(says="run each stage alone, and the pipeline with parts replaced: that decides", command=command),
+            *proposal.advice,
+        ),
+        removal=proposal.removal,
+    )
+    return _Scored(doubted, best.gain, best.score)
+
+
+def _misfit(facts: Facts) -> float | None:
+    """Return by how much the simulation of the run as it was misses the measured throughput, as a share."""
+    try:
+        simulated = facts.replay.simulate(Change()).throughput
+    except (CannotReplay, SettingsError):
+        return None
+    return abs(simulated / facts.throughput - 1) if facts.throughput > 0 else None
+
+
+def _confidence(facts: Facts, first: _Scored, others: Sequence[_Scored]) -> Confidence:
+    """Return how sure a verdict is: how many of the reasons to doubt it hold."""
+    proposal, doubts = first.proposal, 0
+    if proposal.verdict is VerdictClass.INCONCLUSIVE:
+        return "low"
+    if proposal.verdict is VerdictClass.UNTRUSTED:
+        return "high"
+    rival = next((one for one in others if _is_another(one.proposal, proposal)), None)
+    doubts += rival is not None and first.score > 0 and rival.score > _CLEAR * first.score
+    far = _misfit(facts)
+    doubts += far is None or far > _KNOWN_WELL
+    doubts += facts.document.environment.grade == "C" and proposal.verdict is not VerdictClass.NEIGHBOUR
+    view = facts.stage(proposal.stage)
+    if view is not None and proposal.share < _LARGE_SHARE:
+        known = [one for one in agreement.lines(facts, view) if one.supports is not None]
+        doubts += sum(bool(one.supports) for one in known) < len(known) or len(known) < 2
+    doubts += facts.document.window.is_steady is False
+    return "high" if not doubts else "medium" if doubts == 1 else "low"
+
+
+def _is_another(one: Proposal, first: Proposal) -> bool:
+    return (one.verdict, one.stage) != (first.verdict, first.stage)
+
+
+def _finding(facts: Facts, scored: _Scored, confidence: Confidence) -> Finding:
+    proposal = scored.proposal
+    view = facts.stage(proposal.stage)
+    evidence = list(proposal.evidence)
+    if view is not None and scored.gain is not None:
+        known = {one.name for one in evidence}
+        evidence += [one for one in agreement.lines(facts, view) if one.name not in known]
+    if scored.gain is not None:
+        says = f"20 % faster gives x{scored.gain:.2f} of the throughput, by simulation"
+        gain = line("gain", says, scored.gain - 1, WORTH_GAINING, scored.gain - 1 >= WORTH_GAINING, "Coz, SOSP 2015")
+        evidence.insert(0, gain)
+    return Finding(
+        verdict=proposal.verdict,
+        stage=proposal.stage,
+        cause=proposal.cause,
+        says=proposal.says,
+        rule=proposal.rule,
+        confidence=confidence,
+        gain=scored.gain,
+        evidence=tuple(evidence),
+        remedies=remedies(facts.replay, proposal.advice),
+    )
+
+
+def _next(facts: Facts, first: Proposal) -> Finding | None:
+    """Return what limits once the first is out of the way; None if nothing does, or that cannot be simulated."""
+    if first.removal is None:
+        return None
+    fixed = _ratio(facts, first.removal)
+    if fixed is None or fixed <= 0:
+        return None
+    gains = []
+    for view in facts.stages:
+        speedups = dict(first.removal.speedups)
+        speedups[view.name] = speedups.get(view.name, 1.0) * FASTER
+        ratio = _ratio(facts, _with_speedups(first.removal, speedups))
+        if ratio is not None:
+            gains.append((ratio / fixed, view))
+    if not gains:
+        return None
+    gain, view = max(gains, key=lambda pair: pair[0])
+    if gain - 1 < WORTH_GAINING:
+        return None
+    own = [one for one in all_proposals(facts) if one.stage == view.name and not one.is_latency]
+    special = [one for one in own if one.share > 0 and one.verdict is not first.verdict]
+    found = max(special, key=lambda one: one.share, default=next((one for one in own if one.share == 0), None))
+    if found is None:
+        return None
+    says = f"with the first out of the way the run does x{fixed:.2f}; then {view.name} limits: {found.says}"
+    return Finding(
+        verdict=found.verdict,
+        stage=view.name,
+        cause=found.cause,
+        says=says,
+        rule=found.rule,
+        confidence="low",
+        gain=gain,
+        evidence=(line("gain", f"20 % faster gives x{gain:.2f} then", gain - 1, WORTH_GAINING, True),),
+        remedies=(),
+    )
+
+
+def _with_speedups(change: Change, speedups: dict[str, float]) -> Change:
+    return Change(
+        settings=change.settings,
+        speedups=speedups,
+        cores=change.cores,
+        devices=change.devices,
+        quiet=change.quiet,
+    )

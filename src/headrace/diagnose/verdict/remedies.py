@@ -1,0 +1,61 @@
+"""What an advice buys, by simulation, and the command that says more."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from headrace.base.errors import SettingsError
+from headrace.diagnose.replay import CannotReplay, Replay
+from headrace.diagnose.verdict.proposal import Advice
+from headrace.runs.formats.diagnosis import Remedy
+from headrace.runs.formats.prediction import Change
+from headrace.runs.formats.profile import Estimate
+
+#: Resampled runs that give a remedy's interval, from the least to the greatest.
+_RESAMPLES = 8
+#: Jobs of each: a remedy's interval is a hint, `headrace whatif` gives the one to hold it to.
+_JOBS = 500
+
+
+def remedies(replay: Replay, advice: Sequence[Advice]) -> tuple[Remedy, ...]:
+    """Return advice with what it buys where that can be predicted, and the next command."""
+    return tuple(_remedy(replay, one) for one in advice)
+
+
+def _remedy(replay: Replay, advice: Advice) -> Remedy:
+    change = advice.change or (Change(settings=advice.settings) if advice.settings else None)
+    ratio = None if change is None or advice.command else predicted_ratio(replay, change)
+    command = advice.command or (whatif_command(replay, change) if change is not None and ratio is not None else "")
+    return Remedy(says=advice.says, settings=advice.settings, ratio=ratio, command=command)
+
+
+def predicted_ratio(replay: Replay, change: Change) -> Estimate | None:
+    """Return the throughput of a change over that of the run, with the range of resampled runs; None if it is refused."""
+    try:
+        mid = replay.ratio(change)
+        found = []
+        for seed in range(_RESAMPLES):
+            base = replay.simulate(Change(), seed=seed, num_jobs=_JOBS, resampled=True).throughput
+            found.append(replay.simulate(change, seed=seed, num_jobs=_JOBS, resampled=True).throughput / base)
+    except (CannotReplay, SettingsError, ValueError):
+        return None
+    return Estimate(min(mid, *found), mid, max(mid, *found))
+
+
+def whatif_command(replay: Replay, change: Change) -> str:
+    """Return the command that predicts a change, to be typed as it is."""
+    parts = ["headrace", "whatif", str(replay.run.path)]
+    for setting in change.settings:
+        parts += ["--set", setting]
+    for stage, factor in change.speedups.items():
+        parts += ["--speedup", f"{stage}={factor:.3g}"]
+    if change.cores is not None:
+        parts += ["--cores", f"{change.cores:g}"]
+    if change.devices is not None:
+        parts += ["--devices", str(change.devices)]
+    if change.arrival_rate is not None:
+        parts += ["--arrival-rate", f"{change.arrival_rate:g}/s"]
+    if change.quiet:
+        parts.append("--quiet-machine")
+    return shlex.join(parts)

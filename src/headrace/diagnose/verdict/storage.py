@@ -1,0 +1,154 @@
+"""Waiting for disks: reading the data, writing logs, and memory that has to be read back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.base.units import format_duration, format_size
+from headrace.diagnose.verdict.facts import Facts, StageView
+from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
+from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
+from headrace.runs.formats.prediction import Change
+
+#: Memory pressure (PSI) from which on stalls for memory count.
+_PRESSURE = 0.10
+#: Bytes a second below which the disk was not used.
+_SOME_BYTES = 10_000
+
+
+def rules(facts: Facts) -> Iterator[Proposal]:
+    """Propose for stages that wait for disks."""
+    for view in facts.stages:
+        waits = view.waits("disk")
+        if waits is None or waits < WORTH_NAMING:
+            continue
+        if _is_memory_short(facts):
+            yield _memory(facts, view, waits)
+        elif _reads(facts, view):
+            yield _disk(facts, view, waits)
+        else:
+            yield _logging(facts, view, waits)
+
+
+def _is_memory_short(facts: Facts) -> bool:
+    pressure, swap = (
+        facts.machine.get("machine.memory_pressure_ratio"),
+        facts.machine.get("machine.swap_in_bytes_per_second"),
+    )
+    return (pressure or 0.0) >= _PRESSURE or (swap or 0.0) >= _SOME_BYTES
+
+
+def _reads(facts: Facts, view: StageView) -> bool:
+    """Return whether the stage reads the data: by its work, or because the run reads more than it writes."""
+    if view.work in ("download", "deliver"):
+        return True
+    read, written = (facts.machine.get(f"processes.{way}_bytes_per_second") for way in ("read", "write"))
+    return (read or 0.0) >= max(_SOME_BYTES, written or 0.0)
+
+
+def _disk_lines(facts: Facts, view: StageView, waits: float) -> list[EvidenceLine]:
+    found = [
+        at_least("disk", f"share of {view.name}'s service waiting for a disk", waits, WORTH_NAMING),
+        line("samples", f"from {view.samples:,} samples of blocked threads", float(view.samples), 10, None),
+    ]
+    for way in ("read", "write"):
+        rate = facts.machine.get(f"processes.{way}_bytes_per_second")
+        text = "not measured" if rate is None else f"{format_size(rate)}/s"
+        found.append(line(f"{way}_bytes", f"the run's {way}s from and to storage: {text}", rate))
+    faults = facts.machine.get("processes.major_faults_per_second")
+    text = "not measured" if faults is None else f"{faults:,.1f} a second"
+    return [*found, line("major_faults", f"page faults that waited for a disk: {text}", faults)]
+
+
+def _disk(facts: Facts, view: StageView, waits: float) -> Proposal:
+    cache = facts.document.environment.page_cache
+    return Proposal(
+        verdict=VerdictClass.DISK,
+        stage=view.name,
+        says=(
+            f"{view.name} waits for the disk {waits:.0%} of its {format_duration(view.service)} per item"
+            + (f"; the page cache was {cache} when the run began" if cache else "")
+        ),
+        rule=f"at least {WORTH_NAMING:.0%} of the service of a stage that reads data is waiting for a disk",
+        resources=view.place,
+        share=waits,
+        evidence=(
+            *_disk_lines(facts, view, waits),
+            line("page_cache", f"page cache: {cache}", 1.0, None, cache != "warm")
+            if cache
+            else line("page_cache", "page cache: not measured", None),
+        ),
+        advice=(
+            Advice(
+                says="read from a faster disk, or read ahead into memory; a second pass over warm files shows what is left",
+                change=Change(speedups={view.name: 1 / max(0.05, 1 - waits)}),
+                command=f"headrace profile {facts.info.pipeline} --isolate",
+            ),
+            Advice(
+                says="more workers keep more requests under way",
+                settings=(f"{view.account.station}.workers={2 * view.workers}",),
+            ),
+        ),
+        removal=Change(speedups={view.name: 4.0}),
+    )
+
+
+def _logging(facts: Facts, view: StageView, waits: float) -> Proposal:
+    return Proposal(
+        verdict=VerdictClass.LOGGING,
+        stage=view.name,
+        says=(
+            f"{view.name} does not read the data, yet waits for the disk {waits:.0%} of its {format_duration(view.service)} "
+            "per item: it writes something down, such as a log, and waits until it is there"
+        ),
+        rule=f"at least {WORTH_NAMING:.0%} of the service of a stage that does not read data is waiting for a disk",
+        resources=view.place,
+        share=waits,
+        evidence=tuple(_disk_lines(facts, view, waits)),
+        advice=(
+            Advice(
+                says="log less, or through a queue (logging.handlers.QueueHandler), and do not call fsync per item",
+                change=Change(speedups={view.name: 1 / max(0.05, 1 - waits)}),
+            ),
+        ),
+        removal=Change(speedups={view.name: 4.0}),
+    )
+
+
+def _memory(facts: Facts, view: StageView, waits: float) -> Proposal:
+    pressure, swap = (
+        facts.machine.get("machine.memory_pressure_ratio"),
+        facts.machine.get("machine.swap_in_bytes_per_second"),
+    )
+    return Proposal(
+        verdict=VerdictClass.MEMORY_PRESSURE,
+        stage=view.name,
+        says=(
+            f"memory is short: {view.name} waits {waits:.0%} of its {format_duration(view.service)} per item for pages that "
+            "were put out and must be read again"
+        ),
+        rule=f"waiting for a disk, with memory pressure of at least {_PRESSURE:.0%} or pages coming from swap",
+        resources=view.place,
+        share=waits,
+        evidence=(
+            at_least(
+                "memory_pressure", "share of the time that something waited for memory (PSI)", pressure, _PRESSURE
+            ),
+            line(
+                "swap_in",
+                "read back from swap: " + ("not measured" if swap is None else f"{format_size(swap)}/s"),
+                swap,
+                _SOME_BYTES,
+                (swap or 0.0) >= _SOME_BYTES,
+            ),
+            *_disk_lines(facts, view, waits),
+        ),
+        advice=(
+            Advice(says="give the run more memory, or smaller queues (queue_bytes) and batches"),
+            Advice(
+                says="hold fewer jobs at once",
+                settings=(f"source.max_in_flight={max(1, (facts.plan.source.max_in_flight or 64) // 2)}",),
+            ),
+        ),
+        removal=Change(speedups={view.name: 4.0}),
+    )

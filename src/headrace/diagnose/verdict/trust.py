@@ -1,0 +1,59 @@
+"""Runs whose numbers cannot be believed: a check failed, or profiling itself slowed them."""
+
+from __future__ import annotations
+
+from headrace.diagnose.verdict.proposal import Advice, Proposal, line
+from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
+from headrace.runs.formats.profile import ProfileDocument
+
+#: What profiling may cost, as a share of the CPU time per item or of the services, before the answer is about profiling.
+_OVERHEAD = 0.05
+
+
+def untrusted(document: ProfileDocument) -> Proposal | None:
+    """Return the verdict UNTRUSTED with its reasons; None if the run's numbers can be believed."""
+    overhead = _overhead(document)
+    too_much = overhead.supports is True
+    if document.trusted and not too_much:
+        return None
+    reasons = list(document.distrust)
+    if too_much and not any(one.startswith("overhead") for one in reasons):
+        reasons.append(overhead.says)
+    failed = [
+        line(check.name, check.says, check.value, check.limit, True, check.source)
+        for check in document.checks
+        if check.status == "failed"
+    ]
+    return Proposal(
+        verdict=VerdictClass.UNTRUSTED,
+        stage=None,
+        cause="overhead" if too_much and document.trusted else "checks",
+        says="the numbers of this run cannot be believed: " + "; ".join(reasons),
+        rule=f"a check of the run failed, or profiling surely cost more than {_OVERHEAD:.0%}",
+        resources=(),
+        share=0.0,
+        evidence=(*failed, overhead),
+        advice=(
+            Advice(
+                says="mend what the reasons name (fewer clocks, larger items, no second profiler), and profile again",
+                command=f"headrace profile {document.pipeline} -o {document.run}-again",
+            ),
+        ),
+    )
+
+
+def _overhead(document: ProfileDocument) -> EvidenceLine:
+    """Return what profiling surely cost: the lower end of the interval."""
+    estimate = document.overhead
+    lows = []
+    if estimate is not None:
+        lows = [
+            low
+            for low in (estimate.low, estimate.clocks_ratio[0] if estimate.clocks_ratio else None)
+            if low is not None
+        ]
+    if estimate is None or not lows:
+        return line("overhead", "what profiling cost: not measured", None, _OVERHEAD)
+    surely = max(lows) - 1
+    says = f"{estimate.says} (at least {max(0.0, surely):.1%}; up to {_OVERHEAD:.0%} is allowed)"
+    return line("overhead", says, surely, _OVERHEAD, surely > _OVERHEAD, "paired blocks within the run")
