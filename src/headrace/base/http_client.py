@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
@@ -71,11 +71,21 @@ _PERMANENT = {
 _BUFFER_BYTES = 512 * 1024
 
 
-class HttpClient:
-    """Sends requests, one at a time."""
+#: Told how many connections a request opened and how long setting up the last of them took, in seconds.
+OnConnect = Callable[[int, float], object]
 
-    def __init__(self, settings: HttpSettings) -> None:
+
+class HttpClient:
+    """Sends requests, one at a time.
+
+    Args:
+        settings: Limits.
+        on_connect: Called after each request that could not use a connection that was open, whether it succeeded or not.
+    """
+
+    def __init__(self, settings: HttpSettings, on_connect: OnConnect | None = None) -> None:
         self._settings = settings
+        self._on_connect = on_connect
         self._curl = curl = pycurl.Curl()
         curl.setopt(pycurl.NOSIGNAL, 1)  # signals and threads do not mix
         curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
@@ -127,13 +137,22 @@ class HttpClient:
         try:
             self._curl.setopt(pycurl.URL, url if url.isascii() else quote(url, safe=string.punctuation))
             self._curl.setopt(pycurl.WRITEDATA, body)
-            self._curl.perform()
+            self._perform_and_tell()
         except pycurl.error as error:
             code, message = error.args
             raise HttpError(f"{without_secrets(url)}: {message}", permanent=code in _PERMANENT) from None
         except (UnicodeError, ValueError) as error:
             raise HttpError(f"{without_secrets(url)}: not an address ({error})", permanent=True) from None
         return Response(self._curl.getinfo(pycurl.RESPONSE_CODE), body.getvalue())
+
+    def _perform_and_tell(self) -> None:
+        try:
+            self._curl.perform()
+        finally:
+            if self._on_connect is not None and (num_new := self._curl.getinfo(pycurl.NUM_CONNECTS)):
+                # From the request's start to the end of TLS, or of TCP where there is none: name look-up is in both.
+                seconds = self._curl.getinfo(pycurl.APPCONNECT_TIME) or self._curl.getinfo(pycurl.CONNECT_TIME)
+                self._on_connect(num_new, seconds)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -128,6 +128,15 @@ class TellsBacklog(Protocol):
         ...
 
 
+@runtime_checkable
+class TakesNotes(Protocol):
+    """A source that counts what else happened, for the run's notes."""
+
+    def notes(self) -> Mapping[str, int]:
+        """Return what was counted so far, {name: number}; from any thread, while the source is open."""
+        ...
+
+
 class Delivery(Protocol):
     """Where results go. A job is settled as delivered only when its result is durable.
 

@@ -22,7 +22,8 @@ class Callback:
 
     The job's id goes along as `Idempotency-Key`, percent-encoded where it is not plain ASCII: delivery is at least once, and
     a receiver that keeps the keys it has seen can drop a second copy. Failed posts are retried by the `deliver` stage with
-    full jitter within the Plan's budget.
+    full jitter within the Plan's budget. Counts `deliver.connections`, those it had to open, and
+    `deliver.connect_microseconds`, what setting them up took.
 
     Args:
         url: Where to post when a job names no address.
@@ -38,9 +39,12 @@ class Callback:
         self.headers = {"Content-Type": "application/json", **(headers or {})}
         self._settings = HttpSettings()
         self._local = threading.local()
+        self._context: Any = None
+        self._counting = threading.Lock()
 
     def open(self, context: Any) -> None:
         """Read the options of the Plan's `[stages.deliver.options]`; see `HttpSettings`."""
+        self._context = context
         self._settings = build(HttpSettings, context.options, "[stages.deliver.options]")
 
     def deliver(self, job: Job, result: Any) -> bool:
@@ -69,5 +73,11 @@ class Callback:
     def _client(self) -> HttpClient:
         client: HttpClient | None = getattr(self._local, "client", None)
         if client is None:
-            client = self._local.client = HttpClient(self._settings)
+            client = self._local.client = HttpClient(self._settings, self._count_connection)
         return client
+
+    def _count_connection(self, number: int, seconds: float) -> None:
+        if self._context is not None:
+            with self._counting:  # the workers share one context
+                self._context.count("deliver.connections", number)
+                self._context.count("deliver.connect_microseconds", round(seconds * 1e6))

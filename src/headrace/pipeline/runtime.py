@@ -41,7 +41,7 @@ from headrace.base.errors import (
 from headrace.base.metering import Metering
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan
-from headrace.base.protocols import Instrument
+from headrace.base.protocols import Instrument, TakesNotes
 from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind, Span, StageStatistics
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import ThreadBudget, calm_garbage_collector, limit_library_threads
@@ -154,6 +154,7 @@ class Runtime:
         self._left_to_open = threading.Semaphore(0)
         self._parts = contextlib.ExitStack()
         self._inline: dict[tuple[Station, int], Worker] = {}
+        self._delivery_counts: dict[str, int] = {}
         self._num_signals = 0
         self._num_heeded = 0
         self._leaving_since: float | None = None
@@ -236,8 +237,9 @@ class Runtime:
             return self._receiving.total()
 
     def notes(self) -> dict[str, int]:
-        """Return what the stages counted."""
-        total: dict[str, int] = {}
+        """Return what the source, the stages and the delivery counted."""
+        source = self._pipeline.source
+        total = {**(source.notes() if isinstance(source, TakesNotes) else {}), **self._delivery_counts}
         for station in self.stations:
             for counts in list(station.counts):
                 for name, number in list(counts.items()):
@@ -340,6 +342,7 @@ class Runtime:
             options=self.plan.stages[deliver.name].options,
             next_stage=None,
             open_model=_no_model,
+            counts=self._delivery_counts,
         )
         with contextlib.ExitStack() as parts:
             self._pipeline.source.open(self.plan.source)

@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 CLOSING_TRIES = 3
 #: How long one receive of a draining source waits at most.
 DRAINING_WAIT_SECONDS = 0.25
+#: Of `LoanCounts`, what the run's own counters do not tell.
+_NOTED = ("extended", "adopted", "redelivered", "stale", "exhausted", "bad_messages", "failed_calls", "failed_entries")
 
 
 class QueueSource:
@@ -121,6 +123,11 @@ class QueueSource:
             QueueUnavailable: If the service does not answer.
         """
         return self._opened().queue.statistics()
+
+    def notes(self) -> dict[str, int]:
+        """Return what happened to loans beside the outcomes of jobs, as far as anything did: `source.extended`, ..."""
+        counts = self.statistics()
+        return {f"source.{name}": number for name in _NOTED if (number := getattr(counts, name))}
 
     @property
     def num_in_flight(self) -> int:

@@ -19,6 +19,8 @@ from headrace.stages.stage import Stage, StageContext
 class FetchStage(Stage):
     """Downloads http(s) addresses, reads paths and file addresses; bytes and arrays pass as they are.
 
+    Counts `NAME.connections`, those it had to open, and `NAME.connect_microseconds`, what setting them up took.
+
     Options (`[stages.fetch.options]`): `timeout_seconds`, `connect_timeout_seconds`, `max_bytes`, `max_redirects`.
     """
 
@@ -29,7 +31,12 @@ class FetchStage(Stage):
     def open(self, context: StageContext) -> Callable[[Any], Any]:
         """Return a fetcher with a connection of its own, kept alive."""
         settings = build(HttpSettings, context.options, f"[stages.{self.name}.options]")
-        client = HttpClient(settings)
+
+        def count_connection(number: int, seconds: float) -> None:
+            context.count(f"{self.name}.connections", number)
+            context.count(f"{self.name}.connect_microseconds", round(seconds * 1e6))
+
+        client = HttpClient(settings, count_connection)
 
         def fetch_one(payload: Any) -> Any:
             if isinstance(payload, bytes | np.ndarray):

@@ -65,6 +65,34 @@ def test_connection_is_kept_alive(server: Any, make_client: Any) -> None:
     assert len({request.connection for request in server.requests}) == 1
 
 
+def test_new_connections_are_told(server: Any) -> None:
+    """Only a request that had to open a connection is told of, with a time; also one that failed after that."""
+    server.routes["/a"] = lambda handler: handler.answer(200, b"x" * 100)
+    told: list[tuple[int, float]] = []
+    client = HttpClient(HttpSettings(max_bytes=10), lambda number, seconds: told.append((number, seconds)))
+    with pytest.raises(HttpError):
+        client.get(f"{server.url}/a")
+    server.routes["/b"] = lambda handler: handler.answer(200, b"x")
+    client.get(f"{server.url}/b")
+    client.get(f"{server.url}/b")
+    client.close()
+    assert sum(number for number, _ in told) == len({request.connection for request in server.requests})
+    assert all(0 < seconds < 60 for _, seconds in told)
+
+
+def test_a_server_that_is_not_there_opens_nothing() -> None:
+    """A refused connection is no connection."""
+    told: list[int] = []
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}/"
+        client = HttpClient(HttpSettings(), lambda number, seconds: told.append(number))
+        with pytest.raises(HttpError):
+            client.get(address)
+        client.close()
+    assert told == []
+
+
 def test_connection_survives_an_error_status(server: Any, make_client: Any) -> None:
     """An answer of 404 does not cost the connection."""
     server.routes["/no"] = lambda handler: handler.answer(404, b"no")

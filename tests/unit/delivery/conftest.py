@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -79,5 +80,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 @pytest.fixture
 def context() -> SimpleNamespace:
-    """What a delivery is opened with: a Plan without options."""
-    return SimpleNamespace(options={})
+    """What a delivery is opened with: a Plan without options, and counters."""
+    counts: Counter[str] = Counter()
+    return SimpleNamespace(options={}, counts=counts, count=lambda name, number: counts.update({name: number}))

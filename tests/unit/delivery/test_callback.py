@@ -183,6 +183,8 @@ def test_workers_share_no_connection(server: Any, context: Any) -> None:
         thread.join()
     assert len(server.calls) == 9
     assert len({call.connection for call in server.calls}) == 3
+    assert context.counts["deliver.connections"] == 3
+    assert context.counts["deliver.connect_microseconds"] > 0
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,18 @@ def test_the_backlog_is_the_queues() -> None:
     assert isinstance(bench.source, TellsBacklog)
 
 
+def test_what_happened_to_loans_is_noted() -> None:
+    """What else happened than outcomes is noted by name, as far as it did."""
+    bench = Bench()
+    bench.send(2)
+    bench.queue.send([b"no job"])
+    assert bench.source.notes() == {}
+    bench.take()
+    bench.clock.advance(20.0)  # half of the 30 s are used
+    bench.source.tend()
+    assert bench.source.notes() == {"source.extended": 3, "source.bad_messages": 1}
+
+
 def test_delivered_is_acked() -> None:
     """A delivered job's message is gone, and nothing is in flight."""
     bench = Bench()

@@ -36,6 +36,26 @@ def test_http_keeps_its_connection(fetch: Any, server: Any) -> None:
     assert len(server.connections) == 1
 
 
+def test_connections_are_counted(make_context: Any, server: Any) -> None:
+    """The run learns how many connections a stage opened, under the stage's name; requests that reuse one do not count."""
+    server.answers["/a.jpg"] = (200, b"image")
+    context = make_context()
+    stage = FetchStage("photos.fetch")
+    for worker in [stage.open(context), stage.open(context)]:
+        for _ in range(3):
+            worker(f"{server.url}/a.jpg")
+    assert context.counts["photos.fetch.connections"] == len(server.connections) == 2
+    assert context.counts["photos.fetch.connect_microseconds"] > 0
+
+
+def test_files_need_no_connection(make_context: Any, tmp_path: Path) -> None:
+    """Reading a file counts nothing."""
+    (tmp_path / "a.jpg").write_bytes(b"image")
+    context = make_context()
+    FetchStage("fetch").open(context)(tmp_path / "a.jpg")
+    assert context.counts == {}
+
+
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410])
 def test_statuses_that_stay(fetch: Any, server: Any, status: int) -> None:
     """What the server will never serve is rejected, with the address without its query."""
