@@ -225,7 +225,7 @@ def _warnings(replay: Replay, change: Change, base: Simulated) -> tuple[str, ...
     if abs(off) > 0.15:
         found.append(
             f"as recorded the simulator gives {base.throughput:.4g}/s and {replay.throughput:.4g}/s were measured "
-            f"({off:+.0%}): it does not understand this run well, and the prediction may be off by as much; see headrace diagnose"
+            f"({off:+.0%}): it does not understand this run well, and the prediction may be off by as much"
         )
     if replay.machine.others > 0.5 and not change.quiet:
         found.append(
