@@ -7,7 +7,9 @@ closed, so it cannot outlive the one who started it. It is run by path and needs
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import socket
 import ssl
 import sys
 import threading
@@ -78,13 +80,19 @@ class _Exchange:
             self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             self._tls.load_cert_chain(start.settings.certificate)
 
+    async def accept(self, connection: socket.socket) -> None:
+        """Set up one connection: only after some time it is read from, and TLS agreed on."""
+        # asyncio does so itself only where it knows the socket's protocol; without, small answers wait 40 ms for an ACK.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.sleep(self._settings.setup_seconds)
+        reader = asyncio.StreamReader(limit=_MOST_HEAD_BYTES)
+        protocol = asyncio.StreamReaderProtocol(reader, self.serve)
+        with contextlib.suppress(OSError):  # the client did not wait, or does not like the certificate
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, connection, ssl=self._tls)
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection until it closes."""
+        """Answer one connection until it closes."""
         try:
-            if self._settings.setup_seconds:
-                await asyncio.sleep(self._settings.setup_seconds)
-            if self._tls is not None:
-                await writer.start_tls(self._tls)
             while True:
                 await self._answer(reader, writer)
                 if not self._settings.keep_alive:
@@ -138,10 +146,17 @@ def _content_length(head: str) -> int:
 
 
 async def _serve(start: Start) -> None:
-    server = await asyncio.start_server(_Exchange(start).serve, "127.0.0.1", 0, limit=_MOST_HEAD_BYTES, backlog=1024)
-    print(server.sockets[0].getsockname()[1], flush=True)
+    exchange, loop = _Exchange(start), asyncio.get_running_loop()
+    listening = socket.create_server(("127.0.0.1", 0), backlog=1024)
+    listening.setblocking(False)
+    print(listening.getsockname()[1], flush=True)
     threading.Thread(target=_end_with_input, daemon=True).start()
-    await server.serve_forever()
+    greeted: set[asyncio.Task[None]] = set()  # the loop itself keeps tasks only weakly
+    while True:
+        connection, _ = await loop.sock_accept(listening)
+        task = loop.create_task(exchange.accept(connection))
+        greeted.add(task)
+        task.add_done_callback(greeted.discard)
 
 
 def _end_with_input() -> None:
