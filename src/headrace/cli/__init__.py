@@ -24,6 +24,7 @@ COMMANDS = {
     "run": "run a pipeline",
     "profile": "run a pipeline and measure where every millisecond goes",
     "report": "make one HTML page of a run",
+    "diagnose": "say what limits a recorded run, why, and what fixing it would buy",
     "whatif": "predict what a change would do to a recorded run",
     "compare": "say whether one Plan, pipeline or run is really faster than another",
     "ledger": "hold what was predicted against what was measured",

@@ -154,7 +154,7 @@ def _saturation(facts: Facts, view: StageView) -> Iterator[Proposal]:
 
 def _all_stages(facts: Facts) -> Iterator[Proposal]:
     gain = facts.gain("cores")
-    alone = max((one.gain for one in facts.candidates if one.kind == "stage"), default=1.0)
+    alone = max((one.gain for one in facts.candidates if one.kind in ("stage", "device")), default=1.0)
     busy = facts.core_utilization
     if gain is None or gain - 1 <= 0 or alone - 1 >= _ONE_STAGE * (gain - 1) or busy is None or busy < _ALL_CORES:
         return

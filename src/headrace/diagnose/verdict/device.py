@@ -212,7 +212,7 @@ def _underfill(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"mean batch at most {_FILL:.0%} of the largest, at most {_FEW:.0%} of them full, the device busy or the jobs in "
             f"flight at their bound, and full batches would be at least {WORTH_NAMING:.0%} cheaper"
         ),
-        resources=("in_flight", *view.place),
+        resources=("in_flight", f"batch:{view.name}", *view.place),
         share=share,
         evidence=(
             line("fill", f"mean batch {fill:.0%} of the largest (up to {_FILL:.0%})", fill, _FILL, fill <= _FILL),
@@ -306,7 +306,7 @@ def _launch(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"at least {_FIXED:.0%} of a call is fixed (a of a + b n, fitted to warm-up), batches are full, and larger ones "
             f"save at least {WORTH_NAMING:.0%} per item"
         ),
-        resources=view.place,
+        resources=(f"batch:{view.name}", *view.place),
         share=share,
         evidence=(
             at_least("fixed", "share of a call that does not depend on the batch", fixed, _FIXED, "cost a + b n"),

@@ -42,9 +42,8 @@ class StageView:
 
     @property
     def place(self) -> tuple[str, ...]:
-        """The candidates that stand for this stage and its station."""
-        names = dict.fromkeys((self.name, self.account.station))
-        return tuple(f"{kind}:{name}" for kind in ("stage", "workers", "device", "batch", "queue") for name in names)
+        """The candidates that stand for this stage's own work: itself, its device, its workers."""
+        return (f"stage:{self.name}", f"device:{self.name}", f"workers:{self.account.station}")
 
     @property
     def workers(self) -> int:
@@ -216,9 +215,14 @@ class Facts:
         """Return a stage by its name."""
         return next((view for view in self.stages if view.name == name), None)
 
+    def best(self, *names: str) -> Candidate | None:
+        """Return the candidate with the largest gain among these; None if none of them was simulated."""
+        return max((one for one in self.candidates if one.name in names), key=lambda one: one.gain, default=None)
+
     def gain(self, *names: str) -> float | None:
         """Return the largest gain among candidates of these names; None if none of them was simulated."""
-        return max((one.gain for one in self.candidates if one.name in names), default=None)
+        best = self.best(*names)
+        return best.gain if best else None
 
     def utilization(self, name: str) -> float | None:
         """Return the utilization of a candidate's resource as simulated."""

@@ -208,7 +208,7 @@ def _tie(facts: Facts, limited: Sequence[_Scored]) -> _Scored | None:
 
 def _pair(facts: Facts) -> tuple[Candidate, Candidate] | None:
     """Return the two stages of different stations to look at: largest gains, or the busiest where no gain is large."""
-    stages = [(one, facts.stage(one.stage)) for one in facts.candidates if one.kind == "stage"]
+    stages = [(one, facts.stage(one.stage)) for one in facts.candidates if one.kind in ("stage", "device")]
     known = [(one, view) for one, view in stages if view is not None]
     if not known:
         return None
@@ -315,7 +315,8 @@ def _finding(facts: Facts, scored: _Scored, confidence: Confidence) -> Finding:
         known = {one.name for one in evidence}
         evidence += [one for one in agreement.lines(facts, view) if one.name not in known]
     if scored.gain is not None:
-        says = f"20 % faster gives x{scored.gain:.2f} of the throughput, by simulation"
+        best = facts.best(*proposal.resources)
+        says = f"{best.says if best else '20 % faster'}: x{scored.gain:.2f} of the throughput, by simulation"
         gain = line("gain", says, scored.gain - 1, WORTH_GAINING, scored.gain - 1 >= WORTH_GAINING, "Coz, SOSP 2015")
         evidence.insert(0, gain)
     return Finding(
