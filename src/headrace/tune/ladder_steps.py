@@ -15,6 +15,7 @@ from typing import Any
 
 from headrace.base.plan import ModelPlan, Plan, StagePlan
 from headrace.pipeline.definition import Pipeline
+from headrace.stages.stage import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +111,17 @@ def _no_overlap(plan: Plan, pipeline: Pipeline) -> Plan:
     back = {}
     for route in pipeline.routes.values():
         for before, stage in itertools.pairwise((None, *route)):
-            if stage is not None and stage.kind != "io":
-                is_first = before is None or before.kind == "io"
-                back[stage.name] = (_one_worker if is_first else _inline)(plan.stages[stage.name])
+            if stage is None or stage.kind == "io":
+                continue
+            if plan.stages[stage.name].executor == "inline" and _is_received(before, plan):
+                continue  # the receiver runs it, and nothing overlaps
+            is_first = before is None or before.kind == "io"
+            back[stage.name] = (_one_worker if is_first else _inline)(plan.stages[stage.name])
     return _with_stages(plan, _possible(back, plan, pipeline))
+
+
+def _is_received(stage: Stage | None, plan: Plan) -> bool:
+    return stage is None or plan.stages[stage.name].executor == "inline"
 
 
 def _no_batch(plan: Plan, pipeline: Pipeline) -> Plan:

@@ -6,7 +6,6 @@ Everything sleeps, so what each Plan can do at most is a closed form: one worker
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,13 @@ THREADED = (
     "fetch.executor=thread", "fetch.workers=10", "fetch.queue_items=300", "preprocess.executor=thread", "preprocess.workers=1",
     "preprocess.queue_items=300", "deliver.executor=thread", "deliver.workers=3",
 )  # fmt: skip
-OVERLAPPED = (*THREADED, "preprocess.workers=4", "process.executor=thread", "process.workers=1", "process.queue_items=300")
+OVERLAPPED = (
+    *THREADED,
+    "preprocess.workers=4",
+    "process.executor=thread",
+    "process.workers=1",
+    "process.queue_items=300",
+)
 BATCHED = (*OVERLAPPED, "process.batch=8")
 
 #: What each Plan can do at most, jobs per second: 9.04, 21.0 and 28.0 at the article's speed.
@@ -97,7 +102,7 @@ def test_the_sequential_run_is_what_the_article_says(replay: Replay) -> None:
 
 @pytest.mark.parametrize("settings", LIMITS, ids=["threaded", "overlapped", "batch8"])
 def test_later_steps_are_foretold_within_a_tenth(replay: Replay, settings: tuple[str, ...]) -> None:
-    """9, 21 and 28 items per second, from the run at 3 and the cost curve of its warm-up; the closed forms know no neighbours."""
+    """9, 21 and 28 items per second, from the run at 3 and the warm-up of its device; closed forms know no neighbours."""
     predicted = replay.throughput * replay.ratio(Change(settings=settings, quiet=True))
     assert predicted == pytest.approx(LIMITS[settings], rel=0.1)
 

@@ -47,6 +47,6 @@ def test_a_goal_below_the_service_holds_at_no_rate() -> None:
 
 
 def test_a_latency_that_falls_before_it_grows_is_no_refusal() -> None:
-    """A device that waits for company is slowest when few jobs come: the goal may hold at a middle rate and not at a low one."""
+    """A device that waits for company is slowest when few jobs come: the goal may hold at a middle rate only."""
     held = largest_share(lambda share: mm1_p99(share) + max(0.0, 20 * (0.3 - share)), 10.0, 0.8)
     assert held.share == pytest.approx(1 - math.log(100) / 10, abs=TOLERANCE)

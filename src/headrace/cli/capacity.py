@@ -1,0 +1,189 @@
+"""Say how many machines a rate needs, what that costs, and what each improvement would save.
+
+    headrace capacity runs/first --rate 3M/h --price 0.75/h
+    headrace capacity runs/first --rate 100/s --slo p99=500ms --headroom 30%
+    headrace capacity runs/first --rate 100/s --change "new decoder: --speedup decode=3" --change "--set process.batch=16"
+
+RUN is a profile of one machine at work. The rate is what all machines together must take. Without --slo a machine is used up to
+full load less the headroom; with it up to the rate at which the simulated latency still holds, if that is less.
+
+Exit status: 0 told; 1 the goal of --slo holds at no rate as recorded; 2 misuse; 4 it cannot be told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from headrace.cli import EXIT_DONE
+from headrace.cli.change_arguments import add_change_arguments, change_of
+
+if TYPE_CHECKING:
+    from headrace.diagnose.replay import Replay
+    from headrace.runs.formats.capacity import CapacityDocument
+    from headrace.runs.formats.prediction import TrackRecord
+    from headrace.tune.capacity import Need, Wanted
+
+EXIT_NEGATIVE = 1
+EXIT_INCONCLUSIVE = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("run_folder", metavar="RUN", help="a run folder of `headrace profile`")
+    parser.add_argument("--rate", required=True, metavar="RATE", help="jobs that come, such as 3M/h, 100/s or 50k/day")
+    parser.add_argument("--slo", metavar="GOAL", help="a percentile of the latency to keep, such as p99=500ms")
+    parser.add_argument("--price", metavar="PRICE", help="of one machine, such as 0.75/h, in your currency")
+    parser.add_argument("--headroom", metavar="SHARE", help="the share of full load to leave free (default 20%%)")
+    parser.add_argument(
+        "--change",
+        action="append",
+        default=[],
+        dest="named",
+        metavar="'NAME: OPTIONS'",
+        help="a change to look at, in the options below, such as 'new decoder: --speedup decode=3'; may be repeated",
+    )
+    parser.add_argument("--only", action="store_true", help="look at the changes given and at no others")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulated arrivals (default 0)")
+    parser.add_argument(
+        "--ledger", metavar="FILE", help="the ledger whose record is shown (default runs/ledger.sqlite)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.capacity/1)")
+    add_change_arguments(parser.add_argument_group("one change", "options that make one change together"))  # type: ignore[arg-type]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan, and print it."""
+    import msgspec
+
+    from headrace.cli.capacity_text import as_text
+    from headrace.diagnose.replay import CannotReplay, Replay
+    from headrace.runs.reader import read_run
+    from headrace.tune.capacity import capacity_document
+
+    need = _need(args)
+    recorded = read_run(args.run_folder)
+    try:
+        replay = Replay.of(recorded)
+    except CannotReplay as error:
+        print(f"headrace capacity: {error}", file=sys.stderr)
+        return EXIT_INCONCLUSIVE
+    document = capacity_document(replay, need, _wanted(args, replay), record=_record(args.ledger), seed=args.seed)
+    if args.json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+    else:
+        sys.stdout.write(as_text(document))
+    return _status(document)
+
+
+def _status(document: CapacityDocument) -> int:
+    base = document.options[0]
+    if document.slo and document.slo_met is False:
+        return EXIT_NEGATIVE
+    if base.machines is None or (document.slo and document.slo_met is None):
+        return EXIT_INCONCLUSIVE
+    return EXIT_DONE
+
+
+def _need(args: argparse.Namespace) -> Need:
+    from headrace.base.errors import SettingsError
+    from headrace.base.goals import parse_price, parse_rate, parse_slo
+    from headrace.tune.capacity import HEADROOM, Need
+
+    try:
+        return Need(
+            rate=parse_rate(args.rate),
+            slo=None if args.slo is None else parse_slo(args.slo),
+            price_per_hour=None if args.price is None else parse_price(args.price),
+            headroom=HEADROOM if args.headroom is None else _share(args.headroom),
+        )
+    except SettingsError:
+        raise
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _share(text: str) -> float:
+    """Return a share from `20%` or `0.2`."""
+    try:
+        return float(text.strip().removesuffix("%")) / (100 if "%" in text else 1)
+    except ValueError:
+        raise ValueError(f"--headroom: expected a share such as 20% or 0.2, got {text!r}") from None
+
+
+def _wanted(args: argparse.Namespace, replay: Replay) -> list[Wanted]:
+    """Return the user's changes, and unless they are all that is wanted those worth showing."""
+    from headrace.base.errors import SettingsError
+    from headrace.tune.capacity import Wanted
+    from headrace.tune.improvements import find_improvements
+
+    stages = replay.run.info.stages
+    found = [_named(text, replay) for text in args.named]
+    change = change_of(args, replay.plan, stages)
+    if not change.is_nothing:
+        found.insert(0, Wanted(_in_words(args), change))
+    for one in found:
+        if one.change.arrival_rate is not None:
+            raise SettingsError("--arrival-rate is no improvement: --rate says what comes")
+    if args.only and not found:
+        raise SettingsError("--only leaves nothing to look at: give a change, such as --speedup decode=2")
+    return found if args.only else [*found, *find_improvements(replay)]
+
+
+def _in_words(args: argparse.Namespace) -> str:
+    parts = [
+        *args.settings,
+        *(f"{text} x as fast" for text in args.speedup),
+        *(f"without {name}" for name in args.drop),
+    ]
+    parts += [f"cache {text}" for text in args.cache] + [f"curve {text}" for text in args.curve]
+    parts += [f"{args.cores} cores each"] if args.cores else []
+    parts += [f"{args.devices} devices each"] if args.devices else []
+    parts += ["a quiet machine"] if args.quiet_machine else []
+    return ", ".join(parts)
+
+
+class _Options(argparse.ArgumentParser):
+    """Options within one argument."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of ending the program."""
+        from headrace.base.errors import SettingsError
+
+        raise SettingsError(f"--change: {message}; expected 'NAME: OPTIONS' such as 'new decoder: --speedup decode=3'")
+
+
+def _named(text: str, replay: Replay) -> Wanted:
+    """Return a change written as `NAME: OPTIONS`; the name may be left out."""
+    from headrace.base.errors import SettingsError
+    from headrace.tune.capacity import Wanted
+
+    parser = _Options(prog="--change", add_help=False, allow_abbrev=False)
+    add_change_arguments(parser)
+    name, colon, options = text.partition(":")
+    if not colon or name.lstrip().startswith("--"):
+        name, options = "", text
+    try:
+        words = shlex.split(options)
+    except ValueError as error:
+        raise SettingsError(f"--change {text!r}: {error}") from None
+    given = parser.parse_args(words)
+    change = change_of(given, replay.plan, replay.run.info.stages)
+    if change.is_nothing:
+        raise SettingsError(f"--change {text!r} changes nothing; expected options such as --speedup decode=3")
+    return Wanted(name.strip() or _in_words(given), change)
+
+
+def _record(given: str | None) -> TrackRecord:
+    """Return how well the ledger's predictions did; one that is not there yet is not made."""
+    from headrace.ledger.ledger import Ledger, ledger_path
+    from headrace.runs.formats.prediction import TrackRecord
+
+    path: Any = ledger_path(given)
+    if given is None and not Path(path).exists():
+        return TrackRecord(num=0)
+    with Ledger.open(path, must_exist=True) as ledger:
+        return ledger.track_record()

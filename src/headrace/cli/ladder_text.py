@@ -1,0 +1,80 @@
+"""A ladder for a terminal of 80 columns: the table with bars, then what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.base.words import aligned, wrapped
+
+if TYPE_CHECKING:
+    from headrace.runs.formats.profile import Estimate
+    from headrace.runs.formats.tuning import LadderDocument, LadderStep
+
+_BAR_COLUMNS = 16
+#: Settings that say how a step is set up in detail; the document has all of them.
+_MOST_SETTINGS = 6
+
+
+def as_text(document: LadderDocument) -> str:
+    """Return the document as plain text."""
+    emulated = [line for line in document.says if line.startswith("The device was emulated")]
+    rest = [line for line in document.says if line not in emulated]
+    parts = [
+        wrapped(emulated),
+        _table(document),
+        _changes(document.steps),
+        wrapped([*rest, *(f"warning: {warning}" for warning in document.warnings)]),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _table(document: LadderDocument) -> list[str]:
+    has_cost = document.price_per_hour is not None
+    has_prediction = any(step.predicted for step in document.steps)
+    most = max((step.throughput or 0.0 for step in document.steps), default=0.0)
+    heading = ["step", "", "items/s", "x before", "x alone"]
+    heading += ["predicted", "error"] if has_prediction else []
+    heading += ["per 1,000"] if has_cost else []
+    rows = [heading]
+    for step in document.steps:
+        row = [step.name, bar(step.throughput, most), _rate(step.throughput), _ratio(step.ratio_before)]
+        row.append(_ratio(step.ratio_alone))
+        if has_prediction:
+            error = step.prediction_error
+            row += [_rate(step.predicted.mid if step.predicted else None), "-" if error is None else f"{error:+.1%}"]
+        if has_cost:
+            row.append("-" if step.cost_per_thousand is None else f"{step.cost_per_thousand:.3g}")
+        rows.append(row)
+    return aligned(rows, num_left=2)
+
+
+def bar(value: float | None, most: float, columns: int = _BAR_COLUMNS) -> str:
+    """Return a bar of at most so many columns; something that is there has at least one."""
+    if not value or most <= 0:
+        return ""
+    return "#" * max(1, round(columns * value / most))
+
+
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _ratio(ratio: Estimate | None) -> str:
+    if ratio is None:
+        return "-"
+    return "no change" if ratio.low <= 1 <= ratio.high else f"{ratio.mid:.3g}"
+
+
+def _changes(steps: Sequence[LadderStep]) -> list[str]:
+    """Return what each step is, and the first of its settings."""
+    lines = []
+    for step in steps:
+        lines.append(f"{step.name}: {step.says}")
+        if step.settings:
+            more = len(step.settings) - _MOST_SETTINGS
+            rest = f" and {more} more" if more > 0 else ""
+            lines.append(f"  {' '.join(step.settings[:_MOST_SETTINGS])}{rest}")
+        if step.refused:
+            lines.append(f"  not predicted: {step.refused}")
+    return wrapped(lines)

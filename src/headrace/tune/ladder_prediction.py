@@ -1,0 +1,108 @@
+"""Predicts every step of a ladder from a profile of the first one, before the others have run."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from headrace.base.errors import HeadraceError, Interrupted
+from headrace.base.plan import Plan
+from headrace.diagnose.replay import Replay
+from headrace.diagnose.whatif import predict
+from headrace.ledger.ledger import Ledger
+from headrace.pipeline.definition import DeliverStage, Pipeline
+from headrace.profiler.profile import ProfileSettings, profile
+from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
+from headrace.runs.reader import read_run
+from headrace.tune.ladder_steps import Step, changed_settings
+from headrace.validate.blocks import FEWEST_ITEMS, Contender, CpuClock, Noted, SameItems, measure_block
+
+Say = Callable[[str], object]
+
+#: How long the first step is profiled, and within which numbers of items.
+_PROFILE_SECONDS = 6.0
+_FEWEST_PROFILED, _MOST_PROFILED = 40, 5000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """What was predicted before anything but the first step ran."""
+
+    documents: Mapping[str, PredictionDocument] = field(default_factory=dict)
+    """By step; `id` is the ledger's, empty without one."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """By step: why it was not predicted."""
+    record: TrackRecord = field(default_factory=lambda: TrackRecord(num=0))
+    """Of the ledger, before these predictions."""
+
+
+def freeze(
+    pipeline: Pipeline, steps: Sequence[Step], items: SameItems, run_folder: Path, ledger: Ledger | None, say: Say
+) -> Frozen:
+    """Profile the first step, predict the others from that alone, and write the predictions down.
+
+    Args:
+        pipeline: What is run.
+        steps: The first is profiled.
+        items: What it runs over.
+        run_folder: Where the profile is written; new or empty.
+        ledger: Where the predictions are written; None: nowhere.
+        say: Told about the progress, one line at a time.
+
+    Raises:
+        HeadraceError: If the first step cannot run.
+        Interrupted: If it was interrupted.
+    """
+    record = ledger.track_record() if ledger else TrackRecord(num=0)
+    first, *others = steps
+    _profile(pipeline, first.plan, items, run_folder, say)
+    try:
+        replay = Replay.of(read_run(run_folder))
+    except HeadraceError as error:
+        return Frozen(refused={step.name: str(error) for step in others}, record=record)
+    documents, refused = {}, {}
+    for step in others:
+        change = Change(settings=changed_settings(first.plan, step.plan))
+        try:
+            document = predict(replay, change, record=record)
+        except (HeadraceError, ValueError) as error:
+            refused[step.name] = str(error)
+            continue
+        if document.throughput.ratio is None:
+            refused[step.name] = document.throughput.refused
+            continue
+        if ledger:
+            document = msgspec.structs.replace(
+                document, id=ledger.write_prediction(document, hardware=replay.run.info.hardware)
+            )
+        documents[step.name] = document
+        say(f"predicted: {step.name} {document.throughput.ratio.mid:.3g} times the sequential throughput")
+    return Frozen(documents=documents, refused=refused, record=record)
+
+
+def _profile(pipeline: Pipeline, plan: Plan, items: SameItems, run_folder: Path, say: Say) -> None:
+    pilot = measure_block(Contender(name="sequential", pipeline=pipeline, plan=plan), items, FEWEST_ITEMS)
+    if pilot.interrupted:
+        raise Interrupted("interrupted before anything was measured; nothing is known")
+    wanted = math.ceil(_PROFILE_SECONDS * (pilot.throughput or 0.0))
+    items.num_items = min(_MOST_PROFILED, max(_FEWEST_PROFILED, wanted))
+    say(f"profiling the sequential Plan: {items.num_items:,} items, into {run_folder}")
+    # It would switch profiling off for part of what is little enough.
+    settings = ProfileSettings(measure_overhead=False)
+    result = profile(_over(pipeline, items), plan, output=run_folder, settings=settings)
+    if result.interrupted:
+        raise Interrupted(f"interrupted while the sequential Plan was profiled; what ran until then is in {run_folder}")
+
+
+def _over(pipeline: Pipeline, items: SameItems) -> Pipeline:
+    """Return the pipeline over these items, its results dropped."""
+    other = copy.copy(pipeline)
+    deliver = DeliverStage(Noted(None, CpuClock()))
+    other.source, other.delivery = items, deliver.delivery
+    other.routes = {task: (*route[:-1], deliver) for task, route in pipeline.routes.items()}
+    return other
