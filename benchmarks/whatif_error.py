@@ -1,0 +1,498 @@
+"""How far off `headrace whatif` is: predictions from one profile of each pipeline, then every change made and measured.
+
+    python -m benchmarks.whatif_error --write            # all changes, some 30 minutes; wants a quiet machine
+    python -m benchmarks.whatif_error --quick            # three changes, a smoke run
+    python -m benchmarks.whatif_error --only mixed,line  # these pipelines
+    python -m benchmarks.whatif_error --keep FOLDER      # keep the profiles and what was measured ...
+    python -m benchmarks.whatif_error --rescore FOLDER   # ... and predict again from them, after a change of the simulator
+
+How this works: each pipeline of `whatif_cases` is profiled once. From that run folder alone all of its changes are predicted,
+and the predictions are frozen to a ledger, which refuses measurements that are older than the prediction. Then each change is
+made, and the changed pipeline runs in turn with the unchanged one, A B, B A, B A, without a profiler; what counts is the ratio
+of each pair, so that what else the machine does falls on both. The error is |predicted ratio / measured ratio - 1|.
+
+In the same table stand the operational bounds, and what stage timers on the wall clock would promise. `--rescore` predicts what
+is known already: it serves development, says `"frozen": false`, and cannot be written as a result.
+
+Ctrl-C ends it with what was measured so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks import measure
+from benchmarks.paths import RESULTS
+from benchmarks.whatif_cases import PIPELINES, QUICK, WHAT_IFS, WhatIf
+from headrace.base.errors import HeadraceError
+from headrace.diagnose.replay import Replay
+from headrace.diagnose.whatif import predict
+from headrace.ledger.ledger import Ledger
+from headrace.ledger.track_record import SIGN_BAND
+from headrace.runs.formats.prediction import Change, PredictionDocument
+from headrace.runs.formats.profile import Estimate
+from headrace.runs.reader import read_run
+from headrace.testing.faults.case import Case
+from headrace.testing.faults.measuring import Cost, measure_cost, run_case
+from headrace.validate.interrupts import noticing
+
+ROWS = "measured.jsonl"
+LEDGER = "ledger.sqlite"
+
+
+@dataclass(frozen=True)
+class Length:
+    """How much is run."""
+
+    base_seconds: float
+    """Of the profile that everything is predicted from."""
+    block_seconds: float
+    """Of each run of a pair."""
+    pairs: int
+
+
+FULL = Length(base_seconds=6.0, block_seconds=2.5, pairs=3)
+QUICK_LENGTH = Length(base_seconds=2.5, block_seconds=1.2, pairs=2)
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One change."""
+
+    pipeline: str
+    says: str
+    change: Change
+    id: str = ""
+    """In the ledger."""
+    predicted: Estimate | None = None
+    """Ratio of throughputs; None: refused."""
+    refused: str = ""
+    bounds: float | None = None
+    """The ratio by operational bounds."""
+    naive: float | None = None
+    """The ratio by stage timers."""
+    measured: Estimate | None = None
+    """Mid of the pairs, with the least and the greatest; None: not made, because it was refused, or `failed` says why."""
+    before: tuple[float, ...] = ()
+    """Jobs per second of the unchanged pipeline, run by run."""
+    after: tuple[float, ...] = ()
+    other_cores: float | None = None
+    """Taken by other programs meanwhile."""
+    failed: str = ""
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether there are a prediction and a measurement."""
+        return self.predicted is not None and self.measured is not None
+
+
+# --- predicting
+
+
+def predict_row(replay: Replay, pipeline: str, change: Change) -> tuple[Row, PredictionDocument | None]:
+    """Return what is predicted for a change, from the recorded run alone."""
+    try:
+        document = predict(replay, change)
+    except HeadraceError as error:
+        return Row(pipeline=pipeline, says=_says(change), change=change, refused=str(error)), None
+    row = Row(
+        pipeline=pipeline,
+        says=_says(change),
+        change=change,
+        predicted=document.throughput.ratio,
+        refused=document.throughput.refused,
+        bounds=document.bound_ratio,
+        naive=document.naive_ratio,
+    )
+    return row, document
+
+
+def _says(change: Change) -> str:
+    parts = [setting.replace("executor=", "") for setting in change.settings]
+    parts += [f"{name} {factor:g}x as fast" for name, factor in change.speedups.items()]
+    parts += [f"without {name}" for name in change.drop]
+    parts += [f"{name} at {_curve(curve)}" for name, curve in change.cost_curves.items()]
+    if change.arrival_rate is not None:
+        parts.append(f"{change.arrival_rate:.3g} jobs/s arrive")
+    return ", ".join(parts)
+
+
+def _curve(curve: dict[int, float]) -> str:
+    return " ".join(f"{size}: {1000 * seconds:.3g} ms" for size, seconds in sorted(curve.items()))
+
+
+# --- measuring
+
+
+class _Stopped(Exception):
+    """The user wants no more."""
+
+
+@dataclass
+class Runner:
+    """Runs the pipelines, one after the other, and keeps what came of it."""
+
+    folder: Path
+    ledger: Ledger
+    length: Length
+    is_interrupted: Callable[[], bool]
+    total: int
+    done: int = 0
+    started: float = dataclasses.field(default_factory=time.monotonic)
+
+    def run(self, pipeline: str, what_ifs: Sequence[WhatIf]) -> Iterator[Row]:
+        """Profile a pipeline, freeze all predictions, then make and measure each change."""
+        case = PIPELINES[pipeline]()
+        _say(f"{pipeline}: profiling for {self.length.base_seconds:g} s")
+        run_case(dataclasses.replace(case, seconds=self.length.base_seconds), self.folder / pipeline, force=True)
+        self._stop_if_asked()
+        replay = Replay.of(read_run(self.folder / pipeline))
+        asked = [one.at_rate(replay.throughput) for one in what_ifs]
+        frozen = [self._freeze(replay, pipeline, one.change) for one in asked]
+        _say(f"{pipeline}: {replay.throughput:.4g}/s; {len(frozen)} predictions are in the ledger")
+        block = dataclasses.replace(case, seconds=self.length.block_seconds)
+        for one, row in zip(asked, frozen, strict=True):
+            measured = self._measure(block, one, row) if row.predicted is not None else row
+            self.done += 1
+            _say(f"[{self.done}/{self.total}] {line_of(measured)}{self._left()}")
+            with (self.folder / ROWS).open("ab") as file:
+                file.write(msgspec.json.encode(measured) + b"\n")
+            yield measured
+
+    def _freeze(self, replay: Replay, pipeline: str, change: Change) -> Row:
+        row, document = predict_row(replay, pipeline, change)
+        if document is None or row.predicted is None:
+            return row
+        number = self.ledger.write_prediction(document, hardware=replay.evidence.info.hardware)
+        return msgspec.structs.replace(row, id=number)
+
+    def _measure(self, base: Case, what_if: WhatIf, row: Row) -> Row:
+        began = time.time()
+        try:
+            with measure.Window() as window:
+                cost = measure_cost(base, what_if.make(base), pairs=self.length.pairs, say=self._stop_if_asked)
+        except HeadraceError as error:
+            self._stop_if_asked()  # what an interrupt cut short has failed too
+            return msgspec.structs.replace(row, failed=str(error))
+        ratio = _estimate(cost)
+        self.ledger.write_measurement(
+            row.id,
+            ratio,
+            f"{self.length.pairs} interleaved pairs of {self.length.block_seconds:g} s",
+            measured_at=began,
+        )
+        return msgspec.structs.replace(
+            row, measured=ratio, before=cost.before, after=cost.after, other_cores=window.foreign_cores
+        )
+
+    def _stop_if_asked(self, line: str = "") -> None:
+        if self.is_interrupted():
+            raise _Stopped
+
+    def _left(self) -> str:
+        each = (time.monotonic() - self.started) / self.done
+        return f"; about {each * (self.total - self.done) / 60:.0f} min left"
+
+
+def _estimate(cost: Cost) -> Estimate:
+    ratios = [after / before for before, after in zip(cost.before, cost.after, strict=True)]
+    return Estimate(min(*ratios, cost.ratio), cost.ratio, max(*ratios, cost.ratio))
+
+
+def measure_all(chosen: dict[str, Sequence[WhatIf]], folder: Path, ledger_path: Path, length: Length) -> dict[str, Any]:
+    """Predict, freeze and measure, and return the benchmark's object."""
+    rows: list[Row] = []
+    interrupted = False
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / ROWS).unlink(missing_ok=True)
+    _remove(ledger_path)
+    with Ledger.open(ledger_path) as ledger, noticing() as is_interrupted:
+        runner = Runner(folder, ledger, length, is_interrupted, sum(map(len, chosen.values())))
+        try:
+            for pipeline, what_ifs in chosen.items():
+                rows.extend(runner.run(pipeline, what_ifs))
+        except (_Stopped, KeyboardInterrupt):
+            interrupted = True
+    return {
+        **summarize(rows),
+        "frozen": True,
+        "interrupted": interrupted,
+        "pairs": length.pairs,
+        "block_seconds": length.block_seconds,
+        "cases": [msgspec.to_builtins(row) for row in rows],
+    }
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+# --- scoring
+
+
+def read_rows(folder: Path) -> list[Row]:
+    """Return what an earlier run with `--keep` measured.
+
+    Raises:
+        HeadraceError: If the folder holds none.
+    """
+    try:
+        content = (folder / ROWS).read_bytes()
+    except OSError as error:
+        raise HeadraceError(f"{folder} was not written by --keep: {error}") from None
+    return [msgspec.json.decode(line, type=Row) for line in content.splitlines()]
+
+
+def rescore(folder: Path, only: Sequence[str]) -> dict[str, Any]:
+    """Predict again what was measured already, tell one line each, and return the benchmark's object."""
+    rows = []
+    by_pipeline: dict[str, list[Row]] = {}
+    for row in read_rows(folder):
+        if not only or row.pipeline in only:
+            by_pipeline.setdefault(row.pipeline, []).append(row)
+    for pipeline, known in by_pipeline.items():
+        replay = Replay.of(read_run(folder / pipeline))
+        base = replay.simulate(Change()).throughput
+        _say(f"{pipeline}: {replay.throughput:.4g}/s measured, {base:.4g}/s simulated")
+        for row in known:
+            again, _ = predict_row(replay, pipeline, row.change)
+            rows.append(
+                msgspec.structs.replace(
+                    row, predicted=again.predicted, refused=again.refused, bounds=again.bounds, naive=again.naive
+                )
+            )
+            _say("  " + line_of(rows[-1]))
+    return {
+        **summarize(rows),
+        "frozen": False,
+        "interrupted": False,
+        "cases": [msgspec.to_builtins(row) for row in rows],
+    }
+
+
+def line_of(row: Row) -> str:
+    """Return one line on one change."""
+    text = f"{row.pipeline}: {row.says}: "
+    if row.predicted is None:
+        return f"{text}refused: {row.refused}"
+    text += f"predicted x{row.predicted.mid:.3f} [{row.predicted.low:.3f}-{row.predicted.high:.3f}]"
+    text += f", bounds {_times(row.bounds)}, naive {_times(row.naive)}"
+    if row.measured is None:
+        return f"{text}, not measured: {row.failed}"
+    text += f", measured x{row.measured.mid:.3f} [{row.measured.low:.3f}-{row.measured.high:.3f}]"
+    return f"{text}, error {100 * (row.predicted.mid / row.measured.mid - 1):+.1f} %"
+
+
+def _times(value: float | None) -> str:
+    return "-" if value is None else f"x{value:.3f}"
+
+
+def errors(pairs: Iterable[tuple[float | None, float]]) -> dict[str, Any]:
+    """Return how far predicted ratios were off, as shares.
+
+    Args:
+        pairs: (predicted, measured); those without a prediction do not count.
+
+    Returns:
+        `n`, `mean`, `p90` (nearest rank), `max`, and `sign_right`: the share predicted on the right side of 1 among those
+        measured more than 5 % away from it. None where there are none.
+    """
+    known = [(predicted, measured) for predicted, measured in pairs if predicted is not None]
+    found = sorted(abs(predicted / measured - 1) for predicted, measured in known)
+    signed = [(predicted, measured) for predicted, measured in known if abs(measured - 1) > SIGN_BAND]
+    right = sum((predicted - 1) * (measured - 1) > 0 for predicted, measured in signed)
+    return {
+        "n": len(found),
+        "mean": statistics.fmean(found) if found else None,
+        "p90": found[math.ceil(0.9 * len(found)) - 1] if found else None,
+        "max": found[-1] if found else None,
+        "sign_right": right / len(signed) if signed else None,
+        "n_signed": len(signed),
+    }
+
+
+def summarize(rows: Sequence[Row]) -> dict[str, Any]:
+    """Return the benchmark's figures."""
+    scored = [
+        (row, row.predicted, row.measured) for row in rows if row.predicted is not None and row.measured is not None
+    ]
+    ours = errors((predicted.mid, measured.mid) for _, predicted, measured in scored)
+    naive = errors((row.naive, measured.mid) for row, _, measured in scored)
+    bounds = errors((row.bounds, measured.mid) for row, _, measured in scored)
+    inside = sum(predicted.low <= measured.mid <= predicted.high for _, predicted, measured in scored)
+    return {
+        **ours,
+        "naive_mean": naive["mean"],
+        "bounds_mean": bounds["mean"],
+        "naive": naive,
+        "bounds": bounds,
+        "coverage": inside / len(scored) if scored else None,
+        "refused": sum(row.predicted is None for row in rows),
+        "failed": sum(bool(row.failed) for row in rows),
+        "pipelines": {
+            name: errors((one.mid, measured.mid) for row, one, measured in scored if row.pipeline == name)
+            for name in dict.fromkeys(row.pipeline for row in rows)
+        },
+    }
+
+
+# --- telling
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """Return the result for readers."""
+    rows = [msgspec.convert(case, Row) for case in result["cases"]]
+    lines = ["# How far off predictions are", "", _introduction(result), ""]
+    lines += ["| by | changes | mean error | 90 % within | largest | sign right |", "|---|---|---|---|---|---|"]
+    for name, one in (
+        ("simulator", result),
+        ("operational bounds", result["bounds"]),
+        ("stage timers", result["naive"]),
+    ):
+        lines.append(f"| {name} | {_cells(one)} |")
+    lines += [
+        "",
+        "| pipeline | changes | mean error | 90 % within | largest | sign right |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += [f"| {name} | {_cells(one)} |" for name, one in result["pipelines"].items()]
+    lines += ["", "| pipeline | change | predicted | bounds | stage timers | measured | error | others' cores |"]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    lines += [_row_text(row) for row in rows if row.is_scored]
+    left_out = [f"* {row.pipeline}: {row.says}: {row.refused or row.failed}" for row in rows if not row.is_scored]
+    if left_out:
+        lines += ["", "Refused or failed, and not counted:", "", *left_out]
+    lines += [
+        "",
+        "Ratios are throughput of the changed pipeline over that of the unchanged one; brackets hold the interval of the",
+    ]
+    lines += [
+        "prediction, and the least and the greatest pair. Sign: on the right side of 1 where more than 5 % away from it."
+    ]
+    return "\n".join(lines)
+
+
+def _introduction(result: dict[str, Any]) -> str:
+    if not result["n"]:
+        return "Nothing was measured."
+    how = (
+        f"frozen to a ledger before they were made; {result['pairs']} interleaved pairs of {result['block_seconds']:g} s each"
+        if result["frozen"]
+        else "**predicted again after measuring**: for development, not a result"
+    )
+    coverage = f"{result['coverage']:.0%} were measured within the predicted interval"
+    stopped = " Interrupted: not all changes were tried." if result["interrupted"] else ""
+    return f"{result['n']} changes of {len(result['pipelines'])} pipelines, {how}; {coverage}.{stopped}"
+
+
+def _cells(one: dict[str, Any]) -> str:
+    numbers = " | ".join(_percent(one[key]) for key in ("mean", "p90", "max"))
+    sign = "-" if one["sign_right"] is None else f"{one['sign_right']:.0%} of {one['n_signed']}"
+    return f"{one['n']} | {numbers} | {sign}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.1f} %"
+
+
+def _row_text(row: Row) -> str:
+    assert row.predicted is not None
+    assert row.measured is not None
+    ours, real = row.predicted, row.measured
+    cells = [
+        row.pipeline,
+        row.says,
+        f"{ours.mid:.3f} [{ours.low:.3f}-{ours.high:.3f}]",
+        _times(row.bounds),
+        _times(row.naive),
+        f"{real.mid:.3f} [{real.low:.3f}-{real.high:.3f}]",
+        f"{100 * (ours.mid / real.mid - 1):+.1f} %",
+        "-" if row.other_cores is None else f"{row.other_cores:.2f}",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+# --- the command
+
+
+def _chosen(quick: bool, only: Sequence[str]) -> dict[str, Sequence[WhatIf]]:
+    if quick:
+        return {name: WHAT_IFS[name][:count] for name, count in QUICK.items() if not only or name in only}
+    return {name: what_ifs for name, what_ifs in WHAT_IFS.items() if not only or name in only}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.whatif_error",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="a smoke run, under 50 s; the claim is the full run's")
+    parser.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+    parser.add_argument(
+        "--write", action="store_true", help="write a dated result and the ledger to benchmarks/results"
+    )
+    parser.add_argument("--only", default="", metavar="PIPELINES", help=f"some of {','.join(WHAT_IFS)}")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep profiles, ledger and rows here")
+    parser.add_argument("--rescore", type=Path, metavar="FOLDER", help="predict again from what --keep left")
+    arguments = parser.parse_args()
+    arguments.only = [name for name in arguments.only.split(",") if name]
+    if unknown := set(arguments.only) - set(WHAT_IFS):
+        parser.error(f"--only: no pipeline {', '.join(sorted(unknown))}; there are {', '.join(WHAT_IFS)}")
+    if arguments.rescore and (arguments.write or arguments.keep or arguments.quick):
+        parser.error("--rescore goes with --only and --json alone: what is predicted after measuring is no result")
+    return arguments
+
+
+def _run(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.rescore:
+        return rescore(arguments.rescore, arguments.only)
+    folder = arguments.keep or Path(tempfile.mkdtemp(prefix="whatif-error-"))
+    ledger = folder / LEDGER
+    if arguments.write:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        ledger = RESULTS / f"whatif_error_{measure.hardware_slug()}_{datetime.now(UTC):%Y%m%d}.sqlite"
+    try:
+        chosen = _chosen(arguments.quick, arguments.only)
+        result = measure_all(chosen, folder, ledger, QUICK_LENGTH if arguments.quick else FULL)
+        return {**result, "quick": arguments.quick, "ledger": ledger.name}
+    finally:
+        if not arguments.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def main() -> int:
+    """Run the benchmark from the command line."""
+    arguments = _arguments()
+    try:
+        result = _run(arguments)
+    except HeadraceError as error:
+        _say(str(error))
+        return 2
+    print(json.dumps(result) if arguments.json else as_text(result))
+    if arguments.write:
+        _say(f"written: {measure.write_result('whatif_error', as_text(result), result)}")
+    return 130 if result["interrupted"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
