@@ -1,7 +1,7 @@
 """The watcher: a helper process that samples what the machine, the run's processes and its threads do.
 
 How this works: the profiled process starts the helper (`control.Watcher`), tells it over a pipe which worker threads there are,
-and asks at the end for its report. The helper (`python -m headrace.profiler.watcher`) wakes up some 200 times a second to look
+and asks at the end for its report. The helper (`python -m headrace.profiler.watcher`) wakes up some 100 times a second to look
 at the worker threads' states and twice a second to read resources, and appends what it found to files of the run folder
 (`runs.resource_files`). It ends when it is told to, when its pipe closes, or when the profiled process is gone. Should it die,
 the run goes on, and the report says so.

@@ -59,7 +59,7 @@ class Watcher:
         ValueError: If a rate is out of range.
     """
 
-    def __init__(self, folder: Path, *, resource_hertz: float = 2.0, state_hertz: float = 200.0) -> None:
+    def __init__(self, folder: Path, *, resource_hertz: float = 2.0, state_hertz: float = 100.0) -> None:
         for name, value, low, high in (
             ("resource_hertz", resource_hertz, 0.5, 10.0),
             ("state_hertz", state_hertz, 1.0, 1000.0),

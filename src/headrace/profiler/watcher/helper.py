@@ -1,7 +1,7 @@
 """The helper's loop: look at threads often, read resources seldom, listen to the profiled process.
 
 How this works: one thread, which sleeps in `select` on its pipe until the next look is due. Looks are not evenly spaced:
-Python lets a thread keep the GIL for 5 ms, and at 200 Hz an even pace would keep step with that. How long they are apart
+Python lets a thread keep the GIL for 5 ms, and an even pace of 100 or 200 Hz would keep step with that. How long they are apart
 follows from what they cost, by this process's own CPU clock: at most `MAX_SHARE` of a core, and `TOTAL_SHARE` with the
 resources. After `DENSE_SECONDS` only a tenth is looked at, so that the file of a long run stays small.
 

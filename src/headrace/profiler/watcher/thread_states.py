@@ -26,8 +26,8 @@ from headrace.profiler.watcher.messages import GilPlace, ThreadPlace
 from headrace.profiler.watcher.syscalls import calls_of, state_of_file
 from headrace.runs.resource_files import ABSENT
 
-#: Looks for which the same line needs no closer look: 0.1 s at 200 Hz.
-_SAME_LOOKS = 20
+#: Looks for which the same line needs no closer look: 0.1 s at 100 Hz.
+_SAME_LOOKS = 10
 #: A line has a number, six arguments and two pointers.
 _MAX_BYTES = 256
 _MAX_DESCRIPTORS = 16
