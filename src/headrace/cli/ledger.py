@@ -109,7 +109,8 @@ def _record(ledger: Ledger, args: argparse.Namespace) -> None:
     if args.json:
         _print_json(ledger, entries, args.pipeline, last=args.n)
     else:
-        print(recorded(entries, record), end="")
+        waiting = len(ledger.predictions(pipeline=args.pipeline, measured=False))
+        print(recorded(entries, record, waiting), end="")
 
 
 _ACTIONS = {"list": _list, "show": _show, "measured": _measured, "record": _record}

@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.base.words import aligned, wrapped
+from headrace.base.words import aligned, counted, wrapped
 from headrace.cli.whatif_text import Shown, number, proof, ratio_text, what_was_said
 
 if TYPE_CHECKING:
@@ -48,11 +48,19 @@ def outcome(entry: PredictionEntry, record: TrackRecord) -> str:
     )
 
 
-def recorded(entries: Sequence[PredictionEntry], record: TrackRecord) -> str:
-    """Return how good predictions were: the numbers, and the measured ones from the worst on."""
-    if not entries:
-        return record.says + "\n"
+def recorded(entries: Sequence[PredictionEntry], record: TrackRecord, num_waiting: int) -> str:
+    """Return how good predictions were: the numbers, and the measured ones from the worst on.
+
+    Args:
+        entries: Those that were measured.
+        record: Of these.
+        num_waiting: Predictions that nobody has measured: they are in no number here.
+    """
     lines = [record.says]
+    if num_waiting:
+        lines.append(f"not measured, and so not judged: {counted(num_waiting, 'prediction')}")
+    if not entries:
+        return "\n".join(lines) + "\n"
     lines.append(f"measured within the predicted interval: {record.num_inside} of {record.num}")
     if record.num_with_sign:
         lines.append(

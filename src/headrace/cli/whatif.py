@@ -45,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="predict each of these values of a setting; given twice, every combination",
     )
     add_ledger_argument(parser)
+    parser.add_argument(
+        "--untrusted", action="store_true", help="predict even from a run whose checks failed, with a warning"
+    )
     parser.add_argument("--no-ledger", action="store_true", help="write nothing down, and show no record")
     parser.add_argument(
         "--json",
@@ -72,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
     recorded = read_run(args.run_folder)
     try:
         replay = Replay.of(recorded)
+        _check_trusted(replay, args)
     except CannotReplay as error:
         print(f"headrace whatif: {error}", file=sys.stderr)
         return EXIT_INCONCLUSIVE
@@ -104,6 +108,17 @@ class _Answers:
     def has_throughput(self) -> bool:
         """Whether all that was asked was predicted."""
         return not self.refused and all(document.throughput.ratio for document in self.documents)
+
+
+def _check_trusted(replay: Replay, args: argparse.Namespace) -> None:
+    """Raise CannotReplay for a run whose numbers contradict one another, unless the user wants it all the same."""
+    from headrace.diagnose.replay import CannotReplay
+
+    if not replay.document.trusted and not args.untrusted:
+        raise CannotReplay(
+            f"{args.run_folder} is not trusted, and what rests on it would not be either: "
+            f"{'; '.join(replay.document.distrust)}. Profile again, or add --untrusted to predict all the same"
+        )
 
 
 def _changes(args: argparse.Namespace, replay: Replay) -> list[Change]:

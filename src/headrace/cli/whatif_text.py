@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 _EMULATED = "The device was emulated: its times are settings, not measurements."
 #: A simulation of the recorded run that is off by more is worth a word of its own.
 _FAR_OFF = 0.10
+#: Two ratios this close say the same.
+_ALIKE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +104,9 @@ def _metrics(document: PredictionDocument) -> list[str]:
     for name, metric, form in known:
         rows.append((name, "-" if metric.base is None else form(metric.base), *_predicted(metric, form)))
         if metric.predicted is None and metric is not document.throughput:
-            refused.append(f"{name.partition(',')[0]} is not predicted: {metric.refused or 'it was not measured'}")
-    return [*aligned(rows), *wrapped(refused)]
+            refused.append((name, metric.refused or "it was not measured"))
+    reasons = {why: " and ".join(name for name, same in refused if same == why) for _, why in refused}
+    return [*aligned(rows), *wrapped(f"not predicted: {names}: {why}" for why, names in reasons.items())]
 
 
 def _predicted(metric: PredictedMetric, form: Callable[[float], str]) -> tuple[str, str, str]:
@@ -111,7 +114,9 @@ def _predicted(metric: PredictedMetric, form: Callable[[float], str]) -> tuple[s
         return "refused", "-", "-"
     told = metric.predicted
     ratio = "-" if metric.ratio is None else f"x{number(metric.ratio.mid)}"
-    return form(told.mid), f"{form(told.low)} to {form(told.high)}", ratio
+    # Without a spread nobody has said how sure it is.
+    interval = f"{form(told.low)} to {form(told.high)}" if told.low < told.high else "-"
+    return form(told.mid), interval, ratio
 
 
 def _grounds(document: PredictionDocument) -> list[str]:
@@ -121,13 +126,18 @@ def _grounds(document: PredictionDocument) -> list[str]:
         lines.append(f"then limits: {document.limit_after}")
     if document.bound_ratio is not None:
         lines.append(f"by hand: bounds on the CPU demand say x{number(document.bound_ratio)}")
-    if document.naive_ratio is not None:
-        lines.append(
-            f"not to go by: timers of the stages would say x{number(document.naive_ratio)}; they count waiting as work"
-        )
+    lines += _naive(document)
     lines += _check(document)
     lines.append(f"record of this tool: {document.record.says}")
     return wrapped(lines)
+
+
+def _naive(document: PredictionDocument) -> list[str]:
+    """Return what timers around the stages would promise, where that is something else."""
+    naive, ratio = document.naive_ratio, document.throughput.ratio
+    if naive is None or (ratio and abs(naive / ratio.mid - 1) <= _ALIKE):
+        return []
+    return [f"not to go by: timers of the stages would say x{number(naive)}; they count waiting as work"]
 
 
 def _check(document: PredictionDocument) -> list[str]:

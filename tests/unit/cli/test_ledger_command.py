@@ -206,7 +206,10 @@ def test_one_prediction_in_full(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_record(capsys: pytest.CaptureFixture[str]) -> None:
     """Its numbers, and the measured predictions from the worst on, of all or of one pipeline."""
     assert main(["ledger", "record"]) == 0
-    assert capsys.readouterr().out == "no prediction of this ledger has been measured yet\n"
+    assert capsys.readouterr().out.splitlines() == [
+        "no prediction of this ledger has been measured yet",
+        "not measured, and so not judged: 1 prediction",
+    ]
     with Ledger.open() as ledger:
         other = prediction(pipeline="jobs:other", change=Change(speedups={"fetch": 2.0}), says="fetch x2")
         assert ledger.write_prediction(other) == "p2"
@@ -215,6 +218,7 @@ def test_the_record(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ledger", "record"]) == 0
     out = capsys.readouterr().out
     assert "last 2 predictions: mean error 50.0 %, largest 100.0 %" in out
+    assert "not judged" not in out
     assert "measured within the predicted interval: 1 of 2" in out
     assert "faster or slower told rightly: 1 of 1 that changed by more than 5 %" in out
     assert [line.split()[0] for line in out.splitlines()[-2:]] == ["p2", "p1"]

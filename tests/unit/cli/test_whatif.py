@@ -41,6 +41,8 @@ class Fake:
     asked: list[tuple[Change, TrackRecord]] = field(default_factory=list)
     error: Exception | None = None
     fields: dict[str, Any] = field(default_factory=dict)
+    trusted: bool = True
+    distrust: tuple[str, ...] = ("Little's law does not hold",)
 
     def predict(self, replay: Any, change: Change, *, record: TrackRecord) -> PredictionDocument:
         """Answer like `headrace.diagnose.whatif.predict`."""
@@ -100,7 +102,7 @@ def fake(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     """Put a fake simulator in the place of the real one."""
     made = Fake()
     plan = Plan(stages={name: StagePlan(workers=1) for name in NAMES})
-    replay = SimpleNamespace(run=read_run(run_folder), plan=plan)
+    replay = SimpleNamespace(run=read_run(run_folder), plan=plan, document=made)
     monkeypatch.setattr(replay_module.Replay, "of", lambda run: replay)
     monkeypatch.setitem(sys.modules, "headrace.diagnose.whatif", SimpleNamespace(predict=made.predict))  # type: ignore[arg-type]
     return made
@@ -113,8 +115,8 @@ def test_a_prediction_as_text(fake: Fake, capsys: pytest.CaptureFixture[str]) ->
     lines = out.splitlines()
     assert lines[0] == "jobs:pipeline, run first, plan 0123456789ab: 10/s measured"
     assert lines[2] == "predicted: 20/s, x2 (1.8 to 2.2) of the run as recorded"
-    assert "latency p99 is not predicted: the machine was not quiet; profile again at" in out
-    assert "CPU per item is not predicted: it was not measured" in out
+    assert "not predicted: latency p99: the machine was not quiet; profile again at night" in out
+    assert "not predicted: CPU per item: it was not measured" in out
     assert "then limits: the cores" in out
     assert "bounds on the CPU demand say x2.1" in out
     assert "timers of the stages would say x3.3" in out
@@ -233,6 +235,35 @@ def test_a_run_that_cannot_be_simulated_is_status_4(
     assert main(["whatif", "first", "--set", "fetch.workers=2"]) == 4
     assert "no CPU times; profile it with" in capsys.readouterr().err
     assert not Path("runs").exists()
+
+
+def test_an_untrusted_run_is_refused(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    """Unless the user wants a prediction all the same, nothing rests on numbers that contradict one another."""
+    fake.trusted = False
+    arguments = ["whatif", "first", "--set", "fetch.workers=2"]
+    assert main(arguments) == 4
+    assert "not trusted, and what rests on it would not be either: Little's law does not" in capsys.readouterr().err
+    assert not fake.asked
+    assert main([*arguments, "--untrusted"]) == 0
+
+
+def test_one_reason_is_told_once(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both percentiles of latency are refused for the same reason, mostly."""
+    fake.fields = {"latency_p50": REFUSED}
+    assert main(["whatif", "first", "--set", "fetch.workers=2"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "not predicted: latency p50 and latency p99: the machine was not quiet" in out
+    assert out.count("the machine was not quiet") == 1
+
+
+@pytest.mark.parametrize(("naive", "is_told"), [(3.3, True), (2.05, False), (1.95, False), (1.0, True), (None, False)])
+def test_stage_timers_are_warned_of_where_they_differ(
+    fake: Fake, capsys: pytest.CaptureFixture[str], naive: float | None, is_told: bool
+) -> None:
+    """Within 5 % of the prediction they say the same, and there is nothing to warn of."""
+    fake.fields = {"naive_ratio": naive}
+    assert main(["whatif", "first", "--set", "fetch.workers=2"]) == 0
+    assert ("not to go by" in capsys.readouterr().out) == is_told
 
 
 @pytest.mark.parametrize(
