@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -125,6 +127,31 @@ def test_each_try_has_a_row(run: Run) -> None:
     assert [(span.attempt, span.outcome) for span in ran.spans] == [(1, "failed")] * 2 + [(2, "failed")] * 2
     first, second = ran.spans[:2]
     assert second.arrived >= first.put
+
+
+def test_time_held_back_for_the_order_shows(run: Run) -> None:
+    """An item done before its turn leaves its stage when it is done, and arrives at the delivery when it is let go."""
+    second_done = threading.Event()
+    let_go: list[int] = []
+
+    def work(number: int) -> int:
+        if number == 0:
+            assert second_done.wait(60)
+            let_go.append(time.monotonic_ns())
+        return number
+
+    class Watching(hr.Observer):
+        def stage_finished(self, spans: Any) -> None:
+            """Note that the second is held."""
+            if any((span.stage, span.unit_id) == ("work", "1") for span in spans):
+                second_done.set()
+
+    plan = {"stages": {"work": {"workers": 2}}, "run": {"ordered": True}}
+    ran = run([hr.stage("work", work)], [0, 1], plan, observers=[Watching()])
+    rows = {(span.unit_id, span.stage): span for span in ran.spans}
+    assert [id_ for id_, _ in ran.delivered] == ["0", "1"]
+    assert rows["1", "work"].put < let_go[0] <= rows["1", "deliver"].arrived
+    assert rows["0", "work"].put == rows["0", "deliver"].arrived
 
 
 def test_blocked_time_shows(run: Run) -> None:
