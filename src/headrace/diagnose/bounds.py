@@ -46,7 +46,11 @@ def find_bounds(replay: Replay, change: Change | None = None) -> list[Bound]:
     scenario = replay.scenario(change or Change())
     system = build(scenario)
     jobs = system.num_jobs
-    demands = [(station, _station_demand(station, jobs)) for station in system.stations]
+    units = _units(system)
+    demands = [
+        (station, _station_demand(station, number, jobs))
+        for station, number in zip(system.stations, units, strict=True)
+    ]
     inline = _receiver_demand(system)
     found = [*_shared(system, [inline, *(demand for _, demand in demands)])]
     for station, demand in demands:
@@ -124,6 +128,20 @@ def _outside(system: System, scenario: Scenario, inline: Demand) -> list[Bound]:
     return found
 
 
+def _units(system: System) -> list[int]:
+    """Return how many units each station has to serve: jobs, or what a fan-out made of them."""
+    level, found = system.num_jobs, []
+    outer: list[int] = []
+    for station in system.stations:
+        if station.joins:
+            level = outer.pop()
+        found.append(level)
+        if station.children is not None:
+            outer.append(level)
+            level = sum(station.children)
+    return found
+
+
 def _receiver_demand(system: System) -> Demand:
     """Return what a job needs of the receiver that runs stages itself."""
     receivers, jobs = system.receivers, system.num_jobs
@@ -134,15 +152,13 @@ def _receiver_demand(system: System) -> Demand:
     return _sum(receivers.programs or (), 1.0 / jobs)
 
 
-def _station_demand(station: Station, jobs: int) -> Demand:
+def _station_demand(station: Station, units: int, jobs: int) -> Demand:
     if station.batch_program is None:
         return _sum(station.programs, 1.0 / jobs)
     size = station.batching.max_size if station.batching is not None else 1
-    # Children of a fan-out are more units than there are jobs.
-    units = len(station.shapes) if station.shapes is not None else jobs
     starts = range(0, max(1, units - size), max(1, units // _BATCHES))
     programs = [station.batch_program(size, start) for start in starts]
-    return _sum(programs, 1.0 / (len(programs) * size))
+    return _sum(programs, units / jobs / (len(programs) * size))
 
 
 def _sum(programs: Iterable[Program], scale: float) -> Demand:

@@ -6,8 +6,9 @@ nothing is made up (a decaying matrix product was measured at 3 ms for 4 and at 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.replay.needs import CannotReplay, StageNeeds
 from headrace.diagnose.span_columns import Array
 
+#: Sizes at which an emulated device's line is written down.
+_EMULATED_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 #: Batches of one size from which on their mean is better than what warm-up measured once or thrice.
 _ENOUGH_BATCHES = 8
 
@@ -71,7 +74,9 @@ def batch_cost(evidence: Evidence, needs: StageNeeds) -> BatchCost:
         raise CannotReplay(f"no batch of stage {stage} was measured")
     curve = {size: seconds * scale for size, seconds in warm.items()} | in_run
     if exact is not None:
-        curve = exact | in_run
+        # A module may call its device more than once for a batch.
+        times = float(np.median([seconds / exact(size) for size, seconds in in_run.items()]))
+        curve = {size: times * exact(size) for size in _EMULATED_SIZES}
     sizes = np.array(sorted(curve), float)
     return BatchCost(sizes, np.array([curve[int(size)] for size in sizes]), cpu_share)
 
@@ -115,19 +120,22 @@ def _warm_up(evidence: Evidence, needs: StageNeeds, cpu_share: float) -> dict[in
     found = {}
     for size, calls in walls.items():
         cpu = cpus.get(size)
-        if cpu_share > 0.9 and cpu and min(cpu) > 0:
+        if cpu_share > 0.5 and cpu and min(cpu) > 0:
             found[int(size)] = min(cpu) / cpu_share  # its wall time holds what the rest of the pipeline did to it
         elif calls:
             found[int(size)] = min(calls)
     return found
 
 
-def _emulated(evidence: Evidence, needs: StageNeeds) -> dict[int, float] | None:
+def emulated_seconds(options: Mapping[str, Any]) -> Callable[[float], float]:
+    """Return what an emulated device takes for a batch, from the Plan's `[model.options]`."""
+    launch, item = float(options.get("launch_seconds", 0.0)), float(options.get("item_seconds", 0.0))
+    return lambda size: max(1e-9, launch + item * size)
+
+
+def _emulated(evidence: Evidence, needs: StageNeeds) -> Callable[[float], float] | None:
     """Return the curve of an emulated device, which is known exactly; None for a real one."""
     if not needs.is_exclusive:
         return None
     variant = next((one for one in evidence.info.variants if one.get("engine") == "emulated"), None)
-    if variant is None:
-        return None
-    launch, item = float(variant.get("launch_seconds", 0.0)), float(variant.get("item_seconds", 0.0))
-    return {size: launch + item * size for size in (1, 2, 4, 8, 16, 32, 64, 128, 256)}
+    return None if variant is None else emulated_seconds(variant)

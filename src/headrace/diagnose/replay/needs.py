@@ -54,6 +54,10 @@ class StageNeeds:
     """For a device: of its whole batch."""
     holds_gil: float
     """Share of the CPU time with the GIL, 0 to 1."""
+    gil_wait: float = 0.0
+    """Mean seconds a unit (of a device: a batch) was seen to wait for the GIL."""
+    gil_wait_grows: float = 0.0
+    """Of a device: share of that wait that grows with the batch, 0 to 1; the rest is the same for each call."""
     mean_lock: float = 0.0
     """Mean seconds a unit waited for a lock of the stage's own; 0: there is none."""
     is_exclusive: bool = False
@@ -205,7 +209,20 @@ def _stage_needs(evidence: Evidence, info: StageInfo, account: StageAccount, uni
         tries=_tries(evidence, rows, place, kept),
     )
     _note_lock(needs, info, account, lock)
+    if account.blocked_split is not None and info.executor != "process":
+        needs.gil_wait = account.blocked_split.gil
+        if info.kind == "device":
+            needs.gil_wait_grows = _growing_share(blocked, spans.batch_size[good].astype(float))
     return needs
+
+
+def _growing_share(values: Array, sizes: Array) -> float:
+    """Return which share of a mean grows with the batch size: the least-squares line's, between 0 and 1."""
+    mean = float(values.mean()) if len(values) else 0.0
+    if mean <= 0 or len(values) < FEWEST_JOBS or sizes.std() < 0.1 * sizes.mean():
+        return 0.0
+    slope = float(np.cov(sizes, values)[0, 1] / sizes.var(ddof=1))
+    return min(1.0, max(0.0, slope * float(sizes.mean()) / mean))
 
 
 def _blocked_shares(info: StageInfo, account: StageAccount) -> tuple[float, float]:
@@ -213,16 +230,15 @@ def _blocked_shares(info: StageInfo, account: StageAccount) -> tuple[float, floa
     split, blocked = account.blocked_split, account.blocked
     known = 0.0 if split is None or not blocked else 1.0 - split.unknown / blocked
     if split is None or not blocked or known < 0.5:
-        # Not sampled: a stage that computes is blocked by others, one that waits by the outside.
-        return 0.0, 0.0 if info.kind == "cpu" and info.work != "emulated" and not _sleeps(account) else 1.0
+        # Not sampled: a stage that computes is held up by others, one that waits by the outside.
+        return 0.0, 0.0 if _computes(account) else 1.0
     total = blocked * known
     return split.lock / total, max(0.0, 1.0 - (split.gil + split.lock) / total)
 
 
-def _sleeps(account: StageAccount) -> bool:
-    """Return whether a stage is blocked nearly all the time: one that computes never is."""
-    mean = account.service.mean
-    return bool(mean and account.blocked and account.blocked > 0.9 * mean)
+def _computes(account: StageAccount) -> bool:
+    """Return whether a stage is more at work than it waits."""
+    return (account.cpu or 0.0) >= (account.blocked or 0.0)
 
 
 def _filled(count: int, at: Array, values: Array) -> Array:

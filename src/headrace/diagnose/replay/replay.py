@@ -20,12 +20,12 @@ from headrace.base.plan import Plan
 from headrace.base.settings import check, unknown_key
 from headrace.diagnose.document import document_of
 from headrace.diagnose.evidence import Evidence, collect
-from headrace.diagnose.replay.costs import BatchCost, batch_cost, given_cost
+from headrace.diagnose.replay.costs import BatchCost, batch_cost, emulated_seconds, given_cost
 from headrace.diagnose.replay.decoding import scale_factors
 from headrace.diagnose.replay.machine import find_machine
 from headrace.diagnose.replay.needs import CannotReplay, Needs, find_needs
 from headrace.diagnose.replay.plans import changed_plan
-from headrace.diagnose.replay.structure import Machine, Scenario, build, group_stages
+from headrace.diagnose.replay.structure import GIL_MATTERS, Machine, Scenario, Touches, build, group_stages
 from headrace.diagnose.simulator import Trace, simulate
 from headrace.diagnose.simulator.system import System
 from headrace.diagnose.span_columns import Array
@@ -42,7 +42,13 @@ _BLOCKS = 12
 #: Steps in which the number of others is narrowed down: to 3 % of what they used.
 _HALVINGS = 5
 #: Shares of the CPU time with the GIL that calibration tries.
-_GIL_SHARES = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.12, 0.05)
+_GIL_SHARES = (1.0, 0.75, 0.5, 0.3, 0.15, 0.05)
+_GIL_ROUNDS, _TOUCH_ROUNDS = 2, 3
+#: A stage that waits less for the GIL than this is not held up by it, seconds.
+_LEAST_GIL_WAIT = 100e-6
+_MOST_TOUCHES = 60
+#: Samples of blocked threads below which nothing is said about the GIL.
+_FEWEST_SAMPLES = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +104,7 @@ class Replay:
         self.costs = costs
         self._known: dict[tuple[bytes, int, int | None, bool], Simulated] = {}
         self.holds_gil = {stage.name: stage.holds_gil for stage in needs.stages}
+        self.touches: dict[str, Touches] = {}
         self.is_open = _is_open(evidence, document)
         self._calibrate_others()
         self._calibrate_gil()
@@ -194,6 +201,7 @@ class Replay:
             call_seconds=call_seconds,
             jobs_per_call=jobs_per_call,
             holds_gil=self.holds_gil,
+            touches=self.touches,
         )
 
     # --- parts of a scenario
@@ -313,44 +321,71 @@ class Replay:
         return total / jobs if known else None
 
     def _calibrate_gil(self) -> None:
-        """Find which share of its CPU time a stage that may hold the GIL does hold it, from how long others waited for it.
+        """Find how much of their CPU time stages hold the GIL, and how often others have to take it, from how long all waited.
 
-        A stage's `releases_gil` says only that threads of it gain something; NumPy and OpenCV let go of the GIL within a stage
-        that does not promise to.
+        A stage's `releases_gil` says only that threads of it gain something: NumPy and OpenCV let go of the GIL within a stage
+        that does not promise to. And a call of C code that lets go of it has to have it back, each time it returns to Python,
+        and may wait for a whole switch interval then.
         """
-        mine = [name for name, share in self.holds_gil.items() if share > 0]
-        waited = self._measured_gil_wait()
-        if not mine or waited is None:
+        holding = [stage.name for stage in self.needs.stages if stage.holds_gil > 0]
+        held = sum(float(stage.demand.mean()) for stage in self.needs.stages if stage.holds_gil > 0)
+        if held * self.throughput < GIL_MATTERS or not self._gil_was_sampled():
             return
-        base = dict(self.holds_gil)
-        best, best_miss = 1.0, float("inf")
-        for share in _GIL_SHARES:
-            self.holds_gil = base | dict.fromkeys(mine, share)
-            scenario = self.scenario(Change(), num_jobs=_FEWEST_JOBS)
-            trace = simulate(build(scenario))
-            miss = abs(trace.gil_wait_seconds / len(scenario.sample) - waited)
-            if miss < best_miss:
-                best, best_miss = share, miss
-            if trace.gil_wait_seconds / len(scenario.sample) < waited:
-                break  # it only gets less from here on
-        self.holds_gil = base | dict.fromkeys(mine, best)
+        for _ in range(_GIL_ROUNDS):
+            self._fit_holding(holding)
+            self._fit_touches(holding)
 
-    def _measured_gil_wait(self) -> float | None:
-        """Return seconds per job that workers waited for the GIL; None where too little was sampled, or nobody could."""
-        jobs = max(1, int(self.document.counters.get("delivered", 0)))
-        total, sampled = 0.0, 0
-        for stage in self.document.stages:
-            if stage.blocked_split is None:
-                continue
-            size = stage.batches.mean_size if stage.batches else 1.0
-            total += stage.blocked_split.gil * stage.items / size
-            sampled += stage.blocked_split.num_samples
+    def _fit_holding(self, holding: list[str]) -> None:
+        measured = sum(self._measured_gil_wait(name) for name in holding)
+        base = {name: share for name, share in self.holds_gil.items() if name not in holding}
+        found = []
+        for share in _GIL_SHARES:
+            self.holds_gil = base | dict.fromkeys(holding, share)
+            waits = self._simulated_gil_wait()
+            found.append((abs(sum(waits[name] for name in holding) - measured), -share))
+            if sum(waits[name] for name in holding) < measured:
+                break  # it only gets less from here on
+        self.holds_gil = base | dict.fromkeys(holding, -min(found)[1])
+
+    def _fit_touches(self, holding: list[str]) -> None:
+        """Make stages that let go of the GIL take it back as often as it takes for them to wait as long as they did."""
+        for _ in range(_TOUCH_ROUNDS):
+            waits = self._simulated_gil_wait()
+            for stage in self.needs.stages:
+                name, measured = stage.name, stage.gil_wait
+                if name in holding or name not in self.holds_gil or measured < _LEAST_GIL_WAIT:
+                    continue
+                known = self.touches.get(name, Touches(1.0, stage.gil_wait_grows))
+                size = stage.batch_size.mean() if stage.info.kind == "device" else 1.0
+                seen = max(waits[name] * size, 0.1 * measured)
+                times = min(_MOST_TOUCHES, max(1.0, known.times * measured / seen))
+                self.touches[name] = Touches(times, known.grows)
+
+    def _simulated_gil_wait(self) -> dict[str, float]:
+        """Return {stage: seconds per unit}; what a station waits is shared among its stages by what was measured of them."""
+        scenario = self.scenario(Change(), num_jobs=_FEWEST_JOBS)
+        waits = simulate(build(scenario)).gil_wait
+        found = {}
+        for group in group_stages(self.needs.stages, self.plan):
+            total = sum(self._measured_gil_wait(stage.name) for stage in group)
+            for stage in group:
+                share = self._measured_gil_wait(stage.name) / total if total > 0 else 1.0 / len(group)
+                found[stage.name] = waits.get(group[0].name, 0.0) * share
+        return found
+
+    def _measured_gil_wait(self, name: str) -> float:
+        stage = next(one for one in self.needs.stages if one.name == name)
+        return stage.gil_wait / (float(stage.batch_size.mean()) if stage.info.kind == "device" else 1.0)
+
+    def _gil_was_sampled(self) -> bool:
+        """Return whether enough was sampled to tell, and there was somebody to wait for."""
+        splits = [stage.blocked_split for stage in self.document.stages if stage.blocked_split is not None]
         threads = sum(
             (self.plan.stages[group[0].name].workers or 1)
             for group in group_stages(self.needs.stages, self.plan)
             if self.plan.stages[group[0].name].executor == "thread" and group[0].info.role != "deliver"
         )
-        return total / jobs if sampled >= 20 and threads >= 2 else None
+        return sum(split.num_samples for split in splits) >= _FEWEST_SAMPLES and threads >= 2
 
 
 def _summary(scenario: Scenario, system: System) -> Simulated:
@@ -422,5 +457,5 @@ def _emulated_cost(cost: BatchCost, recorded: Plan, changed: Plan, task: str) ->
     before, after = recorded.models.get(task, recorded.model), changed.models.get(task, changed.model)
     if before.options == after.options or after.engine != "emulated":
         return cost
-    launch, item = (float(after.options.get(key, 0.0)) for key in ("launch_seconds", "item_seconds"))
-    return dataclasses.replace(cost, seconds=launch + item * cost.sizes)
+    old, new = emulated_seconds(before.options), emulated_seconds(after.options)
+    return dataclasses.replace(cost, seconds=cost.seconds * [new(size) / old(size) for size in cost.sizes])

@@ -6,7 +6,7 @@ Where what comes from: the Plan says which stages share a worker (inline), how m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,8 +36,10 @@ _CHUNK_SECONDS, _MOST_AT_ONCE = 0.001, 64
 #: What handing an item to a child process and back costs: a fixed part, CPU with the GIL, and copying it twice into shared
 #: memory. Measured on the runtime's process executor; see `benchmarks/whatif_error.py`.
 _PROCESS_SECONDS, _PROCESS_BYTES_PER_SECOND = 250e-6, 2e9
+#: With the GIL for a moment: returning from C code to the next line.
+_TOUCH_SECONDS = 5e-6
 #: Below this share of the time with the GIL, handing on is not held up by it, and counts as plain CPU.
-_GIL_MATTERS = 0.05
+GIL_MATTERS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,20 @@ class Machine:
     """CPU seconds per job that workers spend outside stages: taking, handing on, settling."""
     bytes_per_item: dict[str, float] = field(default_factory=dict)
     """{stage: mean bytes in and out}."""
+
+
+@dataclass(frozen=True, slots=True)
+class Touches:
+    """How often a stage that lets go of the GIL has to have it back."""
+
+    times: float
+    """For one unit, or one batch of the mean size."""
+    grows: float
+    """Share of those that grows with the batch, 0 to 1."""
+
+    def at(self, ratio: float) -> int:
+        """Return how often for a unit or batch that needs `ratio` times the mean's work."""
+        return round(self.times * (1.0 - self.grows + self.grows * ratio))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +85,8 @@ class Scenario:
     jobs_per_call: int
     holds_gil: dict[str, float]
     """{stage: share of its CPU time with the GIL}."""
+    touches: Mapping[str, Touches] = field(default_factory=dict)
+    """{stage: how often it takes the GIL back}; of the others once."""
     switch_seconds: float = 0.005
 
 
@@ -97,7 +115,7 @@ class _Builder:
         self.groups = group_stages([needs for needs in scenario.needs.stages if needs.name not in dropped], self.plan)
         self.units = self._units()
         self.overhead = scenario.machine.overhead / max(1, len(self.groups))
-        self.gil_matters = self._gil_share() > _GIL_MATTERS
+        self.gil_matters = self._gil_share() > GIL_MATTERS
 
     def system(self) -> System:
         """Return the whole."""
@@ -222,19 +240,26 @@ class _Builder:
         locks = {needs.name: self._resource(f"lock:{needs.name}", 1) for needs in group if needs.mean_lock}
         tail = self._handing_on()
         count = len(self.units[group[0].name])
-        if len(columns) == 1 and not locks:
+        touches = [self._touches(needs, group[0]) for needs in group]
+        if len(columns) == 1 and not locks and not touches[0]:
             wait, cpu, gil = columns[0]
             return [_phases(w, c, g) + tail for w, c, g in zip(wait, cpu, gil, strict=True)]
         programs = []
         for unit in range(count):
             phases: list[Phase] = []
-            for needs, (wait, cpu, gil) in zip(group, columns, strict=True):
-                own = _phases(wait[unit], cpu[unit], gil[unit])
+            for needs, (wait, cpu, gil), times in zip(group, columns, touches, strict=True):
+                own = _touching(_phases(wait[unit], cpu[unit], gil[unit]), times)
                 if needs.name in locks and own:
                     own = ((TAKE, locks[needs.name]), *own, (GIVE, locks[needs.name]))
                 phases.extend(own)
             programs.append((*phases, *tail))
         return programs
+
+    def _touches(self, needs: StageNeeds, head: StageNeeds) -> int:
+        touches = self.scenario.touches.get(needs.name)
+        if touches is None or not self.gil_matters or self.plan.stages[head.name].executor == "process":
+            return 0
+        return touches.at(1.0)
 
     def _columns(self, needs: StageNeeds, head: StageNeeds) -> tuple[list[float], list[float], list[float]]:
         """Return waiting, CPU, and CPU with the GIL of each unit, as changed."""
@@ -272,6 +297,11 @@ class _Builder:
         seconds = [0.0, *(cost.at(size) for size in range(1, largest + 1))]
         share = cost.cpu_share
         gil_share = self.scenario.holds_gil.get(device.name, 0.0)
+        touches = self.scenario.touches.get(device.name) if self.gil_matters else None
+        if self.plan.stages[group[0].name].executor == "process":
+            touches = None
+        usual = max(1e-12, cost.at(round(float(device.batch_size.mean()))))
+        times = [0 if touches is None else touches.at(one / usual) for one in seconds]
         resource = None
         if device.is_exclusive:
             resource = self._resource(f"device:{device.name}", self.scenario.change.devices or 1)
@@ -285,6 +315,7 @@ class _Builder:
         def program(size: int, unit: int) -> Program:
             total = seconds[size] * residuals[unit]
             call = _phases(total * (1.0 - share), total * share * (1.0 - gil_share), total * share * gil_share)
+            call = _touching(call, times[size])
             if resource is not None:
                 call = ((TAKE, resource), *call, (GIVE, resource))
             phases: list[Phase] = []
@@ -346,6 +377,20 @@ def _phases(wait: float, cpu: float, gil: float) -> Program:
         return ((WAIT, wait), (CPU, cpu)) if cpu > 0.0 else ((WAIT, wait),)
     phases = ((WAIT, wait), (CPU, cpu), (GIL, gil))
     return tuple(phase for phase in phases if phase[1] > 0.0)
+
+
+def _touching(program: Program, times: int) -> Program:
+    """Return a program whose CPU phases are cut so often by taking the GIL back for a moment."""
+    if times < 1:
+        return program
+    cut: list[Phase] = []
+    for kind, amount in program:
+        if kind != CPU:
+            cut.append((kind, amount))
+            continue
+        for _ in range(times):
+            cut += [(CPU, amount / times), (GIL, _TOUCH_SECONDS)]
+    return tuple(cut)
 
 
 def _chunk(programs: Sequence[Program]) -> int:

@@ -34,6 +34,8 @@ class StageView:
     """Its spans that began in the window."""
     releases_gil: bool
     plan: StagePlan
+    is_largest: bool
+    """No stage of its station, whose workers they share, takes longer."""
 
     @property
     def name(self) -> str:
@@ -42,8 +44,9 @@ class StageView:
 
     @property
     def place(self) -> tuple[str, ...]:
-        """The candidates that stand for this stage's own work: itself, its device, its workers."""
-        return (f"stage:{self.name}", f"device:{self.name}", f"workers:{self.account.station}")
+        """The candidates that stand for this stage's own work: itself, its device, the workers that it keeps busiest."""
+        own = (f"stage:{self.name}", f"device:{self.name}")
+        return (*own, f"workers:{self.account.station}") if self.is_largest else own
 
     @property
     def workers(self) -> int:
@@ -122,6 +125,7 @@ class Facts:
         evidence, document = replay.evidence, replay.document
         infos = {stage.name: stage for stage in evidence.info.stages}
         work = find_work(evidence.info.stages)
+        busiest = {account.station: account.busy_seconds or 0.0 for account in sorted(document.stages, key=_busy)}
         stages = tuple(
             StageView(
                 account=account,
@@ -130,6 +134,7 @@ class Facts:
                 rows=window_rows(evidence.spans, account.name, document.window),
                 releases_gil=infos[account.name].releases_gil if account.name in infos else True,
                 plan=replay.plan.stages.get(account.name, StagePlan()),
+                is_largest=_busy(account) >= busiest[account.station],
             )
             for index, account in enumerate(document.stages)
         )
@@ -237,9 +242,28 @@ class Facts:
         """Return the CPU time of each of a stage's spans in the window, float64 seconds; NaN where not measured."""
         return np.asarray(self.evidence.spans.cpu[view.rows] / 1e9)
 
+    def own_seconds(self, view: StageView, rows: Array | None = None) -> Array:
+        """Return what each of a stage's spans took without waiting for a core, float64 seconds.
+
+        CPU time where that is most of it: then neither locks nor sleep of the worker count.
+
+        Args:
+            view: The stage.
+            rows: Its spans; None: those of the window.
+        """
+        spans, rows = self.evidence.spans, view.rows if rows is None else rows
+        cpu, delay = view.account.cpu or 0.0, view.account.run_delay or 0.0
+        if cpu and cpu >= 0.5 * max(view.service - delay, 1e-9):
+            return np.asarray(spans.cpu[rows] / 1e9)
+        return np.asarray((spans.ended[rows] - spans.started[rows] - np.nan_to_num(spans.run_delay[rows])) / 1e9)
+
     def note(self, name: str) -> int | None:
         """Return what a stage counted; None if it did not."""
         return self.info.counters.notes.get(name)
+
+
+def _busy(account: StageAccount) -> float:
+    return account.busy_seconds or 0.0
 
 
 #: Means that rules look at: {scope: names}.

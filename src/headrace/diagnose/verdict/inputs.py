@@ -29,7 +29,7 @@ def rules(facts: Facts) -> Iterator[Proposal]:
 def _skew(facts: Facts, view: StageView) -> Iterator[Proposal]:
     spans, own = facts.evidence.spans, facts.evidence.stage_rows(view.name)
     started = spans.started[own]
-    cost = _cost(facts, view, own)
+    cost = facts.own_seconds(view, np.arange(own.start, own.stop))
     risen = trends.growth(started, cost)
     if risen is None or not risen.is_rise or risen.ratio < _RISE or risen.excess_share < WORTH_NAMING:
         return
@@ -66,15 +66,6 @@ def _skew(facts: Facts, view: StageView) -> Iterator[Proposal]:
         ),
         removal=Change(speedups={view.name: 4.0}),
     )
-
-
-def _cost(facts: Facts, view: StageView, own: slice) -> Array:
-    """Return what each item cost: CPU where the stage computes, else the time it was served without waiting for a core."""
-    spans = facts.evidence.spans
-    if (view.computing_share or 0.0) >= 0.5:
-        return np.asarray(spans.cpu[own])
-    delay = np.nan_to_num(spans.run_delay[own])
-    return np.asarray(spans.ended[own] - spans.started[own] - delay)
 
 
 def _explaining_size(started: Array, cost: Array, *sizes: Array) -> tuple[trends.Growth, float] | None:

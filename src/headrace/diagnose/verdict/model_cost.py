@@ -30,11 +30,11 @@ def rules(facts: Facts) -> Iterator[Proposal]:
 
 def _warm_up(facts: Facts, view: StageView) -> Iterator[Proposal]:
     spans, own = facts.evidence.spans, facts.evidence.stage_rows(view.name)
-    started = spans.started[own]
-    seconds = (spans.ended[own] - started) / 1e9
-    kinds, share = trends.first_sights(started, seconds, _input_shapes(facts, view))
-    if kinds < _SHAPES or share < WORTH_NAMING:
+    seconds = facts.own_seconds(view, np.arange(own.start, own.stop))
+    found = trends.first_sights(spans.started[own], seconds, _input_shapes(facts, view))
+    if found is None or found.num_kinds < _SHAPES or found.share < WORTH_NAMING or found.times < _TIMES:
         return
+    kinds, share = found.num_kinds, found.share
     yield Proposal(
         verdict=VerdictClass.WARMUP,
         stage=view.name,
@@ -42,12 +42,16 @@ def _warm_up(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"{view.name} met {kinds} shapes of input, and the first item of each took {share:.0%} of all its time more than "
             "those after it: something is compiled or built anew for every shape"
         ),
-        rule=f"at least {_SHAPES} shapes, whose first items take at least {WORTH_NAMING:.0%} of the stage's time in excess",
+        rule=(
+            f"at least {_SHAPES} shapes, whose first items take {_TIMES:g} times as long as those after them (median), and "
+            f"{WORTH_NAMING:.0%} of the stage's time in excess"
+        ),
         resources=view.place,
         share=share,
         evidence=(
             at_least("first_sights", "share of the time in first sights of a shape", share, WORTH_NAMING),
             line("shapes", f"{kinds} shapes", float(kinds), _SHAPES, True),
+            line("times", f"a first item takes x{found.times:.1f} of one after it (median)", found.times, _TIMES, True),
         ),
         advice=(
             Advice(
@@ -78,8 +82,7 @@ def _input_shapes(facts: Facts, view: StageView) -> Array:
 
 def _anomaly(facts: Facts, view: StageView) -> Iterator[Proposal]:
     spans, rows = facts.evidence.spans, view.rows
-    is_cpu = (view.cpu_share or 0.0) >= 0.5
-    seconds = facts.cpu_seconds(view) if is_cpu else facts.service_seconds(view)
+    seconds = facts.own_seconds(view)
     size, shape = spans.batch_size[rows], spans.shape[rows]
     # The most frequent kind of call: what differs within it is neither size nor shape.
     kinds, index, counts = np.unique(np.stack([size, shape]), axis=1, return_inverse=True, return_counts=True)

@@ -165,28 +165,41 @@ def company(started: Array, ended: Array) -> Array:
     return np.asarray((worked(started + own) - worked(started)) / own)
 
 
-def first_sights(started: Array, seconds: Array, codes: Array) -> tuple[int, float]:
-    """Return how many kinds were seen, and the share of all time that the first item of each kind took beyond its kind's rest.
+@dataclass(frozen=True, slots=True)
+class FirstSights:
+    """The first item of each kind, held against those after it."""
+
+    num_kinds: int
+    share: float
+    """Of all time: what first items took beyond the usual of their kind."""
+    times: float
+    """Median over kinds of the first item's time over the usual of its kind."""
+
+
+def first_sights(started: Array, seconds: Array, codes: Array) -> FirstSights | None:
+    """Return what the first items of each kind cost; None where no kind is known or none came twice.
 
     A kind seen once is held against the median of all items that are not first.
 
     Args:
         started: When each began.
-        seconds: What each took.
+        seconds: What each took; NaN where not measured.
         codes: int, which kind each is of; negative: not known.
     """
-    known = np.flatnonzero(codes >= 0)
-    total = float(seconds.sum())
+    known = np.flatnonzero((codes >= 0) & np.isfinite(seconds))
+    total = float(np.nansum(seconds))
     if not len(known) or total <= 0:
-        return 0, 0.0
+        return None
     order = known[np.argsort(started[known], kind="stable")]
     kinds, index = np.unique(codes[order], return_index=True)
     firsts = order[index]
-    rest = np.setdiff1d(order, firsts)
+    rest = np.setdiff1d(order, firsts, assume_unique=True)
     if not len(rest):
-        return len(kinds), 0.0
+        return None
     usual = np.full(int(kinds.max()) + 1, float(np.median(seconds[rest])))
     for kind in np.unique(codes[rest]):
         usual[kind] = np.median(seconds[rest][codes[rest] == kind])
-    excess = np.maximum(seconds[firsts] - usual[codes[firsts]], 0.0)
-    return len(kinds), float(excess.sum()) / total
+    expected = usual[codes[firsts]]
+    excess = np.maximum(seconds[firsts] - expected, 0.0)
+    times = float(np.median(seconds[firsts] / np.maximum(expected, 1e-9)))
+    return FirstSights(len(kinds), float(excess.sum()) / total, times)
