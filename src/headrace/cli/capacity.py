@@ -117,6 +117,7 @@ def _share(text: str) -> float:
 def _wanted(args: argparse.Namespace, replay: Replay) -> list[Wanted]:
     """Return the user's changes, and unless they are all that is wanted those worth showing."""
     from headrace.base.errors import SettingsError
+    from headrace.diagnose.whatif import in_words
     from headrace.tune.capacity import Wanted
     from headrace.tune.improvements import find_improvements
 
@@ -124,26 +125,13 @@ def _wanted(args: argparse.Namespace, replay: Replay) -> list[Wanted]:
     found = [_named(text, replay) for text in args.named]
     change = change_of(args, replay.plan, stages)
     if not change.is_nothing:
-        found.insert(0, Wanted(_in_words(args), change))
+        found.insert(0, Wanted(in_words(change), change))
     for one in found:
         if one.change.arrival_rate is not None:
             raise SettingsError("--arrival-rate is no improvement: --rate says what comes")
     if args.only and not found:
         raise SettingsError("--only leaves nothing to look at: give a change, such as --speedup decode=2")
     return found if args.only else [*found, *find_improvements(replay)]
-
-
-def _in_words(args: argparse.Namespace) -> str:
-    parts = [
-        *args.settings,
-        *(f"{text} x as fast" for text in args.speedup),
-        *(f"without {name}" for name in args.drop),
-    ]
-    parts += [f"cache {text}" for text in args.cache] + [f"curve {text}" for text in args.curve]
-    parts += [f"{args.cores} cores each"] if args.cores else []
-    parts += [f"{args.devices} devices each"] if args.devices else []
-    parts += ["a quiet machine"] if args.quiet_machine else []
-    return ", ".join(parts)
 
 
 class _Options(argparse.ArgumentParser):
@@ -159,6 +147,7 @@ class _Options(argparse.ArgumentParser):
 def _named(text: str, replay: Replay) -> Wanted:
     """Return a change written as `NAME: OPTIONS`; the name may be left out."""
     from headrace.base.errors import SettingsError
+    from headrace.diagnose.whatif import in_words
     from headrace.tune.capacity import Wanted
 
     parser = _Options(prog="--change", add_help=False, allow_abbrev=False)
@@ -174,7 +163,7 @@ def _named(text: str, replay: Replay) -> Wanted:
     change = change_of(given, replay.plan, replay.run.info.stages)
     if change.is_nothing:
         raise SettingsError(f"--change {text!r} changes nothing; expected options such as --speedup decode=3")
-    return Wanted(name.strip() or _in_words(given), change)
+    return Wanted(name.strip() or in_words(change), change)
 
 
 def _record(given: str | None) -> TrackRecord:

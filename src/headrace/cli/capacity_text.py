@@ -18,7 +18,7 @@ _FEWEST_BAR_COLUMNS = 6
 
 def as_text(document: CapacityDocument) -> str:
     """Return the document as plain text."""
-    notes = [f"note: {option.name}: {option.says}" for option in document.options[1:] if "same price" in option.says]
+    notes = [f"note: {option.name}: {option.note}" for option in document.options if option.note]
     refused = [f"not told: {option.name}: {option.refused}" for option in document.options[1:] if option.refused]
     record = f"Predictions: {document.record.says}."
     parts = [

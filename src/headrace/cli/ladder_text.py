@@ -5,55 +5,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.base.words import aligned, wrapped
+from headrace.base.words import COLUMNS, aligned, wrapped
 
 if TYPE_CHECKING:
     from headrace.runs.formats.profile import Estimate
     from headrace.runs.formats.tuning import LadderDocument, LadderStep
 
-_BAR_COLUMNS = 16
+_MOST_BAR_COLUMNS = 24
 #: Settings that say how a step is set up in detail; the document has all of them.
 _MOST_SETTINGS = 6
 
 
 def as_text(document: LadderDocument) -> str:
     """Return the document as plain text."""
-    emulated = [line for line in document.says if line.startswith("The device was emulated")]
-    rest = [line for line in document.says if line not in emulated]
     parts = [
-        wrapped(emulated),
+        [f"{document.pipeline}, step by step{' (the device was emulated)' if document.is_emulated else ''}"],
         _table(document),
         _changes(document.steps),
-        wrapped([*rest, *(f"warning: {warning}" for warning in document.warnings)]),
+        wrapped([*document.says, *(f"warning: {warning}" for warning in document.warnings)]),
     ]
-    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
 def _table(document: LadderDocument) -> list[str]:
     has_cost = document.price_per_hour is not None
     has_prediction = any(step.predicted for step in document.steps)
-    most = max((step.throughput or 0.0 for step in document.steps), default=0.0)
-    heading = ["step", "", "items/s", "x before", "x alone"]
+    heading = ["step", "items/s", "x before", "x alone"]
     heading += ["predicted", "error"] if has_prediction else []
     heading += ["per 1,000"] if has_cost else []
     rows = [heading]
     for step in document.steps:
-        row = [step.name, bar(step.throughput, most), _rate(step.throughput), _ratio(step.ratio_before)]
-        row.append(_ratio(step.ratio_alone))
+        row = [step.name, _rate(step.throughput), _ratio(step.ratio_before), _ratio(step.ratio_alone)]
         if has_prediction:
             error = step.prediction_error
             row += [_rate(step.predicted.mid if step.predicted else None), "-" if error is None else f"{error:+.1%}"]
         if has_cost:
             row.append("-" if step.cost_per_thousand is None else f"{step.cost_per_thousand:.3g}")
         rows.append(row)
-    return aligned(rows, num_left=2)
+    return _with_bars(aligned(rows), [step.throughput for step in document.steps])
 
 
-def bar(value: float | None, most: float, columns: int = _BAR_COLUMNS) -> str:
-    """Return a bar of at most so many columns; something that is there has at least one."""
-    if not value or most <= 0:
-        return ""
-    return "#" * max(1, round(columns * value / most))
+def _with_bars(lines: Sequence[str], values: Sequence[float | None]) -> list[str]:
+    """Return a table's lines, each but the heading with a bar in the columns that are left."""
+    room = min(_MOST_BAR_COLUMNS, COLUMNS - 2 - max(map(len, lines)))
+    most, width = max((value or 0.0 for value in values), default=0.0), max(map(len, lines))
+    bars = ["", *("#" * max(1, round(room * value / most)) if value and room > 0 else "" for value in values)]
+    return [f"{line:<{width}}  {one}".rstrip() for line, one in zip(lines, bars, strict=True)]
 
 
 def _rate(value: float | None) -> str:

@@ -161,7 +161,8 @@ class _Study:
             cost_per_month=None if hourly is None else hourly * HOURS_PER_MONTH,
             saves_per_month=None,
             latency_p99=self._latency(wanted.change, full, rate / machines),
-            says=" ".join(part for part in (why, wanted.note) if part),
+            says=why,
+            note=wanted.note,
         )
 
     def _usable_share(self, change: Change) -> tuple[float | None, str]:
@@ -207,7 +208,8 @@ def _refused(wanted: Wanted, full: Estimate | None, why: str) -> CapacityOption:
         cost_per_month=None,
         saves_per_month=None,
         latency_p99=None,
-        says=wanted.note,
+        says="",
+        note=wanted.note,
         refused=why or "the throughput of this change cannot be predicted",
     )
 

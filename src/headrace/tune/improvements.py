@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError
+from headrace.diagnose.whatif import in_words
 from headrace.runs.formats.prediction import Change
 from headrace.tune.capacity import Wanted
 
@@ -102,20 +103,17 @@ def _gain(replay: Replay, settings: tuple[str, ...]) -> float:
 
 
 def _as_wanted(settings: tuple[str, ...]) -> Wanted:
-    return Wanted(", ".join(settings), Change(settings=settings))
+    return _named(Change(settings=settings))
 
 
 def _faster_stages(replay: Replay) -> list[Wanted]:
-    return [
-        Wanted(f"{stage.name} {_FASTER:g} x as fast", Change(speedups={stage.name: _FASTER}))
-        for stage in replay.run.info.stages
-    ]
+    return [_named(Change(speedups={stage.name: _FASTER})) for stage in replay.run.info.stages]
 
 
 def _more_cores(replay: Replay) -> Wanted:
-    cores = 2 * replay.cores
-    return Wanted(
-        f"{cores:g} cores each",
-        Change(cores=cores),
-        note="Counted at the same price: what such a machine costs more has to be taken off.",
-    )
+    note = "counted at the same price; what such a machine costs more has to be taken off"
+    return _named(Change(cores=2 * replay.cores), note)
+
+
+def _named(change: Change, note: str = "") -> Wanted:
+    return Wanted(in_words(change), change, note)

@@ -73,7 +73,8 @@ def freeze(
         except (HeadraceError, ValueError) as error:
             refused[step.name] = str(error)
             continue
-        if document.throughput.ratio is None:
+        ratio = document.throughput.ratio
+        if ratio is None:
             refused[step.name] = document.throughput.refused
             continue
         if ledger:
@@ -81,7 +82,7 @@ def freeze(
                 document, id=ledger.write_prediction(document, hardware=replay.run.info.hardware)
             )
         documents[step.name] = document
-        say(f"predicted: {step.name} {document.throughput.ratio.mid:.3g} times the sequential throughput")
+        say(f"predicted: {step.name} {ratio.mid:.3g} times the sequential throughput")
     return Frozen(documents=documents, refused=refused, record=record)
 
 

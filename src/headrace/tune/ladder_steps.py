@@ -166,7 +166,7 @@ def _one_receiver(plan: Plan) -> Plan:
 
 
 def _inline(stage: StagePlan) -> StagePlan:
-    return dataclasses.replace(stage, executor="inline", time_limit_seconds=None)
+    return dataclasses.replace(stage, executor="inline", workers=1, time_limit_seconds=None)
 
 
 def _one_worker(stage: StagePlan) -> StagePlan:

@@ -33,6 +33,9 @@ class CapacityOption(msgspec.Struct, frozen=True, kw_only=True):
     latency_p99: Estimate | None
     """Simulated at the rate that each machine then gets, for the interval of the throughput; None without a goal."""
     says: str
+    """Why so much of full load is usable."""
+    note: str = ""
+    """What the numbers leave out."""
     refused: str = ""
 
 
