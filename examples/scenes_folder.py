@@ -18,7 +18,8 @@ class Scenes(hr.Module):
     def load(self, context: Any) -> None:
         """Open the model that the Plan names."""
         self.scenes = context.open_model()
-        self.names = json.loads(self.scenes.metadata["names"])
+        # An emulated device (`--set model.engine=emulated`) opens no file that could carry names; it always answers 0.
+        self.names = json.loads(self.scenes.metadata.get("names", '["emulated"]'))
 
     def preprocess(self, image: Any) -> Any:
         """Return float32 (3, 224, 224)."""

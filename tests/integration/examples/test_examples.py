@@ -51,6 +51,15 @@ def test_folder_in_json_lines_out(folder: Path) -> None:
     assert len(right) >= 10
 
 
+@pytest.mark.parametrize("name", ["scenes_folder", "tiles"])
+def test_with_an_emulated_device(folder: Path, name: str) -> None:
+    """An example runs without its model, and its results say so."""
+    headrace(folder, "run", str(EXAMPLES / f"{name}.py:pipeline"), "--set", "model.engine=emulated")
+    (results,) = folder.glob("*.jsonl")
+    assert len(lines(results)) == 12
+    assert "emulated" in json.dumps(lines(results))
+
+
 def test_tiles_are_joined_by_image(folder: Path) -> None:
     """Each image gets one line with the votes of its four tiles."""
     headrace(folder, "run", str(EXAMPLES / "tiles.py:pipeline"), "--set", "process.batch=8")
