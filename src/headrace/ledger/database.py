@@ -123,7 +123,7 @@ def translated(path: Path) -> Iterator[None]:
         ) from error
 
 
-_ELSEWHERE = "free it, or name another file with --ledger FILE or HEADRACE_LEDGER"
+_ELSEWHERE = "look at its rights and at who else uses it, or name another file with --ledger FILE or HEADRACE_LEDGER"
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
