@@ -81,7 +81,11 @@ def _of_comparison(file: Path) -> tuple[ComparisonDocument, float, str]:
         )
     began = compared.environment.get("started_unix_seconds")
     # Without it the file's own time must do: measuring ended by then.
-    return compared, float(began) if isinstance(began, int | float) else written, f"{compared.num_pairs} interleaved pairs"
+    return (
+        compared,
+        float(began) if isinstance(began, int | float) else written,
+        f"{compared.num_pairs} interleaved pairs",
+    )
 
 
 def _ratio(compared: ComparisonDocument) -> Estimate:
