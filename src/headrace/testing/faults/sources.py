@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from headrace.base.clock import Clock
 from headrace.base.plan import SourcePlan
 from headrace.base.records import Job, Message, Payload
 from headrace.sources.finite import Entry, FiniteSource
@@ -16,6 +17,8 @@ from headrace.sources.queue_source import QueueSource
 from headrace.testing.memory_queue import MemoryQueue
 
 _FEED_EVERY_SECONDS = 0.005
+#: Jobs that wait where there is to be a backlog: more than a run receives in the tenth of a second between two looks.
+_BACKLOG = 400
 
 
 class RepeatedList(FiniteSource):
@@ -52,15 +55,20 @@ class Broker:
     """Given to one receive."""
     visibility_seconds: float = 30.0
     extends: bool = True
-    """Whether extending a loan has any effect, as it has not where the worker may not or does not ask."""
+    """Whether loans may be extended; a worker without the permission has each only for the visibility timeout."""
     max_receives: int = 5
 
 
 class BrokerQueue(MemoryQueue):
-    """A queue in memory that behaves like a broker far away."""
+    """A queue in memory that behaves like a broker far away.
 
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(visibility_seconds=broker.visibility_seconds)
+    Args:
+        broker: How.
+        clock: See `MemoryQueue`.
+    """
+
+    def __init__(self, broker: Broker, clock: Clock | None = None) -> None:
+        super().__init__(visibility_seconds=broker.visibility_seconds, clock=clock)
         self._broker = broker
 
     def receive(self, max_messages: int, *, wait_seconds: float = 0.0) -> list[Message]:
@@ -70,8 +78,8 @@ class BrokerQueue(MemoryQueue):
         return super().receive(min(max_messages, self._broker.most_messages), wait_seconds=wait_seconds)
 
     def extend(self, receipts: Sequence[str], seconds: float) -> dict[str, str]:
-        """Extend the loans, or only say so."""
-        return super().extend(receipts, seconds) if self._broker.extends else {}
+        """Extend the loans, or refuse to."""
+        return super().extend(receipts, seconds) if self._broker.extends else dict.fromkeys(receipts, "AccessDenied")
 
 
 class FedQueue(QueueSource):
@@ -136,7 +144,3 @@ class FedQueue(QueueSource):
         missing = _BACKLOG - self._fed.statistics().visible
         if missing > 0:
             self._fed.send(list(itertools.islice(self._bodies, missing)))
-
-
-#: Jobs that wait where there is to be a backlog: more than a run receives in the tenth of a second between two looks.
-_BACKLOG = 400
