@@ -314,7 +314,7 @@ class Engine:
             place.wait += now - came
             units.append(unit)
         place.taken += count
-        if place.full_since >= 0.0:
+        if place.full_since >= 0.0 and len(queue) < place.capacity:
             place.full += now - place.full_since
             place.full_since = -1.0
         worker.units, worker.index = units, 0
@@ -322,7 +322,7 @@ class Engine:
             place.batches += 1
             self._begin(worker, station.batch_program(count, units[0]))
         elif count > 1:
-            self._begin(worker, tuple(phase for unit in units for phase in station.programs[unit]))
+            self._begin(worker, tuple(phase for unit in units for phase in place.program(unit)))
         else:
             self._begin(worker, place.program(units[0]))
         if place.producers and len(queue) <= place.capacity // 2:
@@ -341,11 +341,11 @@ class Engine:
 
     def _served(self, worker: Worker) -> None:
         place = worker.place
-        if place.station.retries and place.fails(worker.units[0]):
-            delay = place.note_failure(worker.units[0])
-            self._later(self.now + delay, self._come_back, (place, worker.units[0]))
-            self._take_next(worker)
-            return
+        if place.station.retries:
+            worker.units = [unit for unit in worker.units if not self._failed(place, unit)]
+            if not worker.units:
+                self._take_next(worker)
+                return
         if place.first_child is not None:
             worker.units = self._fan_out(place, worker.units)
         aside = worker.aside
@@ -407,6 +407,13 @@ class Engine:
             if first == last and place.join is not None:
                 self._put(place.join, unit)
         return children
+
+    def _failed(self, place: Place, unit: int) -> bool:
+        """Return whether the try of a unit has failed; then it comes back later."""
+        if not place.fails(unit):
+            return False
+        self._later(self.now + place.note_failure(unit), self._come_back, (place, unit))
+        return True
 
     def _come_back(self, where: tuple[Place, int]) -> None:
         self._put(*where)

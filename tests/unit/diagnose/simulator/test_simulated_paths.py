@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 import pytest
 
+from headrace.base.policies.batching import BatchingPolicy
 from headrace.diagnose.simulator import Program, Retry, Station, System, Trace, simulate
 from headrace.diagnose.simulator.system import CPU, GIL, WAIT
 
@@ -53,6 +54,34 @@ def test_retries_take_capacity():
     station = Station(name="fetch", workers=1, capacity=16, programs=waits([0.01] * jobs), retries=retries)
 
     assert simulate(System(stations=[station], num_jobs=jobs)).throughput == pytest.approx(75, rel=0.01)
+
+
+@pytest.mark.parametrize(("chunk", "fails_at"), [(1, 0.003), (4, 0.005)])
+def test_a_failed_unit_leaves_its_neighbours_alone(chunk, fails_at):
+    """Of units taken at once only the one that failed comes back; the others go on."""
+    retries = {2: [Retry(((WAIT, 0.001),), 1.0)]}
+    programs = waits([0.001] * 8)
+    station = Station(name="fetch", workers=1, capacity=8, programs=programs, retries=retries, chunk=chunk)
+    trace = simulate(System(stations=[station], num_jobs=8))
+
+    assert trace.done.argmax() == 2
+    assert trace.done[2] == pytest.approx(fails_at + 1.0 + 0.001)
+    assert np.delete(trace.done, 2).max() == pytest.approx(0.008)
+
+
+def test_a_failed_unit_of_a_batch_comes_back_alone():
+    """A device takes one unit and then three, of which one fails: the other two go on, and the one is taken again."""
+    station = Station(
+        name="process",
+        workers=1,
+        capacity=8,
+        batching=BatchingPolicy(max_size=4),
+        batch_program=lambda size, unit: ((WAIT, 0.01),),
+        retries={1: [Retry((), 0.5)]},
+    )
+    trace = simulate(System(stations=[station], num_jobs=4))
+
+    assert trace.done == pytest.approx([0.01, 0.02 + 0.5 + 0.01, 0.02, 0.02])
 
 
 def fanned(children: list[int], workers: int, *, in_flight: int | None = 1) -> Trace:
