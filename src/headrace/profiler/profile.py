@@ -73,7 +73,8 @@ class ProfileSettings:
     python_stage: str | None = None
     """Also sample the Python code of this stage, with py-spy."""
     curve_batch: int = 8
-    """Measure at warm-up what batches up to this size cost, even where the Plan's are smaller; 0 to 1024, 0: only those."""
+    """Measure at warm-up, for 1.5 s at most, what batches up to this size cost even where the Plan's are smaller, each three
+    times; 0 to 1024, 0: only the Plan's, once."""
 
     def __post_init__(self) -> None:
         for name, low, high in (
@@ -126,7 +127,7 @@ def profile(
         watch=lambda progress: _watch(progress, settings, gpu, permission),
         instruments=(*instruments, *gpu.instruments, permission),
         curve_batch=settings.curve_batch,
-        curve_repeats=_CURVE_REPEATS,
+        curve_repeats=_CURVE_REPEATS if settings.curve_batch else 1,
     )
 
 
