@@ -26,6 +26,7 @@ COMMANDS = {
     "report": "make one HTML page of a run",
     "diagnose": "say what limits a recorded run, why, and what fixing it would buy",
     "whatif": "predict what a change would do to a recorded run",
+    "tune": "find a better Plan, and prove it by measuring",
     "ladder": "show what each step from a sequential run to a Plan gives, together and alone",
     "capacity": "say how many machines a rate needs, what that costs, and what would save how much",
     "compare": "say whether one Plan, pipeline or run is really faster than another",

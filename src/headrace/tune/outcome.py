@@ -17,7 +17,7 @@ from headrace.tune.objective import Objective
 from headrace.tune.rounds import Entrant, Rounds
 from headrace.tune.search import Found
 from headrace.tune.sweep import BatchCosts, sweep_points
-from headrace.tune.view import View
+from headrace.tune.view import View, short, shown
 
 #: Points of the search that are listed although they were not measured.
 _LISTED = 5
@@ -122,7 +122,7 @@ def _trial(outcome: Outcome, one: Candidate) -> Trial:
     if decision is not None and decision.verdict == "unsure":
         why = f"not sure: {why}"
     return Trial(
-        name=_words(one),
+        name=_words(outcome, one),
         settings=one.settings,
         plan=outcome.bench.resolved(one.settings).as_table(),
         predicted=None
@@ -154,9 +154,15 @@ def _factor(one: Candidate, first: Entrant) -> float | None:
     return base.throughput / first.throughput
 
 
-def _words(one: Candidate) -> str:
-    words = one.view.words(one.found.point)
-    return words if not one.view.base_settings else f"{', '.join(one.view.base_settings)}; then {words}"
+def _words(outcome: Outcome, one: Candidate) -> str:
+    """Return what a Plan changes of the user's, in words."""
+    base = outcome.views[0].predictor.space.base
+    point = one.view.predictor.space.canonical(one.found.point)
+    return ", ".join(
+        f"{short(key)} {shown(base[key])} -> {shown(value)}"
+        for key, value in point.items()
+        if key in base and value != base[key]
+    )
 
 
 def _not_measured(outcome: Outcome) -> list[Trial]:
@@ -229,7 +235,7 @@ def _says(outcome: Outcome, verdict: str) -> list[str]:
 def _headline(outcome: Outcome, verdict: str) -> str:
     best = outcome.best
     if best is not None and best.decision is not None:
-        return f"A better Plan: {_words(best)}: {best.decision.why}."
+        return f"A better Plan: {_words(outcome, best)}: {best.decision.why}."
     if verdict == "goal missed":
         latency = outcome.rounds.base.latency(outcome.objective.slo.percentile) if outcome.objective.slo else None
         now = "" if latency is None else f"; the base has {format_duration(latency)}"

@@ -38,11 +38,19 @@ class Reason:
         return f"{was}; without this change {abs(loss):.1%} {'less' if loss > 0 else 'more'} throughput (predicted)"
 
 
-def find_reasons(predictor: Predictor, point: Point) -> tuple[Reason, ...]:
-    """Return the reason of each setting in which a point differs from its space's base."""
-    base, together = predictor.space.base, predictor.of(point)
+def find_reasons(predictor: Predictor, point: Point, base: Point) -> tuple[Reason, ...]:
+    """Return the reason of each setting in which a point differs from the user's Plan.
+
+    Args:
+        predictor: What the point was predicted by.
+        point: Of its space.
+        base: The user's Plan, which another space may be built around.
+    """
+    together = predictor.of(point)
     reasons = []
-    for key in predictor.space.changed(point):
+    for key in point:
+        if key not in base or point[key] == base[key]:
+            continue
         alone = predictor.of({**point, key: base[key]})
         without = None if alone is None or together is None or together.ratio <= 0 else alone.ratio / together.ratio
         reasons.append(Reason(key, base[key], point[key], without))

@@ -222,7 +222,7 @@ class Rounds:
     @property
     def alpha(self) -> float:
         """By how much an interval may err, so that all of all looks together err by less than 5 %."""
-        return ALPHA / max(1, self._num_tried) / 2 ** max(1, self._looks)
+        return float(ALPHA / max(1, self._num_tried) / 2 ** max(1, self._looks))
 
     def _run(
         self, new: list[Entrant], again: list[Entrant], lengths: dict[int, int], is_sure: Callable[[Entrant], bool]

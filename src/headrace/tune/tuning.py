@@ -30,6 +30,7 @@ from headrace.tune.bench import Bench
 from headrace.tune.decision import Decision, decide
 from headrace.tune.objective import Objective
 from headrace.tune.outcome import Candidate, Outcome, tuning_document
+from headrace.tune.parts import quiet
 from headrace.tune.predictor import size
 from headrace.tune.reasons import Reason, find_reasons
 from headrace.tune.rounds import Effort, Entrant, Rounds, Say
@@ -43,6 +44,8 @@ from headrace.validate.comparison import Question
 FAR_OFF = 0.10
 #: Better Plans whose gains differ by less count as equal, and the smaller one is taken.
 _SAME = 0.01
+#: Rounds that two Plans must share to be compared head to head.
+_FEWEST_DIRECT = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +116,8 @@ def tune(
     """
     settings = settings or TuneSettings()
     bench = Bench(pipeline, plan, source, runs, deliver=settings.effort.deliver, say=say)
-    return _Tuning(bench, objective or Objective(), settings, ledger, diagnosis or Simulator()).run()
+    with quiet():
+        return _Tuning(bench, objective or Objective(), settings, ledger, diagnosis or Simulator()).run()
 
 
 class _Tuning:
@@ -176,7 +180,7 @@ class _Tuning:
         return view
 
     def _look_again(self, first: View) -> None:
-        """Measure one more: the next of the first search, or of one that begins at the best so far if that was far off."""
+        """Measure one more: the next of the first search, or of one that begins at the best so far."""
         done = [self._bench.resolved(one.settings) for one in self._candidates]
         best = max(self._candidates, key=lambda one: one.mid)
         view = self._views[-1]
@@ -235,14 +239,19 @@ class _Tuning:
             for one in new
         ]
         rates = [self._views[0].replay.throughput, *(view.replay.throughput * one.found.outlook.ratio for one in new)]
-        others = [view.entrant] if view.entrant is not None and view.entrant is not self._rounds.base else []
-        entrants = self._rounds.measure(contenders, rates, self._is_sure, beside=others)
+        entrants = self._rounds.measure(contenders, rates, self._is_sure, beside=self._to_beat(view))
         self._bench.num_runs += len(entrants)
         for candidate, entrant in zip(new, entrants, strict=True):
             candidate.entrant = entrant
             candidate.decision = self._decide(entrant)
             self._candidates.append(candidate)
             self._write_measurement(candidate)
+
+    def _to_beat(self, view: View) -> list[Entrant]:
+        """Return who runs beside the new ones: the best so far, and the Plan that they were predicted from."""
+        found = [max(self._candidates, key=lambda one: one.gain).entrant] if self._candidates else []
+        found += [view.entrant] if view.entrant not in (self._rounds.base, *found) else []
+        return [entrant for entrant in found if entrant is not None]
 
     def _is_sure(self, entrant: Entrant) -> bool:
         return self._decide(entrant).is_sure
@@ -284,15 +293,28 @@ class _Tuning:
         if best is None:
             return Tuned(document=document, plan=None)
         plan = self._bench.written.with_settings(best.settings)
-        return Tuned(document=document, plan=plan, reasons=find_reasons(best.view.predictor, best.found.point))
+        base = self._views[0].predictor.space.base
+        reasons = find_reasons(best.view.predictor, best.view.predictor.space.canonical(best.found.point), base)
+        return Tuned(document=document, plan=plan, reasons=reasons)
 
     def _best(self) -> Candidate | None:
+        """Return the best of those that are better than the base; of two that are as good, the smaller."""
         better = [one for one in self._candidates if one.decision is not None and one.decision.verdict == "better"]
-        if not better:
-            return None
-        most = max(one.gain for one in better)
-        equal = [one for one in better if one.gain >= most * (1 - _SAME)]
-        return min(equal, key=lambda one: (one.found.outlook.size, -one.gain))
+        champion: Candidate | None = None
+        for one in better:
+            if champion is None or self._beats(one, champion):
+                champion = one
+        return champion
+
+    def _beats(self, one: Candidate, champion: Candidate) -> bool:
+        lead = one.gain / champion.gain
+        if one.entrant is not None and champion.entrant is not None and self._objective.name == "throughput":
+            # Head to head, where both ran in the same rounds: the base's noise is in neither.
+            direct = self._rounds.judged(one.entrant, Question(), champion.entrant)
+            if direct is not None and len(one.entrant.ratios(champion.entrant)) >= _FEWEST_DIRECT:
+                lead = direct.mid
+        smaller = one.found.outlook.size < champion.found.outlook.size
+        return lead > 1 + _SAME or (smaller and lead > 1 - _SAME)
 
 
 def _is_far_off(candidates: Sequence[Candidate]) -> bool:

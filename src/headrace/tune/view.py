@@ -46,7 +46,7 @@ class Simulator:
         """Return a prediction with its interval."""
         from headrace.diagnose.whatif import predict
 
-        return predict(replay, change, record=record)
+        return predict(replay, change, record)
 
 
 @dataclass(slots=True)
@@ -64,8 +64,9 @@ class View:
     """Who measures this run's Plan in the rounds."""
 
     def settings(self, point: Point) -> tuple[str, ...]:
-        """Return what makes a point's Plan of the user's."""
-        return (*self.base_settings, *self.predictor.space.settings(point))
+        """Return what makes a point's Plan of the user's, each key once."""
+        both = (*self.base_settings, *self.predictor.space.settings(point))
+        return tuple({setting.partition("=")[0]: setting for setting in both}.values())
 
     def words(self, point: Point) -> str:
         """Return what a point changes, in words: `fetch.workers 16 -> 32`."""

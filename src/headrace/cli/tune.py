@@ -1,0 +1,225 @@
+"""Find a better Plan for a pipeline, and prove it by measuring.
+
+    headrace tune jobs:pipeline --source photos/ -o plan.toml
+    headrace tune jobs:pipeline --plan today.toml --for cost
+    headrace tune jobs:pipeline --for latency --slo p99=200ms
+
+It profiles the pipeline once, predicts some hundred Plans from that (workers, batches, executors, threads of the model,
+...; fewer as well as more), and measures the most promising three at most against the present one, in turn. Only what
+is better by measurement is written, with the reasons as comments. Predictions go to the ledger before they are
+measured. Results are dropped unless --deliver is given.
+
+Exit status: 0 a better Plan was found and written, or the present one is already at the best; 1 no Plan that was
+measured meets the --slo; 4 it cannot be told yet; 130 interrupted, with what was measured kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
+from headrace.cli.pipeline_arguments import positive, stdout_kept
+
+if TYPE_CHECKING:
+    from headrace.pipeline.definition import Pipeline
+    from headrace.runs.formats.tuning import TuningDocument
+    from headrace.sources.finite import FiniteSource
+    from headrace.tune.objective import Objective
+    from headrace.tune.tuning import Tuned, TuneSettings
+
+EXIT_NEGATIVE = 1
+EXIT_INCONCLUSIVE = 4
+#: Where the better Plan goes unless -o says otherwise.
+PLAN_FILE = "plan.toml"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("pipeline", metavar="MODULE:ATTRIBUTE", help="the Pipeline; a file works too: jobs.py:pipeline")
+    parser.add_argument("--plan", metavar="FILE", help="the present Plan; without one, defaults for this machine")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="replace one setting of that Plan",
+    )
+    parser.add_argument("--source", help="a folder, a glob, or a .txt of URLs, instead of the pipeline's source")
+    parser.add_argument(
+        "--for",
+        choices=("throughput", "latency", "cost"),
+        default="throughput",
+        dest="objective",
+        help="more items; less latency at the same rate; less CPU and fewer workers at the same rate",
+    )
+    parser.add_argument(
+        "--slo", metavar="GOAL", help="a percentile of the latency that must be kept, such as p99=200ms"
+    )
+    parser.add_argument("--rate", metavar="RATE", help="jobs that must be kept up, such as 100/s or 3M/h")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        default=PLAN_FILE,
+        help=f"where a better Plan is written (default {PLAN_FILE})",
+    )
+    parser.add_argument("--force", action="store_true", help="replace FILE")
+    parser.add_argument("--plans", type=positive, default=3, metavar="N", help="Plans to measure, at most (default 3)")
+    parser.add_argument(
+        "--budget-seconds", type=_seconds, metavar="N", help="no new round of measuring begins after it"
+    )
+    parser.add_argument("--seconds", type=_seconds, metavar="TIME", help="length of a block (default 1s)")
+    parser.add_argument(
+        "--largest-batch", type=positive, default=64, metavar="N", help="the largest batch that is tried (default 64)"
+    )
+    parser.add_argument(
+        "--deliver", action="store_true", help="deliver the results of every run; else they are dropped"
+    )
+    parser.add_argument("--runs", metavar="DIR", default="runs", help="where the profiled runs go (default runs)")
+    parser.add_argument(
+        "--ledger",
+        metavar="FILE",
+        help="where predictions are written (default runs/ledger.sqlite, or HEADRACE_LEDGER)",
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the search (default 0)")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.tuning/1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tune, write a better Plan, and print what was found."""
+    import msgspec
+
+    from headrace.cli.tuning_text import as_text
+    from headrace.tune.plan_file import check_writable
+
+    check_writable(Path(args.output), force=args.force)  # before minutes are spent
+    with stdout_kept(args.json):
+        tuned = _tune(args)
+    document = tuned.document
+    problem = None
+    if tuned.plan is not None:
+        document, problem = _write(args, tuned)
+    if args.json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+    else:
+        sys.stdout.write(as_text(document))
+    if problem is not None:
+        raise problem
+    return _status(document)
+
+
+def _status(document: TuningDocument) -> int:
+    if document.interrupted:
+        return EXIT_INTERRUPTED
+    return {"goal missed": EXIT_NEGATIVE, "inconclusive": EXIT_INCONCLUSIVE}.get(document.verdict, EXIT_DONE)
+
+
+def _tune(args: argparse.Namespace) -> Tuned:
+    from headrace.base.plan import Plan
+    from headrace.cli.loading import load_pipeline
+    from headrace.ledger.ledger import Ledger
+    from headrace.tune.tuning import tune
+
+    objective, settings = _objective(args), _settings(args)
+    pipeline = load_pipeline(args.pipeline)
+    source = _source(args.source, pipeline)
+    plan = (Plan.load(args.plan) if args.plan else Plan()).with_settings(args.settings)
+    _say("deliveries are made, in every run" if args.deliver else "deliveries are dropped; --deliver makes them")
+    with Ledger.open(args.ledger) as ledger:
+        return tune(
+            pipeline,
+            plan,
+            source,
+            objective=objective,
+            settings=settings,
+            runs=Path(args.runs),
+            ledger=ledger,
+            say=_say,
+        )
+
+
+def _objective(args: argparse.Namespace) -> Objective:
+    from headrace.base.errors import SettingsError
+    from headrace.base.goals import parse_rate, parse_slo
+    from headrace.tune.objective import Objective
+
+    try:
+        slo = None if args.slo is None else parse_slo(args.slo)
+        rate = None if args.rate is None else parse_rate(args.rate)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+    return Objective(name=args.objective, slo=slo, rate=rate)
+
+
+def _settings(args: argparse.Namespace) -> TuneSettings:
+    from headrace.tune.rounds import Effort
+    from headrace.tune.tuning import TuneSettings
+
+    effort = Effort(block_seconds=args.seconds or 1.0, deliver=args.deliver)
+    return TuneSettings(
+        plans=args.plans,
+        budget_seconds=args.budget_seconds,
+        largest_batch=args.largest_batch,
+        effort=effort,
+        seed=args.seed,
+    )
+
+
+def _source(given: str | None, pipeline: Pipeline) -> FiniteSource:
+    from headrace.base.errors import SettingsError
+    from headrace.cli.loading import parse_source
+    from headrace.sources.finite import FiniteSource
+    from headrace.validate.blocks import read_items
+
+    if not given:
+        return read_items(pipeline)
+    source = parse_source(given, drain=True)
+    if not isinstance(source, FiniteSource):
+        raise SettingsError(f"--source {given} is a queue, which cannot be read twice; name a folder or a .txt of URLs")
+    return source
+
+
+def _write(args: argparse.Namespace, tuned: Tuned) -> tuple[TuningDocument, Exception | None]:
+    """Write the better Plan; return the document that says so, and what went wrong."""
+    import msgspec
+
+    from headrace.base.errors import SettingsError
+    from headrace.runs.hardware import find_hardware
+    from headrace.tune.plan_file import plan_text, write_plan
+
+    assert tuned.plan is not None
+    text = plan_text(
+        tuned.plan,
+        tuned.reasons,
+        tuned.document.says,
+        pipeline=args.pipeline,
+        hardware=find_hardware(),
+        today=datetime.datetime.now(tz=datetime.UTC).date(),
+    )
+    try:
+        write_plan(Path(args.output), text, force=args.force)
+    except SettingsError as error:
+        sys.stderr.write(text)  # minutes were spent on it
+        return tuned.document, error
+    return msgspec.structs.replace(tuned.document, plan_file=args.output), None
+
+
+def _say(line: str) -> None:
+    print(f"headrace tune: {line}", file=sys.stderr, flush=True)
+
+
+def _seconds(text: str) -> float:
+    from headrace.base.units import parse_duration
+
+    try:
+        seconds: Any = parse_duration(float(text) if text.replace(".", "", 1).isdecimal() else text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError(f"expected more than 0 seconds, got {text}")
+    return float(seconds)

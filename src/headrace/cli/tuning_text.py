@@ -1,0 +1,91 @@
+"""A tuning for a terminal of 80 columns: what it says, the Plans that were measured, and batch sizes as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.base.units import format_duration, format_size
+from headrace.base.words import COLUMNS, aligned, wrapped
+
+if TYPE_CHECKING:
+    from headrace.runs.formats.profile import Estimate
+    from headrace.runs.formats.tuning import SweepPoint, Trial, TuningDocument
+
+_MOST_BAR_COLUMNS = 24
+
+
+def as_text(document: TuningDocument) -> str:
+    """Return the document as plain text."""
+    parts = [
+        wrapped(document.says),
+        _trials(document.trials),
+        _sweep(document.sweep),
+        _end(document),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def _trials(trials: Sequence[Trial]) -> list[str]:
+    measured = [trial for trial in trials if trial.outcome != "not measured"]
+    if not measured:
+        return []
+    rows = [["plan", "predicted", "measured", "interval", "p50", "outcome"]]
+    for number, trial in enumerate(measured, 1):
+        rows.append(
+            [
+                str(number),
+                _ratio(trial.predicted),
+                _ratio(trial.measured),
+                _interval(trial.measured),
+                "-" if trial.latency_p50 is None else format_duration(trial.latency_p50),
+                trial.outcome,
+            ]
+        )
+    lines = ["throughput to that of the present Plan", *aligned(rows)]
+    for number, trial in enumerate(measured, 1):
+        lines += wrapped([f"{number}: {trial.name}", f"   {trial.why}"])
+    return lines
+
+
+def _sweep(points: Sequence[SweepPoint]) -> list[str]:
+    """Return a line for each batch size, with a bar of its throughput and the sweet spot marked."""
+    known = [point for point in points if point.throughput is not None]
+    if len(known) < 2:
+        return []
+    lines = aligned([("batch", "items/s", "latency", "memory", ""), *map(_row, points)])
+    width = max(map(len, lines))
+    room = min(_MOST_BAR_COLUMNS, COLUMNS - 2 - width)
+    most = max(point.throughput or 0.0 for point in known)
+    bars = [
+        "",
+        *("#" * max(1, round(room * (point.throughput or 0.0) / most)) if point.throughput else "" for point in points),
+    ]
+    title = "batch sizes, with the best Plan otherwise"
+    return [title, *(f"{line:<{width}}  {bar}".rstrip() for line, bar in zip(lines, bars, strict=True))]
+
+
+def _row(point: SweepPoint) -> tuple[str, ...]:
+    return (
+        str(point.batch),
+        "-" if point.throughput is None else f"{point.throughput:.4g}",
+        "-" if point.latency_p50 is None else format_duration(point.latency_p50),
+        "-" if point.memory_bytes is None else f"+{format_size(point.memory_bytes)}",
+        "sweet spot" if point.is_sweet_spot else point.source,
+    )
+
+
+def _end(document: TuningDocument) -> list[str]:
+    lines = [f"predictions so far: {document.record.says}"]
+    if document.plan_file:
+        lines.append(f"written: {document.plan_file}")
+        lines.append(f"look again: headrace compare {document.pipeline} {document.pipeline}@{document.plan_file}")
+    return wrapped([*lines, *(f"warning: {warning}" for warning in document.warnings)])
+
+
+def _ratio(ratio: Estimate | None) -> str:
+    return "-" if ratio is None else f"x{ratio.mid:.3g}"
+
+
+def _interval(ratio: Estimate | None) -> str:
+    return "-" if ratio is None else f"{ratio.low:.3g}-{ratio.high:.3g}"
