@@ -17,6 +17,8 @@ _COMPUTES = 0.5
 _ALL_CORES = 0.85
 #: Of the cores, used by others: grade C of the environment, and the loss it can cause at most.
 _OTHERS = 0.20
+#: Of the cores, used by the run itself: it fills the machine alone.
+_OWN = 0.80
 _WAITS_FOR_CORE = 0.25
 _THROTTLED = 0.05
 #: Threads over cores from which on they only take cores from one another.
@@ -120,7 +122,7 @@ def _saturation(facts: Facts, view: StageView) -> Iterator[Proposal]:
     own, delay = facts.own_cores, view.delay_share
     if own is None or delay is None or view.work == "model" or view.account.executor == "process":
         return
-    if view.workers <= facts.cores or delay < _WAITS_FOR_CORE or own < (1 - _OTHERS) * facts.cores:
+    if view.workers <= facts.cores or delay < _WAITS_FOR_CORE or own < _OWN * facts.cores:
         return
     workers = max(1, int(facts.cores))
     yield Proposal(
@@ -132,7 +134,7 @@ def _saturation(facts: Facts, view: StageView) -> Iterator[Proposal]:
         ),
         rule=(
             f"more workers than cores, at least {_WAITS_FOR_CORE:.0%} of the service waiting for a core, "
-            f"and the run itself uses at least {1 - _OTHERS:.0%} of the cores"
+            f"and the run itself uses at least {_OWN:.0%} of the cores"
         ),
         resources=view.place,
         share=delay,
@@ -263,7 +265,8 @@ def _oversubscription(facts: Facts) -> Iterator[Proposal]:
             "they take cores from one another in the middle of their work"
         ),
         rule=f"threads inside the model times workers at least {_TOO_MANY_THREADS:g} times the cores",
-        resources=view.place,
+        # Threads of the model take cores from every stage.
+        resources=("cores", *view.place),
         share=1 - facts.cores / total,
         evidence=(
             line("threads", f"{total} threads for {facts.cores:g} cores", total, most, True),

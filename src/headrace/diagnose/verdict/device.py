@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from headrace.base.units import format_duration
+from headrace.diagnose.replay.costs import BatchCost
 from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
@@ -23,7 +23,9 @@ _OF_MAX_WAIT = 0.4
 #: Share of the latency that waiting for company must take to be named.
 _OF_LATENCY = 0.2
 #: Share of a call that does not depend on the batch.
-_FIXED = 0.3
+_FIXED = 0.5
+#: Time per item over the least there is, from which on larger batches gain little more.
+_NEARLY_BEST = 1.1
 #: Share of the model's time in layers that memory limits.
 _MEMORY = 0.5
 #: Throughput of two calls side by side over one, alone, below which they share one memory.
@@ -31,39 +33,6 @@ _SCALES = 1.4
 _KEPT_FED = 0.9
 #: The device's own clock over the call's time, below which the worker waits for something else than its computing.
 _OWN_CLOCK = 0.7
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Seconds of a call by batch size, as warm-up measured it."""
-
-    points: dict[int, float]
-
-    @property
-    def largest(self) -> int:
-        """Largest size measured."""
-        return max(self.points)
-
-    def at(self, size: float) -> float:
-        """Return seconds of a call, interpolated; beyond the ends as the nearest."""
-        sizes = sorted(self.points)
-        return float(np.interp(size, sizes, [self.points[one] for one in sizes]))
-
-    def per_item(self, size: float) -> float:
-        """Return seconds per item."""
-        return self.at(size) / size
-
-    @property
-    def line(self) -> tuple[float, float] | None:
-        """Seconds a of a call and b of an item, by least squares; None of one size."""
-        if len(self.points) < 2:
-            return None
-        sizes, seconds = (
-            np.array(sorted(self.points), float),
-            np.array([self.points[one] for one in sorted(self.points)]),
-        )
-        slope, start = np.polyfit(sizes, seconds, 1)
-        return float(start), float(slope)
 
 
 def rules(facts: Facts) -> Iterator[Proposal]:
@@ -78,10 +47,16 @@ def rules(facts: Facts) -> Iterator[Proposal]:
         yield from _sync(facts, view)
 
 
-def curve_of(view: StageView) -> Curve | None:
-    """Return a stage's cost curve; None if warm-up measured none."""
-    batches = view.account.batches
-    return Curve(batches.cost_curve) if batches and batches.cost_curve else None
+def per_item(cost: BatchCost, size: float) -> float:
+    """Return seconds per item of a batch of this size; beyond what was measured, those of the largest."""
+    size = min(size, float(cost.largest))
+    return float(np.interp(size, cost.sizes, cost.seconds)) / size
+
+
+def sweet_spot(cost: BatchCost) -> int:
+    """Return the smallest measured batch size within a tenth of the least time per item."""
+    each = cost.seconds / cost.sizes
+    return int(cost.sizes[int(np.argmax(each <= _NEARLY_BEST * each.min()))])
 
 
 def mean_batch(view: StageView) -> float:
@@ -135,6 +110,16 @@ def _own_work(facts: Facts, view: StageView) -> Proposal:
         advice=tuple(advice),
         removal=Change(speedups={view.name: 4.0}),
     )
+
+
+def _larger_batches(facts: Facts, view: StageView) -> list[Advice]:
+    cost, largest = facts.replay.costs.get(view.name), _largest(view)
+    if cost is None or _reason(view, "full") < _MOST:
+        return []
+    best = sweet_spot(cost)
+    if best <= largest or per_item(cost, best) > (1 - WORTH_NAMING) * per_item(cost, largest):
+        return []
+    return [Advice(says=f"batches of up to {best} instead of {largest}", settings=(f"{view.name}.batch={best}",))]
 
 
 def _second_device(facts: Facts) -> list[Advice]:
@@ -237,11 +222,11 @@ def _underfill(facts: Facts, view: StageView) -> Iterator[Proposal]:
 
 def _underfill_share(facts: Facts, view: StageView, largest: int) -> float | None:
     """Return the share of the device's time per item that full batches would save, waiting for company included."""
-    curve = curve_of(view)
-    if curve is None or curve.largest < largest or not view.account.throughput:
+    cost = facts.replay.costs.get(view.name)
+    if cost is None or cost.largest < largest or not view.account.throughput:
         return None
     now = 1 / view.account.throughput * (view.workers if not facts.document.is_emulated else 1)
-    return max(0.0, 1 - curve.per_item(largest) / now)
+    return max(0.0, 1 - per_item(cost, largest) / now)
 
 
 def _delay(facts: Facts, view: StageView) -> Iterator[Proposal]:
@@ -281,18 +266,15 @@ def _delay(facts: Facts, view: StageView) -> Iterator[Proposal]:
 
 
 def _launch(facts: Facts, view: StageView) -> Iterator[Proposal]:
-    curve, size = curve_of(view), mean_batch(view)
-    fit = curve.line if curve else None
-    if curve is None or fit is None:
+    cost, size = facts.replay.costs.get(view.name), mean_batch(view)
+    if cost is None or len(cost.sizes) < 2:
         return
-    start, slope = fit
+    start, slope = cost.line()
     fixed = start / (start + slope * size) if start > 0 else 0.0
     full = _reason(view, "full") if _largest(view) > 1 else 1.0
-    best = max((one for one in curve.points if one > size), key=lambda one: -curve.per_item(one), default=None)
-    if best is None or fixed < _FIXED or full < _MOST:
-        return
-    share = 1 - curve.per_item(best) / curve.per_item(size)
-    if share < WORTH_NAMING:
+    best = sweet_spot(cost)
+    share = 1 - per_item(cost, best) / per_item(cost, size)
+    if best <= size or fixed < _FIXED or full < _MOST or share < WORTH_NAMING:
         return
     settings = (f"{view.name}.batch={best}",)
     yield Proposal(

@@ -18,6 +18,8 @@ from headrace.runs.formats.diagnosis import Bound, Candidate
 from headrace.runs.formats.profile import ProfileDocument, StageAccount
 from headrace.runs.run_folder import Receiving, RunInfo
 
+#: CPU over service without run delay: below it, what a stage costs is what it waits for (a device, a network).
+_COMPUTES_AT_ALL = 0.1
 #: Share of the blocked time below which samples of thread states say too little to split it.
 _UNKNOWN = 0.5
 
@@ -238,14 +240,10 @@ class Facts:
         spans = self.evidence.spans
         return np.asarray((spans.ended[view.rows] - spans.started[view.rows]) / 1e9)
 
-    def cpu_seconds(self, view: StageView) -> Array:
-        """Return the CPU time of each of a stage's spans in the window, float64 seconds; NaN where not measured."""
-        return np.asarray(self.evidence.spans.cpu[view.rows] / 1e9)
-
     def own_seconds(self, view: StageView, rows: Array | None = None) -> Array:
         """Return what each of a stage's spans took without waiting for a core, float64 seconds.
 
-        CPU time where that is most of it: then neither locks nor sleep of the worker count.
+        CPU time where the stage computes at all, however long it also waits for locks; else what it waits for outside counts.
 
         Args:
             view: The stage.
@@ -253,7 +251,7 @@ class Facts:
         """
         spans, rows = self.evidence.spans, view.rows if rows is None else rows
         cpu, delay = view.account.cpu or 0.0, view.account.run_delay or 0.0
-        if cpu and cpu >= 0.5 * max(view.service - delay, 1e-9):
+        if cpu and cpu >= _COMPUTES_AT_ALL * max(view.service - delay, 1e-9):
             return np.asarray(spans.cpu[rows] / 1e9)
         return np.asarray((spans.ended[rows] - spans.started[rows] - np.nan_to_num(spans.run_delay[rows])) / 1e9)
 

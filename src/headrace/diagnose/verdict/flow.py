@@ -8,11 +8,14 @@ import numpy as np
 
 from headrace.base.units import format_duration
 from headrace.diagnose.replay import CannotReplay
+from headrace.diagnose.span_columns import Array
 from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import VerdictClass
 from headrace.runs.formats.prediction import Change
 
+#: Share of the deliveries that were lost or failed, from which on what was not delivered was done in vain.
+_COMES_AGAIN = 0.02
 #: Share of the latency that done items are held back.
 _HELD = 0.2
 
@@ -25,9 +28,10 @@ def rules(facts: Facts) -> Iterator[Proposal]:
 
 
 def wasted_share(facts: Facts, view: StageView) -> float | None:
-    """Return the share of a stage's service spent on tries that failed or on items that it served more than once.
+    """Return the share of a stage's service that was in vain.
 
-    Items whose service was repeated after a batch was split count as served once: their batch failed, not they.
+    That is: tries that failed, items that it had served before, and deliveries of jobs that were lost on the way. Items
+    whose service was repeated after a batch was split count as served once: their batch failed, not they.
     """
     spans, own = facts.evidence.spans, facts.evidence.stage_rows(view.name)
     seconds = (spans.ended[own] - spans.started[own]) / spans.batch_size[own] * spans.weight[own]
@@ -37,9 +41,19 @@ def wasted_share(facts: Facts, view: StageView) -> float | None:
     # The last good service of an item is the one that counted.
     order = np.lexsort((spans.ended[own], spans.is_ok[own], spans.unit[own]))
     unit = spans.unit[own][order]
-    is_last = np.append(unit[1:] != unit[:-1], True)
-    useful = float(seconds[order][is_last & spans.is_ok[own][order]].sum())
-    return max(0.0, 1 - useful / total)
+    is_useful = np.append(unit[1:] != unit[:-1], True) & spans.is_ok[own][order]
+    counters = facts.info.counters
+    if counters.lost + counters.retried >= _COMES_AGAIN * max(counters.received, 1):
+        is_useful &= _is_delivered(facts, own)[order]
+    return max(0.0, 1 - float(seconds[order][is_useful].sum()) / total)
+
+
+def _is_delivered(facts: Facts, own: slice) -> Array:
+    """Return for each of a stage's spans whether that delivery of its job was finished."""
+    spans, jobs = facts.evidence.spans, facts.evidence.jobs
+    attempts = int(spans.attempt.max(initial=0)) + 1
+    done = jobs.root[jobs.is_delivered].astype(np.int64) * attempts + jobs.attempt[jobs.is_delivered]
+    return np.isin(spans.root[own].astype(np.int64) * attempts + spans.attempt[own], done)
 
 
 def _retry(facts: Facts, view: StageView) -> Iterator[Proposal]:
@@ -50,7 +64,7 @@ def _retry(facts: Facts, view: StageView) -> Iterator[Proposal]:
     again = float((spans.attempt[own] > 1).mean())
     failed = float((~spans.is_ok[own]).mean())
     counters = facts.info.counters
-    is_lease = again >= failed
+    is_lease = counters.lost > 0 and again + counters.lost / max(counters.received, 1) >= failed
     visibility = facts.plan.source.visibility_seconds
     if is_lease:
         counts = f"{counters.lost:,} lost their lease, {counters.retried:,} failed"

@@ -104,7 +104,10 @@ def _ranked(facts: Facts) -> list[_Scored]:
             gain = None
         score = ((gain or 1.0) - 1) * (1 + proposal.share)
         scored.append(_Scored(proposal, gain, score))
-    return sorted(scored, key=lambda one: -one.score)
+    best: dict[tuple[str, str, str | None], _Scored] = {}
+    for one in sorted(scored, key=lambda one: -one.score):
+        best.setdefault((one.proposal.verdict, one.proposal.cause, one.proposal.stage), one)
+    return list(best.values())
 
 
 def _first(facts: Facts, ranked: list[_Scored]) -> tuple[_Scored, list[_Scored]]:
