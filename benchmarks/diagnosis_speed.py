@@ -2,8 +2,8 @@
 
     python -m benchmarks.diagnosis_speed [--quick] [--json] [--write]
 
-The run is a real one: a fast pipeline of six stages, profiled with every span recorded. `diagnose` is timed as a user has it, as a
-command with the start of Python.
+The run is a real one: a fast pipeline of six stages, profiled with every span recorded. `diagnose` is timed as a user has it,
+as a command with the start of Python.
 """
 
 from __future__ import annotations
