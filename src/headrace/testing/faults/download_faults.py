@@ -64,7 +64,7 @@ FAULTS = (
         dose=f"how slow, from {_SLOW_SECONDS:g} s",
         applies_to=_SHAPES,
         inject=_tail,
-        fix=lambda case: case.with_settings("stages.fetch.options.timeout_seconds=0.25"),
+        fix=lambda case: case.with_settings("stages.fetch.options.timeout_seconds=0.5"),
     ),
     Fault(
         id="F7",

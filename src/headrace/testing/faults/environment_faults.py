@@ -49,9 +49,16 @@ def cpu_quota(cores: float) -> Iterator[None]:
         try:
             yield
         finally:
-            (home / "cgroup.procs").write_text(f"{os.getpid()}")
+            _move_all(group, home)
     finally:
         group.rmdir()
+
+
+def _move_all(group: Path, to: Path) -> None:
+    """Move every process of a group to another: also what this one has started and not ended."""
+    for process in (group / "cgroup.procs").read_text().split():
+        with contextlib.suppress(ProcessLookupError):
+            (to / "cgroup.procs").write_text(process)
 
 
 def _home() -> Path | None:

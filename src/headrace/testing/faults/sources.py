@@ -17,8 +17,10 @@ from headrace.sources.queue_source import QueueSource
 from headrace.testing.memory_queue import MemoryQueue
 
 _FEED_EVERY_SECONDS = 0.005
-#: Jobs that wait where there is to be a backlog: more than a run receives in the tenth of a second between two looks.
-_BACKLOG = 400
+_TOP_UP_EVERY_SECONDS = 0.05
+#: Jobs that wait where there is to be a backlog: more than a run receives between two looks, and few enough that what comes
+#: back to the queue is received again within the run.
+_BACKLOG = 150
 
 
 class RepeatedList(FiniteSource):
@@ -132,7 +134,8 @@ class FedQueue(QueueSource):
 
     def _feed(self) -> None:
         started, sent = time.monotonic(), 0
-        while not self._stopping.wait(_FEED_EVERY_SECONDS if self._rate_per_second else 20 * _FEED_EVERY_SECONDS):
+        every_seconds = _TOP_UP_EVERY_SECONDS if self._rate_per_second is None else _FEED_EVERY_SECONDS
+        while not self._stopping.wait(every_seconds):
             if self._rate_per_second is None:
                 self._top_up()
             else:
