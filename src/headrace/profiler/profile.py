@@ -12,6 +12,7 @@ thread that has ended cannot be asked any more. All goes into the run folder; no
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import random
 import threading
@@ -55,6 +56,8 @@ _RATE_EVERY_SECONDS = 1.0
 _CURVE_REPEATS = 3
 #: Files whose pages are looked for in memory.
 _FILES_LOOKED_AT = 200
+#: Of a source, to choose those files from: listing millions, or a source that goes around in a circle, would hold up the run.
+_ENTRIES_LISTED = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,7 +355,8 @@ class Profiler:
         if not isinstance(source, FiniteSource):
             return None
         try:
-            files = [entry.payload for entry in source.entries() if isinstance(entry.payload, Path)]
+            entries = itertools.islice(source.entries(), _ENTRIES_LISTED)
+            files = [entry.payload for entry in entries if isinstance(entry.payload, Path)]
         except Exception as error:
             self._info.not_measured["page_cache"] = f"the input files could not be listed: {error}"
             return None
