@@ -1,7 +1,7 @@
 """The article's ladder foretold: from a profile of the sequential run at 3 requests/s alone, what the other Plans give.
 
 The emulated case of `benchmarks.ladder` at its original speed. The sequential run is profiled (its warm-up measures the device
-at batches of 1, 2, 4 and 8), threads, overlap and batches of 8 are predicted from it and written to a ledger, and only then are they
+at batches of 1, 2, 4 and 8); threads, overlap and batches of 8 are predicted from it and go to a ledger; only then are they
 measured.
 
     python -m benchmarks.article_whatif [--quick] [--json] [--write]
@@ -125,7 +125,7 @@ def as_text(result: dict[str, Any]) -> str:
         [
             "# The article's ladder, foretold from its first step",
             "",
-            f"Emulated, at the original speed. Profiled: the sequential run alone, {result['sequential']:.2f} items/s. Items/s:",
+            f"Emulated, at the original speed. Profiled: the sequential run alone, {result['sequential']:.2f} items/s.",
             "",
             "| Plan | predicted | interval | measured | error | closed form | article |",
             "|---|---|---|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""The changes whose worth a capacity plan shows: better Plans, each stage twice as fast, more cores.
+"""The changes whose worth a capacity plan shows: the diagnosis's remedies, better Plans, each stage twice as fast, more cores.
 
 Better Plans are looked for by simulation only, one setting at a time and then together; `headrace tune` searches further and
 measures what it finds.
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import HeadraceError
+from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.diagnose.whatif import in_words
 from headrace.runs.formats.prediction import Change
 from headrace.tune.capacity import Wanted
@@ -28,8 +29,22 @@ _FASTER = 2.0
 
 
 def find_improvements(replay: Replay) -> list[Wanted]:
-    """Return the changes to show: the best Plan changes, all of them together, each stage faster, more cores."""
-    return [*plan_changes(replay), *_faster_stages(replay), _more_cores(replay)]
+    """Return the changes to show: remedies, the best Plan changes, all of them together, each stage faster, more cores."""
+    found = [*remedies(replay), *plan_changes(replay), *_faster_stages(replay), _more_cores(replay)]
+    changes = [one.change for one in found]
+    return [one for number, one in enumerate(found) if one.change not in changes[:number]]
+
+
+def remedies(replay: Replay) -> list[Wanted]:
+    """Return what the diagnosis of the run advises, as far as it can be predicted."""
+    document = diagnosis_document(replay.run)
+    found = [finding for finding in (document.first, document.runner_up) if finding is not None]
+    return [
+        _as_wanted(remedy.settings)
+        for finding in found
+        for remedy in finding.remedies
+        if remedy.settings and remedy.ratio
+    ]
 
 
 def plan_changes(replay: Replay) -> list[Wanted]:

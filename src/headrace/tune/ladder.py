@@ -108,7 +108,7 @@ def climb(
         )
     frozen = Frozen()
     if settings.run_folder is not None:
-        frozen = freeze(pipeline, steps, items, settings.run_folder, ledger, say)
+        frozen = freeze(pipeline, steps, items, settings.rounds, settings.run_folder, ledger, say)
     plans, without = _plans(steps, alone=settings.alone)
     began = time.time()
     measured = measure_in_turn(pipeline, plans, set(plans) - {step.name for step in steps}, items, settings.rounds, say)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,17 +14,19 @@ from headrace.base.plan import Plan
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.whatif import predict
 from headrace.ledger.ledger import Ledger
-from headrace.pipeline.definition import DeliverStage, Pipeline
+from headrace.pipeline.definition import Pipeline
 from headrace.profiler.profile import ProfileSettings, profile
 from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
 from headrace.runs.reader import read_run
+from headrace.tune.ladder_blocks import Rounds
 from headrace.tune.ladder_steps import Step, changed_settings
-from headrace.validate.blocks import FEWEST_ITEMS, Contender, CpuClock, Noted, SameItems, measure_block
+from headrace.tune.parts import over
+from headrace.validate.blocks import FEWEST_ITEMS, Contender, SameItems, measure_block
 
 Say = Callable[[str], object]
 
-#: How long the first step is profiled, and within which numbers of items.
-_PROFILE_SECONDS = 6.0
+#: How long the first step is profiled, in blocks, and within which numbers of items.
+_PROFILED_BLOCKS = 6
 _FEWEST_PROFILED, _MOST_PROFILED = 40, 5000
 
 
@@ -42,7 +43,13 @@ class Frozen:
 
 
 def freeze(
-    pipeline: Pipeline, steps: Sequence[Step], items: SameItems, run_folder: Path, ledger: Ledger | None, say: Say
+    pipeline: Pipeline,
+    steps: Sequence[Step],
+    items: SameItems,
+    rounds: Rounds,
+    run_folder: Path,
+    ledger: Ledger | None,
+    say: Say,
 ) -> Frozen:
     """Profile the first step, predict the others from that alone, and write the predictions down.
 
@@ -50,6 +57,7 @@ def freeze(
         pipeline: What is run.
         steps: The first is profiled.
         items: What it runs over.
+        rounds: How much is measured later; the profile lasts as long as six blocks.
         run_folder: Where the profile is written; new or empty.
         ledger: Where the predictions are written; None: nowhere.
         say: Told about the progress, one line at a time.
@@ -60,7 +68,9 @@ def freeze(
     """
     record = ledger.track_record() if ledger else TrackRecord(num=0)
     first, *others = steps
-    _profile(pipeline, first.plan, items, run_folder, say)
+    items.num_items = _num_profiled(pipeline, first.plan, items, rounds)
+    say(f"profiling the sequential Plan: {items.num_items:,} items, into {run_folder}")
+    _profile(pipeline, first.plan, items, run_folder)
     try:
         replay = Replay.of(read_run(run_folder))
     except HeadraceError as error:
@@ -86,24 +96,19 @@ def freeze(
     return Frozen(documents=documents, refused=refused, record=record)
 
 
-def _profile(pipeline: Pipeline, plan: Plan, items: SameItems, run_folder: Path, say: Say) -> None:
+def _num_profiled(pipeline: Pipeline, plan: Plan, items: SameItems, rounds: Rounds) -> int:
+    if rounds.items is not None:
+        return max(_FEWEST_PROFILED, rounds.items)
     pilot = measure_block(Contender(name="sequential", pipeline=pipeline, plan=plan), items, FEWEST_ITEMS)
     if pilot.interrupted:
         raise Interrupted("interrupted before anything was measured; nothing is known")
-    wanted = math.ceil(_PROFILE_SECONDS * (pilot.throughput or 0.0))
-    items.num_items = min(_MOST_PROFILED, max(_FEWEST_PROFILED, wanted))
-    say(f"profiling the sequential Plan: {items.num_items:,} items, into {run_folder}")
+    wanted = math.ceil(_PROFILED_BLOCKS * rounds.seconds * (pilot.throughput or 0.0))
+    return min(_MOST_PROFILED, max(_FEWEST_PROFILED, wanted))
+
+
+def _profile(pipeline: Pipeline, plan: Plan, items: SameItems, run_folder: Path) -> None:
     # It would switch profiling off for part of what is little enough.
     settings = ProfileSettings(measure_overhead=False)
-    result = profile(_over(pipeline, items), plan, output=run_folder, settings=settings)
+    result = profile(over(pipeline, items), plan, output=run_folder, settings=settings)
     if result.interrupted:
         raise Interrupted(f"interrupted while the sequential Plan was profiled; what ran until then is in {run_folder}")
-
-
-def _over(pipeline: Pipeline, items: SameItems) -> Pipeline:
-    """Return the pipeline over these items, its results dropped."""
-    other = copy.copy(pipeline)
-    deliver = DeliverStage(Noted(None, CpuClock()))
-    other.source, other.delivery = items, deliver.delivery
-    other.routes = {task: (*route[:-1], deliver) for task, route in pipeline.routes.items()}
-    return other

@@ -166,6 +166,8 @@ def _one_receiver(plan: Plan) -> Plan:
 
 
 def _inline(stage: StagePlan) -> StagePlan:
+    if stage.executor == "inline":
+        return stage
     return dataclasses.replace(stage, executor="inline", workers=1, time_limit_seconds=None)
 
 
