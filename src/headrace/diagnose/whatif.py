@@ -24,6 +24,8 @@ from headrace.runs.run_folder import headrace_version
 
 #: Simulations of resampled jobs that an interval is made of.
 _RESAMPLED = 12
+#: Jobs simulated for a latency: twice what p99 needs.
+_LATENCY_JOBS = 1500
 #: Of nine predictions in ten, the largest error: the goal of `benchmarks/whatif_error`, used until the ledger knows better.
 USUAL_ERROR = 0.10
 #: Measured predictions from which on the ledger's own record counts.
@@ -169,12 +171,12 @@ def _throughput(replay: Replay, ratio: Estimate) -> PredictedMetric:
 def _latency(replay: Replay, change: Change, after: Simulated, percent: float) -> PredictedMetric:
     measured = next((one.value for one in replay.document.latency.percentiles if one.percent == percent), None)
     reason = _why_no_latency(replay, change, after)
-    found = percentile(after.latencies, percent)
+    found = percentile([] if reason else replay.simulate(change, num_jobs=_LATENCY_JOBS).latencies, percent)
     if reason or found.value is None:
         refused = reason or f"p{percent:g} needs {found.num_needed} jobs"
         return PredictedMetric(base=measured, predicted=None, ratio=None, refused=refused)
     values = [
-        percentile(replay.simulate(change, seed=seed, resampled=True).latencies, percent).value
+        percentile(replay.simulate(change, seed=seed, num_jobs=_LATENCY_JOBS, resampled=True).latencies, percent).value
         for seed in range(1, _RESAMPLED + 1)
     ]
     known = [value for value in values if value is not None]

@@ -33,8 +33,10 @@ from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import ProfileDocument
 from headrace.runs.reader import Run
 
-#: Jobs simulated unless asked for more: enough for p99 (662), few enough for a verdict of a dozen simulations in a second.
-_FEWEST_JOBS, _MOST_JOBS = 500, 1500
+#: Jobs simulated unless asked for more: few enough for a verdict of some dozen simulations in a second.
+_FEWEST_JOBS, _MOST_JOBS = 400, 700
+#: Jobs for each that can be inside at once, so that filling and draining are a small part.
+_ROUNDS = 8
 #: Receivers that wait longer than this share of their time for jobs have fewer than they could take.
 _WAITING_SHARE = 0.15
 #: Blocks of neighbouring jobs that a resampled run is made of.
@@ -229,7 +231,7 @@ class Replay:
             for name, stage in plan.stages.items()
             if name != "deliver" and stage.executor != "inline"
         )
-        return int(min(4 * _MOST_JOBS, max(_FEWEST_JOBS, min(_MOST_JOBS, self.needs.num_jobs), 12 * at_once)))
+        return int(min(4 * _MOST_JOBS, max(_FEWEST_JOBS, min(_MOST_JOBS, self.needs.num_jobs), _ROUNDS * at_once)))
 
     def _sample(self, count: int, seed: int | None) -> Array:
         """Return which recorded jobs come: in order and around again, or in blocks drawn with replacement."""
@@ -243,7 +245,8 @@ class Replay:
 
     def _arrivals(self, change: Change, count: int, seed: int) -> list[float] | None:
         if change.arrival_rate is not None:
-            gaps = np.random.default_rng(seed).exponential(1.0 / change.arrival_rate, count)
+            gaps = np.random.default_rng(seed).exponential(1.0, count)
+            gaps *= count / change.arrival_rate / gaps.sum()  # a small sample's own rate is that of its luck
             return [float(when) for when in np.cumsum(gaps)]
         if not self.is_open:
             return None

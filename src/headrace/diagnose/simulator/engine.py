@@ -322,7 +322,7 @@ class Engine:
             place.batches += 1
             self._begin(worker, station.batch_program(count, units[0]))
         elif count > 1:
-            self._begin(worker, tuple(phase for unit in units for phase in place.program(unit)))
+            self._begin(worker, place.merged(units))
         else:
             self._begin(worker, place.program(units[0]))
         if place.producers and len(queue) <= place.capacity // 2:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from headrace.diagnose.simulator.system import Program, Station, System
+from headrace.diagnose.simulator.system import GIL, Program, Station, System
 
 
 class Worker:
@@ -127,6 +127,17 @@ class Place:
             if tried < len(retries):
                 return retries[tried].program
         return self.station.programs[unit]
+
+    def merged(self, units: Sequence[int]) -> Program:
+        """Return what several cheap units need one after the other, in as few phases as that takes."""
+        seconds = [0.0, 0.0, 0.0]
+        programs = [self.program(unit) for unit in units]
+        for program in programs:
+            for kind, amount in program:
+                if kind > GIL:
+                    return tuple(phase for program in programs for phase in program)
+                seconds[kind] += amount
+        return tuple((kind, amount) for kind, amount in enumerate(seconds) if amount > 0.0)
 
     def fails(self, unit: int) -> bool:
         """Return whether the try that has just ended fails."""
