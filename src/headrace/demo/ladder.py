@@ -145,7 +145,7 @@ class _Course:
             name=f"headrace demo: {name}",
         )
         # A pass is too short to measure what profiling costs by switching it off and on.
-        settings = ProfileSettings(measure_overhead=False)
+        settings = ProfileSettings(measure_overhead=False, curve_batch=0)
         result = profile(pipeline, plan, output=self.folder / "runs" / self.stem, view=view, settings=settings)
         elapsed = float(result.summary.as_dict()["elapsed_seconds"])
         return Rung(name, explanation, result.counters.delivered / elapsed, self._answers(), result)

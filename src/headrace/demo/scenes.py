@@ -23,7 +23,7 @@ class Scenes(Module):
     def load(self, context: ModuleContext) -> None:
         """Open the model that the Plan names; its file carries the names of the scenes."""
         self.scenes = context.open_model()
-        self.names = json.loads(self.scenes.metadata["names"])
+        self.names = json.loads(self.scenes.metadata.get("names", '["no name: the model is emulated"]'))
 
     def preprocess(self, value: np.ndarray) -> np.ndarray:
         """Return float32 (3, 224, 224)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -123,6 +124,7 @@ def compare_pipelines(
         judgement = answer(_values(measured, question.metric), question, measured.alpha)[1]
         return judgement.is_sure(question.goal(question.used_margin))
 
+    started = time.time()
     watch = _MachineWatch()
     measured = measure_pairs(a, b, items, blocks, is_sure, say)
     values = _values(measured, question.metric)
@@ -144,6 +146,7 @@ def compare_pipelines(
         margin=question.used_margin,
         interrupted=measured.interrupted,
         environment={
+            "started_unix_seconds": started,
             "order": measured.order,
             "items_per_block": measured.num_items,
             "distinct_items": items.num_distinct,
