@@ -23,7 +23,8 @@ class Scenes(Module):
     def load(self, context: ModuleContext) -> None:
         """Open the model that the Plan names; its file carries the names of the scenes."""
         self.scenes = context.open_model()
-        self.names = json.loads(self.scenes.metadata.get("names", '["no name: the model is emulated"]'))
+        # An emulated device opens no file that could carry names; it always answers 0.
+        self.names = json.loads(self.scenes.metadata.get("names", '["emulated"]'))
 
     def preprocess(self, value: np.ndarray) -> np.ndarray:
         """Return float32 (3, 224, 224)."""
