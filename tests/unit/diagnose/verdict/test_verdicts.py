@@ -1,0 +1,359 @@
+"""Made-up runs with one thing wrong: the verdict names it, and not what the catalogue of faults calls the wrong answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.base.records import Counters
+from headrace.cli.diagnosis_text import as_text
+from headrace.diagnose.diagnosis import diagnosis_document
+from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
+from headrace.runs.reader import Run
+
+Diagnose = Callable[..., DiagnosisDocument]
+
+
+@pytest.fixture
+def diagnose(make_run: Callable[[Any], Run], pipe: Any) -> Diagnose:
+    """Makes a run and diagnoses it."""
+
+    def run_and_diagnose(*stages: Any, **settings: Any) -> DiagnosisDocument:
+        found = diagnosis_document(make_run(pipe(stages=list(stages), **settings)))
+        print(as_text(found))  # what a failing test shows
+        return found
+
+    return run_and_diagnose
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    """The same numbers in every test."""
+    return np.random.default_rng(11)
+
+
+def model(made: Any, **changes: Any) -> Any:
+    """Return a device stage that costs little."""
+    values = {"name": "process", "kind": "device", "work": "model", "cpu": 0.001, "batch": 1}
+    return made(**(values | changes))
+
+
+def test_a_stage_that_computes_most_is_named_by_its_work(diagnose: Diagnose, made: Any) -> None:
+    """Decoding takes the cores: DECODE, although the device beside it is at work too."""
+    found = diagnose(made(name="decode", work="decode", cpu=0.02, workers=2), model(made, cpu=0.005), cores=4)
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.DECODE, "decode")
+    assert found.first.gain is not None
+    assert found.first.gain == pytest.approx(1.2, abs=0.03)
+    assert found.first.confidence == "high"
+
+
+def test_a_stage_behind_a_slow_one_is_not_blamed(diagnose: Diagnose, made: Any) -> None:
+    """A slow callback fills every queue before it: CALLBACK, not the model that waits to hand on."""
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.002, workers=2),
+        model(made, cpu=0.004),
+        made(name="deliver", kind="io", work="deliver", cpu=1e-4, wait=0.02),
+    )
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.CALLBACK, "deliver")
+
+
+def test_download_latency_asks_for_workers(diagnose: Diagnose, made: Any, random: Any) -> None:
+    """Two workers wait for a slow server, whatever the size of what they get: latency, and more workers gain."""
+    size = random.integers(50_000, 400_000, 400)
+    found = diagnose(
+        made(name="fetch", kind="io", work="download", cpu=2e-4, wait=0.02, workers=2, bytes_out=size), model(made)
+    )
+    assert (found.first.verdict, found.first.cause) == (VerdictClass.DOWNLOAD_LATENCY, "")
+    ratio = found.first.remedies[0].ratio
+    assert found.first.remedies[0].settings == ("fetch.workers=4",)
+    assert ratio is not None
+    assert ratio.mid == pytest.approx(2.0, rel=0.1)
+
+
+def test_bandwidth_does_not_ask_for_workers(diagnose: Diagnose, made: Any, random: Any) -> None:
+    """A link hands out bytes one image after the other: time grows with bytes, bytes per second are steady."""
+    size = random.integers(50_000, 400_000, 400)
+    found = diagnose(
+        made(name="fetch", kind="io", work="download", cpu=2e-4, wait=size / 1e7, bytes_out=size), model(made)
+    )
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.BANDWIDTH, "fetch")
+    assert not any(remedy.settings for remedy in found.first.remedies)
+
+
+def test_a_slow_few_are_a_tail(diagnose: Diagnose, made: Any) -> None:
+    """One download in fifty takes fifty times as long: the cause is the tail, not the usual latency."""
+    wait = np.full(400, 0.01)
+    wait[::50] = 0.5
+    found = diagnose(made(name="fetch", kind="io", work="download", cpu=2e-4, wait=wait, workers=2), model(made))
+    assert (found.first.verdict, found.first.cause) == (VerdictClass.DOWNLOAD_LATENCY, "tail")
+
+
+def test_a_connection_for_each_item_is_set_up(diagnose: Diagnose, made: Any) -> None:
+    """As many connections as items, and most of the time goes into making them."""
+    notes = {"fetch.connections": 400, "fetch.connect_microseconds": 400 * 12_000}
+    counters = Counters(received=400, delivered=400, notes=notes)
+    found = diagnose(
+        made(name="fetch", kind="io", work="download", cpu=2e-4, wait=0.02, workers=2),
+        model(made),
+        changes={"counters": counters},
+    )
+    assert (found.first.verdict, found.first.cause) == (VerdictClass.DOWNLOAD_LATENCY, "set-up")
+
+
+def test_connections_that_are_kept_are_no_set_up(diagnose: Diagnose, made: Any) -> None:
+    """Two connections for two workers, kept alive: plain latency."""
+    counters = Counters(
+        received=400, delivered=400, notes={"fetch.connections": 2, "fetch.connect_microseconds": 9_000}
+    )
+    found = diagnose(
+        made(name="fetch", kind="io", work="download", cpu=2e-4, wait=0.02, workers=2),
+        model(made),
+        changes={"counters": counters},
+    )
+    assert found.first.cause == ""
+
+
+def test_threads_that_wait_for_the_gil(diagnose: Diagnose, made: Any) -> None:
+    """Four threads of pure Python do the work of one: GIL, not CPU_SATURATION; a core is free."""
+    found = diagnose(
+        made(name="preprocess", work="preprocess", cpu=0.01, wait=0.03, state="gil", workers=4, releases_gil=False),
+        model(made),
+        cores=4,
+    )
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.GIL, "preprocess")
+    assert any("preprocess.executor=process" in remedy.settings for remedy in found.first.remedies)
+
+
+def test_more_threads_than_cores_saturate_them(diagnose: Diagnose, made: Any) -> None:
+    """Four threads of C on two cores wait for a core half of the time: CPU_SATURATION, not GIL."""
+    found = diagnose(
+        made(name="preprocess", work="preprocess", cpu=0.01, delay=0.01, workers=4), model(made, cpu=2e-4), cores=2
+    )
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.CPU_SATURATION, "preprocess")
+
+
+def test_other_programs_are_neighbours(diagnose: Diagnose, made: Any) -> None:
+    """Others hold one of two cores, and threads wait for theirs: the environment, not the stage."""
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.01, delay=0.01, workers=2), model(made, cpu=2e-4), cores=2, others=1.0
+    )
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.NEIGHBOUR, None)
+
+
+def test_a_quota_stops_the_run(diagnose: Diagnose, made: Any) -> None:
+    """Throttled in four of five periods: QUOTA, not the stage that computes."""
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.01, delay=0.01, workers=2),
+        model(made, cpu=2e-4),
+        cores=2,
+        quota=1.0,
+        gauges={("machine", "throttled_ratio"): 0.8},
+    )
+    assert found.first.verdict is VerdictClass.QUOTA
+
+
+def test_workers_that_take_turns_share_a_lock(diagnose: Diagnose, made: Any) -> None:
+    """Four workers, one at a time, cores free: LOCK, not GIL."""
+    found = diagnose(
+        made(name="preprocess", work="preprocess", cpu=0.01, wait=0.03, state="lock", workers=4), model(made), cores=4
+    )
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.LOCK, "preprocess")
+
+
+def test_the_collector_is_named_before_the_stage_it_runs_in(diagnose: Diagnose, made: Any) -> None:
+    """Two fifths of the time in the cyclic collector: GC, not PREPROCESS."""
+    seconds = np.linspace(0.0, 4.0 * 0.4, 60)
+    found = diagnose(
+        made(name="preprocess", work="preprocess", cpu=0.01), model(made), gauges={("run", "gc_seconds"): seconds}
+    )
+    assert found.first.verdict is VerdictClass.GC
+    assert found.runner_up is not None
+    assert found.runner_up.verdict is VerdictClass.PREPROCESS
+
+
+def test_reading_waits_for_the_disk(diagnose: Diagnose, made: Any) -> None:
+    """A reader that is blocked on the disk: DISK, not DECODE."""
+    found = diagnose(
+        made(name="read", kind="io", work="download", cpu=1e-4, wait=0.02, state="disk"),
+        made(name="decode", work="decode", cpu=0.005),
+        model(made),
+    )
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.DISK, "read")
+
+
+def test_a_compute_stage_that_waits_for_the_disk_writes_a_log(diagnose: Diagnose, made: Any) -> None:
+    """Preprocess reads nothing and waits for the disk while the run writes: LOGGING, not DISK."""
+    found = diagnose(
+        made(name="preprocess", work="preprocess", cpu=0.002, wait=0.01, state="disk"),
+        model(made),
+        gauges={("processes", "write_bytes_per_second"): 1e6, ("processes", "read_bytes_per_second"): 0.0},
+    )
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.LOGGING, "preprocess")
+
+
+def test_pages_from_swap_are_memory_pressure(diagnose: Diagnose, made: Any) -> None:
+    """Blocked on the disk under memory pressure: MEMORY_PRESSURE, not DISK."""
+    found = diagnose(
+        made(name="preprocess", work="preprocess", cpu=0.002, wait=0.01, state="disk"),
+        model(made),
+        gauges={("machine", "memory_pressure_ratio"): 0.4, ("processes", "major_faults_per_second"): 500.0},
+    )
+    assert found.first.verdict is VerdictClass.MEMORY_PRESSURE
+
+
+def test_a_device_kept_at_work_computes(diagnose: Diagnose, made: Any) -> None:
+    """Full batches, a queue that is full: DEVICE_COMPUTE, not the framework."""
+    curve = {1: [0.01], 2: [0.02], 4: [0.04], 8: [0.08]}
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.002, workers=2),
+        model(made, cpu=0.08, batch=8),
+        changes={"cost_curves": {"process": curve}},
+    )
+    assert (found.first.verdict, found.first.cause) == (VerdictClass.DEVICE_COMPUTE, "")
+
+
+def test_a_fixed_cost_at_batch_one_is_launching(diagnose: Diagnose, made: Any) -> None:
+    """A call costs 20 ms and an item 1 ms: LAUNCH, and a larger batch buys most of it."""
+    curve = {size: [0.02 + 0.001 * size] for size in (1, 2, 4, 8)}
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.001),
+        model(made, cpu=0.021),
+        changes={"cost_curves": {"process": curve}},
+    )
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.LAUNCH, "process")
+    assert found.first.remedies[0].settings == ("process.batch=8",)
+    assert found.first.remedies[0].ratio is not None
+    assert found.first.remedies[0].ratio.mid > 3
+
+
+def test_calls_of_one_kind_that_cost_more_are_an_anomaly(diagnose: Diagnose, made: Any) -> None:
+    """Every fifth call takes eight times as long at the same shape: an anomaly, not a matter of the batch."""
+    cpu = np.full(400, 0.005)
+    cpu[::5] = 0.04
+    found = diagnose(made(name="decode", work="decode", cpu=0.001), model(made, cpu=cpu, shape="float32 (10,)"))
+    assert (found.first.verdict, found.first.cause) == (VerdictClass.DEVICE_COMPUTE, "anomaly")
+
+
+def test_first_sights_of_shapes_are_warm_up(diagnose: Diagnose, made: Any) -> None:
+    """The first item of every shape takes forty times as long as those after it: WARMUP, not jitter."""
+    shapes = [f"float32 ({number // 20}, 8)" for number in range(400)]
+    cpu = np.full(400, 0.002)
+    cpu[::20] = 0.08
+    found = diagnose(made(name="resize", work="resize", cpu=2e-4, shape=shapes), model(made, cpu=cpu))
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.WARMUP, "process")
+
+
+def test_cores_that_slow_down_are_thermal(diagnose: Diagnose, made: Any) -> None:
+    """CPU per item rises in every stage alike while inputs stay: THERMAL, not INPUT_SKEW."""
+    rise = np.linspace(1.0, 2.0, 400)
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.01 * rise),
+        made(name="preprocess", cpu=0.006 * rise),
+        model(made, cpu=1e-4),
+    )
+    assert found.first.verdict is VerdictClass.THERMAL
+
+
+def test_larger_inputs_are_skew(diagnose: Diagnose, made: Any) -> None:
+    """Decoding takes longer because images grow: INPUT_SKEW, not a slower decoder."""
+    size = np.linspace(100_000, 400_000, 400)
+    found = diagnose(made(name="decode", work="decode", cpu=size * 5e-8, bytes_in=size), model(made, cpu=1e-4))
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.INPUT_SKEW, "decode")
+
+
+def test_a_slower_decoder_is_not_skew(diagnose: Diagnose, made: Any, random: Any) -> None:
+    """The cost rises and the sizes do not: no INPUT_SKEW."""
+    size = random.integers(100_000, 400_000, 400)
+    found = diagnose(
+        made(name="decode", work="decode", cpu=np.linspace(0.01, 0.02, 400), bytes_in=size), model(made, cpu=1e-4)
+    )
+    assert found.first.verdict is VerdictClass.DECODE
+
+
+def test_large_results_are_serialization(diagnose: Diagnose, made: Any) -> None:
+    """The delivery computes, on results of a megabyte: SERIALIZATION, not the network."""
+    found = diagnose(
+        model(made), made(name="deliver", kind="io", work="deliver", cpu=0.01, wait=0.001, bytes_in=1_000_000)
+    )
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.SERIALIZATION, "deliver")
+
+
+def test_a_stage_after_the_model_postprocesses(diagnose: Diagnose, made: Any) -> None:
+    """A user's own stage that computes behind the model: POSTPROCESS."""
+    found = diagnose(model(made), made(name="boxes", cpu=0.01))
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.POSTPROCESS, "boxes")
+
+
+def test_too_few_arrivals_are_no_fault(diagnose: Diagnose, made: Any) -> None:
+    """Half as many jobs come as could be done: ARRIVAL_LIMITED with its headroom, and no stage named."""
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.01), model(made), arrivals=np.arange(400) * 0.02, in_flight=64
+    )
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.ARRIVAL_LIMITED, None)
+    assert "2.0 times" in found.first.says
+
+
+def test_a_broker_that_gives_one_job_a_call(diagnose: Diagnose, made: Any) -> None:
+    """Jobs wait in the queue and a call of 20 ms brings one of ten: BROKER, not too few arrivals."""
+    received = {
+        "calls": 400, "empty_calls": 0, "jobs": 400, "asked": 4000, "full_calls": 0, "call_seconds": 8.0,
+        "empty_call_seconds": 0.0, "blocked_seconds": 0.05, "last_age_seconds": 9.0, "mean_age_seconds": 5.0,
+    }  # fmt: skip
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.002),
+        model(made),
+        arrivals=np.arange(400) * 0.02,
+        receiving=received,
+        in_flight=64,
+        gauges={("source", "visible"): 300.0},
+    )
+    assert found.first.verdict is VerdictClass.BROKER
+    assert found.first.remedies[0].settings == ("source.receivers=4",)
+
+
+def test_a_source_that_is_slow(diagnose: Diagnose, made: Any) -> None:
+    """A list that takes 200 ms to hand out ten jobs: SOURCE, not a broker."""
+    received = {
+        "calls": 40, "empty_calls": 0, "jobs": 400, "asked": 400, "full_calls": 40, "call_seconds": 8.0,
+        "empty_call_seconds": 0.0, "blocked_seconds": 0.05,
+    }  # fmt: skip
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.002), model(made), arrivals=np.arange(400) * 0.02, receiving=received
+    )
+    assert found.first.verdict is VerdictClass.SOURCE
+
+
+def test_two_equal_stages_tie(diagnose: Diagnose, made: Any) -> None:
+    """Decoding and the model take equally long with a worker each: TIE, both named, and a single fix buys little."""
+    found = diagnose(made(name="decode", work="decode", cpu=0.01), model(made, cpu=0.01), cores=4)
+    assert found.first.verdict is VerdictClass.TIE
+    assert "decode" in found.first.says
+    assert "process" in found.first.says
+    assert found.first.gain is not None
+    assert found.first.gain < 1.05
+
+
+def test_wasted_deliveries_are_retries(diagnose: Diagnose, made: Any) -> None:
+    """Three in ten tries to deliver fail: RETRY, not just a slow callback."""
+    outcome = ["failed" if number % 10 < 3 else "ok" for number in range(400)]
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.001),
+        model(made),
+        made(name="deliver", kind="io", work="deliver", cpu=1e-4, wait=0.02, outcome=outcome),
+    )
+    assert (found.first.verdict, found.first.cause) == (VerdictClass.RETRY, "failures")
+
+
+def test_too_many_threads_in_the_model(diagnose: Diagnose, made: Any) -> None:
+    """Four workers with sixteen threads each on two cores: OVERSUBSCRIPTION, not the stage before."""
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.001),
+        model(made, cpu=0.02, delay=0.02, workers=4, batch=1),
+        cores=2,
+        settings=["model.threads=16"],
+        gauges={("machine", "runnable"): 40.0},
+    )
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.OVERSUBSCRIPTION, "process")
