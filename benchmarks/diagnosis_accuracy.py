@@ -1,0 +1,367 @@
+"""Whether `headrace diagnose` names the right bottleneck: faults injected into real pipelines, and healthy runs.
+
+    python -m benchmarks.diagnosis_accuracy --write             # all faults, 149 healthy runs; some 25 minutes
+    python -m benchmarks.diagnosis_accuracy --quick             # a few of each, a smoke run
+    python -m benchmarks.diagnosis_accuracy --only F8,F10       # these faults, without healthy runs; HEALTHY asks for those
+    python -m benchmarks.diagnosis_accuracy --keep FOLDER       # keep the run folders ...
+    python -m benchmarks.diagnosis_accuracy --rescore FOLDER    # ... and diagnose them again, without running anything
+
+How this works: each fault of `headrace.testing.faults` is injected into each pipeline shape that it applies to, twice and five
+times as strong; one profiled run each, in a folder with a random name. Between them run the healthy bases, so that the cost of
+a fault is a ratio to a base of the same minutes. Only faults that cost at least a tenth are scored; `verdicts_required` says
+of what, and what is right. 1.2 times as strong goes into the detection curve. Healthy runs have work that comes slower than
+they could do it, or a device that is kept fed: a verdict that names a fault there is a false alarm. A saturated base is not
+healthy in this sense: its dominating stage is a bottleneck by design, and a diagnosis that names it is right.
+
+Ctrl-C ends it with what was measured so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import logging
+import multiprocessing
+import os
+import random
+import secrets
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks import measure
+from benchmarks.diagnosis_rows import Kept, RunKind, Score, as_text, diagnose, lines_of, summarize
+from benchmarks.verdicts_required import NOT_A_VERDICT, REQUIRED
+from headrace.base.errors import HeadraceError, Interrupted
+from headrace.diagnose.document import profile_document
+from headrace.runs.reader import read_run
+from headrace.testing.faults import FAULTS, SHAPES, Case, Fault, run_case
+
+#: Times as strong.
+SCORED_DOSES = (2.0, 5.0)
+CURVE_DOSE = 1.2
+NUM_HEALTHY = 149
+#: Runs between two of the base of the same shape: the machine's speed drifts.
+RUNS_PER_BASE = 5
+#: Shapes that a fault runs in, of those that it applies to; all of them would take too long.
+SHAPES_PER_FAULT = 2
+#: Those whose runs are long.
+LONG = ("F40",)
+#: Arrivals of healthy runs, as shares of what the base does.
+LOADS = (0.25, 0.4, 0.55)
+FED_SHAPE = "device_heavy"
+FAULT_SECONDS = 3.0
+HEALTHY_SECONDS = 1.8
+QUICK = ("F8", "F22", "F10")
+INDEX = "index.jsonl"
+
+
+# --- Which runs ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One run to come."""
+
+    kind: RunKind
+    shape: str
+    fault: str = ""
+    dose: float = 1.0
+    load: float | None = None
+    """Of a healthy run: its arrivals as a share of what the base does; None: its device is kept fed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for."""
+
+    faults: Sequence[Fault]
+    doses: Sequence[float]
+    num_healthy: int
+    shapes_per_fault: int = SHAPES_PER_FAULT
+    is_quick: bool = False
+    """With one base for each shape, and healthy runs in those shapes alone."""
+
+
+def wanted(quick: bool, only: Sequence[str]) -> Wanted:
+    """Return what to run.
+
+    Raises:
+        HeadraceError: If a name is not that of a fault.
+    """
+    unknown = [name for name in only if name not in FAULTS and name != "HEALTHY"]
+    if unknown:
+        raise HeadraceError(f"there is no fault {', '.join(unknown)}; there are {', '.join(FAULTS)}, and HEALTHY")
+    if quick:
+        names = [name for name in only if name in FAULTS] or list(QUICK)
+        return Wanted([FAULTS[name] for name in names], SCORED_DOSES[:1], 2, 1, is_quick=True)
+    if only:
+        names = [name for name in only if name in FAULTS]
+        num_healthy = NUM_HEALTHY if "HEALTHY" in only else 0
+        return Wanted([FAULTS[name] for name in names], (CURVE_DOSE, *SCORED_DOSES), num_healthy, len(SHAPES))
+    names = [name for name in FAULTS if name not in NOT_A_VERDICT]
+    return Wanted([FAULTS[name] for name in names], (CURVE_DOSE, *SCORED_DOSES), NUM_HEALTHY)
+
+
+def plan_runs(ask: Wanted) -> list[Planned]:
+    """Return all runs, in order: shape by shape, with a base before, between and after; the healthy ones last."""
+    by_shape: dict[str, list[Planned]] = defaultdict(list)
+    for number, fault in enumerate(ask.faults):
+        for shape, doses in _where(fault, number, ask):
+            for dose in doses:
+                by_shape[shape] += _runs_of(fault, shape, dose)
+    if ask.num_healthy and not ask.is_quick:  # their arrivals follow from the base
+        by_shape.update({shape: by_shape[shape] for shape in SHAPES})
+    runs: list[Planned] = []
+    for shape, faulty in by_shape.items():
+        for start in range(0, max(1, len(faulty)), RUNS_PER_BASE):
+            runs += [Planned("base", shape), *faulty[start : start + RUNS_PER_BASE]]
+        if not ask.is_quick:
+            runs.append(Planned("base", shape))
+    return runs + _healthy_runs(ask.num_healthy, list(by_shape))
+
+
+def _where(fault: Fault, number: int, ask: Wanted) -> Iterator[tuple[str, Sequence[float]]]:
+    """Give shapes and doses; where not all shapes are taken, faults begin with different ones."""
+    if fault.inject is None or fault.id not in REQUIRED:
+        return
+    shapes = fault.applies_to
+    if fault.id in ("F39", *LONG):  # healthy runs, and long ones
+        shapes = shapes[:1]
+    count = min(ask.shapes_per_fault, len(shapes))
+    chosen = [shapes[(number + step) % len(shapes)] for step in range(count)]
+    for index, shape in enumerate(chosen):
+        # One shape is enough for the detection curve.
+        yield shape, [dose for dose in ask.doses if dose in SCORED_DOSES or (index == 0 and fault.id not in LONG)]
+
+
+def _runs_of(fault: Fault, shape: str, dose: float) -> list[Planned]:
+    runs = [Planned("fault", shape, fault.id, dose)]
+    if REQUIRED[fault.id].costs == "latency":
+        runs.append(Planned("fixed", shape, fault.id, dose))
+    return runs
+
+
+def _healthy_runs(number: int, shapes: Sequence[str]) -> list[Planned]:
+    choices = [Planned("healthy", shape, load=load) for load in LOADS for shape in shapes]
+    choices += [Planned("healthy", shape) for shape in shapes if shape == FED_SHAPE]
+    runs = [choices[index % len(choices)] for index in range(number)]
+    random.Random(0).shuffle(runs)
+    return runs
+
+
+def make_case(planned: Planned, capacity: dict[str, float]) -> Case:
+    """Return the case of a run.
+
+    Args:
+        planned: The run.
+        capacity: {shape: jobs per second of its base}; healthy runs need it.
+    """
+    case = SHAPES[planned.shape]()
+    if planned.kind == "healthy":
+        case = replace(case, seconds=HEALTHY_SECONDS)
+        return (
+            case if planned.load is None else case.with_broker(rate_per_second=planned.load * capacity[planned.shape])
+        )
+    case = replace(case, seconds=FAULT_SECONDS)
+    if planned.kind == "base":
+        return case
+    fault = FAULTS[planned.fault]
+    case = fault.applied(case, planned.dose)
+    if planned.kind == "fixed":
+        if fault.fix is None:
+            raise HeadraceError(f"{fault.id} has no remedy to measure its cost against")
+        case = fault.fix(case)
+    return case
+
+
+# --- Running ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Bench:
+    """Runs cases one after the other; nothing else goes on meanwhile, so they are diagnosed when all is over.
+
+    Attributes:
+        folder: Of the run folders, and of the index that says what they are.
+        problems: {run: why it could not be run}.
+    """
+
+    folder: Path
+    problems: dict[str, str] = field(default_factory=dict)
+    _rates: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    _num_kept: int = 0
+
+    def run_all(self, runs: Sequence[Planned]) -> bool:
+        """Run them; return whether the user ended it before the last."""
+        began = time.monotonic()
+        for done, planned in enumerate(runs):
+            _say(f"{_progress(done, len(runs), time.monotonic() - began)} {_name(planned)}")
+            try:
+                self._run(planned)
+            except (KeyboardInterrupt, Interrupted):
+                _say("interrupted; what was measured so far follows")
+                return True
+            except (HeadraceError, OSError, RuntimeError) as error:
+                # One case that this machine cannot run must not cost the others.
+                self.problems[_name(planned)] = f"{type(error).__name__}: {error}"
+                _say(f"    not run: {error}")
+        return False
+
+    def _run(self, planned: Planned) -> None:
+        case = make_case(planned, {shape: statistics.median(rates) for shape, rates in self._rates.items()})
+        name = secrets.token_hex(4)
+        began = time.monotonic()
+        with _quiet():
+            run = read_run(run_case(case, self.folder / name))
+        if run.info.status == "interrupted":
+            raise Interrupted("a run was interrupted")
+        if planned.kind == "base" and (rate := profile_document(run).throughput):
+            self._rates[planned.shape].append(rate)
+        kept = Kept(
+            number=self._num_kept,
+            kind=planned.kind,
+            fault=planned.fault,
+            shape=planned.shape,
+            dose=planned.dose,
+            folder=name,
+            seconds=time.monotonic() - began,
+            device_is_fed=planned.kind == "healthy" and planned.load is None,
+        )
+        self._num_kept += 1
+        with (self.folder / INDEX).open("ab") as index:
+            index.write(msgspec.json.encode(kept) + b"\n")
+
+
+def _name(planned: Planned) -> str:
+    load = "" if planned.load is None else f" at {planned.load:.0%}"
+    mended = " mended" if planned.kind == "fixed" else ""
+    return f"{planned.fault or planned.kind}@{planned.shape} x{planned.dose:g}{load}{mended}"
+
+
+def _progress(done: int, total: int, seconds: float) -> str:
+    if not done:
+        return f"[1/{total}]"
+    left = seconds / done * (total - done)
+    return (
+        f"[{done + 1}/{total}, {left / 60:.0f} min left]" if left > 90 else f"[{done + 1}/{total}, {left:.0f} s left]"
+    )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to itself what a faulty pipeline has to say."""
+    loggers = [
+        logging.getLogger("headrace"),
+        *(logging.getLogger(name) for name in list(logging.root.manager.loggerDict)),
+    ]
+    ours = {logger: logger.level for logger in loggers if logger.name.partition(".")[0] == "headrace"}
+    for logger in ours:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in ours.items():
+            logger.setLevel(level)
+
+
+def measure_all(quick: bool, options: argparse.Namespace) -> dict[str, Any]:
+    """Run, or diagnose again what was kept, and return the benchmark's object."""
+    if options.rescore is not None:
+        return summarize(rescore(options.rescore, options.only))
+    ask = wanted(quick, options.only)
+    with contextlib.ExitStack() as stack:
+        folder = options.keep
+        if folder is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headrace-runs-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / INDEX).exists():
+            raise HeadraceError(f"{folder} holds kept runs already; name another folder, or --rescore {folder}")
+        bench = Bench(folder)
+        interrupted = bench.run_all(plan_runs(ask))
+        score = rescore(folder, [])
+    skipped = {fault.id: f"needs {fault.needs}" for fault in ask.faults if fault.inject is None}
+    return summarize(
+        msgspec.structs.replace(score, skipped=skipped | bench.problems, interrupted=interrupted, quick=quick)
+    )
+
+
+# --- Again -----------------------------------------------------------------------------------------------------------
+
+
+def rescore(folder: Path, only: Sequence[str]) -> Score:
+    """Diagnose kept runs, on all cores, and say one line for each.
+
+    Raises:
+        HeadraceError: If the folder holds none.
+    """
+    try:
+        lines = (folder / INDEX).read_bytes().splitlines()
+    except OSError as error:
+        raise HeadraceError(f"{folder} holds no kept runs ({error.strerror}); make some with --keep {folder}") from None
+    kept = [msgspec.json.decode(line, type=Kept) for line in lines]
+    if only:
+        kept = [one for one in kept if _is_wanted(one, only)]
+    # Not forked: this process may have run pipelines, whose threads a fork would leave behind half way.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=len(os.sched_getaffinity(0)), mp_context=context) as pool:
+        rows = list(pool.map(functools.partial(diagnose, folder=folder), kept, chunksize=4))
+    for line in lines_of(rows):
+        _say(line)
+    return Score(rows=tuple(rows), skipped={})
+
+
+def _is_wanted(kept: Kept, only: Sequence[str]) -> bool:
+    return kept.kind == "base" or kept.fault in only or (kept.kind == "healthy" and "HEALTHY" in only)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+# --- Command line ----------------------------------------------------------------------------------------------------
+
+
+def _own_options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the options that only this benchmark has, and the rest of the command line."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--rescore", type=Path)
+    return parser.parse_known_args(list(arguments))
+
+
+_OPTIONS = (
+    " Options of this benchmark alone: --only F8,F10,HEALTHY runs these, in every shape they apply to; --keep FOLDER keeps the "
+    "run folders; --rescore FOLDER diagnoses kept runs again."
+)
+
+
+def main() -> int:
+    """Run the benchmark from the command line; status 1 when a claim does not hold."""
+    options, sys.argv[1:] = _own_options(sys.argv[1:])
+    measure_it: Callable[[bool], dict[str, Any]] = functools.partial(measure_all, options=options)
+    try:
+        result = measure.run_benchmark(
+            "diagnosis_accuracy", (__doc__ or "").splitlines()[0] + _OPTIONS, measure_it, as_text
+        )
+    except HeadraceError as error:
+        _say(str(error))
+        return 2
+    if result["quick"] or not result["n"]:
+        return 0
+    return int(result["top1"] < 0.90 or result["top2"] < 0.97 or result["false_alarms"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
