@@ -81,11 +81,15 @@ def _global_lock(case: Case, dose: float) -> Case:
 
 
 def _garbage(case: Case, dose: float) -> Case:
-    def collecting(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        living = [{"number": [number]} for number in range(round(_LIVING_OBJECTS * dose / 2))]
+    living: list[Any] = []
+    most = round(_LIVING_OBJECTS * dose)
 
+    def collecting(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def before(value: Any) -> Any:
-            cycle: list[Any] = [living[0]]
+            # Little by little: what is there before the run begins is frozen, and the collector looks at it no more.
+            if len(living) < most:
+                living.extend({"number": [number]} for number in range(most // 20))
+            cycle: list[Any] = []
             cycle.append(cycle)
             gc.collect()
             return call(value)
@@ -114,7 +118,7 @@ FAULTS = (
     Fault(
         id="F26",
         title="a full collection of cyclic garbage for each item",
-        dose=f"objects that live and have to be looked at by each collection, from {_LIVING_OBJECTS:,} per worker",
+        dose=f"objects that live, and that each collection looks at, from {_LIVING_OBJECTS:,}",
         applies_to=("decode_heavy", "download_heavy"),
         inject=_garbage,
     ),
