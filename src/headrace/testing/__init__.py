@@ -3,7 +3,7 @@
 `FakeClock` stands still until it is moved; `MemoryQueue` is a queue service in memory that can do everything unpleasant a
 real one may (`Lies`); `ListSource` is a list of jobs that remembers how each ended, and `FaultyStage` fails on demand.
 `headrace.testing.conformance` is the suite that every queue adapter passes; it needs pytest and is therefore imported by
-name only.
+name only. So is `headrace.testing.faults`: pipelines with one known fault, to see what it looks like in a profile.
 """
 
 from headrace.testing.clock import FakeClock

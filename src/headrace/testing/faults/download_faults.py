@@ -10,8 +10,8 @@ from headrace.testing.faults.server import make_certificate
 
 _SHAPES = ("download_heavy",)
 _LATENCY_SECONDS = 0.005
-#: What some 300 images a second need.
-_ITEMS_PER_SECOND = 300.0
+#: What a healthy pipeline of this shape needs at most on two cores.
+_ITEMS_PER_SECOND = 400.0
 _SLOW_SHARE = 0.02
 _SLOW_SECONDS = 1.0
 _SETUP_SECONDS = 0.02

@@ -39,14 +39,14 @@ def run_case(case: Case, folder: str | Path, *, force: bool = False, settings: P
 
 
 class _Settled(Observer):
-    """Notes when jobs were delivered, on the monotonic clock."""
+    """Notes when jobs were delivered that were still ours, on the monotonic clock: others have been done in vain."""
 
     def __init__(self) -> None:
         self.at_seconds: list[float] = []
 
     def job_settled(self, job: Job, outcome: Outcome) -> None:
         """Note it."""
-        if outcome.kind is OutcomeKind.DELIVERED:
+        if outcome.kind is OutcomeKind.DELIVERED and not job.lost:
             self.at_seconds.append(time.monotonic())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -56,8 +58,13 @@ class Server:
 
 
 def make_certificate() -> str | None:
-    """Return a file with a new key and certificate for 127.0.0.1, made by `openssl`; None where that is missing."""
-    path = Path(tempfile.mkdtemp(prefix="headrace-tls-")) / "server.pem"
+    """Return a file with a new key and certificate for 127.0.0.1, made by `openssl`; None where that is missing.
+
+    The file is removed when this process ends.
+    """
+    folder = tempfile.mkdtemp(prefix="headrace-tls-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = Path(folder) / "server.pem"
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", str(path)]
     subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
     command = ["openssl", "req", "-x509", *key, *subject, "-out", f"{path}.crt"]

@@ -14,8 +14,8 @@ _EVERY = tuple(SHAPES)
 _CAPACITY_SECONDS = 2.0
 #: A pipeline that takes two or three receives to fill is hardly slowed by 8 ms each.
 _ROUND_TRIP_SECONDS = 0.008
-#: About what jobs spend in these pipelines' queues when they are full.
-_VISIBILITY_SECONDS = 0.6
+#: A little more than jobs take to pass these pipelines when their queues are full.
+_VISIBILITY_SECONDS = 0.24
 
 
 @functools.cache
