@@ -12,21 +12,26 @@ from headrace.tune.capacity_words import money, number
 if TYPE_CHECKING:
     from headrace.runs.formats.capacity import CapacityDocument, CapacityOption
 
-_NAME_COLUMNS = 28
-_FEWEST_BAR_COLUMNS = 6
+_MOST_NAME_COLUMNS = 28
+_BAR_NAME_COLUMNS, _BAR_COLUMNS = 40, 28
 
 
 def as_text(document: CapacityDocument) -> str:
     """Return the document as plain text."""
     notes = [f"note: {option.name}: {option.note}" for option in document.options if option.note]
-    refused = [f"not told: {option.name}: {option.refused}" for option in document.options[1:] if option.refused]
+    refused = [
+        f"{'not enough' if option.throughput else 'not told'}: {option.name}: {option.refused}"
+        for option in document.options[1:]
+        if option.refused
+    ]
     record = f"Predictions: {document.record.says}."
     parts = [
         wrapped([document.pipeline or document.run, *document.says]),
         _table(document),
+        _bars(document),
         wrapped([*notes, *refused, record, *(f"warning: {warning}" for warning in document.warnings)]),
     ]
-    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
 def _table(document: CapacityDocument) -> list[str]:
@@ -35,8 +40,11 @@ def _table(document: CapacityDocument) -> list[str]:
     heading += ["p99"] if has_latency else []
     heading += ["million", "a month", "saves"] if has_price else []
     rows = [heading, *(_row(option, has_price=has_price, has_latency=has_latency) for option in document.options)]
-    lines = aligned([[row[0] if len(row[0]) <= _NAME_COLUMNS else "", *row[1:]] for row in rows])
-    return _with_names_and_bars(document, rows, lines)
+    room = COLUMNS - max(len(line) for line in aligned([["", *row[1:]] for row in rows]))
+    names = [row[0] if len(row[0]) <= min(room, _MOST_NAME_COLUMNS) else "" for row in rows]
+    lines = aligned([[name, *row[1:]] for name, row in zip(names, rows, strict=True)])
+    long_names = [row[0] if not name else "" for name, row in zip(names, rows, strict=True)]
+    return [part for name, line in zip(long_names, lines, strict=True) for part in (*_wrapped_name(name), line)]
 
 
 def _row(option: CapacityOption, *, has_price: bool, has_latency: bool) -> list[str]:
@@ -53,19 +61,25 @@ def _row(option: CapacityOption, *, has_price: bool, has_latency: bool) -> list[
     return row
 
 
-def _with_names_and_bars(document: CapacityDocument, rows: list[list[str]], lines: list[str]) -> list[str]:
-    """Put long names on lines of their own, and a bar for the machines at the end where there is room."""
-    most = max((option.machines or 0 for option in document.options), default=0)
-    room = COLUMNS - max(len(line) for line in lines) - 2
-    width = max(len(line) for line in lines)
-    found = [lines[0]]
-    for option, row, line in zip(document.options, rows[1:], lines[1:], strict=True):
-        if len(row[0]) > _NAME_COLUMNS:
-            found += textwrap.wrap(row[0], COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
-        if room >= _FEWEST_BAR_COLUMNS and option.machines:
-            line = f"{line:<{width}}  {'#' * max(1, round(room * option.machines / most))}"
-        found.append(line)
-    return found
+def _wrapped_name(name: str) -> list[str]:
+    """Return a name too long for its column on lines of its own."""
+    return textwrap.wrap(name, COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _bars(document: CapacityDocument) -> list[str]:
+    """Return a bar for the machines of each option that will do."""
+    options = [option for option in document.options if option.machines]
+    most = max((option.machines or 0 for option in options), default=0)
+    rows = [
+        (
+            textwrap.shorten(option.name, _BAR_NAME_COLUMNS, placeholder=" ..."),
+            f"{option.machines:,}",
+            "#" * max(1, round(_BAR_COLUMNS * (option.machines or 0) / most)),
+        )
+        for option in options
+    ]
+    lines = aligned([(name, number) for name, number, _ in rows]) if rows else []
+    return [f"{line}  {bar}" for line, (_, _, bar) in zip(lines, rows, strict=True)]
 
 
 def _cell(value: float | None) -> str:

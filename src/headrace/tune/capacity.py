@@ -185,8 +185,7 @@ def _why_share(held: Held, goal: LatencyGoal, headroom: float) -> str:
     name = f"p{goal.percentile:g}"
     if held.share is None:
         return (
-            f"{name} is {format_duration(held.seconds)} at best, even when hardly any job waits for another: the goal of "
-            f"{goal} cannot be held at any rate. Only a faster service helps, not more machines."
+            f"{name} is {format_duration(held.seconds)} at best, when few jobs come: {goal} cannot be held at any rate"
         )
     if held.broken_share is None:
         return f"At {held.share:.0%} of full load {name} is {format_duration(held.seconds)}: headroom is the limit."

@@ -52,7 +52,7 @@ def _base(document: CapacityDocument, hours_per_month: int) -> list[str]:
         f"One machine as recorded does {per_second(full.mid)} at full load ({number(full.low)} to {number(full.high)})."
     ]
     if usable is None or base.machines is None or base.usable_share is None:
-        return [*lines, base.refused]
+        return [*lines, f"{base.refused}. More machines do not help; a faster service does."]
     lines += [
         base.says,
         (
@@ -94,4 +94,8 @@ def _best(document: CapacityDocument) -> list[str]:
                 f'What saves most: "{option.name}": {counted(option.machines, "machine")} instead of {base.machines:,}.'
             ]
         break
-    return ["None of the changes looked at needs fewer machines."] if len(document.options) > 1 else []
+    if len(document.options) == 1:
+        return []
+    if base.machines is None:
+        return ["None of the changes looked at is enough."]
+    return ["None of the changes looked at needs fewer machines."]
