@@ -241,7 +241,9 @@ class Rounds:
                 best = max((one for one in running if not one.failed), key=self._mid, default=None)
                 if best is None or is_sure(best):
                     return
-                look, self._looks = 2 * look, self._looks + 1
+                look *= 2
+            elif done == look // 2 + 1 and look > self._effort.rounds:
+                self._looks += 1  # what comes now is looked at once more
 
     def _one_round(self, running: Sequence[Entrant], lengths: dict[int, int]) -> None:
         order = [self.base, *running]

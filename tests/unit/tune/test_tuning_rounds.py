@@ -1,0 +1,172 @@
+"""Rounds of blocks: what is measured of whom, who is given up, and what an interrupt leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+from tuning_fakes import Numbers
+
+import headrace as hr
+from headrace.base.errors import HeadraceError
+from headrace.base.plan import Plan, resolve
+from headrace.pipeline.definition import Pipeline
+from headrace.tune.decision import decide
+from headrace.tune.objective import Objective
+from headrace.tune.rounds import Effort, Entrant, Rounds, TimedItems
+from headrace.validate.blocks import Contender, measure_block
+from headrace.validate.comparison import Question
+
+SHORT = Effort(rounds=8, most_rounds=8, block_seconds=0.05)
+
+
+def contender(pipeline: Pipeline, name: str, *settings: str) -> Contender:
+    """Return a Plan of a pipeline, resolved."""
+    stages = [stage.defaults() for stage in pipeline.stages]
+    return Contender(name=name, pipeline=pipeline, plan=resolve(Plan().with_settings(settings), stages, 2))
+
+
+def sleeping(seconds: float = 0.002) -> Pipeline:
+    """Return a pipeline of one stage that sleeps."""
+    return hr.Pipeline(Numbers(), stages=[hr.emulated("work", seconds=seconds)])
+
+
+def never(_: Entrant) -> bool:
+    """Never be sure."""
+    return False
+
+
+def measure(effort: Effort = SHORT, **plans: str) -> Rounds:
+    """Measure Plans {name: setting} against one worker."""
+    pipeline = sleeping()
+    rounds = Rounds(contender(pipeline, "base", "work.workers=1"), TimedItems(Numbers()), effort, str)
+    rounds.measure(
+        [contender(pipeline, name, setting) for name, setting in plans.items()], [500.0] * (1 + len(plans)), never
+    )
+    return rounds
+
+
+def test_latency_is_that_of_the_jobs_in_flight() -> None:
+    """Every job of a block is timed, and one at a time waits for nobody: less than all at once."""
+    pipeline, items = sleeping(), TimedItems(Numbers())
+    measure_block(contender(pipeline, "one", "work.workers=1", "source.max_in_flight=1"), items, 30)
+    alone = list(items.latencies)
+    measure_block(contender(pipeline, "all", "work.workers=1", "source.max_in_flight=30"), items, 30)
+    assert len(alone) == len(items.latencies) == 30
+    assert min(alone) >= 0.002
+    assert sorted(alone)[15] < sorted(items.latencies)[15]
+
+
+def test_four_workers_that_sleep_are_better_than_one() -> None:
+    """The whole interval lies above 1, and each round gave one pair."""
+    rounds = measure(four="work.workers=4")
+    judged = rounds.judged(rounds.entrants[0], Question())
+    assert judged is not None
+    assert judged.interval is not None
+    assert judged.interval.low > 1
+    assert len(rounds.entrants[0].ratios(rounds.base)) == 8
+    assert decide(rounds, rounds.entrants[0], Objective(), 2.0).verdict == "better"
+
+
+def test_a_plan_is_not_better_than_itself() -> None:
+    """The same Plan under another name is no better one."""
+    rounds = measure(same="work.workers=1")
+    assert decide(rounds, rounds.entrants[0], Objective(), 1.0).verdict != "better"
+
+
+def test_the_slower_half_is_given_up_early() -> None:
+    """Of one and eight workers, one runs three rounds only."""
+    rounds = measure(eight="work.workers=8", two="work.workers=2")
+    assert [len(one.blocks) for one in rounds.entrants] == [8, 3]
+    decision = decide(rounds, rounds.entrants[1], Objective(), 1.5)
+    assert (decision.verdict, rounds.entrants[1].was_outrun) == ("not better", True)
+
+
+def test_for_other_goals_nobody_is_given_up_for_being_slow() -> None:
+    """What is slower may have the lower latency."""
+    effort = Effort(rounds=4, most_rounds=4, block_seconds=0.05, halves=False)
+    rounds = measure(effort, eight="work.workers=8", two="work.workers=2")
+    assert [len(one.blocks) for one in rounds.entrants] == [4, 4]
+
+
+def test_intervals_allow_for_all_that_were_tried() -> None:
+    """Three Plans and one look: 5 % / 3 / 2 for each."""
+    effort = Effort(rounds=2, most_rounds=2, block_seconds=0.02, halves=False)
+    rounds = measure(effort, a="work.workers=2", b="work.workers=3", c="work.workers=4")
+    assert rounds.alpha == pytest.approx(0.05 / 3 / 2)
+
+
+def test_a_plan_that_cannot_run_is_out_and_the_others_go_on() -> None:
+    """A local function in a process fails; the reason is kept."""
+    pipeline = hr.Pipeline(Numbers(), stages=[hr.stage("work", lambda value: value)])
+    rounds = Rounds(
+        contender(pipeline, "base"), TimedItems(Numbers()), Effort(rounds=2, most_rounds=2, block_seconds=0.01), str
+    )
+    plans = [contender(pipeline, "process", 'work.executor="process"'), contender(pipeline, "fine", "work.workers=3")]
+    broken, fine = rounds.measure(plans, [1000.0] * 3, never)
+    assert broken.failed
+    assert decide(rounds, broken, Objective(), 1.0).verdict == "failed"
+    assert len(fine.blocks) == 2
+
+
+def failing_if(is_bad: Callable[[object], bool], error: Exception) -> Pipeline:
+    """Return a pipeline whose device refuses some batches."""
+
+    def work(batch: list[object]) -> list[int]:
+        if is_bad(batch):
+            raise error
+        return [0] * len(batch)
+
+    return hr.Pipeline(Numbers(), stages=[hr.emulated("wait", seconds=0.001), hr.stage("d", work, kind="device")])
+
+
+def test_a_plan_that_loses_jobs_is_out() -> None:
+    """Jobs that fail for lack of memory: the Plan does not fit, however fast the rest went."""
+    pipeline = failing_if(lambda _: os.environ.get("TUNING_TEST_FAILS") == "1", MemoryError("no room"))
+    rounds = Rounds(
+        contender(pipeline, "base"), TimedItems(Numbers()), Effort(rounds=2, most_rounds=2, block_seconds=0.01), str
+    )
+    rounds.base.blocks[0] = measure_block(rounds.base.contender, TimedItems(Numbers()), 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TUNING_TEST_FAILS", "1")
+        with pytest.raises(HeadraceError, match="can be tuned only where its jobs succeed"):
+            rounds.measure([contender(pipeline, "same", "wait.workers=2")], [100.0, 100.0], never)
+
+
+def test_an_interrupt_keeps_the_rounds_before() -> None:
+    """Ctrl-C in the third round: two are kept, and it is said."""
+    count = 0
+
+    def say(line: str) -> None:
+        nonlocal count
+        count += line.startswith("round")
+        if count == 2:
+            count = -100
+            os.kill(os.getpid(), signal.SIGINT)
+
+    pipeline = sleeping()
+    rounds = Rounds(contender(pipeline, "base"), TimedItems(Numbers()), SHORT, say)
+    (entrant,) = rounds.measure([contender(pipeline, "two", "work.workers=4")], [500.0, 500.0], never)
+    assert rounds.interrupted
+    assert len(entrant.blocks) == 2
+
+
+def test_no_round_begins_after_the_time() -> None:
+    """The first round is always run; the budget ends the rest."""
+    pipeline = sleeping()
+    rounds = Rounds(contender(pipeline, "base"), TimedItems(Numbers()), SHORT, str, may_go_on=lambda: False)
+    (entrant,) = rounds.measure([contender(pipeline, "two", "work.workers=4")], [500.0, 500.0], never)
+    assert len(entrant.blocks) == 1
+    assert not rounds.interrupted
+
+
+def test_a_slow_base_has_shorter_blocks() -> None:
+    """At most four times as long as asked: a base at a hundredth of the rate does not hold up the others."""
+    pipeline = sleeping()
+    rounds = Rounds(contender(pipeline, "base", "work.workers=1"), TimedItems(Numbers()), SHORT, str)
+    fast = Entrant(contender(pipeline, "fast", "work.workers=2"))
+    lengths = rounds._lengths([rounds.base, fast], [100.0, 10_000.0])
+    assert lengths[id(fast)] == 500
+    assert lengths[id(rounds.base)] == 20

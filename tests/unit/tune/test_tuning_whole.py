@@ -1,0 +1,170 @@
+"""Tuning as a whole, with predictions by formula: what is measured, what is written down, and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tuning_fakes import FormulaReplay, Numbers
+
+import headrace as hr
+from headrace.base.errors import HeadraceError
+from headrace.base.goals import LatencyGoal
+from headrace.base.plan import Plan
+from headrace.diagnose import profile_document
+from headrace.ledger.ledger import Ledger
+from headrace.pipeline.definition import Pipeline
+from headrace.runs.formats.prediction import Change, PredictedMetric, PredictionDocument, TrackRecord
+from headrace.runs.formats.profile import Estimate
+from headrace.runs.reader import Run
+from headrace.tune.objective import Objective
+from headrace.tune.rounds import Effort
+from headrace.tune.tuning import Tuned, TuneSettings, tune
+
+ONE_WORKER = Plan().with_settings(["work.workers=1"])
+QUICK = TuneSettings(
+    plans=1, profile_seconds=0.2, search_seconds=5.0, effort=Effort(rounds=7, most_rounds=7, block_seconds=0.05)
+)
+
+
+def sleeping() -> Pipeline:
+    """Return a pipeline of one stage that sleeps for two milliseconds."""
+    return hr.Pipeline(Numbers(), stages=[hr.emulated("work", seconds=0.002)], name="sleeping")
+
+
+def by_workers(plan: Plan) -> float:
+    """What a pipeline that sleeps does."""
+    return 500.0 * min(8, plan.stages["work"].workers or 1)
+
+
+class Formula:
+    """A diagnosis that predicts by formula, and notes what it was asked.
+
+    Args:
+        formula: Jobs per second under a Plan.
+        pipeline: Whose Plans.
+    """
+
+    def __init__(self, formula: Callable[[Plan], float], pipeline: Pipeline) -> None:
+        self._formula = formula
+        self._pipeline = pipeline
+        self.predicted: list[Change] = []
+
+    def replay(self, run: Run) -> Any:
+        """Return the run as the formula has it."""
+        plan = Plan.from_table(next(iter(run.info.plans.values())))
+        replay: Any = FormulaReplay(plan, self._formula, [stage.defaults() for stage in self._pipeline.stages])
+        replay.document = profile_document(run)
+        return replay
+
+    def predict(self, replay: Any, change: Change, record: TrackRecord) -> PredictionDocument:
+        """Return a prediction a tenth to each side."""
+        self.predicted.append(change)
+        ratio = replay.simulate(change).throughput / replay.throughput
+        estimate = Estimate(0.9 * ratio, ratio, 1.1 * ratio)
+        nothing = PredictedMetric(base=None, predicted=None, ratio=None)
+        return PredictionDocument(
+            created_unix_seconds=0.0, headrace_version="0", run="run", pipeline="sleeping", plan_id="p", change=change,
+            says="more workers", plan={}, throughput=PredictedMetric(base=500.0, predicted=estimate, ratio=estimate),
+            latency_p50=nothing, latency_p99=nothing, cpu_per_item=nothing, bound_ratio=None, naive_ratio=None,
+            limit_after="", simulated_base=None,
+        )  # fmt: skip
+
+
+def tuned(
+    tmp_path: Path, formula: Callable[[Plan], float] = by_workers, plan: Plan = ONE_WORKER, **given: Any
+) -> Tuned:
+    """Tune the sleeping pipeline."""
+    pipeline = sleeping()
+    given.setdefault("settings", QUICK)
+    return tune(pipeline, plan, Numbers(), runs=tmp_path, diagnosis=Formula(formula, pipeline), **given)
+
+
+def test_a_better_plan_is_found_proved_and_explained(tmp_path: Path) -> None:
+    """Eight workers for one: better by measurement, no more than the eight that gain, with the reason."""
+    found = tuned(tmp_path)
+    document = found.document
+    assert document.verdict == "better"
+    assert found.plan is not None
+    assert found.plan.stages["work"].workers == 8
+    assert document.best is not None
+    assert document.best.measured is not None
+    assert document.best.measured.low > 1
+    assert [reason.key for reason in found.reasons] == ["stages.work.workers"]
+    assert document.num_measured == 1
+    assert document.num_runs == 2  # the profile, and the Plan
+
+
+def test_predictions_are_in_the_ledger_before_and_after(tmp_path: Path) -> None:
+    """What was predicted stands there with what was measured, and the document shows the record."""
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        document = tuned(tmp_path, ledger=ledger).document
+        (entry,) = ledger.predictions()
+    assert entry.measured is not None
+    assert document.record.num == 1
+    assert document.trials[0].prediction_id == entry.id
+
+
+def test_nothing_is_written_that_is_not_better(tmp_path: Path) -> None:
+    """A formula that promises what measuring does not hold: no Plan comes of it, whatever was predicted."""
+    found = tuned(tmp_path, lambda plan: 1000.0 if plan.stages["work"].workers == 2 else 500.0, _eight())
+    assert found.plan is None
+    assert found.document.best is None
+    assert found.document.num_measured == 1
+    assert found.document.trials[0].outcome == "worse"
+
+
+def _eight() -> Plan:
+    return Plan().with_settings(["work.workers=8"])
+
+
+def test_where_nothing_is_promised_the_plan_is_at_the_best(tmp_path: Path) -> None:
+    """No Plan is measured when none is predicted to be better."""
+    document = tuned(tmp_path, lambda plan: 500.0).document
+    assert document.verdict == "already at the best"
+    assert document.num_measured == 0
+
+
+def test_a_goal_that_nobody_meets_is_said(tmp_path: Path) -> None:
+    """A median of a microsecond cannot be had from a stage of two milliseconds."""
+    objective = Objective(slo=LatencyGoal(50.0, 1e-6))
+    document = tuned(tmp_path, objective=objective).document
+    assert document.verdict == "goal missed"
+    assert document.goals == ("p50 <= 1.00 us",)
+
+
+def test_latency_falls_with_the_jobs_in_flight(tmp_path: Path) -> None:
+    """Eight workers need eight jobs in flight, not what all queues hold: less latency at the same rate."""
+
+    def closed(plan: Plan) -> float:
+        return 500.0 * min(8, plan.source.max_in_flight or 8)
+
+    found = tuned(tmp_path, closed, _eight(), objective=Objective(name="latency"))
+    assert found.plan is None or found.plan.source.max_in_flight in (8, 16)
+    assert any(setting.startswith("source.max_in_flight=") for setting in found.document.trials[0].settings)
+    assert any("pipeline kept full" in line for line in found.document.says)
+
+
+def test_a_prediction_that_was_far_off_has_it_looked_at_again(tmp_path: Path) -> None:
+    """Twice is predicted and much more measured: the best so far is profiled, and the next is predicted from there."""
+    settings = TuneSettings(plans=2, profile_seconds=0.2, search_seconds=5.0, effort=QUICK.effort)
+
+    def shy(plan: Plan) -> float:
+        return 500.0 * (plan.stages["work"].workers or 1) ** 0.2
+
+    document = tuned(tmp_path, shy, settings=settings).document
+    assert len(list(tmp_path.glob("tune-sleeping-*"))) == 2
+    assert document.verdict == "better"
+
+
+def test_a_pipeline_whose_jobs_fail_is_not_tuned(tmp_path: Path) -> None:
+    """The first failure is named."""
+
+    def refuse(value: object) -> object:
+        raise ValueError("no such thing")
+
+    pipeline = hr.Pipeline(Numbers(), stages=[hr.stage("work", refuse)])
+    with pytest.raises(HeadraceError, match="no such thing"):
+        tune(pipeline, Plan(), Numbers(), runs=tmp_path, settings=QUICK, diagnosis=Formula(by_workers, pipeline))
