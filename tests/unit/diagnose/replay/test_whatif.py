@@ -1,0 +1,119 @@
+"""Predictions of a change: their interval, what they refuse, and what they warn of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.base.plan import Plan
+from headrace.diagnose.replay import CannotReplay, Replay
+from headrace.diagnose.whatif import in_words, naive_ratio, predict
+from headrace.runs.formats.prediction import Change, TrackRecord
+
+Make = Callable[..., Replay]
+
+
+def step(name: str, **values: Any) -> dict[str, Any]:
+    """Return one stage of a recorded run; see `conftest.Step`."""
+    return {"name": name, **values}
+
+
+WAITING = [
+    step("fetch", wait=0.02, kind="io", workers=2),
+    step("decode", cpu=0.004),
+    step("deliver", cpu=0.00001, kind="io"),
+]
+
+
+def test_the_measured_rate_is_scaled_by_the_simulated_ratio(replay_of: Make) -> None:
+    """Twice the workers of what waits: twice the measured rate, inside its interval."""
+    replay = replay_of(WAITING)
+    document = predict(replay, Change(settings=("fetch.workers=4",)))
+    throughput = document.throughput
+    assert throughput.base == pytest.approx(replay.throughput)
+    assert throughput.predicted is not None
+    assert throughput.ratio is not None
+    assert throughput.predicted.mid == pytest.approx(replay.throughput * throughput.ratio.mid)
+    assert throughput.ratio.low < 2.0 < throughput.ratio.high
+    assert Plan.from_table(document.plan).stages["fetch"].workers == 4
+
+
+def test_the_interval_is_as_wide_as_earlier_predictions_were_wrong(replay_of: Make) -> None:
+    """A ledger whose predictions missed by 30 % makes a wider interval than one whose predictions missed by 2 %."""
+    replay, change = replay_of(WAITING), Change(settings=("fetch.workers=4",))
+    wide, narrow = (
+        predict(
+            replay, change, TrackRecord(num=20, mean_error=error / 2, p90_error=error, max_error=error)
+        ).throughput.ratio
+        for error in (0.30, 0.02)
+    )
+    assert wide is not None
+    assert narrow is not None
+    assert wide.high - wide.low > 3 * (narrow.high - narrow.low)
+
+
+def test_nothing_changed_is_predicted_to_change_nothing(replay_of: Make) -> None:
+    """The ratio of no change is one, and its interval only the noise of a measurement."""
+    ratio = predict(replay_of(WAITING), Change()).throughput.ratio
+    assert ratio is not None
+    assert ratio.mid == pytest.approx(1.0)
+    assert ratio.high - ratio.low < 0.1
+
+
+def test_latency_of_full_queues_is_refused_with_the_next_option(replay_of: Make) -> None:
+    """A source that is read as fast as possible says nothing of latency: say how many come."""
+    metric = predict(replay_of(WAITING), Change()).latency_p99
+    assert metric.predicted is None
+    assert "--arrival-rate" in metric.refused
+
+
+def test_latency_at_a_rate_is_predicted_on_a_quiet_machine(replay_of: Make) -> None:
+    """At half of what it can do, an item takes its 24 ms and seldom more."""
+    metric = predict(replay_of(WAITING), Change(arrival_rate=40.0)).latency_p50
+    assert metric.predicted is not None
+    assert 0.024 <= metric.predicted.mid < 0.05
+
+
+def test_latency_beside_fluctuating_neighbours_is_refused(replay_of: Make) -> None:
+    """Threads that waited for a core most of their time: what others do next decides, so there is no number."""
+    noisy = [step("decode", cpu=0.004, delay=0.006), step("deliver", cpu=1e-5)]
+    metric = predict(replay_of(noisy), Change(arrival_rate=40.0)).latency_p50
+    assert metric.predicted is None
+    assert "quiet machine" in metric.refused
+
+
+def test_latency_of_an_overload_is_refused(replay_of: Make) -> None:
+    """More jobs than can be done: latency grows for as long as that lasts."""
+    metric = predict(replay_of(WAITING), Change(arrival_rate=300.0)).latency_p50
+    assert metric.predicted is None
+    assert "lower --arrival-rate" in metric.refused
+
+
+def test_beyond_what_was_measured_there_is_no_number(replay_of: Make) -> None:
+    """A batch larger than any that was measured is refused, not extrapolated."""
+    steps = [step("process", wait=0.01, kind="device"), step("deliver", cpu=1e-6)]
+    with pytest.raises(CannotReplay, match="measure it"):
+        predict(replay_of(steps), Change(settings=("process.batch=8",)))
+
+
+def test_stage_timers_take_waiting_for_a_core_for_work(replay_of: Make) -> None:
+    """Timers say that 4 workers on 2 busy cores gain twice; there is no core for them."""
+    steps = [step("decode", cpu=0.004, delay=0.004, workers=4), step("deliver", cpu=1e-6)]
+    replay = replay_of(steps)
+    change = Change(settings=("decode.workers=8",))
+    assert naive_ratio(replay, change) == pytest.approx(2.0)
+    assert predict(replay, change).throughput.ratio.mid == pytest.approx(1.0, rel=0.02)  # type: ignore[union-attr]
+
+
+def test_a_change_is_said_in_words() -> None:
+    """Each part of a change is named."""
+    change = Change(
+        settings=("fetch.workers=32",), speedups={"decode": 2.0}, drop=("resize",), cores=4, devices=2, quiet=True
+    )
+    words = in_words(change)
+    assert (
+        words == "fetch.workers=32, decode 2 times as fast, without resize, 4 cores, 2 devices, without other programs"
+    )
+    assert in_words(Change()) == "nothing changed"
