@@ -53,7 +53,7 @@ def test_cores_are_shared_by_all_stages(replay_of: Make) -> None:
 
 
 def test_a_python_stage_gains_nothing_from_threads_and_all_from_processes(replay_of: Make) -> None:
-    """4 ms with the GIL: 250/s with one thread or four; two processes do nearly twice that, for moving items costs something."""
+    """4 ms with the GIL: 250/s with one thread or four; two processes do nearly twice that: moving items has its price."""
     steps = [step("loop", cpu=0.004, releases_gil=False), step("deliver", cpu=1e-6)]
     replay = replay_of(steps)
     assert replay.ratio(Change(settings=("loop.workers=4",))) == pytest.approx(1.0, rel=0.02)
