@@ -184,7 +184,6 @@ def _neighbour(facts: Facts) -> Iterator[Proposal]:
     if others is None or own is None or others < _OTHERS * facts.cores:
         return
     busy = facts.core_utilization or 0.0
-    names = [name for view in facts.stages if is_computing(view) or view.work == "model" for name in view.place]
     yield Proposal(
         verdict=VerdictClass.NEIGHBOUR,
         stage=None,
@@ -197,7 +196,8 @@ def _neighbour(facts: Facts) -> Iterator[Proposal]:
             )
         ),
         rule=f"others use at least {_OTHERS:.0%} of the cores, all cores are at work, and threads wait for one",
-        resources=("neighbours", "cores", *names),
+        # What a quiet machine would give; of a run that does not wait for cores, nothing.
+        resources=("neighbours",) if facts.gain("neighbours") is not None else ("cores",),
         share=others / facts.cores if busy >= _ALL_CORES and (delay is None or delay >= WORTH_NAMING) else 0.0,
         evidence=(
             at_least("other_cores", "share of the cores that others used", others / facts.cores, _OTHERS),
@@ -220,13 +220,12 @@ def _quota(facts: Facts) -> Iterator[Proposal]:
     if throttled is None or throttled < _THROTTLED:
         return
     allowed = f"{quota:g} cores" if quota else "its CPU quota"
-    names = [name for view in facts.stages if is_computing(view) or view.work == "model" for name in view.place]
     yield Proposal(
         verdict=VerdictClass.QUOTA,
         stage=None,
         says=f"the control group allows {allowed} and stopped the run in {throttled:.0%} of its periods until the next began",
         rule=f"throttled in at least {_THROTTLED:.0%} of the scheduler's periods",
-        resources=("cores", "gil", *names),
+        resources=("cores",),
         # Stopped for part of each of those periods; however small that part, threads beyond the quota gain nothing.
         share=max(throttled, WORTH_NAMING),
         evidence=(

@@ -29,9 +29,12 @@ def rules(facts: Facts) -> Iterator[Proposal]:
 
 
 def _warm_up(facts: Facts, view: StageView) -> Iterator[Proposal]:
-    spans, own = facts.evidence.spans, facts.evidence.stage_rows(view.name)
-    seconds = facts.own_seconds(view, np.arange(own.start, own.stop))
-    found = trends.first_sights(spans.started[own], seconds, _input_shapes(facts, view))
+    spans = facts.evidence.spans
+    shape = _input_shapes(facts, view)
+    rows = _calls(facts, view)
+    seconds = facts.own_seconds(view, rows)
+    shape = shape[rows - facts.evidence.stage_rows(view.name).start]
+    found = trends.first_sights(spans.started[rows], seconds, shape, _expected(view, spans.batch_size[rows]))
     if found is None or found.num_kinds < _SHAPES or found.share < WORTH_NAMING or found.times < _TIMES:
         return
     kinds, share = found.num_kinds, found.share
@@ -61,6 +64,24 @@ def _warm_up(facts: Facts, view: StageView) -> Iterator[Proposal]:
         ),
         removal=Change(speedups={view.name: 4.0}),
     )
+
+
+def _calls(facts: Facts, view: StageView) -> Array:
+    """Return one row for each call of a stage: one of each batch, whose members carry the same times."""
+    spans, own = facts.evidence.spans, facts.evidence.stage_rows(view.name)
+    rows = np.arange(own.start, own.stop)
+    if not (spans.batch_id[own] >= 0).all():
+        return rows
+    key = spans.process[own].astype(np.int64) << 32 | spans.batch_id[own]
+    return np.asarray(rows[np.unique(key, return_index=True)[1]])
+
+
+def _expected(view: StageView, size: Array) -> Array | None:
+    """Return what calls of these sizes cost at warm-up, seconds; None for a stage without a cost curve."""
+    curve = view.account.batches.cost_curve if view.account.batches else {}
+    if not curve:
+        return None
+    return np.asarray(np.interp(size, sorted(curve), [curve[one] for one in sorted(curve)]))
 
 
 def _input_shapes(facts: Facts, view: StageView) -> Array:

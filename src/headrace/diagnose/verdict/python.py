@@ -49,7 +49,7 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"interpreter lock, which one thread holds at a time; {holder.name} needs it most"
         ),
         rule=f"at least {_GIL_WAIT:.0%} of the service waiting for the GIL, by samples of its threads",
-        resources=("gil", *holder.place, *view.place),
+        resources=("gil", *view.place),
         share=waits,
         evidence=(
             at_least("gil_wait", f"share of {view.name}'s service waiting for the GIL", waits, _GIL_WAIT),

@@ -176,15 +176,16 @@ class FirstSights:
     """Median over kinds of the first item's time over the usual of its kind."""
 
 
-def first_sights(started: Array, seconds: Array, codes: Array) -> FirstSights | None:
-    """Return what the first items of each kind cost; None where no kind is known or none came twice.
+def first_sights(started: Array, seconds: Array, codes: Array, expected: Array | None = None) -> FirstSights | None:
+    """Return what the first calls of each kind cost; None where no kind is known, or nothing to hold them against.
 
-    A kind seen once is held against the median of all items that are not first.
+    A kind seen once is held against the median of all that are not first; if there is none, against what is expected.
 
     Args:
         started: When each began.
         seconds: What each took; NaN where not measured.
         codes: int, which kind each is of; negative: not known.
+        expected: What each should take, seconds; None: not known.
     """
     known = np.flatnonzero((codes >= 0) & np.isfinite(seconds))
     total = float(np.nansum(seconds))
@@ -194,12 +195,15 @@ def first_sights(started: Array, seconds: Array, codes: Array) -> FirstSights | 
     kinds, index = np.unique(codes[order], return_index=True)
     firsts = order[index]
     rest = np.setdiff1d(order, firsts, assume_unique=True)
-    if not len(rest):
+    if len(rest):
+        usual = np.full(int(kinds.max()) + 1, float(np.median(seconds[rest])))
+        for kind in np.unique(codes[rest]):
+            usual[kind] = np.median(seconds[rest][codes[rest] == kind])
+        least = usual[codes[firsts]]
+    elif expected is not None:
+        least = expected[firsts]
+    else:
         return None
-    usual = np.full(int(kinds.max()) + 1, float(np.median(seconds[rest])))
-    for kind in np.unique(codes[rest]):
-        usual[kind] = np.median(seconds[rest][codes[rest] == kind])
-    expected = usual[codes[firsts]]
-    excess = np.maximum(seconds[firsts] - expected, 0.0)
-    times = float(np.median(seconds[firsts] / np.maximum(expected, 1e-9)))
+    excess = np.maximum(seconds[firsts] - least, 0.0)
+    times = float(np.median(seconds[firsts] / np.maximum(least, 1e-9)))
     return FirstSights(len(kinds), float(excess.sum()) / total, times)
