@@ -5,9 +5,10 @@
     headrace report runs/first --compare compare.json     with bars of before and after
     headrace report runs/first --trace trace.json.gz      a timeline for ui.perfetto.dev
 
-The page says first whether the numbers can be believed, then shows for each stage how long items wait and are served and what
-the CPU, memory, disk and network did meanwhile, and lists what was not measured. All numbers are in tables; charts are drawn by
-a script within the page, and nothing is loaded from elsewhere.
+The page says first whether the numbers can be believed, then what limits the run, as `headrace diagnose` does, with the
+evidence and what to do about it. Then it shows for each stage how long items wait and are served and what the CPU, memory, disk
+and network did meanwhile, and lists what was not measured. All numbers are in tables; charts are drawn by a script within the
+page, and nothing is loaded from elsewhere.
 
 A comparison is what `headrace compare A B -o compare.json` writes.
 """
@@ -15,19 +16,23 @@ A comparison is what `headrace compare A B -o compare.json` writes.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.errors import SettingsError
+from headrace.base.errors import HeadraceError, SettingsError
 from headrace.runs.run_folder import REPORT_FILE
 
 if TYPE_CHECKING:
     from headrace.runs.formats.comparison import ComparisonDocument
+    from headrace.runs.formats.diagnosis import DiagnosisDocument
     from headrace.runs.reader import Run
 
 SCHEMA = "headrace.report/1"
+
+logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,13 +60,27 @@ def run(args: argparse.Namespace) -> int:
     _check_outputs([page, *traces.values()], force=args.force)
     comparison = _read_comparison(Path(args.compare)) if args.compare else None
     document = profile_document(found)
-    html = render_report(document, comparison, folder=os.path.relpath(found.path, page.parent))
+    folder = os.path.relpath(found.path, page.parent)
+    html = render_report(document, comparison, diagnosed=_diagnosed(found), folder=folder)
     _write(page, html)
     written = {kind: _write_trace(kind, found, file) for kind, file in traces.items()}
     _tell(args, page, len(html.encode()), document, written)
     if args.open:
         _open(page)
     return EXIT_DONE
+
+
+def _diagnosed(found: Run) -> DiagnosisDocument | str:
+    """Return the diagnosis, or why there is none: a page without it is better than no page."""
+    from headrace.diagnose.diagnosis import diagnosis_document
+
+    try:
+        return diagnosis_document(found)
+    except HeadraceError as error:
+        return str(error)
+    except Exception as error:
+        logger.exception("the diagnosis failed; this is a defect of headrace, please report it with the lines below")
+        return f"{type(error).__name__}: {error}; this is a defect of headrace, please report it"
 
 
 def _check_outputs(files: list[Path], *, force: bool) -> None:

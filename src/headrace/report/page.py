@@ -19,6 +19,7 @@ from headrace.report.sections.batches import batches
 from headrace.report.sections.checks import checks
 from headrace.report.sections.comparing import comparing
 from headrace.report.sections.cpu import cpu
+from headrace.report.sections.diagnosis import diagnosis
 from headrace.report.sections.environment import environment, hot_spots, not_measured
 from headrace.report.sections.isolation import isolation
 from headrace.report.sections.latency import latency
@@ -28,18 +29,26 @@ from headrace.report.sections.overview import overview
 from headrace.report.sections.slow_item import slow_item
 from headrace.report.sections.stages import stages
 from headrace.runs.formats.comparison import ComparisonDocument
+from headrace.runs.formats.diagnosis import DiagnosisDocument
 from headrace.runs.formats.profile import ProfileDocument
 
 
-def render_report(document: ProfileDocument, comparison: ComparisonDocument | None = None, *, folder: str = ".") -> str:
+def render_report(
+    document: ProfileDocument,
+    comparison: ComparisonDocument | None = None,
+    *,
+    diagnosed: DiagnosisDocument | str | None = None,
+    folder: str = ".",
+) -> str:
     """Return the report of one run as an HTML document.
 
     Args:
         document: The analysis of the run.
         comparison: Adds what changed between two variants.
+        diagnosed: Adds what limits the run; a text says why that could not be told.
         folder: The way from the page to the run folder, for links to files in it.
     """
-    sections = [section for section in _sections(document, comparison, folder) if section is not None]
+    sections = [section for section in _sections(document, comparison, diagnosed, folder) if section]
     charts = [chart for section in sections for chart in section.charts]
     library, script, style = (_asset(name) for name in ("charts.min.js", "report.js", "report.css"))
     return "<!doctype html>\n" + tag(
@@ -68,8 +77,14 @@ def render_report(document: ProfileDocument, comparison: ComparisonDocument | No
     )  # fmt: skip
 
 
-def _sections(document: ProfileDocument, comparison: ComparisonDocument | None, folder: str) -> list[Section | None]:
+def _sections(
+    document: ProfileDocument,
+    comparison: ComparisonDocument | None,
+    diagnosed: DiagnosisDocument | str | None,
+    folder: str,
+) -> list[Section | None]:
     return [
+        diagnosis(diagnosed, document),
         comparing(comparison, document),
         stages(document),
         latency(document),

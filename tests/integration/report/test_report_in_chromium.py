@@ -13,6 +13,7 @@ import headrace as hr
 from headrace.cli import report
 from headrace.profiler.profile import profile
 from headrace.report.page import render_report
+from headrace.runs.formats.diagnosis import VerdictClass
 
 HOSTILE = "</script><img src=x onerror=alert(1)>{a|b}<b>"
 #: For each chart: its id, width, height, and how many marks it has beside axes and their labels.
@@ -31,7 +32,10 @@ STICKING_OUT = """[...document.querySelectorAll('body *')].filter(found => !foun
 def full_page(documents: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the report of a run in which everything was measured."""
     page: Path = tmp_path_factory.mktemp("report") / "full.html"
-    page.write_text(render_report(documents.full_document(), documents.comparison_document()), encoding="utf-8")
+    made = render_report(
+        documents.full_document(), documents.comparison_document(), diagnosed=documents.diagnosis_document()
+    )
+    page.write_text(made, encoding="utf-8")
     return page
 
 
@@ -103,9 +107,10 @@ def test_hostile_text_stays_text(browser: Any, documents: ModuleType, tmp_path: 
     """Names that look like markup run nothing, load nothing, and can be read in tables, labels and under the pointer."""
     page = tmp_path / "hostile.html"
     document = documents.with_text(documents.full_document(), HOSTILE)
-    page.write_text(
-        render_report(document, documents.with_text(documents.comparison_document(), HOSTILE)), encoding="utf-8"
+    comparison, diagnosed = (
+        documents.with_text(made, HOSTILE) for made in (documents.comparison_document(), documents.diagnosis_document())
     )
+    page.write_text(render_report(document, comparison, diagnosed=diagnosed), encoding="utf-8")
     browser.open(page)
     assert browser.complaints == []
     assert browser.evaluate("document.images.length") == 0
@@ -116,6 +121,19 @@ def test_hostile_text_stays_text(browser: Any, documents: ModuleType, tmp_path: 
     assert browser.complaints == []
     browser.open(page, width=360, height=800)
     assert browser.evaluate(STICKING_OUT) == []
+
+
+def test_the_verdict_is_seen_first(browser: Any, full_page: Path) -> None:
+    """On a desk the verdict stands on the first screen; its chart of gains has a bar for each resource; each theme tints it."""
+    browser.open(full_page)
+    assert browser.evaluate("document.querySelector('.finding').getBoundingClientRect().bottom") < 900
+    assert browser.evaluate("document.querySelector('.finding .verdict').innerText") == "DECODE (cpu) in decode"
+    labels = browser.evaluate("[...document.querySelectorAll('#chart-gains text')].map(found => found.textContent)")
+    assert {"stage:decode", "cores", "device:process", "queue:decode"} <= set(labels)
+    color = "getComputedStyle(document.querySelector('.finding')).backgroundColor"
+    light = browser.evaluate(color)
+    browser.open(full_page, dark=True)
+    assert _brightness(light) > 200 > 100 > _brightness(browser.evaluate(color))
 
 
 def test_the_pointer_shows_values_with_their_unit(browser: Any, full_page: Path) -> None:
@@ -177,6 +195,8 @@ def test_the_report_of_a_real_run(browser: Any, tmp_path: Path, pictures: Path) 
     assert browser.complaints == []
     charts = browser.evaluate(CHARTS)
     assert {"chart-passage", "chart-latency"} <= {chart["id"] for chart in charts}
+    verdict = browser.evaluate("document.querySelector('.finding .verdict').innerText")
+    assert verdict.split()[0] in set(VerdictClass)
     assert all(chart["svg"] and chart["texts"] for chart in charts)
     rows = browser.evaluate(
         "[...document.querySelectorAll('#stages table')[0].rows].slice(1)"

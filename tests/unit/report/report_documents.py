@@ -14,6 +14,16 @@ import msgspec
 
 from headrace.base.plan import Plan
 from headrace.runs.formats.comparison import ComparisonDocument, Side
+from headrace.runs.formats.diagnosis import (
+    Bound,
+    Candidate,
+    DiagnosisDocument,
+    EvidenceLine,
+    Finding,
+    GoalCheck,
+    Remedy,
+    VerdictClass,
+)
 from headrace.runs.formats.isolation import CurvePoint, IsolationDocument, StageAlone, Variation
 from headrace.runs.formats.layers import Ceilings, Layer, LayersDocument
 from headrace.runs.formats.profile import (
@@ -339,6 +349,65 @@ def layers_document(num_layers: int) -> LayersDocument:
         total_flops=sum(layer.flops or 0 for layer in made), flops_cross_check=3.1e8,
         ceilings=Ceilings(flops_per_second=peak, bytes_per_second=bandwidth, threads=2,
                           method="Best of 20 products of 1024 x 1024."),
+    )  # fmt: skip
+
+
+def diagnosis_document() -> DiagnosisDocument:
+    """Return what limits the full document's run, with each kind of evidence, remedy and bound."""
+    return DiagnosisDocument(
+        run="first",
+        headrace_version="0.1.0",
+        pipeline="headrace.demo.scenes:pipeline",
+        plan_id="f00d",
+        throughput=28.4,
+        first=Finding(
+            verdict=VerdictClass.DECODE,
+            stage="decode",
+            cause="cpu",
+            says="decode computes 43.1 ms of CPU per item, more than any stage has to spare",
+            rule="at least 50% of the service is CPU, or waiting for a core or the GIL to use it",
+            confidence="medium",
+            gain=1.1873,
+            evidence=(
+                EvidenceLine(name="gain", says="decode 20 % faster: x1.19", value=0.1873, threshold=0.03, supports=True,
+                             source="Coz, SOSP 2015"),
+                EvidenceLine(name="queue_gradient", says="the way into decode is 12% full", value=0.12, threshold=0.25,
+                             supports=False, source="wPerf, OSDI 2018"),
+                EvidenceLine(name="cores", says="cores at work: not measured", value=None, threshold=0.85, supports=None),
+                EvidenceLine(name="samples", says="from 312 samples of blocked threads", value=312.0, threshold=10.0,
+                             supports=None),
+            ),
+            remedies=(
+                Remedy(says="decode no more pixels than the model needs", settings=("decode.scale=auto",),
+                       ratio=Estimate(1.6241, 1.7112, 1.8053),
+                       command="headrace whatif runs/first --set decode.scale=auto"),
+                Remedy(says="store images nearer to the model's size"),
+            ),
+        ),
+        runner_up=Finding(
+            verdict=VerdictClass.CPU_SATURATION, stage=None, cause="", says="all cores are at work", rule="cores gain most",
+            confidence="low", gain=1.09, evidence=(), remedies=(),
+        ),
+        next_bottleneck=Finding(
+            verdict=VerdictClass.DEVICE_COMPUTE, stage="process", cause="", says="then process limits", rule="it gains most",
+            confidence="low", gain=1.15, evidence=(), remedies=(),
+        ),
+        candidates=tuple(
+            Candidate(name=name, kind=kind, stage=stage, says=f"{name} 20 % faster", gain=gain, utilization=utilization)
+            for name, kind, stage, gain, utilization in (
+                ("stage:decode", "stage", "decode", 1.1873, 0.91), ("cores", "cores", None, 1.0917, 0.88),
+                ("device:process", "device", "process", 1.0211, 0.64), ("queue:decode", "queue", "decode", 0.9962, None),
+            )
+        ),
+        bounds=(
+            Bound(name="workers:decode", stage="decode", throughput=30.17, says="2 workers / 66.3 ms = 30.2/s"),
+            Bound(name="cores", stage=None, throughput=33.92, says="4 cores / 118 ms of CPU per item = 33.9/s"),
+        ),
+        simulated_throughput=28.91,
+        goals=(GoalCheck(says="p99 <= 2 s", is_met=True, measured=1.51, why="it is 1.51 s"),),
+        good_enough=True,
+        experiment="headrace profile headrace.demo.scenes:pipeline --isolate",
+        warnings=("the run was not steady: it slowed",),
     )  # fmt: skip
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from headrace.base.errors import HeadraceError, RunFolderError, SettingsError
 from headrace.cli import report
+from headrace.diagnose import diagnosis
+from headrace.runs.reader import Run
 from headrace.runs.run_folder import RunFolder
 
 
@@ -40,6 +42,34 @@ def test_the_page_goes_into_the_run_folder(run_folder: Path, capsys: pytest.Capt
     out = capsys.readouterr().out
     assert str(run_folder / "report.html") in out
     assert "TRUSTED" in out
+
+
+def test_the_diagnosis_is_on_the_page(run_folder: Path) -> None:
+    """A run that cannot be diagnosed has a section that says why, and the next command."""
+    command(run_folder)
+    page = (run_folder / "report.html").read_text(encoding="utf-8")
+    assert 'id="diagnosis"' in page
+    assert "headrace explain UNTRUSTED" in page
+    assert "headrace profile jobs:pipeline" in page
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("division by zero"), HeadraceError("the spans are cut off")])
+def test_a_failing_diagnosis_leaves_the_report(
+    error: Exception, run_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The page is written, its section says why, and what is a defect of headrace is told with its traceback."""
+
+    def fail(run: Run) -> None:
+        raise error
+
+    monkeypatch.setattr(diagnosis, "diagnosis_document", fail)
+    assert command(run_folder) == 0
+    page = (run_folder / "report.html").read_text(encoding="utf-8")
+    assert "could not be diagnosed" in page
+    assert str(error)[1:] in page  # its first letter becomes a large one
+    is_defect = not isinstance(error, HeadraceError)
+    assert ("defect of headrace" in page) is is_defect
+    assert ("ZeroDivisionError" in caplog.text) is is_defect
 
 
 def test_json_is_one_document(run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,11 +99,15 @@ def test_every_part_is_there_and_its_contents_lead_to_it(
     documents: ModuleType, read_page: Callable[[str], Any]
 ) -> None:
     """All sections have a link, each link a section; every chart has its place."""
-    page = read_page(render_report(documents.full_document(), documents.comparison_document()))
+    page = read_page(
+        render_report(
+            documents.full_document(), documents.comparison_document(), diagnosed=documents.diagnosis_document()
+        )
+    )
     anchors = [section["id"] for section in page.named("section")]
     assert anchors == [
-        "comparison", "stages", "latency", "over-time", "resources", "batches", "slow-item", "cpu", "isolation", "layers",
-        "hot-spots", "checks", "environment", "not-measured",
+        "diagnosis", "comparison", "stages", "latency", "over-time", "resources", "batches", "slow-item", "cpu", "isolation",
+        "layers", "hot-spots", "checks", "environment", "not-measured",
     ]  # fmt: skip
     links = {link["href"] for link in page.named("a")}
     assert {f"#{anchor}" for anchor in anchors} <= links
@@ -139,11 +143,13 @@ def test_no_text_of_a_run_becomes_markup(documents: ModuleType, read_page: Calla
     """With hostile text in every field the page has the same elements as with harmless text, and no others."""
     document = documents.with_text(documents.full_document(), HOSTILE)
     comparison = documents.with_text(documents.comparison_document(), HOSTILE)
-    page = read_page(render_report(document, comparison, folder=HOSTILE))
+    diagnosed = documents.with_text(documents.diagnosis_document(), HOSTILE)
+    page = read_page(render_report(document, comparison, diagnosed=diagnosed, folder=HOSTILE))
     harmless = read_page(
         render_report(
             documents.with_text(documents.full_document(), "x" * len(HOSTILE)),
             documents.with_text(documents.comparison_document(), "x" * len(HOSTILE)),
+            diagnosed=documents.with_text(documents.diagnosis_document(), "x" * len(HOSTILE)),
         )
     )
     assert [name for name, _ in page.tags] == [name for name, _ in harmless.tags]
