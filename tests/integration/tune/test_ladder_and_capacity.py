@@ -109,7 +109,7 @@ def test_the_ladder_predicts_then_measures(folder: Path, capsys: pytest.CaptureF
     assert "sequential" in out
     assert "#" in out
 
-    assert main(["capacity", "first", "--rate", "3M/h", "--price", "0.75/h", "--json"]) == 0
+    assert main(["capacity", "first", "--rate", "3M/h", "--price", "0.75/h", "--untrusted", "--json"]) == 0
     plan = msgspec.json.decode(capsys.readouterr().out, type=CapacityDocument)
     base = plan.options[0]
     assert base.name == "as recorded"
@@ -122,7 +122,10 @@ def test_the_ladder_predicts_then_measures(folder: Path, capsys: pytest.CaptureF
     assert best.machines is not None
     assert best.machines < base.machines
 
-    assert main(["capacity", "first", "--rate", "10/s", "--change", "quick: --speedup fetch=4", "--only"]) == 0
+    assert (
+        main(["capacity", "first", "--rate", "10/s", "--change", "quick: --speedup fetch=4", "--only", "--untrusted"])
+        == 0
+    )
     assert "quick" in capsys.readouterr().out
     for arguments, message in (
         (["--rate", "fast"], "expected a rate"),
@@ -135,7 +138,7 @@ def test_the_ladder_predicts_then_measures(folder: Path, capsys: pytest.CaptureF
         (["--rate", "10/s", "--only"], "--only"),
         (["--rate", "10/s", "--arrival-rate", "5/s"], "--rate says what comes"),
     ):
-        assert main(["capacity", "first", *arguments]) == 2
+        assert main(["capacity", "first", "--untrusted", *arguments]) == 2
         assert message in capsys.readouterr().err
 
 
