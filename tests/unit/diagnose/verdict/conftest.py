@@ -73,7 +73,11 @@ class Pipe:
 @pytest.fixture
 def make_run(builder: Any) -> Callable[[Pipe], Run]:
     """Writes the folder of a made-up run and reads it back."""
-    return lambda pipe: _Writer(builder, pipe).write()
+
+    def write(pipe: Pipe) -> Run:
+        return _Writer(builder, pipe).write()
+
+    return write
 
 
 @pytest.fixture
@@ -109,10 +113,11 @@ class _Writer:
             "hardware": hardware,
             "receiving": self._receiving(end),
         }
-        return self.builder.finish(**(fields | self.pipe.changes))
+        run: Run = self.builder.finish(**(fields | self.pipe.changes))
+        return run
 
     def _values(self, values: Values) -> np.ndarray:
-        return np.broadcast_to(np.asarray(values, float), self.pipe.num_jobs)
+        return np.asarray(np.broadcast_to(np.asarray(values, float), self.pipe.num_jobs))
 
     def _simulate(self) -> None:
         """First in, first out; a batch is full before it begins; a worker whose next queue is full waits."""
