@@ -108,7 +108,7 @@ class _Search:
         # `executor` stays: its values are of different kinds, not more or less of one.
         ample = {axis.key: self._ample(axis) for axis in self._space.axes}
         drawn = [{axis.key: self._random.choice(axis.values) for axis in self._space.axes} for _ in range(_RESTARTS)]
-        return [base, *({**base, **start} for start in (ample, *drawn))]
+        return [{**base, **ample}, base, *({**base, **start} for start in drawn)]
 
     def _ample(self, axis: Axis) -> Value:
         if axis.key.endswith((".executor", ".max_wait_seconds")):

@@ -54,6 +54,8 @@ class Limits:
     """Latency matters: try fewer jobs in flight."""
     memory_is_short: bool = False
     """Try smaller bounds of the queues in bytes."""
+    has_model_threads: bool = False
+    """A model is opened by an engine that computes with threads of this machine."""
     decodes: bool = False
     """A stage decodes images: it may do so at scale."""
 
@@ -183,7 +185,7 @@ class _Builder:
             key = f"stages.{stage.name}.max_wait_seconds"
             self._axis(key, _with((0.0, *waits), plan.max_wait_seconds), plan.max_wait_seconds)
         model = self._base.models.get(stage.task, self._base.model)
-        if stage.computes and model.engine != "emulated" and THREADS not in self.values and not self._base.models:
+        if self._limits.has_model_threads and THREADS not in self.values and not self._base.models:
             threads = model.threads or max(1, self._limits.cores // (plan.workers or 1))
             self._axis(THREADS, _with(_few(self._limits.cores), threads), threads)
 

@@ -21,6 +21,10 @@ from headrace.tune.space import Limits, Point, build_space
 from headrace.tune.sweep import BatchCosts, scaled
 
 
+#: A search with fewer predictions may take so many times as long.
+_FEWEST_PREDICTED, _PATIENCE = 200, 3.0
+
+
 class Diagnosis(Protocol):
     """What reads a run and predicts from it."""
 
@@ -126,6 +130,7 @@ def look(
             delivers=bench.deliver,
             limits_in_flight=objective.needs_latency,
             memory_is_short=objective.memory_room_bytes is not None,
+            has_model_threads=any(variant.get("engine") != "emulated" for variant in run.info.variants),
             decodes=any(stage.work == "decode" for stage in run.info.stages),
         ),
     )
@@ -137,9 +142,15 @@ def look(
         cost_curves={stage: curve for stage, curve in curves.items() if curve and curve.keys() - _known(stage, replay)},
         goal=objective.slo,
     )
-    ends = time.monotonic() + search_seconds
     view = View(base_settings, replay, document, predictor)
-    view.found = search(predictor, objective, may_go_on=lambda: time.monotonic() < ends, seed=seed)
+    began = time.monotonic()
+
+    def may_go_on() -> bool:
+        # On a busy machine simulating takes longer; a search that ends too soon costs a measurement for nothing.
+        factor = _PATIENCE if predictor.num_predicted < _FEWEST_PREDICTED else 1.0
+        return time.monotonic() - began < search_seconds * factor
+
+    view.found = search(predictor, objective, may_go_on=may_go_on, seed=seed)
     return view
 
 

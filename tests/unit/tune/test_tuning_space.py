@@ -87,7 +87,7 @@ def test_batches_stay_within_what_was_measured() -> None:
 def test_threads_times_workers_fit_the_cores() -> None:
     """A point with more of the model's threads than cores is not possible, unless the base has as many."""
     stages: list[Stage] = [hr.stage("d", spin, kind="device")]
-    space = space_of(stages, Plan().with_settings(["model.threads=2"]), largest_batch={"d": 4})
+    space = space_of(stages, Plan().with_settings(["model.threads=2"]), largest_batch={"d": 4}, has_model_threads=True)
     base = dict(space.base)
     assert space.is_possible({**base, THREADS: 2, "stages.d.workers": 2})
     assert not space.is_possible({**base, THREADS: 2, "stages.d.workers": 4})
@@ -95,7 +95,7 @@ def test_threads_times_workers_fit_the_cores() -> None:
 
 def test_the_models_threads_are_written_down_when_the_workers_change() -> None:
     """What the Plan leaves open would follow from the workers, and a prediction holds for one number."""
-    space = space_of([hr.stage("d", spin, kind="device")], largest_batch={"d": 4})
+    space = space_of([hr.stage("d", spin, kind="device")], largest_batch={"d": 4}, has_model_threads=True)
     changed = space.settings({**space.base, "stages.d.workers": 2})
     assert set(changed) == {"stages.d.workers=2", f"{THREADS}={space.base[THREADS]}"}
 
