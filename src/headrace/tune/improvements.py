@@ -75,10 +75,11 @@ def _together(replay: Replay, ranked: Sequence[tuple[str, ...]]) -> tuple[str, .
 def _settings(replay: Replay) -> list[tuple[str, ...]]:
     """Return the settings to try, each with what has to go with it."""
     stages = replay.run.info.stages
-    found = [_own_workers(stages)] if _is_fused(stages) else []
+    ordered = replay.plan.run.ordered
+    found = [_own_workers(stages, ordered=ordered)] if _is_fused(stages) else []
     for stage in stages:
         plan = replay.plan.stages[stage.name]
-        if stage.executor != "inline" and stage.role in ("map", "deliver") and not replay.plan.run.ordered:
+        if stage.executor != "inline" and not _must_be_alone(stage, ordered=ordered):
             found.append((f"{stage.name}.workers={2 * (plan.workers or 1)}",))
         if stage.kind == "device":
             found += [(f"{stage.name}.batch={size}",) for size in _larger_batches(replay, stage.name, plan.batch or 1)]
@@ -97,7 +98,11 @@ def _is_fused(stages: Sequence[StageInfo]) -> bool:
     return any(stage.kind == "io" and stage.executor == "inline" for stage in stages)
 
 
-def _own_workers(stages: Sequence[StageInfo]) -> tuple[str, ...]:
+def _must_be_alone(stage: StageInfo, *, ordered: bool) -> bool:
+    return ordered and stage.role == "deliver"  # several workers would overtake one another
+
+
+def _own_workers(stages: Sequence[StageInfo], *, ordered: bool) -> tuple[str, ...]:
     """Return settings that give workers of their own to what waits, and to what comes after it."""
     found = []
     before = None
@@ -105,7 +110,8 @@ def _own_workers(stages: Sequence[StageInfo]) -> tuple[str, ...]:
         is_seam = stage.kind in ("io", "device") or before in (None, "io", "device")
         if stage.executor == "inline" and is_seam:
             found.append(f"{stage.name}.executor=thread")
-            found += [f"{stage.name}.workers={_IO_WORKERS}"] if stage.kind == "io" else []
+            workers = 1 if _must_be_alone(stage, ordered=ordered) else _IO_WORKERS
+            found += [f"{stage.name}.workers={workers}"] if stage.kind == "io" else []
         before = stage.kind
     return tuple(found)
 

@@ -38,6 +38,8 @@ Say = Callable[[str], object]
 
 #: Batch of device stages where the user gives no Plan: large enough to show what batches give, small enough for any device.
 DEFAULT_BATCH = 8
+#: Blocks that differ by more than this from their middle are worth a warning, as in `headrace.validate.comparison`.
+_NOISY = 0.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,12 +239,28 @@ def _all_blocks(measured: InTurn) -> list[Block]:
     return [block for some in measured.blocks.values() for block in some if block]
 
 
+def _spread(blocks: Sequence[Block | None]) -> float:
+    """Return the share by which a step's rates usually differ from their middle."""
+    rates = np.array([block.throughput for block in blocks if block and block.throughput])
+    if not len(rates):
+        return 0.0
+    middle = float(np.median(rates))
+    # 1.4826: what makes the median of the differences that of a standard deviation, of normal noise
+    return 1.4826 * float(np.median(np.abs(rates - middle))) / middle
+
+
 def _warnings(measured: InTurn) -> list[str]:
     blocks = _all_blocks(measured)
     found = [f"{name} was not measured: {why}" for name, why in measured.failures.items()]
     if measured.num_rounds < FEWEST_PAIRS:
         found.append(
             f"of {measured.num_rounds} rounds no interval can be told, it takes {FEWEST_PAIRS}; the ranges are what was seen"
+        )
+    spread = max((_spread(some) for some in measured.blocks.values()), default=0.0)
+    if spread > _NOISY:
+        found.append(
+            f"blocks of one and the same step differ by {spread:.0%}: the machine is busy with other things. Quieten it, or "
+            "measure longer with --seconds and --blocks; the ratios above are as wide as that makes them"
         )
     failed = sum(block.failed for block in blocks)
     if failed:

@@ -85,10 +85,18 @@ def _comes_after_lossy(document: LadderDocument, step: LadderStep) -> bool:
 
 
 def _predictions(document: LadderDocument) -> str:
-    errors = [abs(step.prediction_error) for step in document.steps if step.prediction_error is not None]
-    if not errors:
+    told = [step for step in document.steps if step.prediction_error is not None]
+    if not told:
         return ""
+    errors = [abs(step.prediction_error or 0.0) for step in told]
     return (
         f"Predicted from the first step's profile alone, before the others ran: mean error {sum(errors) / len(errors):.1%}, "
-        f"largest {max(errors):.1%}. Before this ladder: {document.record.says}."
+        f"largest {max(errors):.1%}; {sum(map(_is_inside, told))} of {len(told)} lie within the measured intervals. Before "
+        f"this ladder: {document.record.says}."
     )
+
+
+def _is_inside(step: LadderStep) -> bool:
+    """Return whether the measured interval holds the predicted ratio to the first step."""
+    ratio = step.ratio_first
+    return ratio is not None and ratio.low <= ratio.mid * (1 + (step.prediction_error or 0.0)) <= ratio.high

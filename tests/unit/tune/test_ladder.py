@@ -64,6 +64,20 @@ def test_no_change_is_said_when_the_interval_holds_1(ratio: Estimate, says: str)
     assert verdict(step("overlap", 10.0, ratio)).startswith(says)
 
 
+def test_a_busy_machine_is_named() -> None:
+    """The spread is that of normal noise, and one slow block of eight is none."""
+    from types import SimpleNamespace
+
+    from headrace.tune.ladder import _spread
+
+    def blocks(*rates: float | None) -> list[SimpleNamespace | None]:
+        return [None if rate is None else SimpleNamespace(throughput=rate) for rate in rates]
+
+    assert _spread(blocks(10, 10, 10, 10, 10, 10, 10, 2)) == 0
+    assert _spread(blocks(8, 9, 10, 11, 12, None)) == pytest.approx(0.14826)
+    assert _spread([None]) == 0
+
+
 def test_differing_results_are_named() -> None:
     """Threads must not change an answer; another scale may, and is to be looked at."""
     gain = Estimate(1.9, 2.0, 2.1)
@@ -88,7 +102,7 @@ def test_the_whole_and_the_errors_are_summed_up() -> None:
     )
     said = " ".join(document.says)
     assert "From 3/s to 21/s: x7.00 (6.90 to 7.10)" in said
-    assert "mean error 4.0%, largest 6.0%" in said
+    assert "mean error 4.0%, largest 6.0%; 1 of 2 lie within the measured intervals" in said
     assert "1,000 items cost 0.07 at first and 0.01 at the end" in said
     assert "interrupted" in said
 
