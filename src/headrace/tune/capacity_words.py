@@ -80,7 +80,7 @@ def _range(option: CapacityOption) -> str:
 def _best(document: CapacityDocument) -> list[str]:
     base = document.options[0]
     for option in document.options[1:]:
-        if option.machines is None:
+        if option.machines is None or option.note:  # a dearer machine is no saving before its price is known
             continue
         if base.machines is None:
             return [f'With "{option.name}" it can be done: {counted(option.machines, "machine")}.']

@@ -131,6 +131,15 @@ def test_savings_are_against_the_run_as_recorded() -> None:
     assert any("work x2" in line and "5 machines instead of 10" in line for line in document.says)
 
 
+def test_a_larger_machine_is_no_saving_in_words() -> None:
+    """What needs a dearer machine is counted at the same price, so the sentence names the best of the others."""
+    dearer = Wanted("4 cores", Change(speedups={"work": 4.0}), note="costs more")
+    document = plan(OneServer(100), Need(rate=800.0, price_per_hour=1.0), dearer, Wanted("work x2", FASTER))
+    assert [option.name for option in document.options] == ["as recorded", "4 cores", "work x2"]
+    assert '"work x2": 5 machines' in document.says[-1]
+    assert "note: 4 cores: costs more" in as_text(document)
+
+
 def test_options_come_best_first_and_refused_ones_last() -> None:
     """What needs fewest machines stands first after the run as recorded; what cannot be told is told so, and stays."""
     document = plan(
