@@ -31,14 +31,14 @@ def rules(facts: Facts) -> Iterator[Proposal]:
     backlog = has_backlog(facts)
     if receiving is None or not receiving.calls:
         if _is_idle(facts):
-            yield _arrivals(facts, None)
+            yield arrivals(facts, None)
         return
     in_calls = call_share(receiving)
     if in_calls is None or in_calls < _IN_CALLS:
         return
     if backlog is False or (backlog is None and receiving.empty_call_seconds >= 0.2 * receiving.call_seconds):
         if _is_idle(facts):
-            yield _arrivals(facts, receiving)
+            yield arrivals(facts, receiving)
     elif backlog and _jobs_share(receiving) <= _FEW_JOBS:
         yield _broker(facts, receiving, in_calls)
     else:
@@ -136,7 +136,8 @@ def _receiving_lines(facts: Facts, receiving: Receiving) -> list[EvidenceLine]:
     ]
 
 
-def _arrivals(facts: Facts, receiving: Receiving | None) -> Proposal:
+def arrivals(facts: Facts, receiving: Receiving | None) -> Proposal:
+    """Return the proposal that too few jobs come."""
     room = headroom(facts)
     lines = idle_lines(facts)
     if receiving is not None:

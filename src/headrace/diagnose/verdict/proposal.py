@@ -56,8 +56,14 @@ def line(
     source: str = "",
 ) -> EvidenceLine:
     """Return one fact; what was not measured supports nothing."""
-    supports = None if value is None else supports
-    return EvidenceLine(name=name, says=says, value=value, threshold=threshold, supports=supports, source=source)
+    return EvidenceLine(
+        name=name,
+        says=says,
+        value=None if value is None else float(value),
+        threshold=None if threshold is None else float(threshold),
+        supports=None if value is None or supports is None else bool(supports),
+        source=source,
+    )
 
 
 def at_least(name: str, what: str, value: float | None, threshold: float, source: str = "") -> EvidenceLine:

@@ -139,6 +139,9 @@ def _well(facts: Facts, ranked: Sequence[_Scored]) -> _Scored:
     arrivals = next((one for one in ranked if one.proposal.verdict is VerdictClass.ARRIVAL_LIMITED), None)
     if arrivals is not None:
         return arrivals
+    more = facts.gain("arrivals")
+    if more is not None and more - 1 >= WORTH_GAINING:
+        return _Scored(intake.arrivals(facts, facts.receiving), more, more - 1)
     top = facts.candidates[0] if facts.candidates else None
     gain = top.gain if top else None
     found = f"the best, {top.name}, gives x{top.gain:.3f}" if top else "none could be simulated"
