@@ -181,7 +181,7 @@ def _not_measured(outcome: Outcome) -> list[Trial]:
             plan=outcome.bench.resolved(view.settings(one.point)).as_table(),
             predicted=None,
             measured=None,
-            outcome="not measured" if outcome.objective.fits(one.outlook) else "does not fit",
+            outcome="not measured" if view.objective.fits(one.outlook) else "does not fit",
             why=f"x{one.outlook.ratio:.3g} by simulation, without an interval",
         )
         for one in rest[:_LISTED]

@@ -86,7 +86,7 @@ class Predictor:
         self._goal = goal
         self._known: dict[tuple[tuple[str, Value], ...], Outlook | None] = {}
         self._base: Simulated = replay.simulate(self._with_curves(()))
-        self._base_bytes = _queued_bytes(replay.plan, measured.accounts)
+        self._base_bytes = queued_bytes(replay.plan, measured.accounts)
 
     @property
     def base_throughput(self) -> float:
@@ -132,7 +132,7 @@ class Predictor:
         return measured * float(np.percentile(simulated.latencies, percentile)) / before
 
     def _more_bytes(self, plan: Plan) -> float | None:
-        after = _queued_bytes(plan, self._measured.accounts)
+        after = queued_bytes(plan, self._measured.accounts)
         if after is None or self._base_bytes is None:
             return None
         more_processes = _num_processes(plan) - _num_processes(self._replay.plan)
@@ -179,7 +179,7 @@ def _toml(value: Any) -> str:
     return json.dumps(value)
 
 
-def _queued_bytes(plan: Plan, accounts: Mapping[str, StageAccount]) -> float | None:
+def queued_bytes(plan: Plan, accounts: Mapping[str, StageAccount]) -> float | None:
     """Return the most that full queues and busy workers hold; None where the sizes of items were not measured."""
     total = 0.0
     for name, stage in plan.stages.items():

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
+from headrace.base.plan import Plan
 from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
-from headrace.runs.formats.profile import ProfileDocument
+from headrace.runs.formats.profile import ProfileDocument, StageAccount
 from headrace.runs.reader import Run
 from headrace.tune.bench import Bench
 from headrace.tune.objective import Objective
-from headrace.tune.predictor import Measured, Predictor, Replayed
+from headrace.tune.predictor import Measured, Predictor, Replayed, queued_bytes
 from headrace.tune.rounds import Entrant
 from headrace.tune.search import Found, search
 from headrace.tune.space import Limits, Point, build_space
 from headrace.tune.sweep import BatchCosts, scaled
 
-
 #: A search with fewer predictions may take so many times as long.
 _FEWEST_PREDICTED, _PATIENCE = 200, 3.0
+#: Of the machine's memory, or the control group's limit: what a Plan may use.
+_MEMORY_SHARE = 0.8
+#: Queues that could fill more than this share of the memory that is left are worth bounding.
+_MUCH = 0.25
 
 
 class Diagnosis(Protocol):
@@ -62,6 +66,8 @@ class View:
     replay: Replayed
     document: ProfileDocument
     predictor: Predictor
+    objective: Objective
+    """With the memory that there is room for."""
     found: list[Found] = field(default_factory=list)
     """Points that were looked at, best first."""
     entrant: Entrant | None = None
@@ -119,6 +125,7 @@ def look(
     replay = diagnosis.replay(run)
     document: ProfileDocument = replay.document
     accounts = {account.name: account for account in document.stages}
+    objective = _with_room(objective, document, run)
     curves = {stage: _curve(swept, replay) for stage, swept in costs.items()}
     space = build_space(
         bench.pipeline.stages,
@@ -129,7 +136,7 @@ def look(
             largest_batch={stage: max(curve) for stage, curve in curves.items() if curve},
             delivers=bench.deliver,
             limits_in_flight=objective.needs_latency,
-            memory_is_short=objective.memory_room_bytes is not None,
+            memory_is_short=_is_short(replay.plan, accounts, objective),
             has_model_threads=any(variant.get("engine") != "emulated" for variant in run.info.variants),
             decodes=any(stage.work == "decode" for stage in run.info.stages),
         ),
@@ -142,7 +149,7 @@ def look(
         cost_curves={stage: curve for stage, curve in curves.items() if curve and curve.keys() - _known(stage, replay)},
         goal=objective.slo,
     )
-    view = View(base_settings, replay, document, predictor)
+    view = View(base_settings, replay, document, predictor, objective)
     began = time.monotonic()
 
     def may_go_on() -> bool:
@@ -152,6 +159,21 @@ def look(
 
     view.found = search(predictor, objective, may_go_on=may_go_on, seed=seed)
     return view
+
+
+def _with_room(objective: Objective, document: ProfileDocument, run: Run) -> Objective:
+    """Return the objective with the memory that may be used beyond the run's, where both are known."""
+    memory = run.info.hardware.memory_bytes
+    used = [one.maximum for one in document.series if (one.scope, one.name) == ("processes", "rss_bytes")]
+    if objective.memory_room_bytes is not None or memory is None or not used:
+        return objective
+    return replace(objective, memory_room_bytes=max(0.0, _MEMORY_SHARE * memory - used[0]))
+
+
+def _is_short(plan: Plan, accounts: Mapping[str, StageAccount], objective: Objective) -> bool:
+    """Return whether full queues would take much of the memory that is left."""
+    queued, room = queued_bytes(plan, accounts), objective.memory_room_bytes
+    return queued is not None and room is not None and queued > _MUCH * room
 
 
 def _latencies(document: ProfileDocument, objective: Objective) -> dict[float, float | None]:
