@@ -86,7 +86,8 @@ class Needs:
 
     num_jobs: int
     arrived: Array
-    """(jobs,) float64 seconds since the run's first arrival."""
+    """(arrivals,) float64 seconds, growing: when jobs came, also those that were not recorded whole. The meters rest now and
+    then, and without these jobs the others would seem to come more slowly than they did."""
     task: Array
     """(jobs,) int: index into `tasks`."""
     tasks: tuple[str, ...]
@@ -120,10 +121,17 @@ def find_needs(evidence: Evidence, document: ProfileDocument) -> Needs:
             children, needs.num_children = _children(evidence, infos[number + 1].name, units)
             parents.append(units)
             units = children
+    return Needs(num_jobs=len(jobs), arrived=_arrivals(evidence, jobs), task=task, tasks=tasks, stages=tuple(stages))
+
+
+def _arrivals(evidence: Evidence, jobs: Array) -> Array:
+    """Return when jobs came, from the first whole one to the last; closer together where only some jobs were recorded."""
     spans = evidence.spans
     first = np.full(len(spans.unit_ids) or 1, np.iinfo(np.int64).max)
     np.minimum.at(first, spans.root, spans.arrived)
-    return Needs(num_jobs=len(jobs), arrived=first[jobs] / 1e9, task=task, tasks=tasks, stages=tuple(stages))
+    came = np.sort(first[np.unique(spans.root)])
+    came = came[(came >= first[jobs].min()) & (came <= first[jobs].max())]
+    return np.asarray(came / 1e9 / spans.weight.mean())
 
 
 def _check_clocks(evidence: Evidence) -> None:

@@ -431,12 +431,15 @@ def _is_open(evidence: Evidence, document: ProfileDocument) -> bool:
 
 
 def _is_polled(evidence: Evidence) -> bool:
-    """Return whether calls of the source wait for jobs: some came back empty, and jobs do not grow old in the source."""
+    """Return whether calls of the source wait for jobs: these do not grow old in it; if it tells no age, some calls were empty.
+
+    Where jobs come often, a call that waits comes back with the next one and never empty.
+    """
     receiving = evidence.info.receiving
-    if receiving is None or receiving.empty_calls == 0:
+    if receiving is None:
         return False
     age = receiving.last_age_seconds
-    return age is None or age < 0.5
+    return receiving.empty_calls > 0 if age is None else age < 0.5
 
 
 def _is_exclusive(
