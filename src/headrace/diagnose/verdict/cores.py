@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.base.units import format_duration, format_size
+from headrace.base.words import counted
 from headrace.diagnose.verdict import trends
 from headrace.diagnose.verdict.facts import Facts, StageView
+from headrace.diagnose.verdict.network import is_waiting
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
@@ -56,7 +58,7 @@ _HOW = {
 def rules(facts: Facts) -> Iterator[Proposal]:
     """Propose for stages that compute and for the cores."""
     for view in facts.stages:
-        if is_computing(view) and view.work != "model":
+        if view.work != "model" and not is_waiting(view):
             yield _own_work(facts, view)
         yield from _saturation(facts, view)
     yield from _all_stages(facts)
@@ -108,8 +110,11 @@ def _own_work(facts: Facts, view: StageView) -> Proposal:
         verdict=_CLASSES[view.work],
         stage=view.name,
         cause="cpu" if view.work == "download" else "",
-        says=f"{view.name} computes {format_duration(demand)} of CPU per item, more than any stage has to spare",
-        rule=f"at least {_COMPUTES:.0%} of the service is CPU, or waiting for a core or the GIL to use it",
+        says=(
+            f"{view.name} takes {format_duration(view.service)} per item, {format_duration(demand)} of it CPU, with "
+            f"{counted(view.workers, 'worker')}"
+        ),
+        rule="its stage gains most, and nothing special explains its time",
         resources=view.place,
         share=0.0,
         evidence=tuple(lines),

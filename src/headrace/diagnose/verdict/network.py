@@ -32,23 +32,31 @@ def rules(facts: Facts) -> Iterator[Proposal]:
     for view in facts.stages:
         if not is_waiting(view):
             continue
-        if view.work == "download":
+        if view.work in ("download", "deliver", "callback"):
+            is_before = view.work == "download"
+        else:
+            is_before = facts.model is None or view.index < facts.model.index
+        if is_before:
             yield _latency(facts, view, VerdictClass.DOWNLOAD_LATENCY)
             yield from _tail(facts, view, VerdictClass.DOWNLOAD_LATENCY)
             yield from _set_up(facts, view)
             yield from _bandwidth(facts, view)
-        elif view.work in ("deliver", "callback"):
+        else:
             yield _latency(facts, view, VerdictClass.CALLBACK)
             yield from _tail(facts, view, VerdictClass.CALLBACK)
 
 
 def is_waiting(view: StageView) -> bool:
-    """Return whether a stage's service is mostly waiting for something outside the process."""
+    """Return whether a stage's service is mostly waiting for something outside the process.
+
+    A stage that computes by kind does so only if the network is what it waits for: one that sleeps may be emulated.
+    """
     if view.account.kind == "device" or view.blocked_share is None or view.blocked_share < _WAITS:
         return False
-    outside = view.waits("network", "sleep", "process", "other")
+    is_io = view.account.kind == "io"
+    outside = view.waits("network", "sleep", "process", "other") if is_io else view.waits("network")
     if outside is None:
-        return view.account.kind == "io"
+        return is_io
     return outside >= max(view.waits("disk") or 0.0, view.waits("lock") or 0.0, view.waits("gil") or 0.0)
 
 

@@ -120,7 +120,7 @@ def _first(facts: Facts, ranked: list[_Scored]) -> tuple[_Scored, list[_Scored]]
     by_latency = max(latency, key=lambda one: one.proposal.share, default=None)
     tie = _tie(facts, limited)
     if not limited and tie is None:
-        well = _well(facts, throughput)
+        well = _not_understood(facts, throughput) or _well(facts, throughput)
         return (by_latency, [well, *throughput]) if by_latency else (well, [*latency, *throughput])
     if limited and limited[0].proposal.verdict in _NO_STAGE and by_latency:
         return by_latency, limited
@@ -128,10 +128,40 @@ def _first(facts: Facts, ranked: list[_Scored]) -> tuple[_Scored, list[_Scored]]
         return by_latency, limited
     if tie is not None:
         return tie, [*throughput, *latency]
-    doubt = _doubt(facts, limited[0])
+    doubt = _doubt(facts, limited[0], throughput)
     if doubt is not None:
         return doubt, [*limited, *latency]
     return limited[0], [*throughput[1:], *latency]
+
+
+def _not_understood(facts: Facts, ranked: Sequence[_Scored]) -> _Scored | None:
+    """Return what facts alone say of a run that the simulation misses by far; None where it does not.
+
+    The simulation leaves out waiting for the GIL and for locks, which it makes anew from who holds them; where it cannot find
+    the holder, the run as simulated is much faster than it was.
+    """
+    far = _misfit(facts)
+    if far is None or far <= _UNDERSTOOD:
+        return None
+    by_facts = _by_facts(facts, ranked)
+    if by_facts is not None:
+        return by_facts
+    says = f"the simulation of the run as it was is {far:.0%} off what was measured: the run is not understood"
+    return _Scored(_inconclusive(facts, says, None), None, 0.0)
+
+
+def _by_facts(facts: Facts, ranked: Sequence[_Scored]) -> _Scored | None:
+    """Return the special cause with the largest share in a stage that evidence shows to be the bottleneck; None without."""
+    found = []
+    for one in ranked:
+        view = facts.stage(one.proposal.stage)
+        if view is not None and one.proposal.share >= _LARGE_SHARE and _agreeing(facts, view) >= 2:
+            found.append(_Scored(one.proposal, None, 0.0))
+    return max(found, key=lambda one: one.proposal.share, default=None)
+
+
+def _agreeing(facts: Facts, view: StageView) -> int:
+    return sum(one.supports is True for one in agreement.lines(facts, view))
 
 
 def _well(facts: Facts, ranked: Sequence[_Scored]) -> _Scored:
@@ -243,41 +273,52 @@ def _ratio(facts: Facts, change: Change) -> float | None:
         return None
 
 
-def _doubt(facts: Facts, best: _Scored) -> _Scored | None:
-    """Return INCONCLUSIVE if the evidence does not bear out the simulation; None if it does."""
+def _doubt(facts: Facts, best: _Scored, ranked: Sequence[_Scored]) -> _Scored | None:
+    """Return what to say instead if the evidence does not bear out the simulation; None if it does."""
     proposal = best.proposal
+    if proposal.share > 0:
+        return None
     view = facts.stage(proposal.stage)
     reasons = []
-    if view is not None and proposal.share == 0:
-        lines = agreement.lines(facts, view)
-        known = [one for one in lines if one.supports is not None]
+    if view is not None:
+        known = [one for one in agreement.lines(facts, view) if one.supports is not None]
         if len(known) >= 2 and sum(bool(one.supports) for one in known) < 2:
             against = "; ".join(one.says for one in known if not one.supports)
             reasons.append(f"the simulation finds {view.name}, but what was measured does not bear it out: {against}")
     far = _misfit(facts)
-    if far is not None and far > _UNDERSTOOD and proposal.share == 0:
+    if far is not None and far > _UNDERSTOOD:
+        by_facts = _by_facts(facts, ranked)
+        if by_facts is not None:
+            return by_facts
         reasons.append(
             f"the simulation of the run as it was is {far:.0%} off what was measured: the run is not understood"
         )
     if not reasons:
         return None
-    evidence = proposal.evidence if view is None else (*agreement.lines(facts, view), *proposal.evidence)
+    says = f"{'; '.join(reasons)}. Nearest: {proposal.verdict}"
+    return _Scored(_inconclusive(facts, says, proposal), best.gain, best.score)
+
+
+def _inconclusive(facts: Facts, says: str, nearest: Proposal | None) -> Proposal:
+    view = facts.stage(nearest.stage) if nearest else None
     command = f"headrace profile {facts.info.pipeline} --isolate -o {facts.evidence.run.path}-isolated"
-    doubted = Proposal(
+    return Proposal(
         verdict=VerdictClass.INCONCLUSIVE,
-        stage=proposal.stage,
-        says=f"{'; '.join(reasons)}. Nearest: {proposal.verdict}",
-        rule="two of three kinds of evidence (busy, queue gradient, critical path) must agree with the simulation",
-        resources=proposal.resources,
+        stage=nearest.stage if nearest else None,
+        says=says,
+        rule=(
+            "two of three kinds of evidence (busy, queue gradient, critical path) must agree with the simulation, and that "
+            f"with the measured throughput within {_UNDERSTOOD:.0%}"
+        ),
+        resources=nearest.resources if nearest else (),
         share=0.0,
-        evidence=evidence,
+        evidence=((*agreement.lines(facts, view),) if view else ()) + (nearest.evidence if nearest else ()),
         advice=(
             Advice(says="run each stage alone, and the pipeline with parts replaced: that decides", command=command),
-            *proposal.advice,
+            *(nearest.advice if nearest else ()),
         ),
-        removal=proposal.removal,
+        removal=nearest.removal if nearest else None,
     )
-    return _Scored(doubted, best.gain, best.score)
 
 
 def _misfit(facts: Facts) -> float | None:
