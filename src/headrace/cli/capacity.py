@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--only", action="store_true", help="look at the changes given and at no others")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulated arrivals (default 0)")
+    parser.add_argument("--untrusted", action="store_true", help="plan even from a run whose checks failed")
     parser.add_argument(
         "--ledger", metavar="FILE", help="the ledger whose record is shown (default runs/ledger.sqlite)"
     )

@@ -122,10 +122,8 @@ def test_the_ladder_predicts_then_measures(folder: Path, capsys: pytest.CaptureF
     assert best.machines is not None
     assert best.machines < base.machines
 
-    assert (
-        main(["capacity", "first", "--rate", "10/s", "--change", "quick: --speedup fetch=4", "--only", "--untrusted"])
-        == 0
-    )
+    own = ["--change", "quick: --speedup fetch=4", "--only", "--untrusted"]
+    assert main(["capacity", "first", "--rate", "10/s", *own]) == 0
     assert "quick" in capsys.readouterr().out
     for arguments, message in (
         (["--rate", "fast"], "expected a rate"),

@@ -1,0 +1,84 @@
+"""`headrace capacity` where the run itself says that it is no ground to plan on."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from headrace.cli import capacity, main
+from headrace.diagnose.replay import CannotReplay, Replay
+from headrace.runs import reader
+from headrace.runs.formats.capacity import CapacityDocument, CapacityOption
+from headrace.runs.formats.prediction import Change
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read any folder as a run."""
+    monkeypatch.setattr(reader, "read_run", lambda path: path)
+
+
+@pytest.mark.usefixtures("recorded")
+def test_an_untrusted_run_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Status 4, with the failed check and the way on; no number is printed."""
+    document = SimpleNamespace(trusted=False, distrust=("clocks ran backwards",))
+    monkeypatch.setattr(Replay, "of", lambda run: SimpleNamespace(document=document))
+    assert main(["capacity", "first", "--rate", "10/s"]) == 4
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "clocks ran backwards" in err
+    assert "--untrusted" in err
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_run_that_cannot_be_replayed_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status 4 with the reason that the replay gives."""
+
+    def refuse(run: object) -> Replay:
+        raise CannotReplay("no spans; profile again")
+
+    monkeypatch.setattr(Replay, "of", refuse)
+    assert main(["capacity", "first", "--rate", "10/s"]) == 4
+    assert "no spans; profile again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("machines", "slo", "met", "status"),
+    [
+        (3, "", None, 0),
+        (3, "p99 <= 1 s", True, 0),
+        (None, "p99 <= 1 s", False, 1),
+        (3, "p99 <= 1 s", None, 4),
+        (None, "", None, 4),
+    ],
+)
+def test_exit_status(machines: int | None, slo: str, met: bool | None, status: int) -> None:
+    """0 told, 1 the goal holds at no rate, 4 it cannot be told."""
+    option = CapacityOption(
+        name="as recorded",
+        change=Change(),
+        throughput=None,
+        usable_throughput=None,
+        machines=machines,
+        cost_per_million=None,
+        cost_per_month=None,
+        saves_per_month=None,
+        latency_p99=None,
+        says="",
+    )
+    document = CapacityDocument(
+        run="first",
+        headrace_version="1",
+        pipeline="p",
+        plan_id="p",
+        rate=1.0,
+        slo=slo,
+        slo_met=met,
+        price_per_hour=None,
+        options=(option,),
+        says=(),
+    )
+    assert capacity._status(document) == status
