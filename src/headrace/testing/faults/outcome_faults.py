@@ -50,7 +50,9 @@ def _float_mask(case: Case, dose: float) -> Case:
 
 
 def _failing_callback(case: Case, dose: float) -> Case:
-    return case.with_server(callback_failures=min(0.95, 0.15 * dose)).with_settings("deliver.attempts=5")
+    return case.with_server(callback_failures=min(0.95, 0.15 * dose)).with_settings(
+        "deliver.attempts=5", "deliver.workers=2"
+    )
 
 
 def _ordered(case: Case, dose: float) -> Case:
@@ -94,7 +96,7 @@ FAULTS = (
     ),
     Fault(
         id="F23",
-        title="callbacks that are answered with 503, and posted again",
+        title="callbacks that are answered with 503, and posted again by two workers that wait between tries",
         dose="share of the posts that fail, from 15 %",
         applies_to=("download_heavy",),
         inject=_failing_callback,
