@@ -6,7 +6,7 @@ before the place's own work: removed altogether it gives at least a ninth more. 
 
 1. a run whose numbers cannot be believed, or that profiling slowed, is UNTRUSTED;
 2. if nothing gains 3 %, and no two stages together do, it is ARRIVAL_LIMITED or HEALTHY, unless something costs latency;
-3. two stages whose gains are within 15 % of one another, and that together give most of what there is, are a TIE;
+3. two stages whose gains are within 15 % of one another, or of which neither helps without the other, are a TIE;
 4. a stage for which two of three kinds of evidence do not speak is INCONCLUSIVE, with the experiment that would decide;
 5. else the first proposal is the verdict.
 """
@@ -44,6 +44,12 @@ FASTER = 1.2
 _ALIKE = 0.85
 #: Both together must give this share of what the best single candidate gives, and at least so much.
 _TOGETHER, _TOGETHER_LEAST = 0.7, 0.10
+#: Both over the better one alone, from which on neither helps much without the other: their limits are within a tenth.
+_MORE_THAN_ONE = 2.2
+_AT_LIMIT, _NEAR_LIMIT = 0.85, 0.75
+_MOST_PARTNERS = 4
+#: Candidates that a 20 % speed-up is a measure of; others are doubled or taken away.
+_OWN = ("stage", "device", "cores", "gil")
 #: Of a run's simulated and measured throughput: beyond it the run is not understood.
 _UNDERSTOOD, _KNOWN_WELL = 0.40, 0.15
 #: The runner-up's score over the first's, below which the first stands alone.
@@ -201,19 +207,17 @@ def _tie(facts: Facts, limited: Sequence[_Scored]) -> _Scored | None:
     """Return a TIE if the two best stages limit together; None if one does alone, or something that is no stage."""
     if limited and (limited[0].proposal.share > 0 or limited[0].proposal.stage is None):
         return None
-    pair = _pair(facts)
-    if pair is None:
+    first = _first_stage(facts)
+    if first is None:
         return None
-    first, second = pair
-    if first.gain - 1 >= WORTH_GAINING and second.gain - 1 < _ALIKE * (first.gain - 1):
-        return None
-    together = _ratio(facts, Change(speedups={str(first.stage): FASTER, str(second.stage): FASTER}))
-    best = max((one.gain for one in facts.candidates if one.kind != "arrivals"), default=1.0) - 1
-    if together is None or together - 1 < max(_TOGETHER_LEAST, _TOGETHER * best):
-        return None
+    pairs = [(_both(facts, first, one), one) for one in _partners(facts, first)]
+    together, second = max(pairs, key=lambda pair: pair[0], default=(1.0, first))
     single = max(first.gain, second.gain)
-    if together - 1 < 1.3 * (single - 1):
-        return None  # one of the two does nearly all of it
+    best = max((one.gain for one in facts.candidates if one.kind in _OWN), default=1.0) - 1
+    if together - 1 < max(_TOGETHER_LEAST, _TOGETHER * best, 1.3 * (single - 1)):
+        return None  # or one of the two does nearly all of it
+    if second.gain - 1 < _ALIKE * (first.gain - 1) and together - 1 < _MORE_THAN_ONE * (single - 1):
+        return None
     proposal = Proposal(
         verdict=VerdictClass.TIE,
         stage=first.stage,
@@ -221,7 +225,10 @@ def _tie(facts: Facts, limited: Sequence[_Scored]) -> _Scored | None:
             f"{first.stage} and {second.stage} limit together: 20 % faster, one alone gives x{single:.2f} at most, both "
             f"x{together:.2f}"
         ),
-        rule=f"the gains of two stages are within {1 - _ALIKE:.0%} of one another, and both together give more",
+        rule=(
+            f"the gains of two stages are within {1 - _ALIKE:.0%} of one another, or both together give {_MORE_THAN_ONE:g} "
+            f"times what the better one does; together at least {_TOGETHER_LEAST:.0%}, and {_TOGETHER:.0%} of the largest single gain"
+        ),
         resources=(first.name, second.name),
         share=0.0,
         evidence=(
@@ -242,28 +249,44 @@ def _tie(facts: Facts, limited: Sequence[_Scored]) -> _Scored | None:
     return _Scored(proposal, single, single - 1)
 
 
-def _pair(facts: Facts) -> tuple[Candidate, Candidate] | None:
-    """Return the two stages of different stations to look at: largest gains, or the busiest where no gain is large."""
-    stages = [(one, facts.stage(one.stage)) for one in facts.candidates if one.kind in ("stage", "device")]
-    known = [(one, view) for one, view in stages if view is not None]
+def _first_stage(facts: Facts) -> Candidate | None:
+    """Return the stage that gains most, or the busiest where none gains much; None if none is busy."""
+    known = _stage_candidates(facts)
     if not known:
         return None
-    if max(one.gain for one, _ in known) - 1 >= WORTH_GAINING:
-        known.sort(key=lambda pair: -pair[0].gain)
-    else:
-        known = [(one, view) for one, view in known if (_busy(facts, view) or 0.0) >= 0.85]
-        known.sort(key=lambda pair: -(_busy(facts, pair[1]) or 0.0))
-    if not known:
-        return None
-    first, view = known[0]
-    for second, other in known[1:]:
-        if other.account.station != view.account.station:
-            return first, second
-    return None
+    top = max(known, key=lambda one: one.gain)
+    if top.gain - 1 >= WORTH_GAINING:
+        return top
+    busiest = max(known, key=lambda one: _busy_of(facts, one))
+    return busiest if _busy_of(facts, busiest) >= _AT_LIMIT else None
 
 
-def _busy(facts: Facts, view: StageView) -> float | None:
-    return agreement.lines(facts, view)[0].value
+def _partners(facts: Facts, first: Candidate) -> list[Candidate]:
+    """Return the stages of other stations that may limit together with the first: alike in gain, or as good as always busy."""
+    view = facts.stage(first.stage)
+    others = [
+        one
+        for one in _stage_candidates(facts)
+        if (other := facts.stage(one.stage)) and view and other.account.station != view.account.station
+    ]
+    if first.gain - 1 > 1 / _MORE_THAN_ONE * (FASTER - 1):
+        return [one for one in others if one.gain - 1 >= _ALIKE * (first.gain - 1)]
+    alike = [one for one in others if one.gain - 1 >= _ALIKE * (first.gain - 1) or _busy_of(facts, one) >= _NEAR_LIMIT]
+    return sorted(alike, key=lambda one: -_busy_of(facts, one))[:_MOST_PARTNERS]
+
+
+def _stage_candidates(facts: Facts) -> list[Candidate]:
+    return [one for one in facts.candidates if one.kind in ("stage", "device")]
+
+
+def _both(facts: Facts, first: Candidate, second: Candidate) -> float:
+    """Return the gain of two stages made faster together."""
+    return _ratio(facts, Change(speedups={str(first.stage): FASTER, str(second.stage): FASTER})) or 1.0
+
+
+def _busy_of(facts: Facts, candidate: Candidate) -> float:
+    view = facts.stage(candidate.stage)
+    return (agreement.lines(facts, view)[0].value or 0.0) if view else 0.0
 
 
 def _ratio(facts: Facts, change: Change) -> float | None:

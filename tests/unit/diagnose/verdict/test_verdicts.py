@@ -336,6 +336,24 @@ def test_two_equal_stages_tie(diagnose: Diagnose, made: Any) -> None:
     assert found.first.gain < 1.05
 
 
+@pytest.mark.parametrize(("model_seconds", "verdict"), [(0.0095, VerdictClass.TIE), (0.008, VerdictClass.DECODE)])
+def test_a_tie_is_within_a_tenth(diagnose: Diagnose, made: Any, model_seconds: float, verdict: VerdictClass) -> None:
+    """Decoding at 10 ms ties with a model of 9.5 ms; one of 8 ms leaves it to decoding."""
+    found = diagnose(made(name="decode", work="decode", cpu=0.01), model(made, cpu=model_seconds), cores=4)
+    assert found.first.verdict is verdict
+
+
+def test_equal_shares_of_the_cores_tie(diagnose: Diagnose, made: Any) -> None:
+    """Two stages share two cores evenly: each alone gives half of what both give."""
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.01, delay=0.005, workers=2),
+        made(name="preprocess", work="preprocess", cpu=0.01, delay=0.005, workers=2),
+        model(made, cpu=1e-4),
+        cores=2,
+    )
+    assert found.first.verdict is VerdictClass.TIE
+
+
 def test_wasted_deliveries_are_retries(diagnose: Diagnose, made: Any) -> None:
     """Three in ten tries to deliver fail: RETRY, not just a slow callback."""
     outcome = ["failed" if number % 10 < 3 else "ok" for number in range(400)]
