@@ -25,6 +25,7 @@ COMMANDS = {
     "profile": "run a pipeline and measure where every millisecond goes",
     "report": "make one HTML page of a run",
     "diagnose": "say what limits a recorded run, why, and what fixing it would buy",
+    "explain": "say what a verdict means, how it is recognised, and what to do about it",
     "whatif": "predict what a change would do to a recorded run",
     "tune": "find a better Plan, and prove it by measuring",
     "ladder": "show what each step from a sequential run to a Plan gives, together and alone",

@@ -1,0 +1,83 @@
+"""Explain a verdict: what it means, how it is recognised, what it is confused with, what to do, and a worked example.
+
+    headrace explain                    what verdicts there are, a line each
+    headrace explain GIL
+    headrace explain download_latency
+
+The same pages stand in the documentation, under "Verdicts".
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import sys
+from importlib.resources import files
+
+from headrace.base.errors import SettingsError
+
+SCHEMA = "headrace.explain/1"
+#: A link to another of these pages, which a terminal cannot follow: its text is the name to ask for.
+_LINK = re.compile(r"\[([^\]]+)\]\([a-z0-9_]+\.md\)")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("verdict", nargs="?", metavar="CLASS", help="such as GIL; without, all classes are listed")
+    parser.add_argument("--json", action="store_true", help=f"print JSON (schema {SCHEMA})")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print one page, or the list of all."""
+    from headrace.cli import EXIT_DONE
+    from headrace.runs.formats.diagnosis import VerdictClass
+
+    if args.verdict is None:
+        listed = {str(name): summary(page(name)) for name in VerdictClass}
+        _print(args, {"classes": listed}, "\n".join(_lines(listed)) + "\n")
+    else:
+        name = _named(args.verdict)
+        text = page(name)
+        _print(args, {"class": name, "summary": summary(text), "text": text}, text)
+    return EXIT_DONE
+
+
+def page(name: str) -> str:
+    """Return the page of a class of verdict as Markdown, links to other pages by their names alone."""
+    file = files("headrace.diagnose") / "explain" / f"{name.lower()}.md"
+    return _LINK.sub(r"\1", file.read_text(encoding="utf-8"))
+
+
+def summary(text: str) -> str:
+    """Return the paragraph below the heading of a page, as one line."""
+    return " ".join(text.split("\n\n")[1].split())
+
+
+def _named(text: str) -> str:
+    """Return the class that is meant: case, hyphens and what stands after a slash do not matter."""
+    from headrace.runs.formats.diagnosis import VerdictClass
+
+    name = text.upper().replace("-", "_").partition("/")[0]
+    if name in set(VerdictClass):
+        return name
+    near = difflib.get_close_matches(name, list(VerdictClass), n=1)
+    hint = f"did you mean {near[0]}?" if near else "`headrace explain` lists them"
+    raise SettingsError(f"there is no verdict {text!r}; {hint}")
+
+
+def _lines(listed: dict[str, str]) -> list[str]:
+    from headrace.base.words import wrapped
+
+    found: list[str] = []
+    for name, says in listed.items():
+        found += [name, *wrapped([f"  {says}"])]
+    return found
+
+
+def _print(args: argparse.Namespace, document: dict[str, object], text: str) -> None:
+    import msgspec
+
+    if args.json:
+        text = msgspec.json.encode({"schema": SCHEMA, **document}).decode() + "\n"
+    sys.stdout.write(text)
