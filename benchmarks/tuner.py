@@ -26,9 +26,9 @@ from headrace.base.units import format_duration
 from headrace.ledger.ledger import Ledger
 from headrace.pipeline.governor import usable_cores
 from headrace.tune.parts import quiet
-from headrace.tune.rounds import Effort, Rounds, TimedItems
+from headrace.tune.rounds import Effort, Rounds, TimedItems, comes_in_a_burst
 from headrace.tune.tuning import Tuned, TuneSettings, tune
-from headrace.validate.blocks import Contender, SameItems, measure_block
+from headrace.validate.blocks import Contender, measure_block
 from headrace.validate.comparison import Question
 
 #: Pipelines of a smoke run.
@@ -57,7 +57,7 @@ def contender(case: Case, plan: Plan, name: str) -> Contender:
 
 def measure_grid(case: Case, quick: bool) -> list[tuple[dict[str, Any], float]]:
     """Run every Plan of the grid once and return (point, items per second), the fastest first."""
-    items = SameItems(Numbers())
+    items = TimedItems(Numbers())
     points = case.points(thin=quick)
     seconds = _QUICK_GRID_SECONDS if quick else _GRID_SECONDS
     found = []
@@ -71,7 +71,7 @@ def measure_grid(case: Case, quick: bool) -> list[tuple[dict[str, Any], float]]:
     return sorted(found, key=lambda one: -one[1])
 
 
-def _rate(one: Contender, items: SameItems, seconds: float) -> float:
+def _rate(one: Contender, items: TimedItems, seconds: float) -> float:
     """Return the throughput of a block of about so many seconds, 0 if it cannot run."""
     together = max((stage.workers or 1) * (stage.batch or 1) for stage in one.plan.stages.values())
     try:
@@ -79,6 +79,10 @@ def _rate(one: Contender, items: SameItems, seconds: float) -> float:
         wanted = math.ceil((block.throughput or 0.0) * seconds)
         if wanted > items.num_items:
             block = measure_block(one, items, wanted)
+        for _ in range(3):  # as the tuner does
+            if not comes_in_a_burst(block.throughput or 0.0, items.settled_at):
+                break
+            block = measure_block(one, items, 2 * items.num_items)
     except HeadraceError as error:
         _say(f"{one.name} cannot run: {error}")
         return 0.0
@@ -116,7 +120,7 @@ def confirm(case: Case, chosen: Plan, best: Sequence[Mapping[str, Any]], quick: 
     if not others:
         return {"best_ratio": 1.0, "ratios": [1.0] * len(best)}
     items = TimedItems(Numbers())
-    rate = _rate(ours, SameItems(Numbers()), effort.block_seconds)
+    rate = _rate(ours, TimedItems(Numbers()), effort.block_seconds)
     rounds = Rounds(ours, items, effort, lambda line: _say(f"{case.name}: again: {line}"))
     entrants = rounds.measure(others, [rate] * (1 + len(others)), lambda entrant: False)
     judged = [rounds.judged(entrant, Question()) for entrant in entrants]

@@ -37,6 +37,10 @@ Say = Callable[[str], object]
 _MOST_UNEVEN = 4.0
 #: Rounds before the worse half is given up.
 _HALVING = 3
+#: A block whose middle is so many times as fast as all of it is not steady.
+_BURST = 1.4
+#: How often blocks of one Plan are made longer because of that.
+_MOST_LONGER = 3
 
 
 class TimedItems(SameItems):
@@ -44,15 +48,17 @@ class TimedItems(SameItems):
 
     Attributes:
         latencies: Seconds from a job's being received to its being settled, of the last block.
+        settled_at: When each was settled, on the monotonic clock.
     """
 
     def __init__(self, source: FiniteSource) -> None:
         super().__init__(source)
         self.latencies: list[float] = []
+        self.settled_at: list[float] = []
 
     def entries(self) -> Iterator[Entry]:
         """Return the items of a new block."""
-        self.latencies = []
+        self.latencies, self.settled_at = [], []
         return super().entries()
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
@@ -64,7 +70,9 @@ class TimedItems(SameItems):
         began = time.monotonic()
 
         def settle(_: Job, outcome: object) -> None:
-            self.latencies.append(time.monotonic() - began)
+            now = time.monotonic()
+            self.latencies.append(now - began)
+            self.settled_at.append(now)
             job.settle(outcome)  # type: ignore[arg-type]
 
         return Job(
@@ -79,6 +87,22 @@ class TimedItems(SameItems):
             max_attempts=job.max_attempts,
             settle=settle,
         )
+
+
+def comes_in_a_burst(throughput: float, settled_at: Sequence[float]) -> bool:
+    """Return whether the results of a block came late and then at once, so that it tells no rate.
+
+    The rate of a block is that of its middle. Where whoever hands on the results is starved, of the GIL for instance, and
+    the queues hold the whole block, nearly all results come when the work is over: their rate is then that of handing on.
+
+    Args:
+        throughput: Of the block, per second.
+        settled_at: When each of its jobs was settled.
+    """
+    if len(settled_at) < FEWEST_ITEMS:
+        return False
+    overall = (len(settled_at) - 1) / max(1e-9, max(settled_at) - min(settled_at))
+    return throughput > _BURST * overall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +131,8 @@ class Entrant:
     failed: str = ""
     """Why it takes no further part; empty while it does."""
     is_out_of_memory: bool = False
+    times_longer: int = 0
+    """How often its blocks were doubled, because they were not steady."""
     was_outrun: bool = False
     """Given up because another was faster, not because it failed."""
 
@@ -252,7 +278,7 @@ class Rounds:
         if self._round % 2:
             order.reverse()
         for entrant in order:
-            self._block(entrant, lengths[id(entrant)])
+            self._block(entrant, lengths[id(entrant)] * 2**entrant.times_longer)
         rates = ", ".join(
             f"{entrant.contender.name} {_rate(entrant, self._round)}" for entrant in (self.base, *running)
         )
@@ -281,6 +307,9 @@ class Rounds:
             if entrant is self.base:
                 raise HeadraceError(f"{entrant.contender.name}: {why}; a Plan can be tuned only where its jobs succeed")
             self._fail(entrant, why, is_out_of_memory(block.first_failure or ""))
+            return
+        if comes_in_a_burst(block.throughput, self._items.settled_at) and entrant.times_longer < _MOST_LONGER:
+            entrant.times_longer += 1  # this block tells no rate; longer ones will
             return
         entrant.blocks[self._round] = block
         entrant.latencies += self._items.latencies
@@ -313,7 +342,9 @@ class Rounds:
         """Return {entrant: items of its blocks}: the same for all that are about as fast, so that they do the same work."""
         wanted = self._effort.block_seconds
         fewest = {id(one): _fewest_items(one.contender.plan) for one in entrants}
-        common = max(*fewest.values(), math.ceil(wanted * max(rates)))
+        # What queues could hold twice over, so that a block is not over before the last stage has begun in earnest.
+        held = max(2 * _held(one.contender.plan) for one in entrants)
+        common = max(*fewest.values(), held, math.ceil(wanted * max(rates)))
         return {
             id(one): min(common, max(fewest[id(one)], math.ceil(wanted * _MOST_UNEVEN * rate)))
             for one, rate in zip(entrants, rates, strict=True)
@@ -326,7 +357,12 @@ class _Stopped(Exception):
 
 def _rate(entrant: Entrant, number: int) -> str:
     block = entrant.blocks.get(number)
-    return f"{block.throughput:.4g}/s" if block is not None and block.throughput else "failed"
+    return f"{block.throughput:.4g}/s" if block is not None and block.throughput else "no rate"
+
+
+def _held(plan: Plan) -> int:
+    """Return how many items the queues of a resolved Plan hold."""
+    return sum(stage.queue_items or 0 for stage in plan.stages.values() if stage.executor != "inline")
 
 
 def _fewest_items(plan: Plan) -> int:

@@ -39,7 +39,12 @@ class Found:
 
 
 def search(
-    predictor: Predictor, objective: Objective, *, may_go_on: Callable[[], bool] = lambda: True, seed: int = 0
+    predictor: Predictor,
+    objective: Objective,
+    *,
+    may_go_on: Callable[[], bool] = lambda: True,
+    seed: int = 0,
+    keeps_base: bool = True,
 ) -> list[Found]:
     """Return every point that was looked at and can run, best first; the first was made as small as it may be.
 
@@ -48,8 +53,9 @@ def search(
         objective: Says what is better.
         may_go_on: Asked before each prediction.
         seed: Of the random starts and the order of the axes.
+        keeps_base: The base comes first where nothing is better, even if something smaller is as good.
     """
-    return _Search(predictor, objective, may_go_on, random.Random(seed)).run()
+    return _Search(predictor, objective, may_go_on, random.Random(seed)).run(keeps_base=keeps_base)
 
 
 def choose(found: Sequence[Found], number: int, *, without: Sequence[Point] = ()) -> list[Found]:
@@ -90,7 +96,7 @@ class _Search:
         self._space = predictor.space
         self._seen: dict[tuple[tuple[str, Value], ...], Found] = {}
 
-    def run(self) -> list[Found]:
+    def run(self, *, keeps_base: bool) -> list[Found]:
         base = self._look(self._space.base)
         for start in self._starts():
             self._climb(start)
@@ -99,7 +105,7 @@ class _Search:
         if not self._seen:
             return []
         best = max(self._seen.values(), key=lambda found: found.score)
-        smallest = self._shrink(best, base)
+        smallest = self._shrink(best, base if keeps_base else None)
         rest = sorted(self._seen.values(), key=lambda found: (-found.score, found.outlook.size))
         return [smallest, *(found for found in rest if found.point != smallest.point)]
 

@@ -204,11 +204,12 @@ class _Tuning:
             self._measure(view, chosen)
 
     def _promises(self, view: View, found: Found, best: Candidate) -> bool:
-        """Return whether a prediction leaves room above what was measured; else measuring it is of no use."""
+        """Return whether it may be better than the best so far, or as good and smaller; else measuring it is of no use."""
         if best.decision is None or best.decision.verdict != "better" or self._objective.name != "throughput":
             return True
         base = 1.0 if not view.base_settings else best.mid
-        return found.outlook.ratio * base > best.mid * (1 + _SAME)
+        ratio = found.outlook.ratio * base / best.mid
+        return ratio > 1 + _SAME or (ratio > 1 - _SAME and found.outlook.size < best.found.outlook.size)
 
     def _predict(self, view: View, found: Found) -> PredictionDocument | None:
         """Return the prediction with its interval, written to the ledger."""

@@ -157,7 +157,7 @@ def look(
         factor = _PATIENCE if predictor.num_predicted < _FEWEST_PREDICTED else 1.0
         return time.monotonic() - began < search_seconds * factor
 
-    view.found = search(predictor, objective, may_go_on=may_go_on, seed=seed)
+    view.found = search(predictor, objective, may_go_on=may_go_on, seed=seed, keeps_base=not base_settings)
     return view
 
 

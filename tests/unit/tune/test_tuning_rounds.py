@@ -15,7 +15,7 @@ from headrace.base.plan import Plan, resolve
 from headrace.pipeline.definition import Pipeline
 from headrace.tune.decision import decide
 from headrace.tune.objective import Objective
-from headrace.tune.rounds import Effort, Entrant, Rounds, TimedItems
+from headrace.tune.rounds import Effort, Entrant, Rounds, TimedItems, comes_in_a_burst
 from headrace.validate.blocks import Contender, measure_block
 from headrace.validate.comparison import Question
 
@@ -111,6 +111,13 @@ def test_a_plan_that_cannot_run_is_out_and_the_others_go_on() -> None:
     assert len(fine.blocks) == 2
 
 
+def test_what_failed_for_lack_of_memory_does_not_fit() -> None:
+    """The verdict names the cause that matters for what to try next."""
+    rounds = Rounds(contender(sleeping(), "base"), TimedItems(Numbers()), SHORT, str)
+    entrant = Entrant(contender(sleeping(), "large"), failed="std::bad_alloc", is_out_of_memory=True)
+    assert decide(rounds, entrant, Objective(), 1.0).verdict == "does not fit"
+
+
 def failing_if(is_bad: Callable[[object], bool], error: Exception) -> Pipeline:
     """Return a pipeline whose device refuses some batches."""
 
@@ -122,8 +129,8 @@ def failing_if(is_bad: Callable[[object], bool], error: Exception) -> Pipeline:
     return hr.Pipeline(Numbers(), stages=[hr.emulated("wait", seconds=0.001), hr.stage("d", work, kind="device")])
 
 
-def test_a_plan_that_loses_jobs_is_out() -> None:
-    """Jobs that fail for lack of memory: the Plan does not fit, however fast the rest went."""
+def test_a_base_whose_jobs_fail_ends_it() -> None:
+    """There is nothing to compare with."""
     pipeline = failing_if(lambda _: os.environ.get("TUNING_TEST_FAILS") == "1", MemoryError("no room"))
     rounds = Rounds(
         contender(pipeline, "base"), TimedItems(Numbers()), Effort(rounds=2, most_rounds=2, block_seconds=0.01), str
@@ -162,6 +169,14 @@ def test_no_round_begins_after_the_time() -> None:
     assert not rounds.interrupted
 
 
+def test_results_that_come_at_the_end_tell_no_rate() -> None:
+    """A few results in the first second and the rest within a tenth: 10,000/s in the middle, 95/s over all."""
+    settled = [number / 10 for number in range(10)] + [1.0 + number / 10_000 for number in range(90)]
+    assert comes_in_a_burst(10_000.0, settled)
+    assert not comes_in_a_burst(100.0, settled)
+    assert not comes_in_a_burst(100.0, [number / 100 for number in range(100)])
+
+
 def test_a_slow_base_has_shorter_blocks() -> None:
     """At most four times as long as asked: a base at a hundredth of the rate does not hold up the others."""
     pipeline = sleeping()
@@ -170,3 +185,10 @@ def test_a_slow_base_has_shorter_blocks() -> None:
     lengths = rounds._lengths([rounds.base, fast], [100.0, 10_000.0])
     assert lengths[id(fast)] == 500
     assert lengths[id(rounds.base)] == 20
+
+
+def test_a_block_is_longer_than_what_the_queues_hold() -> None:
+    """Two queues of 16 are filled and emptied twice, though a block of that rate would do with fewer."""
+    pipeline = sleeping()
+    rounds = Rounds(contender(pipeline, "base", "work.workers=1"), TimedItems(Numbers()), SHORT, str)
+    assert rounds._lengths([rounds.base], [500.0])[id(rounds.base)] == 64
