@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 def page(name: str) -> str:
     """Return the page of a class of verdict as Markdown, links to other pages by their names alone."""
-    file = files("headrace.diagnose") / "explain" / f"{name.lower()}.md"
+    file = files("headrace") / "diagnose" / "explain" / f"{name.lower()}.md"
     return _LINK.sub(r"\1", file.read_text(encoding="utf-8"))
 
 
