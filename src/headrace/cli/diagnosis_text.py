@@ -104,17 +104,17 @@ def _others(document: DiagnosisDocument) -> list[str]:
 
 
 def _gain(finding: Finding) -> str:
-    return "" if finding.gain is None else f", x{finding.gain:.2f} if 20 % faster"
+    return "" if finding.gain is None else f", x{finding.gain:.2f} by simulation"
 
 
 def _candidates(candidates: Sequence[Candidate]) -> list[str]:
     if not candidates:
         return []
     rows = [
-        (one.name, f"x{one.gain:.3f}", "-" if one.utilization is None else f"{one.utilization:.0%}")
+        (one.says, f"x{one.gain:.3f}", "-" if one.utilization is None else f"{one.utilization:.0%}")
         for one in candidates[:_MOST_CANDIDATES]
     ]
-    return ["Each made 20 % faster, by simulation:", *_indented(aligned([("resource", "throughput", "in use"), *rows]))]
+    return ["By simulation:", *_indented(aligned([("change", "throughput", "in use"), *rows]))]
 
 
 def _bounds(document: DiagnosisDocument) -> list[str]:

@@ -41,6 +41,8 @@ from headrace.runs.formats.prediction import Change
 WORTH_GAINING = 0.03
 #: How much faster a candidate is made.
 FASTER = 1.2
+#: Below this a second candidate is not mentioned.
+_WORTH_A_WORD = 0.01
 _ALIKE = 0.85
 #: Both together must give this share of what the best single candidate gives, and at least so much.
 _TOGETHER, _TOGETHER_LEAST = 0.7, 0.10
@@ -86,7 +88,7 @@ def rank(facts: Facts) -> Ranking:
     first, others = _first(facts, ranked)
     experiment = ""
     confidence = _confidence(facts, first, others)
-    runner_up = next((one for one in others if _is_another(one.proposal, first.proposal)), None)
+    runner_up = next((one for one in others if _is_runner_up(one, first.proposal)), None)
     if first.proposal.verdict is VerdictClass.INCONCLUSIVE:
         experiment = next((advice.command for advice in first.proposal.advice if advice.command), "")
     return Ranking(
@@ -227,7 +229,8 @@ def _tie(facts: Facts, limited: Sequence[_Scored]) -> _Scored | None:
         ),
         rule=(
             f"the gains of two stages are within {1 - _ALIKE:.0%} of one another, or both together give {_MORE_THAN_ONE:g} "
-            f"times what the better one does; together at least {_TOGETHER_LEAST:.0%}, and {_TOGETHER:.0%} of the largest single gain"
+            f"times what the better one does; together at least {_TOGETHER_LEAST:.0%}, and {_TOGETHER:.0%} of the largest "
+            "single gain"
         ),
         resources=(first.name, second.name),
         share=0.0,
@@ -371,6 +374,13 @@ def _confidence(facts: Facts, first: _Scored, others: Sequence[_Scored]) -> Conf
         doubts += sum(bool(one.supports) for one in known) < len(known) or len(known) < 2
     doubts += facts.document.window.is_steady is False
     return "high" if not doubts else "medium" if doubts == 1 else "low"
+
+
+def _is_runner_up(one: _Scored, first: Proposal) -> bool:
+    """Return whether something else is worth a word: it gains something, or it costs latency."""
+    if not _is_another(one.proposal, first):
+        return False
+    return one.proposal.is_latency or one.score >= _WORTH_A_WORD
 
 
 def _is_another(one: Proposal, first: Proposal) -> bool:
