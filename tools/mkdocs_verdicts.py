@@ -1,7 +1,7 @@
 """Shows the pages on verdicts in the documentation: a hook of MkDocs, named in `mkdocs.yml`.
 
-They lie in the package, since `headrace explain` prints them from an installed wheel. A link to their folder under `docs` would be
-simpler, but hatchling visits a folder once, and a source distribution then has them under `docs` alone.
+They lie in the package, since `headrace explain` prints them from an installed wheel. A link to their folder under `docs` would
+be simpler, but hatchling visits a folder once, and a source distribution then has them under `docs` alone.
 """
 
 from __future__ import annotations
