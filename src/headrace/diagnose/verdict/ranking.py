@@ -377,10 +377,11 @@ def _confidence(facts: Facts, first: _Scored, others: Sequence[_Scored]) -> Conf
 
 
 def _is_runner_up(one: _Scored, first: Proposal) -> bool:
-    """Return whether something else is worth a word: it gains something, or it costs latency."""
+    """Return whether something else is worth a word: it gains something, costs latency, or is work done in vain."""
     if not _is_another(one.proposal, first):
         return False
-    return one.proposal.is_latency or one.score >= _WORTH_A_WORD
+    is_hidden_cost = one.proposal.is_latency or one.proposal.verdict is VerdictClass.RETRY
+    return is_hidden_cost or one.score >= _WORTH_A_WORD
 
 
 def _is_another(one: Proposal, first: Proposal) -> bool:

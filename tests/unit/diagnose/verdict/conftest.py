@@ -156,7 +156,7 @@ class _Writer:
         heapq.heappush(free[stage.name], (last, worker))
 
     def _service(self, stage: Made) -> np.ndarray:
-        return self._values(stage.cpu) + self._values(stage.wait) + self._values(stage.delay)
+        return np.asarray(self._values(stage.cpu) + self._values(stage.wait) + self._values(stage.delay))
 
     def _stage(self, stage: Made) -> None:
         row, count = self.rows[stage.name], self.pipe.num_jobs
