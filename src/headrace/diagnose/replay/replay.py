@@ -10,7 +10,7 @@ the simulator gets wrong in both cancels. Both replay the same jobs in the same 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -176,6 +176,16 @@ class Replay:
     def changed_plan(self, change: Change) -> Plan:
         """Return the Plan of a changed run, resolved; raises SettingsError if a setting is unknown or impossible."""
         return changed_plan(self.plan, change.settings, self.needs.stages, int(change.cores or self.cores))
+
+    def applicable(self, settings: Sequence[str]) -> tuple[str, ...]:
+        """Return settings so that they can be applied: a stage that ran inline is told to have threads, if it gets workers."""
+        wanted = self.changed_plan(Change(settings=tuple(settings)))
+        threads = [
+            f"{name}.executor=thread"
+            for name, stage in self.plan.stages.items()
+            if stage.executor == "inline" and wanted.stages[name].executor == "thread"
+        ]
+        return (*settings, *(one for one in threads if one not in settings))
 
     def scenario(
         self, change: Change, *, seed: int = 0, num_jobs: int | None = None, resampled: bool = False

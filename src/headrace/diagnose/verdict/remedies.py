@@ -27,7 +27,8 @@ def _remedy(replay: Replay, advice: Advice) -> Remedy:
     change = advice.change or (Change(settings=advice.settings) if advice.settings else None)
     ratio = None if change is None or advice.command else predicted_ratio(replay, change)
     command = advice.command or (whatif_command(replay, change) if change is not None and ratio is not None else "")
-    return Remedy(says=advice.says, settings=advice.settings, ratio=ratio, command=command)
+    settings = advice.settings if ratio is None else replay.applicable(advice.settings)
+    return Remedy(says=advice.says, settings=settings, ratio=ratio, command=command)
 
 
 def predicted_ratio(replay: Replay, change: Change) -> Estimate | None:

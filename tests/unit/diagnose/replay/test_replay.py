@@ -181,3 +181,12 @@ def test_after_a_fix_the_next_limit_shows(replay_of: Make) -> None:
     """With enough downloads at once it is the decoder that gains."""
     candidates = find_candidates(replay_of(WAITING), Change(settings=("fetch.workers=16",)))
     assert candidates[0].stage == "decode"
+
+
+def test_workers_for_an_inline_stage_come_with_threads(replay_of: Make) -> None:
+    """A Plan that says inline would ignore workers: settings to apply say thread as well."""
+    steps = [step("a", cpu=0.001), step("b", cpu=0.004), step("deliver", cpu=1e-6)]
+    replay = replay_of(steps, settings=["b.executor=inline"])
+    assert replay.applicable(["b.workers=3"]) == ("b.workers=3", "b.executor=thread")
+    assert replay.applicable(["a.workers=3"]) == ("a.workers=3",)
+    assert replay.plan.with_settings(replay.applicable(["b.workers=3"])).stages["b"].executor == "thread"
