@@ -45,23 +45,18 @@ def main() -> int:
 
 def _page(file: Path) -> int:
     status = 0
-
-    def replaced(found: re.Match[str]) -> str:
-        nonlocal status
+    for found in _EXAMPLE.finditer(file.read_text(encoding="utf-8")):
         with tempfile.TemporaryDirectory() as folder:
             document, text, says = _printed(found["run"], found["diagnose"], Path(folder))
         name = f"{document.first.verdict} {document.first.cause}".rstrip()
         if document.first.verdict.lower() != file.stem:
             print(f"{file.stem}: {found['run']} came to {name}; left as it was", flush=True)
             status = 1
-            return found[0]
+            continue
         print(f"{file.stem}: {name}, confidence {document.first.confidence}", flush=True)
-        return f"```\n$ {found['run']}\n$ {found['diagnose']}\n{text}\n```\n\n({says})\n"
-
-    text = file.read_text(encoding="utf-8")
-    changed = _EXAMPLE.sub(replaced, text)
-    if changed != text:
-        file.write_text(changed, encoding="utf-8")
+        shown = f"```\n$ {found['run']}\n$ {found['diagnose']}\n{text}\n```\n\n({says})\n"
+        # Read again: it took a while, and whoever writes the page may have saved it meanwhile.
+        file.write_text(file.read_text(encoding="utf-8").replace(found[0], shown), encoding="utf-8")
     return status
 
 
