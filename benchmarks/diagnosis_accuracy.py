@@ -11,7 +11,9 @@ times as strong; one profiled run each, in a folder with a random name. Between 
 a fault is a ratio to a base of the same minutes. Only faults that cost at least a tenth are scored; `verdicts_required` says
 of what, and what is right. 1.2 times as strong goes into the detection curve. Healthy runs have work that comes slower than
 they could do it, or a device that is kept fed: a verdict that names a fault there is a false alarm. A saturated base is not
-healthy in this sense: its dominating stage is a bottleneck by design, and a diagnosis that names it is right.
+healthy in this sense: its dominating stage is a bottleneck by design, and a diagnosis that names it is right. Where a device is
+busy with a model file, its layers are measured too (`headrace profile --layers`), whatever was injected. A run during which
+other programs used 0.3 cores or more has a second fault, and is not scored: have nothing else run.
 
 Ctrl-C ends it with what was measured so far.
 """
@@ -44,6 +46,8 @@ from benchmarks.diagnosis_rows import Kept, RunKind, Score, as_text, diagnose, l
 from benchmarks.verdicts_required import NOT_A_VERDICT, REQUIRED
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.diagnose.document import profile_document
+from headrace.profiler.afterwards import add_layers
+from headrace.runs.formats.profile import ProfileDocument
 from headrace.runs.reader import read_run
 from headrace.testing.faults import FAULTS, SHAPES, Case, Fault, run_case
 
@@ -60,6 +64,8 @@ LONG = ("F40",)
 #: Arrivals of healthy runs, as shares of what the base does.
 LOADS = (0.25, 0.4, 0.55)
 FED_SHAPE = "device_heavy"
+#: Utilization of a device from which on the layers of its model are measured too, whatever was injected.
+BUSY = 0.5
 FAULT_SECONDS = 3.0
 HEALTHY_SECONDS = 1.8
 QUICK = ("F8", "F22", "F10")
@@ -224,10 +230,13 @@ class Bench:
         began = time.monotonic()
         with _quiet():
             run = read_run(run_case(case, self.folder / name))
-        if run.info.status == "interrupted":
-            raise Interrupted("a run was interrupted")
-        if planned.kind == "base" and (rate := profile_document(run).throughput):
-            self._rates[planned.shape].append(rate)
+            if run.info.status == "interrupted":
+                raise Interrupted("a run was interrupted")
+            profile = profile_document(run)
+            if is_busy_with_a_model(profile):
+                _look_into_model(case, self.folder / name)
+        if planned.kind == "base" and profile.throughput:
+            self._rates[planned.shape].append(profile.throughput)
         kept = Kept(
             number=self._num_kept,
             kind=planned.kind,
@@ -241,6 +250,18 @@ class Bench:
         self._num_kept += 1
         with (self.folder / INDEX).open("ab") as index:
             index.write(msgspec.json.encode(kept) + b"\n")
+
+
+def is_busy_with_a_model(profile: ProfileDocument) -> bool:
+    """Return whether somebody who looks for the bottleneck would want to see the layers of this run's model."""
+    has_layers = any(variant.get("engine") == "onnx" for variant in profile.variants)
+    return has_layers and any(one.kind == "device" and (one.utilization or 0.0) >= BUSY for one in profile.stages)
+
+
+def _look_into_model(case: Case, folder: Path) -> None:
+    """Do what `headrace profile --layers` does after a run."""
+    with case.opened() as pipeline:
+        add_layers(pipeline, case.plan, folder, progress=lambda text: None, stop=lambda: False)
 
 
 def _name(planned: Planned) -> str:
