@@ -12,7 +12,9 @@ ObjectiveName = Literal["throughput", "latency", "cost"]
 OBJECTIVES: tuple[ObjectiveName, ...] = ("throughput", "latency", "cost")
 
 #: With another objective than throughput, so much of it may be lost, as a share: what blocks can hardly tell.
-MAY_LOSE = 0.02
+MAY_LOSE = 0.03
+#: Predictions are held to a little more than what must be kept up, or half of those that are measured would miss it.
+_AIM = 1.02
 #: Plans whose predictions differ by less count as equal, and the smaller one is taken.
 SAME = 0.01
 #: What missing a limit by a share costs on the scale of logarithms: more than any gain makes good.
@@ -54,7 +56,7 @@ class Objective:
         return self.name == "latency" or self.slo is not None
 
     def floor(self, base_throughput: float) -> float:
-        """Return the least throughput ratio that is accepted, 0 for any."""
+        """Return the least throughput ratio that is accepted when measured, 0 for any."""
         if self.rate is not None:
             return self.rate / base_throughput
         return 0.0 if self.name == "throughput" else 1 - MAY_LOSE
@@ -66,8 +68,9 @@ class Objective:
     def missed(self, outlook: Outlook, base_throughput: float) -> float:
         """Return by how much a Plan is predicted to break a limit, 0 for not at all."""
         missed = 0.0
-        if outlook.ratio < self.floor(base_throughput):
-            missed += math.log(self.floor(base_throughput) / max(outlook.ratio, 1e-9))
+        aim = _AIM * self.floor(base_throughput)
+        if outlook.ratio < aim:
+            missed += math.log(aim / max(outlook.ratio, 1e-9))
         if self.slo is not None and outlook.latency_goal is not None and outlook.latency_goal > self.slo.seconds:
             missed += math.log(outlook.latency_goal / self.slo.seconds)
         if not self.fits(outlook):

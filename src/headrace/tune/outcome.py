@@ -111,16 +111,13 @@ def _verdict(outcome: Outcome) -> str:
 def _trial(outcome: Outcome, one: Candidate) -> Trial:
     entrant, decision = one.entrant, one.decision
     outcomes = {
-        "better": "best" if one is outcome.best else "worse",
+        "better": "best" if one is outcome.best else "better",
         "not better": "worse",
-        "unsure": "worse",
+        "unsure": "not sure",
         "breaks the goal": "breaks the goal",
         "does not fit": "does not fit",
         "failed": "failed",
     }
-    why = "" if decision is None else decision.why
-    if decision is not None and decision.verdict == "unsure":
-        why = f"not sure: {why}"
     return Trial(
         name=_words(outcome, one),
         settings=one.settings,
@@ -132,7 +129,7 @@ def _trial(outcome: Outcome, one: Candidate) -> Trial:
         latency_p50=None if entrant is None else entrant.latency(50),
         latency_p99=None if entrant is None else entrant.latency(99),
         outcome="not measured" if decision is None else outcomes[decision.verdict],
-        why=why,
+        why="" if decision is None else decision.why,
         prediction_id="" if one.prediction is None else one.prediction.id,
     )
 

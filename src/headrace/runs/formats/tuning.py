@@ -43,7 +43,8 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
     latency_p50: float | None = None
     latency_p99: float | None = None
     outcome: str
-    """`best`, `worse`, `not measured`, `breaks the goal`, `does not fit`, `failed`."""
+    """`best`, `better` (than the base, but not the best), `worse`, `not sure`, `not measured`, `breaks the goal`,
+    `does not fit`, `failed`."""
     why: str = ""
     prediction_id: str = ""
     """In the ledger."""
