@@ -26,6 +26,8 @@ _OF_LATENCY = 0.2
 _FIXED = 0.5
 #: Time per item over the least there is, from which on larger batches gain little more.
 _NEARLY_BEST = 1.1
+#: A call at warm-up and in the run may differ by so many times and still be of one kind.
+_SAME_COST = 3.0
 #: Share of the model's time in layers that memory limits.
 _MEMORY = 0.5
 #: Throughput of two calls side by side over one, alone, below which they share one memory.
@@ -274,6 +276,8 @@ def _launch(facts: Facts, view: StageView) -> Iterator[Proposal]:
     full = _reason(view, "full") if _largest(view) > 1 else 1.0
     best = sweet_spot(cost)
     share = 1 - per_item(cost, best) / per_item(cost, size)
+    if not _is_warm_up_like_run(facts, view, size):
+        return
     if best <= size or fixed < _FIXED or full < _MOST or share < WORTH_NAMING:
         return
     settings = (f"{view.name}.batch={best}",)
@@ -301,6 +305,16 @@ def _launch(facts: Facts, view: StageView) -> Iterator[Proposal]:
         advice=(Advice(says=f"batches of up to {best}", settings=settings),),
         removal=Change(settings=settings),
     )
+
+
+def _is_warm_up_like_run(facts: Facts, view: StageView, size: float) -> bool:
+    """Return whether a call cost at warm-up about what it did in the run; else first touches were measured, not sizes."""
+    curve = view.account.batches.cost_curve if view.account.batches else {}
+    if not curve:
+        return True
+    warm = float(np.interp(size, sorted(curve), [curve[one] for one in sorted(curve)]))
+    own = float(np.nanmean(facts.own_seconds(view)))
+    return own / _SAME_COST <= warm <= own * _SAME_COST
 
 
 def _sync(facts: Facts, view: StageView) -> Iterator[Proposal]:

@@ -21,8 +21,9 @@ _TAIL_MEDIANS = 4.0
 _TAIL_ITEMS = 0.10
 #: New connections per item from which on they count as not kept alive.
 _NEW_CONNECTIONS = 0.5
-#: Spread of bytes per second over that of items per second: on a full link bytes are steady and items are not.
-_STEADY = 0.75
+#: Spread of bytes per second over that of items per second: on a full link bytes are steady and items are not, else sizes that
+#: differ make bytes less steady than items, so that it is above 1.
+_STEADY = 0.9
 #: Share of the time that grows with size.
 _BY_SIZE = 0.5
 
@@ -39,11 +40,12 @@ def rules(facts: Facts) -> Iterator[Proposal]:
         if is_before:
             yield _latency(facts, view, VerdictClass.DOWNLOAD_LATENCY)
             yield from _tail(facts, view, VerdictClass.DOWNLOAD_LATENCY)
-            yield from _set_up(facts, view)
+            yield from _set_up(facts, view, VerdictClass.DOWNLOAD_LATENCY)
             yield from _bandwidth(facts, view)
         else:
             yield _latency(facts, view, VerdictClass.CALLBACK)
             yield from _tail(facts, view, VerdictClass.CALLBACK)
+            yield from _set_up(facts, view, VerdictClass.CALLBACK)
 
 
 def is_waiting(view: StageView) -> bool:
@@ -140,7 +142,7 @@ def _tail(facts: Facts, view: StageView, verdict: VerdictClass) -> Iterator[Prop
     )
 
 
-def _set_up(facts: Facts, view: StageView) -> Iterator[Proposal]:
+def _set_up(facts: Facts, view: StageView, verdict: VerdictClass) -> Iterator[Proposal]:
     connections = facts.note(f"{view.name}.connections")
     if connections is None or not view.account.items:
         return
@@ -154,7 +156,7 @@ def _set_up(facts: Facts, view: StageView) -> Iterator[Proposal]:
         return
     each = f", {format_duration(microseconds / 1e6 / connections)} each" if microseconds and connections else ""
     yield Proposal(
-        verdict=VerdictClass.DOWNLOAD_LATENCY,
+        verdict=verdict,
         stage=view.name,
         cause="set-up",
         says=f"{connections:,} connections were set up for {view.account.items:,} items{each}: they are not kept alive",

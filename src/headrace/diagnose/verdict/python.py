@@ -141,7 +141,7 @@ def _gc(facts: Facts) -> Iterator[Proposal]:
             f"stages computed, most of it in {most.name}"
         ),
         rule=f"at least {WORTH_NAMING:.0%} of the stages' computing is the collector",
-        resources=("gil", *most.place),
+        resources=("cores", "gil", *most.place),
         share=share,
         evidence=(
             at_least("gc", "share of the stages' computing that is the collector", share, WORTH_NAMING),

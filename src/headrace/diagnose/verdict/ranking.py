@@ -302,6 +302,11 @@ def _ratio(facts: Facts, change: Change) -> float | None:
 def _doubt(facts: Facts, best: _Scored, ranked: Sequence[_Scored]) -> _Scored | None:
     """Return what to say instead if the evidence does not bear out the simulation; None if it does."""
     proposal = best.proposal
+    far = _misfit(facts)
+    is_far = far is not None and far > _UNDERSTOOD
+    by_facts = _by_facts(facts, ranked) if is_far else None
+    if by_facts is not None and by_facts.proposal.share > proposal.share:
+        return by_facts
     if proposal.share > 0:
         return None
     view = facts.stage(proposal.stage)
@@ -311,11 +316,7 @@ def _doubt(facts: Facts, best: _Scored, ranked: Sequence[_Scored]) -> _Scored | 
         if len(known) >= 2 and sum(bool(one.supports) for one in known) < 2:
             against = "; ".join(one.says for one in known if not one.supports)
             reasons.append(f"the simulation finds {view.name}, but what was measured does not bear it out: {against}")
-    far = _misfit(facts)
-    if far is not None and far > _UNDERSTOOD:
-        by_facts = _by_facts(facts, ranked)
-        if by_facts is not None:
-            return by_facts
+    if is_far:
         reasons.append(
             f"the simulation of the run as it was is {far:.0%} off what was measured: the run is not understood"
         )
