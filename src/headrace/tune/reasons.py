@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from headrace.tune.predictor import Predictor
 from headrace.tune.space import Point, Value
+from headrace.tune.view import shown
 
 #: Below this share a change makes no difference to the prediction.
 _NOTHING = 0.005
@@ -25,7 +26,7 @@ class Reason:
     @property
     def says(self) -> str:
         """The reason in words."""
-        was = f"was {self.before}"
+        was = f"was {shown(self.before)}"
         if self.without is None:
             return f"{was}; cannot be predicted without the others"
         loss = 1 - self.without

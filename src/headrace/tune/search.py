@@ -51,7 +51,7 @@ def search(
     Args:
         predictor: Says what a point does, and of which space.
         objective: Says what is better.
-        may_go_on: Asked before each prediction.
+        may_go_on: Asked before each prediction of the search; making the best one smaller is always finished.
         seed: Of the random starts and the order of the axes.
         keeps_base: The base comes first where nothing is better, even if something smaller is as good.
     """
@@ -105,6 +105,7 @@ class _Search:
         if not self._seen:
             return []
         best = max(self._seen.values(), key=lambda found: found.score)
+        self._may_go_on = lambda: True  # making it smaller takes few predictions, and a large Plan is no answer
         smallest = self._shrink(best, base if keeps_base else None)
         rest = sorted(self._seen.values(), key=lambda found: (-found.score, found.outlook.size))
         return [smallest, *(found for found in rest if found.point != smallest.point)]

@@ -124,12 +124,12 @@ def test_what_cannot_be_predicted_is_named_and_passed_over() -> None:
     assert "this Plan is beyond what was measured" in predictor.refused
 
 
-def test_the_time_ends_the_search_with_what_is_there() -> None:
-    """After ten predictions no more are asked for, but for the base."""
-    left = itertools.count(10, -1)
-    predictor = predictor_of(bottlenecks, ["fetch.workers=1", "work.workers=1"], AXES)
-    found = search(predictor, Objective(), may_go_on=lambda: next(left) > 0)
-    assert 1 <= len(found) <= 11
+def test_the_time_ends_the_search_but_not_the_shrinking() -> None:
+    """After the first point no more are searched for; that one is still made no larger than needed."""
+    left = itertools.count(1, -1)
+    predictor = predictor_of(lambda plan: 100.0, ["fetch.workers=32", "work.workers=5"], AXES)
+    found = search(predictor, Objective(), may_go_on=lambda: next(left) > 0, keeps_base=False)
+    assert found[0].point == {"stages.fetch.workers": 1, "stages.work.workers": 1, "stages.device.batch": 1}
 
 
 def test_latency_is_lowered_until_the_rate_would_suffer() -> None:
