@@ -13,7 +13,7 @@ of what, and what is right. 1.2 times as strong goes into the detection curve. H
 they could do it, or a device that is kept fed: a verdict that names a fault there is a false alarm. A saturated base is not
 healthy in this sense: its dominating stage is a bottleneck by design, and a diagnosis that names it is right. Where a device is
 busy with a model file, its layers are measured too (`headrace profile --layers`), whatever was injected. A run during which
-other programs used 0.3 cores or more has a second fault, and is not scored: have nothing else run.
+programs that it has not started used a quarter of a core or more has a second fault, and is not scored: have nothing else run.
 
 Ctrl-C ends it with what was measured so far.
 """
@@ -43,6 +43,7 @@ import msgspec
 
 from benchmarks import measure
 from benchmarks.diagnosis_rows import Kept, RunKind, Score, as_text, diagnose, lines_of, summarize
+from benchmarks.foreign_load import ForeignLoad
 from benchmarks.verdicts_required import NOT_A_VERDICT, REQUIRED
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.diagnose.document import profile_document
@@ -83,8 +84,7 @@ class Planned:
     shape: str
     fault: str = ""
     dose: float = 1.0
-    load: float | None = None
-    """Of a healthy run: its arrivals as a share of what the base does; None: its device is kept fed."""
+    """Of a healthy run: its arrivals as a share of what the base does; 1 where its device is kept fed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ def _runs_of(fault: Fault, shape: str, dose: float) -> list[Planned]:
 
 
 def _healthy_runs(number: int, shapes: Sequence[str]) -> list[Planned]:
-    choices = [Planned("healthy", shape, load=load) for load in LOADS for shape in shapes]
+    choices = [Planned("healthy", shape, dose=load) for load in LOADS for shape in shapes]
     choices += [Planned("healthy", shape) for shape in shapes if shape == FED_SHAPE]
     runs = [choices[index % len(choices)] for index in range(number)]
     random.Random(0).shuffle(runs)
@@ -229,7 +229,9 @@ class Bench:
         name = secrets.token_hex(4)
         began = time.monotonic()
         with _quiet():
-            run = read_run(run_case(case, self.folder / name))
+            with ForeignLoad() as foreign:
+                run_case(case, self.folder / name)
+            run = read_run(self.folder / name)
             if run.info.status == "interrupted":
                 raise Interrupted("a run was interrupted")
             profile = profile_document(run)
@@ -245,7 +247,8 @@ class Bench:
             dose=planned.dose,
             folder=name,
             seconds=time.monotonic() - began,
-            device_is_fed=planned.kind == "healthy" and planned.load is None,
+            foreign_cores=foreign.cores,
+            device_is_fed=planned.kind == "healthy" and planned.dose == 1,
         )
         self._num_kept += 1
         with (self.folder / INDEX).open("ab") as index:
@@ -265,9 +268,8 @@ def _look_into_model(case: Case, folder: Path) -> None:
 
 
 def _name(planned: Planned) -> str:
-    load = "" if planned.load is None else f" at {planned.load:.0%}"
     mended = " mended" if planned.kind == "fixed" else ""
-    return f"{planned.fault or planned.kind}@{planned.shape} x{planned.dose:g}{load}{mended}"
+    return f"{planned.fault or planned.kind}@{planned.shape} x{planned.dose:g}{mended}"
 
 
 def _progress(done: int, total: int, seconds: float) -> str:

@@ -25,9 +25,7 @@ HEAVY_PROFILING = 0.05
 SCORED_FROM = 2.0
 
 #: Cores that other programs use on average from which on they are a fault of their own; such a run is not scored.
-DISTURBING_CORES = 0.3
-#: Faults that are other programs, or look like them.
-OUTSIDE = ("F13", "F14")
+DISTURBING_CORES = 0.25
 
 RunKind = Literal["base", "fault", "fixed", "healthy"]
 
@@ -46,6 +44,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """Its name says nothing."""
     seconds: float
     """How long it took, opening and closing included."""
+    foreign_cores: float
+    """That programs used meanwhile which the benchmark has not started."""
     device_is_fed: bool = False
     """A healthy run that its device alone holds up."""
 
@@ -70,8 +70,6 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     latency_p50: float | None = None
     overhead: float | None = None
     """CPU time per item with profiling over that without."""
-    other_cores: float | None = None
-    """That other programs used meanwhile."""
     problem: str = ""
     diagnosis_seconds: float = 0.0
 
@@ -83,7 +81,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_disturbed(self) -> bool:
         """Whether other programs took so much that there were two things wrong, or one in a healthy run."""
-        return self.kept.fault not in OUTSIDE and (self.other_cores or 0.0) >= DISTURBING_CORES
+        return self.kept.foreign_cores >= DISTURBING_CORES
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +120,6 @@ def diagnose(kept: Kept, folder: Path) -> Row:
         throughput=profile.throughput,
         latency_p50=next((one.value for one in profile.latency.percentiles if one.percent == 50), None),
         overhead=profile.overhead.mid if profile.overhead else None,
-        other_cores=profile.environment.other_cpu_cores,
         **_first(document.first),
         **_second(document.runner_up),
         **_judge(kept, document),
@@ -289,8 +286,8 @@ def line_of(row: Row, one: Scored | None) -> str:
 
 
 def _rate(row: Row) -> str:
-    others = "" if row.other_cores is None else f", others {row.other_cores:.1f} cores"
-    return ("no rate" if row.throughput is None else f"{row.throughput:.4g}/s") + others
+    rate = "no rate" if row.throughput is None else f"{row.throughput:.4g}/s"
+    return f"{rate}, {row.kept.foreign_cores:.1f} cores foreign"
 
 
 def _mark(row: Row, one: Scored | None) -> str:
