@@ -17,8 +17,8 @@ MAY_LOSE = 0.03
 _AIM = 1.02
 #: Plans whose predictions differ by less count as equal, and the smaller one is taken.
 SAME = 0.01
-#: What missing a limit by a share costs on the scale of logarithms: more than any gain makes good.
-_MISSED = 100.0
+#: What breaking a limit at all costs on the scale of logarithms, and by how much: more than any gain makes good.
+_BROKEN, _MISSED = 20.0, 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,8 @@ class Objective:
 
     def score(self, outlook: Outlook, base_throughput: float) -> float:
         """Return how good a Plan is, on the scale of logarithms; a Plan that breaks a limit is below all that break none."""
-        return self._gain(outlook) - _MISSED * self.missed(outlook, base_throughput)
+        missed = self.missed(outlook, base_throughput)
+        return self._gain(outlook) - (_BROKEN + _MISSED * missed if missed > 0 else 0.0)
 
     def missed(self, outlook: Outlook, base_throughput: float) -> float:
         """Return by how much a Plan is predicted to break a limit, 0 for not at all."""

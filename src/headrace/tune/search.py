@@ -122,6 +122,8 @@ class _Search:
             base = self._space.base[axis.key]
             return "thread" if base == "inline" else base
         numbers = [value for value in axis.values if isinstance(value, int | float)]
+        if not numbers:
+            return axis.values[0]
         # Not the most there is: of threads and CPU workers that would be too many.
         return numbers[(3 * len(numbers)) // 4 - 1] if len(numbers) > 2 else numbers[-1]
 

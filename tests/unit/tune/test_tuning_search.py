@@ -35,7 +35,9 @@ def predictor_of(
     )  # fmt: skip
 
 
-def _value(plan: Plan, key: str) -> int | None:
+def _value(plan: Plan, key: str) -> int | str | None:
+    if key == "decode.scale":
+        return plan.decode.scale
     if key == "source.max_in_flight":
         return plan.source.max_in_flight
     _, stage, name = key.split(".")
@@ -64,6 +66,9 @@ AXES = [
     Axis("stages.work.workers", (1, 2, 3, 4, 5)),
     Axis("stages.device.batch", (1, 2, 4, 8, 16)),
 ]
+
+
+SCALES = [Axis("decode.scale", ("auto", "full"))]
 
 
 def best_by_enumeration(predictor: Predictor) -> float:
@@ -153,6 +158,24 @@ def test_a_goal_comes_before_throughput() -> None:
     axes = [Axis("source.max_in_flight", (16, 32, 64, None))]
     predictor = predictor_of(closed, [], axes, goal=goal)
     assert search(predictor, Objective(slo=goal))[0].point == {"source.max_in_flight": 64}
+
+
+def test_breaking_a_limit_is_worse_than_any_gain() -> None:
+    """A tenth of a percent below the rate that must be kept weighs more than a hundredth of the latency."""
+    objective = Objective(name="latency", rate=100.0)
+    keeps, breaks = (
+        Outlook(ratio=ratio, latency_p50=p50, latency_goal=None, cpu_ratio=None, size=1.0, memory_bytes=None)
+        for ratio, p50 in ((1.03, 1.0), (1.019, 0.01))
+    )
+    assert objective.score(keeps, 100.0) > objective.score(breaks, 100.0)
+
+
+def test_settings_that_are_words_are_searched_too() -> None:
+    """Decoding at scale is no number."""
+    predictor = predictor_of(
+        lambda plan: 200.0 if plan.decode.scale == "auto" else 100.0, ['decode.scale="full"'], SCALES
+    )
+    assert search(predictor, Objective())[0].point == {"decode.scale": "auto"}
 
 
 def test_those_chosen_differ() -> None:
