@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from headrace.diagnose.gauges import Gauges, StateSamples
 from headrace.diagnose.jobs import Jobs, find_jobs
@@ -81,8 +82,16 @@ class Evidence:
 
     @property
     def largest_batch(self) -> int:
-        """Items that may come to an end together; 1 without batches."""
-        return int(self.spans.batch_size.max(initial=1))
+        """Jobs that may come to an end together; 1 without batches. Of a batch of children it is their parents that count."""
+        spans = self.spans
+        largest = int(spans.batch_size.max(initial=1))
+        batched = np.flatnonzero((spans.batch_id >= 0) & spans.is_child) if largest > 1 else np.zeros(0, np.int64)
+        if not len(batched):
+            return largest
+        whole = np.unique(np.stack([spans.process[batched], spans.batch_id[batched], spans.root[batched]]), axis=1)
+        jobs = int(np.unique(whole[:2], axis=1, return_counts=True)[1].max())
+        others = spans.batch_size[(spans.batch_id >= 0) & ~spans.is_child]
+        return max(jobs, int(others.max(initial=1)))
 
     @property
     def why_no_profile(self) -> str:

@@ -16,6 +16,8 @@ from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.replay.needs import CannotReplay, StageNeeds
 from headrace.diagnose.span_columns import Array
 
+#: How far warm-up and run may be apart to be of one kind.
+_MOST_APART = 3.0
 #: Sizes at which an emulated device's line is written down.
 _EMULATED_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 #: Batches of one size from which on their mean is better than what warm-up measured once or thrice.
@@ -70,6 +72,8 @@ def batch_cost(evidence: Evidence, needs: StageNeeds) -> BatchCost:
     warm = _warm_up(evidence, needs, cpu_share)
     common = [size for size in in_run if size in warm]
     scale = float(np.median([in_run[size] / warm[size] for size in common])) if common else 1.0
+    if not 1 / _MOST_APART < scale < _MOST_APART:
+        warm = {}  # first calls, or a machine that was busy with something else: they say nothing of the run
     if not warm and needs.info.kind == "device" and len(in_run) == 0:
         raise CannotReplay(f"no batch of stage {stage} was measured")
     curve = {size: seconds * scale for size, seconds in warm.items()} | in_run

@@ -38,7 +38,7 @@ _FEWEST_JOBS, _MOST_JOBS = 400, 700
 #: Jobs for each that can be inside at once, so that filling and draining are a small part.
 _ROUNDS = 8
 #: Receivers that wait longer than this share of their time for jobs have fewer than they could take.
-_WAITING_SHARE = 0.15
+_WAITING_SHARE = 0.4
 #: Blocks of neighbouring jobs that a resampled run is made of.
 _BLOCKS = 12
 #: Steps in which the number of others is narrowed down: to 3 % of what they used.
@@ -214,6 +214,7 @@ class Replay:
             jobs_per_call=jobs_per_call,
             holds_gil=self.holds_gil,
             touches=self.touches,
+            uses_threads=any("threads" in variant for variant in self.evidence.info.variants),
         )
 
     # --- parts of a scenario

@@ -87,6 +87,8 @@ class Scenario:
     """{stage: share of its CPU time with the GIL}."""
     touches: Mapping[str, Touches] = field(default_factory=dict)
     """{stage: how often it takes the GIL back}; of the others once."""
+    uses_threads: bool = True
+    """The engine spreads a call over the threads that the Plan gives it."""
     switch_seconds: float = 0.005
 
 
@@ -208,6 +210,8 @@ class _Builder:
 
     def _threads(self, device: StageNeeds | None, workers: int) -> int:
         if device is None or device.is_exclusive or self.scenario.costs[device.name].cpu_share < 0.3:
+            return 1
+        if not self.scenario.uses_threads:
             return 1
         model = self.plan.models.get(device.info.task, self.plan.model)
         cores = self.scenario.change.cores or self.scenario.machine.cores
