@@ -176,9 +176,11 @@ def make_case(planned: Planned, capacity: dict[str, float]) -> Case:
     case = SHAPES[planned.shape]()
     if planned.kind == "healthy":
         case = replace(case, seconds=HEALTHY_SECONDS)
-        return (
-            case if planned.load is None else case.with_broker(rate_per_second=planned.load * capacity[planned.shape])
-        )
+        if planned.dose == 1:
+            return case
+        if planned.shape not in capacity:
+            raise HeadraceError(f"no base of {planned.shape} was measured, so nothing is known of what it can do")
+        return case.with_broker(rate_per_second=planned.dose * capacity[planned.shape])
     case = replace(case, seconds=FAULT_SECONDS)
     if planned.kind == "base":
         return case

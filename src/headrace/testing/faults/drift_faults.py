@@ -17,28 +17,36 @@ from headrace.testing.faults.shapes import MEGAPIXELS
 _COMPUTING = ("decode", "resize", "preprocess", "process")
 _SIZES = 6
 _IMAGES_PER_SIZE = 4
+#: What is asked for, or called, before the pipeline flows: its queues are filled, batches of all sizes are tried.
+_FIRST_IMAGES, _WARM_UP_CALLS = 40, 100
 
 
 @dataclass(slots=True)
 class Ramp:
-    """Rises from 1 to a height, evenly, from the first time that it is asked.
+    """Rises evenly from 1 to a height, once it has begun.
 
     Args:
         height: Where it ends and stays.
         seconds: How long it rises.
+        calls: How many questions it waits for before it begins: warming up is no part of it.
     """
 
     height: float
     seconds: float
+    calls: int = 0
+    _num_asked: int = 0
     _began: float | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def now(self) -> float:
         """Return where it stands."""
         with self._lock:
+            self._num_asked += 1
+            if self._num_asked <= self.calls:
+                return 1.0
             if self._began is None:
                 self._began = time.monotonic()
-        return 1 + (self.height - 1) * min(1.0, (time.monotonic() - self._began) / self.seconds)
+            return 1 + (self.height - 1) * min(1.0, (time.monotonic() - self._began) / self.seconds)
 
 
 def slowed(ramp: Ramp, extra: Callable[[float], None], call: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -60,7 +68,7 @@ def slowed(ramp: Ramp, extra: Callable[[float], None], call: Callable[[Any], Any
 
 
 def _slower_cores(case: Case, dose: float) -> Case:
-    ramp = Ramp(dose, case.seconds)
+    ramp = Ramp(dose, case.seconds, calls=_WARM_UP_CALLS)
     for stage in case.stages:
         if stage.name in _COMPUTING:
             extra = work.burn if stage.releases_gil else work.spin
@@ -81,7 +89,7 @@ class Growing(Sequence[bytes]):
         self._seconds = seconds
 
     def __iter__(self) -> Iterator[bytes]:
-        ramp = Ramp(float(len(self._by_size)), self._seconds)
+        ramp = Ramp(float(len(self._by_size)), self._seconds, calls=_FIRST_IMAGES)
         number = 0
         while True:
             sizes = self._by_size[min(len(self._by_size), int(ramp.now())) - 1]

@@ -93,6 +93,7 @@ def paged_out(scratch: Scratch, seconds: float, call: Callable[[Any], Any]) -> C
         call: What follows.
     """
     file = OpenFile(scratch.large_file, os.O_RDWR)  # the kernel pages out files only for those who may write them
+    os.posix_fadvise(file.descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     os.posix_fadvise(file.descriptor, 0, 0, os.POSIX_FADV_RANDOM)
     mapping = mmap.mmap(file.descriptor, _FILE_BYTES, prot=mmap.PROT_READ)
     mapping.madvise(mmap.MADV_RANDOM)
