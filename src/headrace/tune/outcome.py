@@ -154,11 +154,13 @@ def _factor(one: Candidate, first: Entrant) -> float | None:
 def _words(outcome: Outcome, one: Candidate) -> str:
     """Return what a Plan changes of the user's, in words."""
     base = outcome.views[0].predictor.space.base
-    point = one.view.predictor.space.canonical(one.found.point)
+    changes = (setting.partition("=") for setting in one.settings)
+    written = ((key, value.strip('"')) for key, _, value in changes)
+    # A second look starts from another Plan, and may have taken a change back.
     return ", ".join(
-        f"{short(key)} {shown(base[key])} -> {shown(value)}"
-        for key, value in point.items()
-        if key in base and value != base[key]
+        f"{short(key)} {shown(base[key])} -> {value}" if key in base else f"{short(key)} {value}"
+        for key, value in written
+        if key not in base or shown(base[key]) != value
     )
 
 

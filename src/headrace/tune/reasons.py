@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.tune.predictor import Predictor
@@ -28,7 +29,7 @@ class Reason:
         """The reason in words."""
         was = f"was {shown(self.before)}"
         if self.without is None:
-            return f"{was}; cannot be predicted without the others"
+            return f"{was}; what it does alone is not predicted"
         loss = 1 - self.without
         if abs(loss) < _NOTHING:
             return (
@@ -39,22 +40,25 @@ class Reason:
         return f"{was}; without this change {abs(loss):.1%} {'less' if loss > 0 else 'more'} throughput (predicted)"
 
 
-def find_reasons(predictor: Predictor, point: Point, base: Point) -> tuple[Reason, ...]:
-    """Return the reason of each setting in which a point differs from the user's Plan.
+def find_reasons(predictor: Predictor, point: Point, settings: Sequence[str], base: Point) -> tuple[Reason, ...]:
+    """Return the reason of each setting that makes another Plan of the user's.
 
     Args:
         predictor: What the point was predicted by.
-        point: Of its space.
-        base: The user's Plan, which another space may be built around.
+        point: Of its space, which may be built around another Plan than the user's.
+        settings: `KEY=VALUE` each, to the user's Plan.
+        base: The user's Plan.
     """
     together = predictor.of(point)
     reasons = []
-    for key in point:
-        if key not in base or point[key] == base[key]:
+    for key, _, written in (setting.partition("=") for setting in settings):
+        before = base.get(key)
+        after = point.get(key, written.strip('"'))
+        if shown(before) == shown(after):
             continue
-        alone = predictor.of({**point, key: base[key]})
+        alone = predictor.of({**point, key: before}) if key in point and key in base else None
         without = None if alone is None or together is None or together.ratio <= 0 else alone.ratio / together.ratio
-        reasons.append(Reason(key, base[key], point[key], without))
+        reasons.append(Reason(key, before, after, without))
     return tuple(reasons)
 
 

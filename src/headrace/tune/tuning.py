@@ -295,7 +295,8 @@ class _Tuning:
             return Tuned(document=document, plan=None)
         plan = self._bench.written.with_settings(best.settings)
         base = self._views[0].predictor.space.base
-        reasons = find_reasons(best.view.predictor, best.view.predictor.space.canonical(best.found.point), base)
+        predictor = best.view.predictor
+        reasons = find_reasons(predictor, predictor.space.canonical(best.found.point), best.settings, base)
         return Tuned(document=document, plan=plan, reasons=reasons)
 
     def _best(self) -> Candidate | None:
