@@ -75,3 +75,13 @@ def test_two_modules_share_a_queue(folder: Path) -> None:
     headrace(folder, "run", str(EXAMPLES / "two_modules.py:pipeline"))
     kinds = [(row["task"], type(row["result"]).__name__) for row in lines(folder / "two_modules.jsonl")]
     assert sorted(kinds) == [("brightness", "float")] * 12 + [("scenes", "str")] * 12
+
+
+def test_the_slow_pipeline_names_what_it_can(folder: Path) -> None:
+    """The pipeline that nobody tuned runs under its own Plan, and its answers are right: it is slow, not wrong."""
+    plan = str(EXAMPLES / "slow_scenes.toml")
+    headrace(folder, "run", str(EXAMPLES / "slow_scenes.py:pipeline"), "--plan", plan)
+    truth = {record["file"]: record["label"] for record in lines(folder / "photos" / "labels.jsonl")}
+    results = lines(folder / "slow_scenes.jsonl")
+    assert len(results) == 12
+    assert len([row for row in results if row["result"] == truth[str(row["id"])]]) >= 8
