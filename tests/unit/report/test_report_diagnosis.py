@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -11,6 +12,7 @@ import msgspec
 
 from headrace.report.page import render_report
 from headrace.runs.formats.diagnosis import VerdictClass
+from headrace.runs.formats.profile import Estimate
 
 
 def test_it_is_the_first_section_and_tells_all(documents: ModuleType, read_page: Callable[[str], Any]) -> None:
@@ -61,6 +63,24 @@ def test_what_cannot_be_predicted_is_a_dash(documents: ModuleType, read_page: Ca
     row = text[text.index("Store images nearer") :][:45]
     assert row.count("\N{EN DASH}") >= 3
     assert "x1" not in row
+
+
+def test_numbers_that_are_none_are_not_drawn(documents: ModuleType) -> None:
+    """NaN and infinity in gains, ratios and bounds become dashes, and the charts stay readable."""
+    found = documents.diagnosis_document()
+    nan, inf = float("nan"), float("inf")
+    remedies = tuple(msgspec.structs.replace(one, ratio=Estimate(nan, inf, None)) for one in found.first.remedies)
+    odd = msgspec.structs.replace(
+        found,
+        first=msgspec.structs.replace(found.first, remedies=remedies),
+        candidates=tuple(msgspec.structs.replace(one, gain=nan, utilization=inf) for one in found.candidates),
+        bounds=tuple(msgspec.structs.replace(one, throughput=inf) for one in found.bounds),
+        throughput=nan,
+        simulated_throughput=None,
+    )
+    made = render_report(documents.full_document(), diagnosed=odd)
+    assert not re.search(r">[^<]*\b(nan|inf)\b[^<]*</(td|dd|data|p)>", made)
+    assert "Measured \N{EN DASH}, simulated \N{EN DASH}" in made
 
 
 def test_a_verdict_without_numbers_is_told(documents: ModuleType, read_page: Callable[[str], Any]) -> None:

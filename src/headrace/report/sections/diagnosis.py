@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from headrace.report.charts import Chart, horizontal_bars
 from headrace.report.markup import DASH, Html, bullets, folded, join, note, sentence, table, tag
-from headrace.report.numbers import data, digits, rate, ratio
+from headrace.report.numbers import digits, rate, ratio
 from headrace.report.section import Section
 from headrace.runs.formats.diagnosis import Candidate, DiagnosisDocument, EvidenceLine, Finding, Remedy, VerdictClass
 from headrace.runs.formats.profile import ProfileDocument
@@ -112,7 +114,9 @@ def _remedy(remedy: Remedy) -> list[str | None]:
 
 
 def _times(value: float | None) -> Html | None:
-    return None if value is None else tag("data", f"x{digits(value)}", value=repr(value))
+    if value is None or not math.isfinite(value):
+        return None
+    return tag("data", f"x{digits(value)}", value=repr(value))
 
 
 def _evidence(first: Finding) -> list[Html]:
@@ -159,7 +163,7 @@ def _bounds(found: DiagnosisDocument) -> list[Html]:
 def _candidates(candidates: tuple[Candidate, ...]) -> list[Html]:
     if not candidates:
         return []
-    rows = [[one.name, one.says, data(one.gain, ""), ratio(one.utilization)] for one in candidates]
+    rows = [[one.name, one.says, _times(one.gain), ratio(one.utilization)] for one in candidates]
     return [
         folded("The gains as a table", table(["resource", "changed", "throughput", "in use"], rows, text_columns=2))
     ]
