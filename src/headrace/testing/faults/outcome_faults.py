@@ -19,6 +19,9 @@ from headrace.testing.faults.case import Case
 from headrace.testing.faults.fault import Fault
 
 _MASK_PIXELS = 24_000
+_FAILING_SHARE = 0.25
+#: Two workers that post each result once can keep up with the pipeline, and not with many more posts.
+_CALLBACK_SECONDS = 0.004
 _SLOW_ONE_IN = 50
 _SLOW_SECONDS = 0.3
 _IN_FLIGHT = 32
@@ -96,8 +99,8 @@ FAULTS = (
     ),
     Fault(
         id="F23",
-        title="callbacks that are answered with 503, and posted again by two workers that wait between tries",
-        dose="share of the posts that fail, from 15 %",
+        title="callbacks that are answered with 503, and posted again by two workers",
+        dose=f"share of the posts that fail, from {_FAILING_SHARE:.0%}",
         applies_to=("download_heavy",),
         inject=_failing_callback,
         fix=lambda case: case.with_server(callback_failures=0.0),
