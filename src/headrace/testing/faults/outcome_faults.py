@@ -53,9 +53,9 @@ def _float_mask(case: Case, dose: float) -> Case:
 
 
 def _failing_callback(case: Case, dose: float) -> Case:
-    return case.with_server(callback_failures=min(0.95, 0.15 * dose)).with_settings(
-        "deliver.attempts=5", "deliver.workers=2"
-    )
+    share = min(0.9, _FAILING_SHARE * dose)
+    failing = case.with_server(callback_failures=share, callback_seconds=_CALLBACK_SECONDS)
+    return failing.with_settings("deliver.attempts=8", "deliver.workers=2")
 
 
 def _ordered(case: Case, dose: float) -> Case:
