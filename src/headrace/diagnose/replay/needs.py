@@ -217,8 +217,9 @@ def _stage_needs(evidence: Evidence, info: StageInfo, account: StageAccount, uni
         tries=_tries(evidence, rows, place, kept),
     )
     _note_lock(needs, info, account, lock)
-    if account.blocked_split is not None and info.executor != "process":
-        needs.gil_wait = account.blocked_split.gil
+    split = account.blocked_split
+    if split is not None and info.executor != "process" and split.unknown <= 0.5 * (account.blocked or 0.0):
+        needs.gil_wait = split.gil
         if info.kind == "device":
             needs.gil_wait_grows = _growing_share(blocked, spans.batch_size[good].astype(float))
     return needs

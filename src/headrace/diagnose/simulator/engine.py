@@ -193,6 +193,8 @@ class Engine:
             self._grant_gil(worker)
             return
         worker.since = self.now
+        # The first wait comes before the work is seen to begin, and the last after it is seen to end.
+        worker.is_within = 1 < worker.at < len(worker.program)
         self._gil_waiting.append(worker)
         if not self._switch_timer:
             self._arm_switch()
@@ -224,6 +226,7 @@ class Engine:
             holder.token = 0  # its entry among the running is void
             self._set_threads(self._threads - 1)
             holder.since = self.now
+            holder.is_within = True
             self._gil_waiting.append(holder)
             self._release_gil()
 
@@ -233,7 +236,8 @@ class Engine:
         self._holder = None
         if self._gil_waiting:
             worker = self._gil_waiting.popleft()
-            worker.place.gil_wait += self.now - worker.since
+            if worker.is_within:
+                worker.place.gil_wait += self.now - worker.since
             self._grant_gil(worker)
 
     # --- exclusive resources

@@ -12,8 +12,8 @@ class Worker:
     """One worker, receiver, or thread that hands on for a device."""
 
     __slots__ = (
-        "aside", "at", "claimed", "ended", "handed_on", "index", "is_stuck", "left", "master", "parked", "place", "program",
-        "since", "threads", "token", "units",
+        "aside", "at", "claimed", "ended", "handed_on", "index", "is_stuck", "is_within", "left", "master", "parked", "place",
+        "program", "since", "threads", "token", "units",
     )  # fmt: skip
 
     def __init__(self, place: Place, master: Worker | None = None) -> None:
@@ -44,6 +44,8 @@ class Worker:
         """Hands on in its stead."""
         self.parked: list[int] | None = None
         """Units that wait for `aside`."""
+        self.is_within = False
+        """It waits for the GIL in the middle of its program."""
         self.is_stuck = False
         """There are units parked already, and more are done."""
 

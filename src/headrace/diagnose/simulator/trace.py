@@ -41,9 +41,9 @@ class Trace:
     gil_seconds: float
     """While somebody kept the GIL."""
     gil_wait: Mapping[str, float]
-    """{station: mean seconds a unit waited for the GIL there}."""
+    """{station: mean seconds a unit waited for the GIL there, in the middle of its program}: what the spans of a run show."""
     gil_wait_seconds: float
-    """Of all workers together, waiting for the GIL."""
+    """The same of all workers together."""
     resource_seconds: tuple[float, ...]
     """While each exclusive resource was taken, summed over its places."""
     receivers_busy: float
