@@ -10,6 +10,7 @@ here; nothing else connects them. Stages are made slower or faster by giving the
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import math
@@ -25,11 +26,11 @@ import headrace as hr
 from headrace.base.plan import Plan
 from headrace.runs.formats.prediction import Change
 from headrace.stages.inputs import BytesInput
-from headrace.stages.module import Module, ModuleContext
+from headrace.stages.module import Module, ModuleContext, ProcessStage
 from headrace.stages.stage import Stage
 from headrace.testing.faults import work
 from headrace.testing.faults.case import Case
-from headrace.testing.faults.shapes import SHAPES, ComputedOnBytes, ComputedOnImages
+from headrace.testing.faults.shapes import SHAPES, Computed
 
 #: Different items of the emulated and the mixed pipeline, and how unlike they are: standard deviation of the logarithm.
 NUM_SIZES, SIZE_SPREAD = 32, 0.5
@@ -258,6 +259,9 @@ PIPELINES: Mapping[str, Callable[[], Case]] = {
 
 # --- the changes
 
+#: What a stage of a shape with a computed model costs: attributes of its module, in seconds.
+_COSTS_OF = {"preprocess": ("python_seconds",), "process": ("call_seconds", "item_seconds")}
+
 
 def _emulated(name: str, factor: float, seconds: float) -> WhatIf:
     return times_as_fast(name, factor, lambda case: case.with_settings(f"{name}.options.seconds={seconds / factor}"))
@@ -274,17 +278,19 @@ def _mixed_process_faster(factor: float) -> WhatIf:
     return times_as_fast("process", factor, lambda case: case.with_stage(hr.stage("process", less, kind="device")))
 
 
-def _computed_faster(factor: float) -> WhatIf:
-    """Return `decode_heavy` with a model so many times as fast."""
-    stage = _process_of(ComputedOnImages(0.0005 / factor, 0.001 / factor))
-    return times_as_fast("process", factor, lambda case: case.with_stage(stage))
+def _computed_faster(name: str, factor: float) -> WhatIf:
+    """Return a shape whose module states what it costs, with one of its stages so many times as fast."""
 
+    def make(case: Case) -> Case:
+        process = case.stage("process")
+        if not isinstance(process, ProcessStage) or not isinstance(process.module, Computed):
+            raise ValueError(f"shape {case.shape} has no module of a stated cost")
+        faster = copy.copy(process.module)  # as the shape has it now: a number written down here again would grow old
+        for cost in _COSTS_OF[name]:
+            setattr(faster, cost, getattr(faster, cost) / factor)
+        return case.with_stage(next(stage for stage in faster.stages() if stage.name == name))
 
-def _bytes_faster(name: str, factor: float) -> WhatIf:
-    """Return `python_preprocess` with one of its stages so many times as fast."""
-    given = {"process": (0.0005 / factor, 0.002 / factor, 0.002), "preprocess": (0.0005, 0.002, 0.002 / factor)}[name]
-    stage = next(stage for stage in ComputedOnBytes(*given).stages() if stage.name == name)
-    return times_as_fast(name, factor, lambda case: case.with_stage(stage))
+    return times_as_fast(name, factor, make)
 
 
 def _device_curve(launch: float, item: float, sizes: Sequence[int]) -> WhatIf:
@@ -321,11 +327,11 @@ WHAT_IFS: Mapping[str, Sequence[WhatIf]] = {
         plan("process.batch=2", "process.queue_items=2"),
         plan("resize.executor=inline", "preprocess.executor=inline"),
         plan("decode.executor=process", "decode.workers=2"),
-        _computed_faster(0.25),
-        _computed_faster(4),
-        plan("decode.scale=auto") & _computed_faster(0.25),
+        _computed_faster("process", 0.25),
+        _computed_faster("process", 4),
+        plan("decode.scale=auto") & _computed_faster("process", 0.25),
         plan("decode.scale=auto", "process.batch=1"),
-        plan("decode.workers=1") & _computed_faster(0.5),
+        plan("decode.workers=1") & _computed_faster("process", 0.5),
         arriving_at(0.6),
     ),
     "python_preprocess": (
@@ -335,12 +341,12 @@ WHAT_IFS: Mapping[str, Sequence[WhatIf]] = {
         plan("process.batch=1"),
         plan("process.workers=2"),
         plan("preprocess.executor=inline"),
-        _bytes_faster("preprocess", 0.5),
-        _bytes_faster("preprocess", 4),
-        _bytes_faster("process", 4),
-        _bytes_faster("process", 0.33),
-        plan("preprocess.executor=process", "preprocess.workers=1") & _bytes_faster("preprocess", 0.5),
-        _bytes_faster("preprocess", 2) & plan("process.batch=2"),
+        _computed_faster("preprocess", 0.5),
+        _computed_faster("preprocess", 4),
+        _computed_faster("process", 4),
+        _computed_faster("process", 0.33),
+        plan("preprocess.executor=process", "preprocess.workers=1") & _computed_faster("preprocess", 0.5),
+        _computed_faster("preprocess", 2) & plan("process.batch=2"),
     ),
     "device_heavy": (
         plan("process.batch=4"),
