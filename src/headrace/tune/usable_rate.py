@@ -31,8 +31,12 @@ if TYPE_CHECKING:
 _SAMPLES, _FEWEST_JOBS = 8, 2000
 #: The first tenth of the jobs meets an empty machine and counts for nothing.
 _WARM_UP = 0.1
-#: Arrivals so many times the throughput of the run keep the machine at full load.
+#: Arrivals so many times the throughput of the run are tried first, to keep the machine at full load; then so many times more.
 _FLOOD = 8.0
+#: Full load is what is done when no more than this share of the arrivals can be.
+_FLOODED = 0.5
+#: A machine that costs nothing in simulation has no full load.
+_MOST_TRIES = 8
 
 
 class Machine:
@@ -65,7 +69,7 @@ class Machine:
         """
         if not self.was_idle:
             return predicted
-        more = self._rate(_flooded(self.replay, change)) / self._rate(change)
+        more = self._full_rate(change) / self._rate(change)
         return Estimate(predicted.low * more, predicted.mid * more, predicted.high * more)
 
     def percentile_at(self, change: Change, share: float, percent: float) -> float:
@@ -76,7 +80,7 @@ class Machine:
             share: Of full load, above 0.
             percent: 0 to 100, neither included.
         """
-        full = self._rate(_flooded(self.replay, change) if self.was_idle else change)
+        full = self._full_rate(change) if self.was_idle else self._rate(change)
         num_jobs = max(_FEWEST_JOBS, math.ceil(_SAMPLES * samples_needed(percent) / (1 - _WARM_UP)))
         arriving = msgspec.structs.replace(change, arrival_rate=share * full)
         latencies = self.replay.simulate(arriving, seed=self._seed, num_jobs=num_jobs).latencies
@@ -97,10 +101,16 @@ class Machine:
             f"workers than cores: headrace profile {self.replay.document.pipeline} -o RUN"
         )
 
+    def _full_rate(self, change: Change) -> float:
+        """Return the simulated throughput when more jobs come than can be done, however few came in the run."""
+        arriving = _FLOOD * self.replay.throughput
+        done = 0.0
+        for _ in range(_MOST_TRIES):
+            done = self._rate(msgspec.structs.replace(change, arrival_rate=arriving))
+            if done <= _FLOODED * arriving:
+                break
+            arriving *= _FLOOD
+        return done
+
     def _rate(self, change: Change) -> float:
         return self.replay.simulate(change, seed=self._seed).throughput
-
-
-def _flooded(replay: Replay, change: Change) -> Change:
-    gain = max(change.speedups.values(), default=1.0)
-    return msgspec.structs.replace(change, arrival_rate=_FLOOD * max(1.0, gain) * replay.throughput)

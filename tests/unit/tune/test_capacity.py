@@ -37,16 +37,16 @@ class OneServer:
     Args:
         rate: Jobs per second that it can do.
         run_delay: Share of run delay that the profile holds.
-        idle: Came slower than it could be done; the recorded throughput is then half the rate.
+        idle: Came slower than it could be done; the recorded throughput is then half the rate, or the share that is given.
         emulated: The device was.
     """
 
     def __init__(
-        self, rate: float = 100.0, *, run_delay: float | None = 0.0, idle: bool = False, emulated: bool = False
+        self, rate: float = 100.0, *, run_delay: float | None = 0.0, idle: bool | float = False, emulated: bool = False
     ) -> None:
         self.rate = rate
-        self.is_open = idle
-        self.throughput = rate / 2 if idle else rate
+        self.is_open = bool(idle)
+        self.throughput = rate * (0.5 if idle is True else idle or 1.0)
         self.document = SimpleNamespace(
             run="first",
             headrace_version="1",
@@ -203,9 +203,10 @@ def test_on_a_noisy_machine_the_goal_is_refused_and_the_rest_told() -> None:
     assert any("25%" in warning and "headrace profile" in warning for warning in document.warnings)
 
 
-def test_a_run_that_waited_for_jobs_can_do_more() -> None:
-    """Half of what the machine can do came: full load is found by letting more come in simulation."""
-    document = plan(OneServer(100, idle=True), Need(rate=800.0))
+@pytest.mark.parametrize("share", [0.5, 0.02])
+def test_a_run_that_waited_for_jobs_can_do_more(share: float) -> None:
+    """Half, or a fiftieth, of what the machine can do came: full load is found by letting more come in simulation."""
+    document = plan(OneServer(100, idle=share), Need(rate=800.0))
     assert document.options[0].throughput is not None
     assert document.options[0].throughput.mid == pytest.approx(100, rel=0.01)
     assert document.options[0].machines == 10
