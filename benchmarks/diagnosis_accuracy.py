@@ -383,9 +383,11 @@ def main() -> int:
     except HeadraceError as error:
         _say(str(error))
         return 2
-    if result["quick"] or not result["n"]:
+    if result["quick"]:
         return 0
-    return int(result["top1"] < 0.90 or result["top2"] < 0.97 or result["false_alarms"] > 0)
+    is_missed = bool(result["n"]) and (result["top1"] < 0.90 or result["top2"] < 0.97)
+    is_short = not options.only and result["healthy_n"] < NUM_HEALTHY  # fewer do not show what is claimed
+    return int(is_missed or is_short or result["false_alarms"] > 0)
 
 
 if __name__ == "__main__":

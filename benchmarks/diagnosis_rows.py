@@ -91,7 +91,7 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True):
     cost: float | None
     """Share of the throughput (or latency, or overhead) that the fault takes; None: not known."""
     counts: bool
-    """Enough to be scored."""
+    """Enough to be scored, or not known to be less."""
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,20 +106,24 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
 
 def diagnose(kept: Kept, folder: Path) -> Row:
     """Return the diagnosis of one kept run; never raises for what the diagnosis does."""
-    began = time.perf_counter()
+    row = Row(kept=kept, verdict="")
     try:
         run = read_run(folder / kept.folder)
+        profile = profile_document(run)
+        row = msgspec.structs.replace(
+            row,
+            throughput=profile.throughput,
+            latency_p50=next((one.value for one in profile.latency.percentiles if one.percent == 50), None),
+            overhead=profile.overhead.mid if profile.overhead else None,
+        )
+        began = time.perf_counter()
         document = diagnosis_document(run)
         seconds = time.perf_counter() - began
-        profile = profile_document(run)
     except Exception as error:  # a diagnosis that fails is a miss with a reason, and the next run is to be diagnosed
-        return Row(kept=kept, verdict="", problem=f"{type(error).__name__}: {error}")
-    return Row(
-        kept=kept,
+        return msgspec.structs.replace(row, problem=f"{type(error).__name__}: {error}")
+    return msgspec.structs.replace(
+        row,
         diagnosis_seconds=seconds,
-        throughput=profile.throughput,
-        latency_p50=next((one.value for one in profile.latency.percentiles if one.percent == 50), None),
-        overhead=profile.overhead.mid if profile.overhead else None,
         **_first(document.first),
         **_second(document.runner_up),
         **_judge(kept, document),
@@ -179,7 +183,8 @@ def _scored(row: Row, bases: Sequence[Row], fixed: Row | None) -> Scored:
             cost, enough = _throughput_cost(row, bases), None
         case _:
             cost = _throughput_cost(row, bases)
-    counts = enough is None or (cost is not None and cost >= enough)
+    # What is not known to be cheap counts: a fault that leaves no rate, or a run that could not be diagnosed, is no excuse.
+    counts = enough is None or cost is None or cost >= enough
     return Scored(row=row, cost=cost, counts=counts and not row.is_disturbed)
 
 
@@ -315,7 +320,7 @@ def as_text(result: Mapping[str, Any]) -> str:
         (
             f"{result['n']} runs with a fault that costs at least {WORTH_FINDING:.0%}: right verdict first "
             f"{_percent(result['top1'])}, in the first two {_percent(result['top2'])}. {result['healthy_n']} healthy runs: "
-            f"{result['false_alarms']} false alarms, {result['healthy_undecided']} undecided."
+            f"{result['false_alarms']} false alarms{_at_most(result)}, {result['healthy_undecided']} undecided."
         ),
         "",
         "## Detection by dose",
@@ -342,6 +347,13 @@ def as_text(result: Mapping[str, Any]) -> str:
     lines += [f"* {fault}: {one.costs}; {one.why}." for fault, one in REQUIRED.items() if one.costs != "throughput"]
     lines += ["", *_healthy_lines(rows, result), *_not_run_lines(result)]
     return "\n".join(lines)
+
+
+def _at_most(result: Mapping[str, Any]) -> str:
+    """Return what so many healthy runs without a false alarm show."""
+    if result["false_alarms"] or not result["healthy_n"]:
+        return ""
+    return f" (at most {1 - 0.05 ** (1 / result['healthy_n']):.1%} are, at 95 %)"
 
 
 def _table_line(row: Row, costs: Mapping[str, float | None]) -> str:

@@ -42,7 +42,7 @@ def document(first: Finding, second: Finding | None = None) -> DiagnosisDocument
 
 
 def row(
-    number: int, kind: str = "fault", fault: str = "F8", *, dose: float = 2, rate: float = 50.0, foreign: float = 0.0,
+    number: int, kind: str = "fault", fault: str = "F8", *, dose: float = 2, rate: float | None = 50.0, foreign: float = 0.0,
     verdict: str = "DECODE", right: bool = True, second: bool | None = None, p50: float | None = None,
     overhead: float | None = None, shape: str = "decode_heavy",
 ) -> Row:  # fmt: skip
@@ -131,6 +131,16 @@ def test_cheap_and_disturbed_runs_are_not_scored() -> None:
     assert (result["healthy_n"], result["false_alarms"]) == (1, 0)
     assert result["too_cheap"] == ["F8@decode_heavy x2"]
     assert len(result["disturbed"]) == 2
+
+
+def test_what_is_not_known_to_be_cheap_is_scored() -> None:
+    """A run that could not be diagnosed, and one that the fault left no rate, are misses."""
+    rows = [
+        row(0, "base", rate=100.0), row(1), row(2, verdict="", right=False, rate=50.0), row(3, right=False, rate=None),
+    ]  # fmt: skip
+    result = summarize(Score(rows=tuple(rows), skipped={}))
+    assert (result["n"], result["top1"]) == (3, pytest.approx(1 / 3))
+    assert result["too_cheap"] == []
 
 
 def test_latency_and_overhead_are_costs_where_they_are_what_is_lost() -> None:
