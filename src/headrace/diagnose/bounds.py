@@ -17,7 +17,7 @@ from headrace.base.units import format_duration
 from headrace.base.words import counted
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.replay.structure import Scenario, build
-from headrace.diagnose.simulator.system import CPU, GIL, TAKE, WAIT, Program, Station, System
+from headrace.diagnose.simulator.system import CPU, GIL, SPREAD, TAKE, WAIT, Program, Station, System
 from headrace.runs.formats.diagnosis import Bound
 from headrace.runs.formats.prediction import Change
 
@@ -34,6 +34,8 @@ class Demand:
     gil: float
     taken: dict[int, float]
     """{exclusive resource: seconds it is kept}."""
+    beside: float = 0.0
+    """Of cores, for threads that work beside the worker's own."""
 
     @property
     def total(self) -> float:
@@ -48,14 +50,14 @@ def find_bounds(replay: Replay, change: Change | None = None) -> list[Bound]:
     jobs = system.num_jobs
     units = _units(system)
     demands = [
-        (station, _station_demand(station, number, jobs))
-        for station, number in zip(system.stations, units, strict=True)
+        (station, _station_demand(station, members, jobs))
+        for station, members in zip(system.stations, units, strict=True)
     ]
     inline = _receiver_demand(system)
     found = [*_shared(system, [inline, *(demand for _, demand in demands)])]
     for station, demand in demands:
         found += _workers(station, demand)
-    found += _resources(scenario, system, [inline, *(demand for _, demand in demands)])
+    found += _resources(system, [inline, *(demand for _, demand in demands)])
     found += _outside(system, scenario, inline)
     return sorted(found, key=lambda bound: bound.throughput)
 
@@ -68,7 +70,7 @@ def bound_ratio(replay: Replay, change: Change) -> float:
 
 def _shared(system: System, demands: Sequence[Demand]) -> list[Bound]:
     found = []
-    cpu = sum(demand.cpu + demand.gil for demand in demands)
+    cpu = sum(demand.cpu + demand.gil + demand.beside for demand in demands)
     gil = sum(demand.gil for demand in demands)
     if cpu > 0:
         rate = system.cores / cpu
@@ -95,17 +97,15 @@ def _workers(station: Station, demand: Demand) -> list[Bound]:
     return [Bound(name=f"workers:{station.name}", stage=station.name, throughput=rate, says=says)]
 
 
-def _resources(scenario: Scenario, system: System, demands: Sequence[Demand]) -> list[Bound]:
+def _resources(system: System, demands: Sequence[Demand]) -> list[Bound]:
     found = []
-    exclusive = [stage.name for stage in scenario.needs.stages if stage.is_exclusive]
-    for number, capacity in enumerate(system.resources):
+    for number, (name, capacity) in enumerate(zip(system.resource_names, system.resources, strict=True)):
         kept = sum(demand.taken.get(number, 0.0) for demand in demands)
         if kept <= 0:
             continue
         rate = capacity / kept
-        stage = exclusive[number] if number < len(exclusive) else None
-        name, what = (f"device:{stage}", "device") if stage else (f"lock:{number}", "lock")
-        says = f"{counted(capacity, what)} / {format_duration(kept)} per job = {rate:.4g}/s"
+        what, _, stage = name.partition(":")
+        says = f"{counted(capacity, what)} of {stage} / {format_duration(kept)} per job = {rate:.4g}/s"
         found.append(Bound(name=name, stage=stage, throughput=rate, says=says))
     return found
 
@@ -128,17 +128,19 @@ def _outside(system: System, scenario: Scenario, inline: Demand) -> list[Bound]:
     return found
 
 
-def _units(system: System) -> list[int]:
-    """Return how many units each station has to serve: jobs, or what a fan-out made of them."""
-    level, found = system.num_jobs, []
-    outer: list[int] = []
-    for station in system.stations:
+def _units(system: System) -> list[Sequence[int]]:
+    """Return which units each station has to serve: jobs, those of its tasks alone, or what a fan-out made of them."""
+    level: Sequence[int] = range(system.num_jobs)
+    found: list[Sequence[int]] = []
+    outer: list[Sequence[int]] = []
+    for number, station in enumerate(system.stations):
         if station.joins:
             level = outer.pop()
-        found.append(level)
+        routes = system.routes
+        found.append(level if routes is None else [unit for unit in level if number in routes[system.route_of[unit]]])
         if station.children is not None:
             outer.append(level)
-            level = sum(station.children)
+            level = range(sum(station.children))
     return found
 
 
@@ -148,27 +150,29 @@ def _receiver_demand(system: System) -> Demand:
     if receivers.batch_program is not None:
         starts = range(0, max(1, jobs - receivers.batch), max(1, jobs // _BATCHES))
         programs = [receivers.batch_program(receivers.batch, start) for start in starts]
-        return _sum(programs, 1.0 / (len(programs) * receivers.batch))
+        return _sum(programs, 1.0 / (len(programs) * receivers.batch), receivers.threads)
     return _sum(receivers.programs or (), 1.0 / jobs)
 
 
-def _station_demand(station: Station, units: int, jobs: int) -> Demand:
+def _station_demand(station: Station, units: Sequence[int], jobs: int) -> Demand:
     if station.batch_program is None:
-        return _sum(station.programs, 1.0 / jobs)
+        return _sum([station.programs[unit] for unit in units], 1.0 / jobs)
     size = station.batching.max_size if station.batching is not None else 1
-    starts = range(0, max(1, units - size), max(1, units // _BATCHES))
+    starts = units[: max(1, len(units) - size) : max(1, len(units) // _BATCHES)]
     programs = [station.batch_program(size, start) for start in starts]
-    return _sum(programs, units / jobs / (len(programs) * size))
+    return _sum(programs, len(units) / jobs / (max(1, len(programs)) * size), station.threads)
 
 
-def _sum(programs: Iterable[Program], scale: float) -> Demand:
+def _sum(programs: Iterable[Program], scale: float, threads: float = 1.0) -> Demand:
     seconds = [0.0, 0.0, 0.0]
+    beside = 0.0
     taken: dict[int, float] = {}
     for program in programs:
         held: set[int] = set()
         for kind, amount in program:
-            if kind in (WAIT, CPU, GIL):
-                seconds[kind] += amount
+            if kind in (WAIT, CPU, GIL, SPREAD):
+                seconds[CPU if kind == SPREAD else kind] += amount
+                beside += amount * (threads - 1.0) if kind == SPREAD else 0.0
                 for number in held:
                     taken[number] = taken.get(number, 0.0) + amount
             elif kind == TAKE:
@@ -180,4 +184,5 @@ def _sum(programs: Iterable[Program], scale: float) -> Demand:
         seconds[CPU] * scale,
         seconds[GIL] * scale,
         {number: value * scale for number, value in taken.items()},
+        beside * scale,
     )

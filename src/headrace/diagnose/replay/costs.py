@@ -40,8 +40,12 @@ class BatchCost:
         return int(self.sizes[-1])
 
     def at(self, size: int) -> float:
-        """Return seconds of a batch; between measured sizes by the straight line between them."""
-        return float(np.interp(size, self.sizes, self.seconds))
+        """Return seconds of a batch; between measured sizes by the straight line between them.
+
+        Beyond the largest an item costs as much as within it. That is for batches that the recorded Plan allowed and the run
+        never made: without a number for them the run could not be replayed at all. What-ifs are kept from there by `check`.
+        """
+        return float(np.interp(size, self.sizes, self.seconds)) * max(1.0, size / self.largest)
 
     def check(self, stage: str, size: int) -> None:
         """Raise CannotReplay if a batch of this size is beyond what was measured."""
@@ -57,6 +61,21 @@ class BatchCost:
             return 0.0, float(self.seconds[0] / self.sizes[0])
         slope, start = np.polyfit(self.sizes, self.seconds, 1)
         return float(start), float(slope)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How calls of a model were spread over threads of its own, which no span measures."""
+
+    threads: int
+    """That the Plan gave it, >= 1."""
+    busy: float
+    """Cores that a call kept busy on an average, from 1 to `threads`."""
+
+    def at(self, threads: int) -> float:
+        """Return the cores that a call keeps busy with so many threads; evenly spread where one thread was all there was."""
+        each = (self.busy - 1.0) / (self.threads - 1) if self.threads > 1 else 1.0
+        return 1.0 + each * (threads - 1)
 
 
 def batch_cost(evidence: Evidence, needs: StageNeeds) -> BatchCost:

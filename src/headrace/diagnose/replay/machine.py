@@ -40,7 +40,8 @@ def _speed(evidence: Evidence) -> float:
 def _overhead(document: ProfileDocument, needs: Needs) -> float:
     """Return CPU seconds per job that workers spend outside stages: taking, handing on, settling."""
     jobs = int(document.counters.get("delivered", 0))
-    usual = _OVERHEAD_SECONDS * len(needs.stages)
+    # Each child of a fan-out is taken and handed on as well.
+    usual = _OVERHEAD_SECONDS * sum(len(stage.cpu) for stage in needs.stages) / needs.num_jobs
     if document.cpu is None or jobs < 1:
         return usual
     seconds = sum(line.seconds for line in document.cpu.lines if line.name in OUTSIDE.values())

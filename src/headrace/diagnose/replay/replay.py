@@ -18,14 +18,23 @@ import numpy as np
 
 from headrace.base.plan import Plan
 from headrace.base.settings import check, unknown_key
+from headrace.diagnose.cpu_account import NATIVE
 from headrace.diagnose.document import document_of
 from headrace.diagnose.evidence import Evidence, collect
-from headrace.diagnose.replay.costs import BatchCost, batch_cost, emulated_seconds, given_cost
+from headrace.diagnose.replay.costs import BatchCost, Spread, batch_cost, emulated_seconds, given_cost
 from headrace.diagnose.replay.decoding import scale_factors
 from headrace.diagnose.replay.machine import find_machine
 from headrace.diagnose.replay.needs import CannotReplay, Needs, find_needs
 from headrace.diagnose.replay.plans import changed_plan
-from headrace.diagnose.replay.structure import GIL_MATTERS, Machine, Scenario, Touches, build, group_stages
+from headrace.diagnose.replay.structure import (
+    GIL_MATTERS,
+    Machine,
+    Scenario,
+    Touches,
+    build,
+    group_stages,
+    model_threads,
+)
 from headrace.diagnose.simulator import Trace, simulate
 from headrace.diagnose.simulator.system import System
 from headrace.diagnose.span_columns import Array
@@ -51,6 +60,8 @@ _GIL_SLACK = 0.15
 #: A stage that waits less for the GIL than this is not held up by it, seconds.
 _LEAST_GIL_WAIT = 100e-6
 _MOST_TOUCHES = 60
+#: Models that compute less than this share of a call wait for a device, and use no threads of this machine.
+_LEAST_CPU_SHARE = 0.3
 #: Samples of blocked threads below which nothing is said about the GIL.
 _FEWEST_SAMPLES = 20
 
@@ -109,6 +120,7 @@ class Replay:
         self._known: dict[tuple[bytes, int, int | None, bool], Simulated] = {}
         self.holds_gil = {stage.name: stage.holds_gil for stage in needs.stages}
         self.touches: dict[str, Touches] = {}
+        self.spreads = self._find_spreads()
         self.is_open = _is_open(evidence, document)
         self._calibrate_others()
         self._calibrate_gil()
@@ -208,18 +220,50 @@ class Replay:
             needs=self.needs,
             plan=plan,
             costs=self._costs(change, plan),
+            recorded_costs=self.costs,
             machine=self.machine,
             change=change,
             sample=sample,
             arrivals=self._arrivals(change, count, seed),
             call_seconds=call_seconds,
             jobs_per_call=jobs_per_call,
-            holds_gil=self.holds_gil,
+            holds_gil=self._holding(plan),
             touches=self.touches,
-            uses_threads=any("threads" in variant for variant in self.evidence.info.variants),
+            spreads=self.spreads,
         )
 
     # --- parts of a scenario
+
+    def _holding(self, plan: Plan) -> dict[str, float]:
+        """Return {stage: share of its CPU time with the GIL}: what comes back from processes of its own has to have it."""
+        infos = [stage.info for stage in self.needs.stages]
+        back = [info.name for info in infos if info.executor == "process" and not info.releases_gil]
+        return self.holds_gil | {name: 1.0 for name in back if plan.stages[name].executor != "process"}
+
+    def _find_spreads(self) -> dict[str, Spread]:
+        """Return how calls of each model were spread over its threads: their CPU time is in no span, but in the account.
+
+        Where there is no account all threads are taken to have worked all the time.
+        """
+        if not any("threads" in variant for variant in self.evidence.info.variants):
+            return {}
+        found, lines = {}, self.document.cpu.lines if self.document.cpu else ()
+        names = [
+            stage.name
+            for stage in self.needs.stages
+            if stage.name in self.costs
+            and not stage.is_exclusive
+            and self.costs[stage.name].cpu_share >= _LEAST_CPU_SHARE
+        ]
+        called = sum(line.seconds for line in lines if line.name in names)
+        native = sum(line.seconds for line in lines if line.name == NATIVE)
+        for group in group_stages(self.needs.stages, self.plan):
+            for stage in group:
+                if stage.name in names:
+                    threads = model_threads(self.plan, group[0].name, stage.info.task, self.cores)
+                    busy = 1.0 + native / called if called > 0 else float(threads)
+                    found[stage.name] = Spread(threads, min(busy, float(threads)))
+        return found
 
     def _check(self, change: Change) -> None:
         names = [stage.name for stage in self.needs.stages]
@@ -297,7 +341,9 @@ class Replay:
                 cost = given_cost(change.cost_curves[name], cost.cpu_share)
             elif stage.is_exclusive:
                 cost = _emulated_cost(cost, self.plan, plan, stage.info.task)
-            cost.check(name, plan.stages[name].batch or 1)
+            batch, recorded = plan.stages[name].batch or 1, self.plan.stages[name].batch or 1
+            if batch > recorded or name in change.cost_curves:
+                cost.check(name, batch)
             costs[name] = cost
         return costs
 
@@ -344,7 +390,9 @@ class Replay:
         and may wait for a whole switch interval then.
         """
         holding = [stage.name for stage in self.needs.stages if stage.holds_gil > 0]
-        held = sum(float(stage.demand.mean()) for stage in self.needs.stages if stage.holds_gil > 0)
+        held = (
+            sum(float(stage.demand.sum()) for stage in self.needs.stages if stage.holds_gil > 0) / self.needs.num_jobs
+        )
         if held * self.throughput < GIL_MATTERS or not self._gil_was_sampled():
             return
         for _ in range(_GIL_ROUNDS):
@@ -411,10 +459,11 @@ class Replay:
 def _summary(scenario: Scenario, system: System) -> Simulated:
     trace = simulate(system)
     names = [station.name for station in system.stations]
-    devices = {}
-    exclusive = [stage.name for stage in scenario.needs.stages if stage.is_exclusive]
-    for number, name in enumerate(exclusive[: len(system.resources)]):
-        devices[f"device:{name}"] = trace.resource_seconds[number] / (system.resources[number] * trace.elapsed)
+    devices = {
+        name: seconds / (capacity * trace.elapsed)
+        for name, capacity, seconds in zip(system.resource_names, system.resources, trace.resource_seconds, strict=True)
+        if name.startswith("device:")
+    }
     return Simulated(
         throughput=trace.throughput,
         latencies=trace.latencies,

@@ -13,12 +13,13 @@ import numpy as np
 
 from headrace.base.plan import Plan
 from headrace.base.policies.batching import BatchingPolicy
-from headrace.diagnose.replay.costs import BatchCost
-from headrace.diagnose.replay.needs import Needs, StageNeeds
+from headrace.diagnose.replay.costs import BatchCost, Spread
+from headrace.diagnose.replay.needs import CannotReplay, Needs, StageNeeds
 from headrace.diagnose.simulator.system import (
     CPU,
     GIL,
     GIVE,
+    SPREAD,
     TAKE,
     WAIT,
     Phase,
@@ -76,6 +77,8 @@ class Scenario:
     needs: Needs
     plan: Plan
     costs: dict[str, BatchCost]
+    """As changed."""
+    recorded_costs: dict[str, BatchCost]
     machine: Machine
     change: Change
     sample: Array
@@ -87,9 +90,16 @@ class Scenario:
     """{stage: share of its CPU time with the GIL}."""
     touches: Mapping[str, Touches] = field(default_factory=dict)
     """{stage: how often it takes the GIL back}; of the others once."""
-    uses_threads: bool = True
-    """The engine spreads a call over the threads that the Plan gives it."""
+    spreads: Mapping[str, Spread] = field(default_factory=dict)
+    """{device stage: how its calls were spread over threads}; of the others not at all."""
     switch_seconds: float = 0.005
+
+
+def model_threads(plan: Plan, head: str, task: str, cores: float) -> int:
+    """Return the threads that a call of a task's model is given in the station of this name, by the runtime's rule."""
+    settings = plan.stages[head]
+    workers = plan.source.receivers if settings.executor == "inline" else settings.workers or 1
+    return plan.models.get(task, plan.model).threads or max(1, int(cores) // workers)
 
 
 def group_stages(stages: Sequence[StageNeeds], plan: Plan) -> list[list[StageNeeds]]:
@@ -116,7 +126,8 @@ class _Builder:
         dropped = set(scenario.change.drop)
         self.groups = group_stages([needs for needs in scenario.needs.stages if needs.name not in dropped], self.plan)
         self.units = self._units()
-        self.overhead = scenario.machine.overhead / max(1, len(self.groups))
+        self._check_tasks()
+        self.overhead = scenario.machine.overhead / max(1.0, self._visits())
         self.gil_matters = self._gil_share() > GIL_MATTERS
 
     def system(self) -> System:
@@ -139,11 +150,35 @@ class _Builder:
             others=0.0 if scenario.change.quiet else scenario.machine.others,
             switch_seconds=scenario.switch_seconds,
             resources=tuple(self.resources),
+            resource_names=tuple(self.named),
             max_in_flight=limit,
             arrivals=scenario.arrivals,
         )
 
     # --- units
+
+    def _visits(self) -> float:
+        """Return through how many stations' workers a job goes, on an average, with its children."""
+        needs, jobs = self.scenario.needs, self.scenario.sample
+        tasks = needs.task[jobs]
+        visits = 0.0
+        for group in self.groups:
+            task = group[0].info.task
+            share = float((tasks == needs.tasks.index(task)).mean()) if task and len(needs.tasks) > 1 else 1.0
+            visits += share * len(self.units[group[0].name]) / len(jobs)
+        return visits
+
+    def _check_tasks(self) -> None:
+        """Raise CannotReplay where a worker would run stages of jobs of one task alone: the runtime then has several of it."""
+        if len(self.scenario.needs.tasks) == 1:
+            return
+        for group in self.groups:
+            other = next((needs for needs in group if needs.info.task != group[0].info.task), None)
+            if other is not None:
+                raise CannotReplay(
+                    f"stage {other.name} runs inline in the workers of {group[0].name}, which serve other tasks as well, and "
+                    f"that is not simulated; give it workers of its own: --set {other.name}.executor=thread"
+                )
 
     def _units(self) -> dict[str, Array]:
         """Return for each stage which recorded units stand for those that are simulated."""
@@ -193,7 +228,7 @@ class _Builder:
             children=self._num_children(last),
             joins=head.info.role == "join",
             ordered=ordered,
-            threads=self._threads(device, workers),
+            threads=self._busy(device, head),
             retries=self._retries(head, group),
         )
 
@@ -208,14 +243,13 @@ class _Builder:
             return None
         return [int(number) for number in last.num_children[self.units[last.name]]]
 
-    def _threads(self, device: StageNeeds | None, workers: int) -> int:
-        if device is None or device.is_exclusive or self.scenario.costs[device.name].cpu_share < 0.3:
-            return 1
-        if not self.scenario.uses_threads:
-            return 1
-        model = self.plan.models.get(device.info.task, self.plan.model)
+    def _busy(self, device: StageNeeds | None, head: StageNeeds) -> float:
+        """Return how many cores a call of a station's device keeps busy."""
+        spread = None if device is None else self.scenario.spreads.get(device.name)
+        if device is None or spread is None:
+            return 1.0
         cores = self.scenario.change.cores or self.scenario.machine.cores
-        return model.threads or max(1, int(cores) // workers)
+        return spread.at(model_threads(self.plan, head.name, device.info.task, cores))
 
     def _receivers(self, group: Sequence[StageNeeds] | None) -> Receivers:
         scenario = self.scenario
@@ -234,6 +268,7 @@ class _Builder:
             **common,  # type: ignore[arg-type]
             batch=self.plan.stages[device.name].batch or 1,
             batch_program=self._batch_program(group, device),
+            threads=self._busy(device, group[0]),
         )
 
     # --- programs
@@ -296,10 +331,12 @@ class _Builder:
         cost = self.scenario.costs[device.name]
         factor = 1.0 / self.scenario.change.speedups.get(device.name, 1.0)
         units = self.units[device.name]
-        residuals = (_residuals(device, cost)[units] * factor).tolist()
+        residuals = (_residuals(device, self.scenario.recorded_costs[device.name])[units] * factor).tolist()
         largest = self.plan.stages[device.name].batch or 1
         seconds = [0.0, *(cost.at(size) for size in range(1, largest + 1))]
         share = cost.cpu_share
+        spread = self.scenario.spreads.get(device.name)
+        faster = 1.0 if spread is None else self._busy(device, group[0]) / spread.busy
         gil_share = self.scenario.holds_gil.get(device.name, 0.0)
         touches = self.scenario.touches.get(device.name) if self.gil_matters else None
         if self.plan.stages[group[0].name].executor == "process":
@@ -314,11 +351,14 @@ class _Builder:
         behind = [self._columns(needs, group[0]) for needs in group[at + 1 :]]
         overhead = self.overhead
         aside = device is group[0] and largest > 1
-        kind = GIL if self.gil_matters else CPU
+        own_kind = GIL if self.gil_matters else CPU
 
         def program(size: int, unit: int) -> Program:
             total = seconds[size] * residuals[unit]
-            call = _phases(total * (1.0 - share), total * share * (1.0 - gil_share), total * share * gil_share)
+            cpu = total * share * (1.0 - gil_share)
+            call = _phases(total * (1.0 - share), cpu, total * share * gil_share)
+            if spread is not None:
+                call = tuple((SPREAD, cpu / faster) if kind == CPU else (kind, amount) for kind, amount in call)
             call = _touching(call, times[size])
             if resource is not None:
                 call = ((TAKE, resource), *call, (GIVE, resource))
@@ -326,11 +366,11 @@ class _Builder:
             for columns, ahead in ((before, True), (behind, False)):
                 if not ahead:
                     phases.extend(call)
-                for wait, cpu, gil in columns:
-                    for member in range(unit, min(unit + size, len(wait))):
-                        phases.extend(_phases(wait[member], cpu[member], gil[member]))
+                for waits, cpus, gils in columns:
+                    for member in range(unit, min(unit + size, len(waits))):
+                        phases.extend(_phases(waits[member], cpus[member], gils[member]))
             if overhead > 0 and not aside:
-                phases.append((kind, overhead * size))
+                phases.append((own_kind, overhead * size))
             return tuple(phases)
 
         return program
@@ -384,16 +424,16 @@ def _phases(wait: float, cpu: float, gil: float) -> Program:
 
 
 def _touching(program: Program, times: int) -> Program:
-    """Return a program whose CPU phases are cut so often by taking the GIL back for a moment."""
+    """Return a program whose CPU phases are cut so often by taking the GIL back for a moment, which is part of their time."""
     if times < 1:
         return program
     cut: list[Phase] = []
     for kind, amount in program:
-        if kind != CPU:
+        if kind not in (CPU, SPREAD):
             cut.append((kind, amount))
             continue
-        for _ in range(times):
-            cut += [(CPU, amount / times), (GIL, _TOUCH_SECONDS)]
+        moment = min(_TOUCH_SECONDS, amount / times / 2)
+        cut += [(kind, amount / times - moment), (GIL, moment)] * times
     return tuple(cut)
 
 

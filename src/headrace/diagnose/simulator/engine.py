@@ -26,7 +26,7 @@ import numpy as np
 
 from headrace.base.policies.batching import Release, Waiting
 from headrace.diagnose.simulator.places import Place, Worker, connect
-from headrace.diagnose.simulator.system import CPU, GIL, TAKE, WAIT, Program, System
+from headrace.diagnose.simulator.system import CPU, GIL, SPREAD, TAKE, WAIT, Program, System
 from headrace.diagnose.simulator.trace import Trace
 
 
@@ -49,10 +49,9 @@ class Engine:
         self._serial = 0
         # Cores
         self._running: list[tuple[float, int, Worker]] = []
-        self._threads = 0
+        self._threads = 0.0
         self._virtual = 0.0
         self._speed = 1.0
-        self._speeds = [1.0]
         self._cpu_seconds = 0.0
         self._delay_seconds = 0.0
         # The GIL
@@ -142,7 +141,7 @@ class Engine:
             kind, amount = program[worker.at]
             worker.at += 1
             if kind == CPU:
-                self._compute(worker, amount, worker.place.threads)
+                self._compute(worker, amount, 1.0)
                 return
             if kind == WAIT:
                 self._later(self.now + amount, self._step, worker)
@@ -150,6 +149,9 @@ class Engine:
             if kind == GIL:
                 worker.left = amount
                 self._want_gil(worker)
+                return
+            if kind == SPREAD:
+                self._compute(worker, amount, worker.place.threads)
                 return
             if kind == TAKE:
                 if not self._take_resource(worker, int(amount)):
@@ -160,14 +162,14 @@ class Engine:
 
     # --- cores
 
-    def _compute(self, worker: Worker, seconds: float, threads: int) -> None:
+    def _compute(self, worker: Worker, seconds: float, threads: float) -> None:
         self._set_threads(self._threads + threads)
         self._serial += 1
         worker.token = self._serial
         worker.threads = threads
         worker.since = self.now
-        worker.left = seconds / threads
-        heappush(self._running, (self._virtual + seconds / threads, self._serial, worker))
+        worker.left = seconds
+        heappush(self._running, (self._virtual + seconds, self._serial, worker))
 
     def _computed(self, worker: Worker) -> None:
         worker.token = 0
@@ -177,14 +179,11 @@ class Engine:
             self._release_gil()
         self._step(worker)
 
-    def _set_threads(self, threads: int) -> None:
+    def _set_threads(self, threads: float) -> None:
         self._threads = threads
-        speeds = self._speeds
-        while threads >= len(speeds):
-            # Fair shares among all that want a core; what the others leave is ours.
-            wanted = len(speeds) + self.system.others
-            speeds.append(min(1.0, self.system.cores / wanted))
-        self._speed = speeds[threads]
+        # Fair shares among all that want a core; what the others leave is ours.
+        wanted, cores = threads + self.system.others, self.system.cores
+        self._speed = 1.0 if wanted <= cores else cores / wanted
 
     # --- the GIL
 
@@ -202,7 +201,7 @@ class Engine:
     def _grant_gil(self, worker: Worker) -> None:
         self._holder = worker
         self._held_since = self.now
-        self._compute(worker, worker.left, 1)
+        self._compute(worker, worker.left, 1.0)
         if self._gil_waiting:
             self._arm_switch()
 

@@ -28,7 +28,7 @@ class Worker:
         """Of a receiver: jobs received, to be run or handed on after `units`."""
         self.token = 0
         """Of its entry among the work on cores; an entry with another one is void."""
-        self.threads = 1
+        self.threads = 1.0
         """Of the work on cores that it does now."""
         self.left = 0.0
         """What is left of a phase with the GIL, seconds."""
@@ -200,7 +200,8 @@ def connect(system: System) -> tuple[Place, list[Place]]:
     places = [Place(station) for station in system.stations]
     _pair_fan_outs(places)
     routes = [list(range(len(places)))] if system.routes is None else [list(route) for route in system.routes]
-    receiving = Place(Station(name="receiving", workers=system.receivers.num, capacity=1))
+    receivers = system.receivers
+    receiving = Place(Station(name="receiving", workers=receivers.num, capacity=1, threads=receivers.threads))
     # By the runtime's rules the way of a job is known from its task when it is received.
     receiving.follow([places[route[0]] if route else None for route in routes], system.route_of)
     for number, place in enumerate(places):

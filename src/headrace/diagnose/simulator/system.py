@@ -17,6 +17,7 @@ CPU = 1  # a core, without the GIL
 GIL = 2  # a core and the GIL
 TAKE = 3  # an exclusive resource, which it waits for and keeps; the amount is its number
 GIVE = 4  # gives that resource back
+SPREAD = 5  # as many cores as the station has threads, each for that long
 
 #: (kind, amount): seconds of a core or of waiting, or the number of a resource.
 Phase: TypeAlias = tuple[int, float]
@@ -58,8 +59,8 @@ class Station:
     """The units are those of the last fan-out before it; each arrives when the last of its children does."""
     ordered: bool = False
     """Units enter the queue in the order in which they were received."""
-    threads: int = 1
-    """Threads that each CPU phase is spread over."""
+    threads: float = 1.0
+    """Cores that a SPREAD phase keeps busy, on an average."""
     retries: Mapping[int, Sequence[Retry]] = field(default_factory=dict)
     """{unit: tries that fail before the one that succeeds}."""
 
@@ -78,6 +79,8 @@ class Receivers:
     batch: int = 1
     """Jobs that the receiver runs at once."""
     batch_program: Callable[[int, int], Program] | None = None
+    threads: float = 1.0
+    """As of a station."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,8 @@ class System:
     """How long a thread may keep the GIL once another waits for it (`sys.getswitchinterval`)."""
     resources: Sequence[int] = ()
     """Capacity of each exclusive resource: devices, locks."""
+    resource_names: Sequence[str] = ()
+    """Of each: `device:STAGE` or `lock:STAGE`."""
     max_in_flight: int | None = None
     """Jobs received and not yet done."""
     arrivals: Sequence[float] | None = None

@@ -33,6 +33,9 @@ class Step:
     work: str = ""
     shape: str | None = None
     bytes_in: int = 10
+    executor: str = "thread"
+    task: str = ""
+    """Items take turns between the tasks of the steps; without one, all of them come."""
 
 
 @dataclass(kw_only=True)
@@ -58,14 +61,48 @@ def replay_of(tmp_path: Path, builder: Any) -> Callable[..., Replay]:
     return make
 
 
+@pytest.fixture
+def fan_of(tmp_path: Path, builder: Any) -> Callable[..., Replay]:
+    """Writes a run of 60 jobs that `cut` cuts into children, of which `piece` works on each: seconds of CPU time."""
+
+    def make(*, whole: float, child: float, children: int) -> Replay:
+        num = 60
+        folder = type(builder)(tmp_path / f"run-{next(_numbers)}")
+        names = {"cut": "fan_out", "piece": "map", "vote": "join", "deliver": "deliver"}
+        for name, role in names.items():
+            folder.stage(name, role=role)
+        each = whole + child * children
+        arrived = np.arange(num) * each
+        cut = arrived + whole
+        folder.spans("cut", arrived=arrived, ended=cut, cpu=whole)
+        began = (cut[:, None] + np.arange(children) * child).ravel()
+        ids = [(f"job-{job}", f"job-{job}/{number}") for job in range(num) for number in range(children)]
+        folder.spans(
+            "piece",
+            unit=["child"] * len(ids),
+            unit_id=[own for _, own in ids],
+            parent_id=[job for job, _ in ids],
+            arrived=began,
+            ended=began + child,
+            cpu=child,
+        )
+        for name in ("vote", "deliver"):
+            folder.spans(name, arrived=arrived + each, ended=arrived + each + 1e-6, cpu=1e-6)
+        plan = resolve(Plan(), [StageDefaults(name=name, kind="cpu", workers=1) for name in names], 2)
+        return Replay.of(folder.finish(plans={"p1": plan.as_table()}, hardware=Hardware(num_cores=2)))
+
+    return make
+
+
 _numbers = itertools.count()
 
 
 def _write(builder: Any, recorded: Recorded) -> Any:
     defaults = [
-        StageDefaults(name=step.name, kind=step.kind, workers=step.workers)  # type: ignore[arg-type]
+        StageDefaults(name=step.name, kind=step.kind, executor=step.executor, workers=step.workers, task=step.task)  # type: ignore[arg-type]
         for step in recorded.steps
     ]
+    tasks = list(dict.fromkeys(step.task for step in recorded.steps if step.task))
     batches = [f"stages.{step.name}.batch={step.batch}" for step in recorded.steps if step.batch > 1]
     plan = resolve(Plan().with_settings([*batches, *recorded.settings]), defaults, recorded.cores)
     arrived = np.arange(recorded.num) * recorded.gap
@@ -79,25 +116,29 @@ def _write(builder: Any, recorded: Recorded) -> Any:
             releases_gil=step.releases_gil,
             work=step.work,
             executor=settings.executor,
+            task=step.task,
         )
         # Jobs are there from the start: the source never has to be waited for.
         cpu, wait, delay = (np.broadcast_to(value, recorded.num) for value in (step.cpu, step.wait, step.delay))
         ended = arrived + np.nan_to_num(cpu) + wait + delay
+        own = np.arange(tasks.index(step.task) if step.task else 0, recorded.num, len(tasks) if step.task else 1)
         batched: dict[str, Any] = {}
         if step.kind == "device":
-            number = np.arange(recorded.num) // step.batch
+            number = np.arange(len(own)) // step.batch
             batched = {"batch_id": number, "batch_size": step.batch, "release_reason": "full"}
         builder.spans(
             step.name,
-            arrived=arrived,
-            ended=ended,
-            cpu=cpu,
-            run_delay=delay,
+            unit_id=[f"job-{number}" for number in own],
+            arrived=arrived[own],
+            ended=ended[own],
+            cpu=cpu[own],
+            run_delay=delay[own],
             shape_key=step.shape,
             bytes_in=step.bytes_in,
             **batched,
         )
-        arrived = ended
+        arrived = arrived.copy()
+        arrived[own] = ended[own]
     receiving = Receiving(
         num_receivers=1,
         calls=max(1, recorded.num // 10),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from headrace.base.errors import SettingsError
 from headrace.diagnose.bounds import bound_ratio, find_bounds
 from headrace.diagnose.candidates import find_candidates
 from headrace.diagnose.replay import CannotReplay, Replay
+from headrace.diagnose.replay.costs import BatchCost
+from headrace.diagnose.replay.structure import Touches, build
 from headrace.runs.formats.prediction import Change
 
 Make = Callable[..., Replay]
@@ -190,3 +193,113 @@ def test_workers_for_an_inline_stage_come_with_threads(replay_of: Make) -> None:
     assert replay.applicable(["b.workers=3"]) == ("b.workers=3", "b.executor=thread")
     assert replay.applicable(["a.workers=3"]) == ("a.workers=3",)
     assert replay.plan.with_settings(replay.applicable(["b.workers=3"])).stages["b"].executor == "thread"
+
+
+def test_a_batch_that_the_plan_allowed_and_never_came_is_no_obstacle(replay_of: Make) -> None:
+    """A Plan for batches of 8, of which the run only made 4, is replayed; 16 stays beyond what was measured."""
+    steps = [step("process", wait=0.04, kind="device", batch=4), step("deliver", cpu=1e-6)]
+    replay = replay_of(steps, settings=["process.batch=8"])
+    assert replay.simulate().throughput == pytest.approx(4 / 0.04, rel=0.02)
+    assert replay.ratio(Change(settings=("process.batch=4",))) == pytest.approx(1.0, rel=0.02)
+    with pytest.raises(CannotReplay, match="batch of 16"):
+        replay.ratio(Change(settings=("process.batch=16",)))
+
+
+def test_a_model_with_threads_takes_the_time_that_was_measured(replay_of: Make) -> None:
+    """Calls of 10 ms that keep two cores busy: 100/s on 4 cores beside another stage; with 4 threads twice that."""
+    steps = [step("decode", cpu=0.006), step("process", cpu=0.010, kind="device"), step("deliver", cpu=1e-6)]
+    replay = replay_of(
+        steps, settings=["model.threads=2"], cores=4, changes={"variants": [{"engine": "onnx", "threads": 2}]}
+    )
+    simulated = replay.simulate()
+    assert simulated.throughput == pytest.approx(100, rel=0.02)
+    assert simulated.cpu_per_job == pytest.approx(0.006 + 2 * 0.010, rel=0.02)
+    assert replay.ratio(Change(settings=("model.threads=1",))) == pytest.approx(0.5, rel=0.02)
+    bounds = {bound.name: bound.throughput for bound in find_bounds(replay)}
+    assert bounds["workers:process"] == pytest.approx(100, rel=0.02)
+    assert bounds["cores"] == pytest.approx(4 / 0.026, rel=0.02)
+    inline = replay.simulate(Change(settings=("process.executor=inline", "decode.workers=1")))
+    assert inline.throughput == pytest.approx(1 / 0.016, rel=0.02)
+
+
+def test_a_python_stage_that_comes_back_from_processes_has_to_have_the_gil(replay_of: Make) -> None:
+    """Four threads of pure Python do no more than one, also where the run had processes."""
+    steps = [step("loop", cpu=0.004, releases_gil=False, executor="process", workers=4), step("deliver", cpu=1e-6)]
+    replay = replay_of(steps, cores=8)
+    threads = replay.simulate(Change(settings=("loop.executor=thread",)))
+    assert threads.throughput == pytest.approx(250, rel=0.03)
+
+
+TASKS = [
+    step("fetch", cpu=0.0001, kind="io"),
+    step("faces.work", wait=0.010, task="faces"),
+    step("plates.work", wait=0.004, task="plates"),
+    step("deliver", cpu=1e-6),
+]
+
+
+def test_a_stage_of_one_task_is_bound_by_its_own_jobs(replay_of: Make) -> None:
+    """Every other job takes 10 ms of the one worker for faces: 200/s are possible, and are what is simulated."""
+    replay = replay_of(TASKS, cores=8)
+    bounds = {bound.name: bound.throughput for bound in find_bounds(replay)}
+    assert bounds["workers:faces.work"] == pytest.approx(200, rel=0.02)
+    assert replay.simulate().throughput == pytest.approx(200, rel=0.03)
+
+
+def test_a_stage_of_one_task_in_the_workers_of_all_is_refused(replay_of: Make) -> None:
+    """The runtime would give each task workers of its own for both stages: that is not simulated, and said."""
+    with pytest.raises(CannotReplay, match=r"faces\.work runs inline in the workers of fetch"):
+        replay_of(TASKS, cores=8).simulate(Change(settings=("faces.work.executor=inline",)))
+
+
+def test_a_lock_is_not_taken_for_the_device(replay_of: Make) -> None:
+    """A lock before the device is a resource as well: each keeps its own name and utilization."""
+    steps = [
+        step("decode", cpu=0.001, workers=2),
+        step("process", wait=0.010, kind="device"),
+        step("deliver", cpu=1e-6),
+    ]
+    replay = replay_of(steps)
+    decode, process, _ = replay.needs.stages
+    decode.mean_lock, process.is_exclusive = 0.001, True
+    assert replay.simulate().utilization["device:process"] == pytest.approx(1.0, abs=0.02)
+    bounds = {bound.name: bound.throughput for bound in find_bounds(replay)}
+    assert bounds["device:process"] == pytest.approx(100, rel=0.02)
+    assert bounds["lock:decode"] == pytest.approx(1000, rel=0.02)
+
+
+def test_another_cost_curve_does_not_bend_the_spread_of_the_measured_one(replay_of: Make) -> None:
+    """Batches of 1 and 2 that cost what the curve says differ in nothing else: a flat curve then costs the same for all."""
+    size = np.where(np.arange(120) % 3 == 0, 1, 2)
+    replay = replay_of([step("process", wait=size * 0.01, kind="device"), step("deliver", cpu=1e-6)])
+    device = replay.needs.stages[0]
+    device.batch_size = np.where(device.wait < 0.015, 1.0, 2.0)
+    replay.costs["process"] = BatchCost(np.array([1.0, 2.0]), np.array([0.01, 0.02]), 0.0)
+    flat = replay.scenario(Change(cost_curves={"process": {1: 0.02, 2: 0.02}}))
+    program = build(flat).stations[0].batch_program
+    assert program is not None
+    assert {round(program(1, unit)[0][1], 6) for unit in range(6)} == {0.02}
+
+
+def test_moments_with_the_gil_are_part_of_the_measured_time(replay_of: Make) -> None:
+    """Taking the GIL back costs no CPU time that was not measured, however often it is found to happen."""
+    replay = replay_of(
+        [step("loop", cpu=0.0002, releases_gil=False), step("work", cpu=0.0002), step("deliver", cpu=1e-6)]
+    )
+    before = replay.simulate().cpu_per_job
+    replay.touches["work"] = Touches(60, 0.0)
+    assert replay.simulate(Change(cores=2)).cpu_per_job == pytest.approx(before, rel=0.001)
+
+
+def test_a_stage_of_many_small_children_is_a_candidate(fan_of: Callable[..., Replay]) -> None:
+    """A hundredth for each of 200 children is twice what the whole costs: it is tried, and is the bottleneck."""
+    replay = fan_of(whole=0.020, child=0.0001, children=200)
+    candidates = {candidate.name: candidate.gain for candidate in find_candidates(replay)}
+    assert candidates["stage:piece"] > candidates.get("stage:cut", 1.0)
+
+
+def test_children_share_what_workers_need_beside_the_stages(fan_of: Callable[..., Replay]) -> None:
+    """What workers need for a job and all its children is measured for the job, and is not added once for each child."""
+    replay = fan_of(whole=0.001, child=0.001, children=10)
+    replay.machine = dataclasses.replace(replay.machine, overhead=0.002)
+    assert replay.simulate().cpu_per_job == pytest.approx(0.001 + 10 * 0.001 + 0.002, rel=0.02)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headrace.diagnose.simulator import Program, Station, System, Trace, simulate
-from headrace.diagnose.simulator.system import CPU, GIL, WAIT
+from headrace.diagnose.simulator.system import CPU, GIL, SPREAD, WAIT
 
 UNBOUNDED = 10**9
 MANY = 400
@@ -139,12 +139,15 @@ def test_workers_in_c_fill_the_cores_and_no_more(workers, rate):
     assert saturated(station, jobs=4000, cores=2).throughput == pytest.approx(rate / 0.01, rel=0.001)
 
 
-def test_threads_within_a_call_share_its_work():
-    """A call spread over 4 threads takes a quarter of its time on 4 cores, and half of it on 2."""
-    station = Station(name="work", workers=1, capacity=16, programs=work([0.04] * 1000), threads=4)
+def test_a_call_spread_over_threads_keeps_as_many_cores_busy():
+    """A call that keeps 4 threads busy for 10 ms takes 10 ms on 4 cores, and 20 ms on 2; what is not spread needs one."""
+    programs = [((SPREAD, 0.01),)] * 1000
+    station = Station(name="work", workers=1, capacity=16, programs=programs, threads=4)
 
     assert saturated(station, jobs=1000, cores=4).throughput == pytest.approx(100, rel=0.001)
     assert saturated(station, jobs=1000, cores=2).throughput == pytest.approx(50, rel=0.001)
+    alone = Station(name="work", workers=1, capacity=16, programs=work([0.01] * 1000), threads=4)
+    assert saturated(alone, jobs=1000, cores=1).throughput == pytest.approx(100, rel=0.001)
 
 
 @pytest.mark.parametrize("workers", [1, 4])
