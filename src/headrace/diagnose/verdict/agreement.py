@@ -67,27 +67,29 @@ def _workers_busy(facts: Facts, view: StageView) -> float | None:
 def _gradient(facts: Facts, view: StageView) -> EvidenceLine:
     """Is the queue before it fuller than the one after it?"""
     own = station(facts, view)
-    before, after = own.queue_fill, _fill_after(facts, own)
+    before, after, next_queue = own.queue_fill, *_after(facts, own)
     first = next((one for one in facts.stages if one.queue_fill is not None), None)
     receiving = facts.receiving
     if (before is None or own is first) and receiving is not None and receiving.calls:
         # Receivers that wait for room stand for the queue of the first stage, which may be bounded by jobs in flight.
         in_calls = call_share(receiving)
         before = max(before or 0.0, 1 - in_calls) if in_calls is not None else before
-    if before is None:
-        return line(
-            "queue_gradient", f"queue before {own.name}: not measured", None, _GRADIENT, source="wPerf, OSDI 2018"
-        )
-    difference = before - (after or 0.0)
-    says = f"the way into {own.name} is {before:.0%} full, the next queue {after or 0.0:.0%} (difference from {_GRADIENT:.0%})"
+    if before is None or after is None:
+        missing = f"queue before {own.name}" if before is None else next_queue
+        return line("queue_gradient", f"{missing}: not measured", None, _GRADIENT, source="wPerf, OSDI 2018")
+    difference = before - after
+    says = f"the way into {own.name} is {before:.0%} full, {next_queue} (difference from {_GRADIENT:.0%})"
     return line("queue_gradient", says, difference, _GRADIENT, difference >= _GRADIENT, "wPerf, OSDI 2018")
 
 
-def _fill_after(facts: Facts, own: StageView) -> float | None:
+def _after(facts: Facts, own: StageView) -> tuple[float | None, str]:
+    """Return how full the next queue is, and that in words; 0 where none comes, None where it was not measured."""
     for one in facts.stages[own.index + 1 :]:
-        if one.account.station != own.account.station and one.queue_fill is not None:
-            return one.queue_fill
-    return None
+        if one.account.station == own.account.station or not one.account.queue_capacity:
+            continue
+        fill = one.queue_fill
+        return fill, f"queue before {one.name}" if fill is None else f"the next queue {fill:.0%}"
+    return 0.0, "and none comes after it"
 
 
 def _critical_path(facts: Facts, view: StageView) -> EvidenceLine:

@@ -252,9 +252,12 @@ def _oversubscription(facts: Facts) -> Iterator[Proposal]:
     threads = _model_threads(facts)
     if view is None or threads is None or facts.document.is_emulated:
         return
-    total = threads * view.workers
-    if threads < 2 or total < _TOO_MANY_THREADS * facts.cores:
+    total, utilization = threads * view.workers, view.account.utilization
+    if threads < 2 or total < _TOO_MANY_THREADS * facts.cores or utilization is None:
         return
+    at_work = utilization * total
+    if at_work < facts.cores:
+        return  # a model that is hardly called takes cores from nobody
     runnable, switches = (
         facts.machine.get("machine.runnable"),
         facts.machine.get("processes.involuntary_switches_per_second"),
@@ -268,12 +271,16 @@ def _oversubscription(facts: Facts) -> Iterator[Proposal]:
             f"{view.workers} workers of {view.name} with {threads} threads each are {total} threads for {facts.cores:g} cores: "
             "they take cores from one another in the middle of their work"
         ),
-        rule=f"threads inside the model times workers at least {_TOO_MANY_THREADS:g} times the cores",
+        rule=(
+            f"threads inside the model times workers at least {_TOO_MANY_THREADS:g} times the cores, and on average as many "
+            "of them in calls as there are cores"
+        ),
         # Threads of the model take cores from every stage.
         resources=("cores", *view.place),
         share=1 - facts.cores / total,
         evidence=(
             line("threads", f"{total} threads for {facts.cores:g} cores", total, most, True),
+            line("in_calls", f"{at_work:.1f} of them are in calls on average", at_work, facts.cores, True),
             line(
                 "runnable",
                 "threads that want a core: " + ("not measured" if runnable is None else f"{runnable:.1f}"),

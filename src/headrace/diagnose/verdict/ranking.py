@@ -5,14 +5,17 @@ one place, the one whose cause takes more of the place's time comes first, and a
 before the place's own work: removed altogether it gives at least a ninth more. Then, in this order:
 
 1. a run whose numbers cannot be believed, or that profiling slowed, is UNTRUSTED;
-2. if nothing gains 3 %, and no two stages together do, it is ARRIVAL_LIMITED or HEALTHY, unless something costs latency;
+2. if nothing gains 3 %, and no two stages together do, it is ARRIVAL_LIMITED or HEALTHY, unless something costs latency; what
+   gains and is explained by no rule is INCONCLUSIVE;
 3. two stages whose gains are within 15 % of one another, or of which neither helps without the other, are a TIE;
-4. a stage for which two of three kinds of evidence do not speak is INCONCLUSIVE, with the experiment that would decide;
+4. a stage for whose own work two of three kinds of evidence do not speak is INCONCLUSIVE, with the experiment that would
+   decide; a special cause was seen, and does not need them;
 5. else the first proposal is the verdict.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,6 +55,8 @@ _AT_LIMIT, _NEAR_LIMIT = 0.85, 0.75
 _MOST_PARTNERS = 4
 #: Candidates that a 20 % speed-up is a measure of; others are doubled or taken away.
 _OWN = ("stage", "device", "cores", "gil")
+_DOUBLED = ("queue", "in_flight", "batch")
+_FIFTH_OF_DOUBLE = math.log(FASTER) / math.log(2)
 #: Of a run's simulated and measured throughput: beyond it the run is not understood.
 _UNDERSTOOD, _KNOWN_WELL = 0.40, 0.15
 #: The runner-up's score over the first's, below which the first stands alone.
@@ -180,6 +185,9 @@ def _well(facts: Facts, ranked: Sequence[_Scored]) -> _Scored:
     more = facts.gain("arrivals")
     if more is not None and more - 1 >= WORTH_GAINING:
         return _Scored(intake.arrivals(facts, facts.receiving), more, more - 1)
+    unexplained = next((one for one in facts.candidates if _per_fifth(one) - 1 >= WORTH_GAINING), None)
+    if unexplained is not None:
+        return _Scored(_without_rule(facts, unexplained), unexplained.gain, 0.0)
     top = facts.candidates[0] if facts.candidates else None
     gain = top.gain if top else None
     found = f"the best, {top.name}, gives x{top.gain:.3f}" if top else "none could be simulated"
@@ -194,15 +202,34 @@ def _well(facts: Facts, ranked: Sequence[_Scored]) -> _Scored:
             line(
                 "largest_gain",
                 found,
-                gain - 1 if gain is not None else None,
+                _per_fifth(top) - 1 if top else None,
                 WORTH_GAINING,
-                gain is not None and gain - 1 < WORTH_GAINING,
+                True,
             ),
             *intake.idle_lines(facts),
         ),
         advice=(Advice(says="nothing to mend"),),
     )
     return _Scored(proposal, gain, 0.0)
+
+
+def _per_fifth(candidate: Candidate) -> float:
+    """Return a candidate's gain for a fifth more of it, like that of the others, where it was doubled."""
+    return candidate.gain**_FIFTH_OF_DOUBLE if candidate.kind in _DOUBLED else candidate.gain
+
+
+def _without_rule(facts: Facts, candidate: Candidate) -> Proposal:
+    """Return that something gains and no rule says why, so that the run is neither healthy nor understood."""
+    return Proposal(
+        verdict=VerdictClass.INCONCLUSIVE,
+        stage=candidate.stage,
+        says=f"the simulation finds a gain that no rule explains: {candidate.says} gives x{candidate.gain:.2f}",
+        rule=f"a candidate gains {WORTH_GAINING:.0%}, for a fifth more of it, and no rule explains that",
+        resources=(candidate.name,),
+        share=0.0,
+        evidence=tuple(intake.idle_lines(facts)),
+        advice=(Advice(says="run each stage alone, and the pipeline with parts replaced", command=_isolate(facts)),),
+    )
 
 
 def _tie(facts: Facts, limited: Sequence[_Scored]) -> _Scored | None:
@@ -328,7 +355,6 @@ def _doubt(facts: Facts, best: _Scored, ranked: Sequence[_Scored]) -> _Scored | 
 
 def _inconclusive(facts: Facts, says: str, nearest: Proposal | None) -> Proposal:
     view = facts.stage(nearest.stage) if nearest else None
-    command = f"headrace profile {facts.info.pipeline} --isolate -o {facts.evidence.run.path}-isolated"
     return Proposal(
         verdict=VerdictClass.INCONCLUSIVE,
         stage=nearest.stage if nearest else None,
@@ -341,11 +367,17 @@ def _inconclusive(facts: Facts, says: str, nearest: Proposal | None) -> Proposal
         share=0.0,
         evidence=((*agreement.lines(facts, view),) if view else ()) + (nearest.evidence if nearest else ()),
         advice=(
-            Advice(says="run each stage alone, and the pipeline with parts replaced: that decides", command=command),
+            Advice(
+                says="run each stage alone, and the pipeline with parts replaced: that decides", command=_isolate(facts)
+            ),
             *(nearest.advice if nearest else ()),
         ),
         removal=nearest.removal if nearest else None,
     )
+
+
+def _isolate(facts: Facts) -> str:
+    return f"headrace profile {facts.info.pipeline} --isolate -o {facts.evidence.run.path}-isolated"
 
 
 def _misfit(facts: Facts) -> float | None:

@@ -375,3 +375,41 @@ def test_too_many_threads_in_the_model(diagnose: Diagnose, made: Any) -> None:
         gauges={("machine", "runnable"): 40.0},
     )
     assert (found.first.verdict, found.first.stage) == (VerdictClass.OVERSUBSCRIPTION, "process")
+
+
+def test_threads_of_a_model_that_is_hardly_called_take_no_cores(diagnose: Diagnose, made: Any) -> None:
+    """Sixteen threads on two cores, but at work a twentieth of the time: it is decoding that fills the cores."""
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.02, delay=0.005, workers=2),
+        made(name="resize", work="resize", cpu=0.005, delay=0.002, workers=2),
+        model(made, cpu=0.0005),
+        cores=2,
+        settings=["model.threads=16"],
+    )
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.DECODE, "decode")
+    assert found.runner_up is None or found.runner_up.verdict is not VerdictClass.OVERSUBSCRIPTION
+
+
+def test_a_gain_that_no_rule_explains_is_no_health(diagnose: Diagnose, made: Any) -> None:
+    """One job at a time through ten stages that wait: none alone gains 3 %, yet two at a time would do twice as much."""
+    waiting = [made(name=f"ask{number}", kind="io", wait=0.002, cpu=1e-5) for number in range(10)]
+    full = {
+        "calls": 20,
+        "empty_calls": 0,
+        "full_calls": 20,
+        "asked": 200,
+        "call_seconds": 0.002,
+        "blocked_seconds": 4.0,
+    }
+    found = diagnose(
+        *waiting,
+        in_flight=1,
+        num_jobs=200,
+        arrivals=0.0203 * np.arange(200),
+        receiving=full | {"empty_call_seconds": 0.0},
+    )
+    assert found.candidates[0].name == "in_flight"
+    assert found.candidates[0].gain > 1.5
+    assert found.first.verdict is VerdictClass.INCONCLUSIVE
+    assert "2 instead of 1 jobs in flight" in found.first.says
+    assert found.experiment
