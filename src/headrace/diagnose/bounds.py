@@ -105,8 +105,9 @@ def _resources(system: System, demands: Sequence[Demand]) -> list[Bound]:
             continue
         rate = capacity / kept
         what, _, stage = name.partition(":")
+        only = stage if "," not in stage else None
         says = f"{counted(capacity, what)} of {stage} / {format_duration(kept)} per job = {rate:.4g}/s"
-        found.append(Bound(name=name, stage=stage, throughput=rate, says=says))
+        found.append(Bound(name=name, stage=only, throughput=rate, says=says))
     return found
 
 

@@ -46,8 +46,7 @@ def find_candidates(replay: Replay, base: Change | None = None) -> list[Candidat
 
 
 def _gain(replay: Replay, base: Change, **changes: object) -> float:
-    change = msgspec.structs.replace(base, **changes)
-    return replay.simulate(change).throughput / replay.simulate(base).throughput
+    return replay.ratio(msgspec.structs.replace(base, **changes), base)
 
 
 def _with(base: Change, *settings: str) -> tuple[str, ...]:

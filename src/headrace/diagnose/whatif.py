@@ -17,6 +17,7 @@ from headrace.base.units import format_duration
 from headrace.base.words import counted
 from headrace.diagnose.bounds import bound_ratio
 from headrace.diagnose.replay import Replay, Simulated
+from headrace.diagnose.replay.plans import check_costs, not_simulated
 from headrace.diagnose.replay.structure import group_stages
 from headrace.runs.formats.prediction import Change, PredictedMetric, PredictionDocument, TrackRecord
 from headrace.runs.formats.profile import Estimate
@@ -53,9 +54,10 @@ def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -
         CannotReplay: If it lies beyond what was measured.
     """
     record = record or TrackRecord(num=0)
-    base, after = replay.simulate(), replay.simulate(change)
+    base, after, plan = replay.simulate(), replay.simulate(change), replay.changed_plan(change)
     document = replay.document
-    ratio = _interval(replay, change, after.throughput / base.throughput, record)
+    check_costs(replay.plan, plan, change, replay.needs.stages)
+    ratio = _interval(replay, change, replay.ratio(change), record)
     return PredictionDocument(
         created_unix_seconds=time.time(),
         headrace_version=headrace_version(),
@@ -64,7 +66,7 @@ def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -
         plan_id=document.plan_id,
         change=change,
         says=in_words(change),
-        plan=replay.changed_plan(change).as_table(),
+        plan=plan.as_table(),
         throughput=_throughput(replay, ratio),
         latency_p50=_latency(replay, change, after, 50),
         latency_p99=_latency(replay, change, after, 99),
@@ -145,10 +147,7 @@ def limit_in_words(after: Simulated) -> str:
 
 
 def _interval(replay: Replay, change: Change, mid: float, record: TrackRecord) -> Estimate:
-    logs = []
-    for seed in range(1, _RESAMPLED + 1):
-        base = replay.simulate(seed=seed, resampled=True).throughput
-        logs.append(math.log(replay.simulate(change, seed=seed, resampled=True).throughput / base))
+    logs = [math.log(replay.ratio(change, seed=seed, resampled=True)) for seed in range(1, _RESAMPLED + 1)]
     low, high = np.percentile(logs, [5, 95]) - float(np.median(logs))
     error = USUAL_ERROR
     if record.num >= _ENOUGH_RECORDED and record.p90_error is not None:
@@ -182,11 +181,23 @@ def _latency(replay: Replay, change: Change, after: Simulated, percent: float) -
     known = [value for value in values if value is not None]
     low, high = np.percentile(known, [5, 95]) if known else (found.value, found.value)
     mid = found.value
-    predicted = Estimate(min(float(low), mid) * (1 - USUAL_ERROR), mid, max(float(high), mid) * (1 + USUAL_ERROR))
+    error = 1 + max(USUAL_ERROR, _latency_error(replay, percent, measured))
+    predicted = Estimate(min(float(low), mid) / error, mid, max(float(high), mid) * error)
     ratio = None
     if measured and replay.is_open:
         ratio = Estimate(predicted.low / measured, mid / measured, predicted.high / measured)
     return PredictedMetric(base=measured, predicted=predicted, ratio=ratio)
+
+
+def _latency_error(replay: Replay, percent: float, measured: float | None) -> float:
+    """Return how far the simulated latency of the run as recorded is from the measured one, as a share; 0 if not known.
+
+    Where jobs were read as fast as possible both are time in full queues, and say nothing of other rates.
+    """
+    simulated = percentile(replay.simulate(num_jobs=_LATENCY_JOBS).latencies, percent).value
+    if not replay.is_open or not measured or not simulated:
+        return 0.0
+    return max(simulated / measured, measured / simulated) - 1
 
 
 def _why_no_latency(replay: Replay, change: Change, after: Simulated) -> str:
@@ -235,6 +246,11 @@ def _warnings(replay: Replay, change: Change, base: Simulated) -> tuple[str, ...
         )
     inline = {name: stage.executor for name, stage in replay.plan.stages.items() if stage.executor == "inline"}
     plan = replay.changed_plan(change)
+    left_out = not_simulated(replay.plan, plan)
+    if left_out:
+        found.append(
+            f"not simulated, and taken to change nothing: {', '.join(left_out)}; prove it with headrace compare"
+        )
     found += [
         f"{name} ran inline; with workers of its own it is taken to run in threads"
         for name in inline

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from headrace.base.plan import ModelPlan
+from headrace.base.units import parse_duration
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.replay.needs import CannotReplay, StageNeeds
 from headrace.diagnose.span_columns import Array
@@ -78,8 +80,8 @@ class Spread:
         return 1.0 + each * (threads - 1)
 
 
-def batch_cost(evidence: Evidence, needs: StageNeeds) -> BatchCost:
-    """Return the cost curve of a device stage.
+def batch_cost(evidence: Evidence, needs: StageNeeds, model: ModelPlan) -> BatchCost:
+    """Return the cost curve of a device stage that runs this model.
 
     In-run batches count where there are enough of a size; sizes that only warm-up measured are scaled to them, because the
     rest of the pipeline was not yet at work then.
@@ -87,7 +89,7 @@ def batch_cost(evidence: Evidence, needs: StageNeeds) -> BatchCost:
     stage = needs.name
     in_run = _in_run(evidence, needs)
     cpu_share = _cpu_share(needs)
-    exact = _emulated(evidence, needs)
+    exact = _emulated(evidence, needs, model)
     warm = _warm_up(evidence, needs, cpu_share)
     common = [size for size in in_run if size in warm]
     scale = float(np.median([in_run[size] / warm[size] for size in common])) if common else 1.0
@@ -152,13 +154,18 @@ def _warm_up(evidence: Evidence, needs: StageNeeds, cpu_share: float) -> dict[in
 
 def emulated_seconds(options: Mapping[str, Any]) -> Callable[[float], float]:
     """Return what an emulated device takes for a batch, from the Plan's `[model.options]`."""
-    launch, item = float(options.get("launch_seconds", 0.0)), float(options.get("item_seconds", 0.0))
+    launch, item = (_seconds(options.get(key, 0.0)) for key in ("launch_seconds", "item_seconds"))
     return lambda size: max(1e-9, launch + item * size)
 
 
-def _emulated(evidence: Evidence, needs: StageNeeds) -> Callable[[float], float] | None:
+def _seconds(value: Any) -> float:
+    """Return seconds as a Plan may have them: `0.004`, or `"4ms"`."""
+    return parse_duration(value) if isinstance(value, str) else float(value)
+
+
+def _emulated(evidence: Evidence, needs: StageNeeds, model: ModelPlan) -> Callable[[float], float] | None:
     """Return the curve of an emulated device, which is known exactly; None for a real one."""
-    if not needs.is_exclusive:
+    was_opened = any(variant.get("engine") == "emulated" for variant in evidence.info.variants)
+    if not needs.is_exclusive or model.engine != "emulated" or not was_opened:
         return None
-    variant = next((one for one in evidence.info.variants if one.get("engine") == "emulated"), None)
-    return None if variant is None else emulated_seconds(variant)
+    return emulated_seconds(model.options)

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan, StageDefaults, StagePlan, resolve
-from headrace.diagnose.replay.needs import StageNeeds
+from headrace.diagnose.replay.needs import CannotReplay, StageNeeds
+from headrace.runs.formats.prediction import Change
+
+#: Settings whose effect is not simulated: they bound memory, time and failures, and seldom decide the throughput.
+_STAGE_SETTINGS = ("queue_bytes", "attempts", "retry_budget_seconds", "time_limit_seconds")
+_OTHER_SETTINGS = (
+    ("source", ("wait_seconds", "visibility_seconds", "max_receives")),
+    ("run", ("warm_up", "grace_seconds")),
+)
 
 
 def changed_plan(recorded: Plan, settings: tuple[str, ...], stages: tuple[StageNeeds, ...], cores: int) -> Plan:
@@ -48,6 +57,54 @@ def changed_plan(recorded: Plan, settings: tuple[str, ...], stages: tuple[StageN
     return plan
 
 
+def not_simulated(recorded: Plan, changed: Plan) -> list[str]:
+    """Return the settings that were changed and that the simulation does not know."""
+    found = [
+        f"{name}.{key}"
+        for name, stage in changed.stages.items()
+        for key in _STAGE_SETTINGS
+        if name in recorded.stages and getattr(stage, key) != getattr(recorded.stages[name], key)
+    ]
+    for table, keys in _OTHER_SETTINGS:
+        before, after = getattr(recorded, table), getattr(changed, table)
+        found += [f"{table}.{key}" for key in keys if getattr(before, key) != getattr(after, key)]
+    return found
+
+
+def check_costs(recorded: Plan, changed: Plan, change: Change, stages: Sequence[StageNeeds]) -> None:
+    """Raise CannotReplay where a changed setting makes a stage do other work, unless the change says what that costs."""
+    for needs in stages:
+        name = needs.name
+        if name in change.speedups or name in change.cost_curves or name in change.drop:
+            continue
+        what = _other_work(recorded, changed, needs)
+        if what:
+            curve = f" or --curve {name}=RUN" if needs.info.kind == "device" else ""
+            raise CannotReplay(
+                f"{what} is changed, and what {name} costs then was not measured; measure it (headrace profile ... --set ...), "
+                f"or say it: --speedup {name}=TIMES{curve}"
+            )
+
+
+def _other_work(recorded: Plan, changed: Plan, needs: StageNeeds) -> str:
+    """Return the setting that makes a stage do other work than was recorded; empty if there is none."""
+    name, task = needs.name, needs.info.task
+    if recorded.stages[name].options != changed.stages[name].options:
+        return f"{name}.options"
+    if needs.info.work == "decode" and recorded.decode.decoder != changed.decode.decoder:
+        return "decode.decoder"
+    if needs.info.kind != "device":
+        return ""
+    before, after = recorded.models.get(task, recorded.model), changed.models.get(task, changed.model)
+    keys = (
+        ["engine", "artifact"]
+        if needs.is_exclusive and after.engine == "emulated"
+        else ["engine", "artifact", "options"]
+    )
+    table = f"models.{task}" if task in changed.models else "model"
+    return next((f"{table}.{key}" for key in keys if getattr(before, key) != getattr(after, key)), "")
+
+
 def _with_workers(wanted: StagePlan, recorded: StagePlan | None) -> StagePlan:
     """Return the stage with threads, if it ran inline and is given workers now: it is meant to have them."""
     if recorded is None or wanted.executor != "inline" or recorded.executor != "inline":
@@ -61,7 +118,8 @@ def _without_defaults(
     known = [one for one in defaults if one.name == name]
     if not known:
         return stage
-    bare = dataclasses.replace(recorded, stages={name: dataclasses.replace(stage, queue_items=None)})
+    # Without models: those of other tasks are none of this stage's, and `resolve` knows no other stage here.
+    bare = dataclasses.replace(recorded, stages={name: dataclasses.replace(stage, queue_items=None)}, models={})
     by_default = resolve(bare, known, cores).stages[name].queue_items
     return dataclasses.replace(stage, queue_items=None if stage.queue_items == by_default else stage.queue_items)
 

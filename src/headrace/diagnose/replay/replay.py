@@ -117,7 +117,7 @@ class Replay:
         self.needs = needs
         self.machine = machine
         self.costs = costs
-        self._known: dict[tuple[bytes, int, int | None, bool], Simulated] = {}
+        self._known: dict[tuple[bytes, int, int, bool], Simulated] = {}
         self.holds_gil = {stage.name: stage.holds_gil for stage in needs.stages}
         self.touches: dict[str, Touches] = {}
         self.spreads = self._find_spreads()
@@ -143,7 +143,7 @@ class Replay:
         for stage in needs.stages:
             if stage.info.kind == "device":
                 stage.is_exclusive = _is_exclusive(evidence, document, stage.info.task, plan, stage.wait, stage.cpu)
-                costs[stage.name] = batch_cost(evidence, stage)
+                costs[stage.name] = batch_cost(evidence, stage, plan.models.get(stage.info.task, plan.model))
         return cls(evidence, document, plan, needs, machine, costs)
 
     @property
@@ -156,10 +156,27 @@ class Replay:
         """Cores that the recorded run could use."""
         return self.machine.cores
 
-    def ratio(self, change: Change, *, seed: int = 0, num_jobs: int | None = None) -> float:
-        """Return the simulated throughput of a change over that of the recorded run; see `simulate` for what it raises."""
-        base = self.simulate(Change(), seed=seed, num_jobs=num_jobs).throughput
-        return self.simulate(change, seed=seed, num_jobs=num_jobs).throughput / base
+    def ratio(
+        self,
+        change: Change,
+        base: Change | None = None,
+        *,
+        seed: int = 0,
+        num_jobs: int | None = None,
+        resampled: bool = False,
+    ) -> float:
+        """Return the simulated throughput of a change over that of the recorded run, or of another change of it.
+
+        Both do the same jobs, as many as either needs; see `simulate` for the arguments and for what it raises.
+        """
+        base = base or Change()
+        count = num_jobs or max(self._num_jobs(self.changed_plan(one)) for one in (base, change))
+        before, after = (
+            self.simulate(one, seed=seed, num_jobs=count, resampled=resampled).throughput for one in (base, change)
+        )
+        if not (before > 0 and np.isfinite(after / before)):
+            raise CannotReplay("nothing that takes time is left of the run, so its throughput has no limit to predict")
+        return after / before
 
     def simulate(
         self, change: Change | None = None, *, seed: int = 0, num_jobs: int | None = None, resampled: bool = False
@@ -177,6 +194,7 @@ class Replay:
             CannotReplay: If it is beyond what was measured.
         """
         change = change or Change()
+        num_jobs = num_jobs or self._num_jobs(self.changed_plan(change))
         key = (msgspec.json.encode(change), seed, num_jobs, resampled)
         if key not in self._known:
             scenario = self.scenario(change, seed=seed, num_jobs=num_jobs, resampled=resampled)
@@ -460,8 +478,9 @@ def _summary(scenario: Scenario, system: System) -> Simulated:
     trace = simulate(system)
     names = [station.name for station in system.stations]
     devices = {
-        name: seconds / (capacity * trace.elapsed)
+        f"device:{stage}": seconds / (capacity * trace.elapsed)
         for name, capacity, seconds in zip(system.resource_names, system.resources, trace.resource_seconds, strict=True)
+        for stage in name.removeprefix("device:").split(",")
         if name.startswith("device:")
     }
     return Simulated(

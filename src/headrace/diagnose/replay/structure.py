@@ -345,7 +345,9 @@ class _Builder:
         times = [0 if touches is None else touches.at(one / usual) for one in seconds]
         resource = None
         if device.is_exclusive:
-            resource = self._resource(f"device:{device.name}", self.scenario.change.devices or 1)
+            # One for all models, as an accelerator is.
+            owners = [needs.name for needs in self.scenario.needs.stages if needs.is_exclusive]
+            resource = self._resource(f"device:{','.join(owners)}", self.scenario.change.devices or 1)
         at = group.index(device)
         before = [self._columns(needs, group[0]) for needs in group[:at]]
         behind = [self._columns(needs, group[0]) for needs in group[at + 1 :]]

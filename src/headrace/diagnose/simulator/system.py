@@ -103,7 +103,7 @@ class System:
     resources: Sequence[int] = ()
     """Capacity of each exclusive resource: devices, locks."""
     resource_names: Sequence[str] = ()
-    """Of each: `device:STAGE` or `lock:STAGE`."""
+    """Of each: `lock:STAGE`, or `device:STAGE,STAGE` with all the stages that it serves."""
     max_in_flight: int | None = None
     """Jobs received and not yet done."""
     arrivals: Sequence[float] | None = None

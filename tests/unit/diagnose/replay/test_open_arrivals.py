@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from headrace.diagnose.replay import Replay
+from headrace.diagnose.whatif import predict
 from headrace.runs.formats.prediction import Change
 from headrace.runs.run_folder import Receiving
 
@@ -56,3 +58,19 @@ def test_jobs_that_were_not_metered_came_all_the_same(replay_of: Callable[..., R
     cpu = np.where(np.arange(120) // 20 % 3 == 1, np.nan, 0.004)
 
     assert recorded(replay_of, 0.0002, cpu).simulate().throughput == pytest.approx(50, rel=0.03)
+
+
+def test_latency_is_as_unsure_as_that_of_the_recorded_run_was_wrong(replay_of: Callable[..., Replay]) -> None:
+    """Where the run took twice as long as its simulation, twice as long is within the interval of what is predicted."""
+    replay = recorded(replay_of, age_seconds=0.0002)
+    sure = predict(replay, Change(speedups={"work": 1.5})).latency_p50.predicted
+    latency = replay.document.latency
+    slow = tuple(msgspec.structs.replace(one, value=2 * (one.value or 0.0)) for one in latency.percentiles)
+    replay.document = msgspec.structs.replace(
+        replay.document, latency=msgspec.structs.replace(latency, percentiles=slow)
+    )
+    unsure = predict(replay, Change(speedups={"work": 1.5})).latency_p50.predicted
+    assert sure is not None
+    assert unsure is not None
+    assert unsure.mid == sure.mid
+    assert unsure.high > 1.9 * sure.mid > 1.3 * sure.high

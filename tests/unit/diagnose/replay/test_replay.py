@@ -303,3 +303,38 @@ def test_children_share_what_workers_need_beside_the_stages(fan_of: Callable[...
     replay = fan_of(whole=0.001, child=0.001, children=10)
     replay.machine = dataclasses.replace(replay.machine, overhead=0.002)
     assert replay.simulate().cpu_per_job == pytest.approx(0.001 + 10 * 0.001 + 0.002, rel=0.02)
+
+
+def test_models_of_two_tasks_share_the_one_device(replay_of: Make) -> None:
+    """A call of 10 ms for every other job and one of 30 ms for the rest: 50/s, each with the times of its own model."""
+    steps = [
+        step("fetch", cpu=1e-5, kind="io"),
+        step("faces.process", wait=0.010, kind="device", task="faces"),
+        step("plates.process", wait=0.030, kind="device", task="plates"),
+        step("deliver", cpu=1e-6),
+    ]
+    times = ("models.faces.options.launch_seconds=10ms", "models.plates.options.launch_seconds=0.03")
+    settings = [*times, "models.faces.engine=emulated", "models.plates.engine=emulated"]
+    variants = [{"engine": "emulated", "launch_seconds": seconds, "item_seconds": 0.0} for seconds in (0.01, 0.03)]
+    replay = replay_of(steps, settings=settings, changes={"variants": variants})
+    assert replay.simulate().throughput == pytest.approx(50, rel=0.02)
+    assert replay.simulate().utilization["device:plates.process"] == pytest.approx(1.0, abs=0.02)
+    assert replay.costs["faces.process"].at(8) == pytest.approx(0.010, rel=0.01)
+    assert replay.ratio(Change(devices=2)) == pytest.approx(4 / 3, rel=0.03)
+    faster = Change(settings=("models.plates.options.launch_seconds=10ms",))
+    assert replay.ratio(faster) == pytest.approx(2.0, rel=0.03)
+
+
+def test_a_ratio_is_of_the_same_jobs(replay_of: Make) -> None:
+    """Jobs grow by half towards the end of a long run: more workers, for which more jobs are simulated, are not blamed."""
+    wait = np.linspace(0.02, 0.03, 2500)
+    replay = replay_of([step("fetch", wait=wait, kind="io", workers=32), step("deliver", cpu=1e-6)], num=2500)
+    assert replay.ratio(Change(settings=("fetch.workers=160",))) == pytest.approx(5.0, rel=0.02)
+
+
+def test_nothing_left_is_no_throughput_without_limit(replay_of: Make) -> None:
+    """Where no stage takes time any more there is no number, and no infinite one."""
+    replay = replay_of([step("work", cpu=0.004), step("deliver", cpu=0.0)])
+    replay.machine = dataclasses.replace(replay.machine, overhead=0.0)
+    with pytest.raises(CannotReplay, match="no limit"):
+        replay.ratio(Change(drop=("work",)))

@@ -117,3 +117,36 @@ def test_a_change_is_said_in_words() -> None:
         words == "fetch.workers=32, decode 2 times as fast, without resize, 4 cores, 2 devices, without other programs"
     )
     assert in_words(Change()) == "nothing changed"
+
+
+MODEL = [step("decode", cpu=0.004, work="decode"), step("process", wait=0.01, kind="device"), step("deliver", cpu=1e-6)]
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("decode.decoder=pillow", "decode.decoder is changed.*--speedup decode"),
+        ("model.engine=openvino", "model.engine is changed.*--curve process"),
+        ("model.artifact=other.onnx", "model.artifact is changed"),
+        ("model.options.inter_op_threads=2", "model.options is changed"),
+        ("process.options.top=5", "process.options is changed"),
+    ],
+)
+def test_other_work_is_refused_until_its_cost_is_said(replay_of: Make, setting: str, says: str) -> None:
+    """What another decoder or engine costs is nowhere in the run: no number, but how to say or measure it."""
+    replay = replay_of(MODEL)
+    with pytest.raises(CannotReplay, match=says):
+        predict(replay, Change(settings=(setting,)))
+    told = Change(settings=(setting,), speedups={"decode": 2.0, "process": 2.0})
+    assert predict(replay, told).throughput.ratio.mid == pytest.approx(2.0, rel=0.03)  # type: ignore[union-attr]
+
+
+def test_a_setting_that_is_not_simulated_is_named(replay_of: Make) -> None:
+    """Tries, bytes and times are taken to change nothing, and that is said; workers are not among them."""
+    settings = ("fetch.attempts=9", "decode.queue_bytes=1000", "source.wait_seconds=7", "run.grace_seconds=1")
+    replay = replay_of(WAITING)
+    (warning,) = predict(replay, Change(settings=(*settings, "fetch.workers=4"))).warnings
+    for setting in settings:
+        assert setting.partition("=")[0] in warning
+    assert "workers" not in warning
+    assert not predict(replay, Change(settings=("fetch.workers=4",))).warnings
