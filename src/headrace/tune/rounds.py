@@ -131,6 +131,8 @@ class Entrant:
     failed: str = ""
     """Why it takes no further part; empty while it does."""
     is_out_of_memory: bool = False
+    num_looks: int = 0
+    """How often its pairs were, or are about to be, looked at."""
     times_longer: int = 0
     """How often its blocks were doubled, because they were not steady."""
     was_outrun: bool = False
@@ -201,7 +203,6 @@ class Rounds:
         self._say = say
         self._may_go_on = may_go_on
         self._round = 0
-        self._looks = 0
         self._num_tried = 0
         self._is_interrupted: Callable[[], bool] = lambda: False
 
@@ -238,23 +239,24 @@ class Rounds:
         pairs = entrant.ratios(base or self.base, question.metric.name)
         if not pairs:
             return None
-        interval, judgement = answer(pairs, question, self.alpha)
+        interval, judgement = answer(pairs, question, self.alpha(entrant))
         logs = [math.log(after / before) for before, after in pairs]
         told = (
             None if interval is None else Estimate(*(math.exp(x) for x in (interval.low, interval.mid, interval.high)))
         )
         return Judged(math.exp(centre(logs)), told, judgement)
 
-    @property
-    def alpha(self) -> float:
-        """By how much an interval may err, so that all of all looks together err by less than 5 %."""
-        return float(ALPHA / max(1, self._num_tried) / 2 ** max(1, self._looks))
+    def alpha(self, entrant: Entrant) -> float:
+        """Return by how much an entrant's interval may err, so that those of all at all looks together err by less than 5 %."""
+        return float(ALPHA / max(1, self._num_tried) / 2 ** max(1, entrant.num_looks))
 
     def _run(
         self, new: list[Entrant], again: list[Entrant], lengths: dict[int, int], is_sure: Callable[[Entrant], bool]
     ) -> None:
-        began, self._looks = self._round, 1
+        began = self._round
         look = self._effort.rounds
+        for entrant in (*new, *again):
+            entrant.num_looks += 1
         while self._round - began < self._effort.most_rounds:
             running = [entrant for entrant in new if not entrant.failed]
             if not running or (self._round > began and not self._may_go_on()):
@@ -269,7 +271,8 @@ class Rounds:
                     return
                 look *= 2
             elif done == look // 2 + 1 and look > self._effort.rounds:
-                self._looks += 1  # what comes now is looked at once more
+                for entrant in (*running, *again):
+                    entrant.num_looks += 1  # what comes now is looked at once more
 
     def _one_round(self, running: Sequence[Entrant], lengths: dict[int, int]) -> None:
         order = [self.base, *running]

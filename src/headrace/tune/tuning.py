@@ -134,7 +134,9 @@ class _Tuning:
         self._candidates: list[Candidate] = []
         self._views: list[View] = []
         self._warnings: list[str] = []
-        effort = replace(settings.effort, halves=settings.effort.halves and objective.name == "throughput")
+        # The slower of two may be the one that keeps the latency goal.
+        by_speed = objective.name == "throughput" and objective.slo is None
+        effort = replace(settings.effort, halves=settings.effort.halves and by_speed)
         base = Contender(name="base", pipeline=bench.pipeline, plan=bench.resolved())
         self._rounds = Rounds(base, bench.items, effort, bench.say, self._may_go_on)
 
@@ -144,12 +146,18 @@ class _Tuning:
         view = self._look((), rate)
         view.entrant = self._rounds.base
         self._measure(view, choose(view.found, max(1, self._settings.plans - 1)))
+        try:
+            self._go_on(view)
+        except KeyboardInterrupt:  # while predicting; what was measured is kept
+            self._rounds.interrupted = True
+        return self._conclude()
+
+    def _go_on(self, first: View) -> None:
         while self._num_left() > 0 and self._candidates and self._may_look_again():
             before = len(self._candidates)
-            self._look_again(view)
+            self._look_again(first)
             if len(self._candidates) == before:
-                break
-        return self._conclude()
+                return
 
     def _may_go_on(self) -> bool:
         budget = self._settings.budget_seconds

@@ -95,7 +95,17 @@ def test_intervals_allow_for_all_that_were_tried() -> None:
     """Three Plans and one look: 5 % / 3 / 2 for each."""
     effort = Effort(rounds=2, most_rounds=2, block_seconds=0.02, halves=False)
     rounds = measure(effort, a="work.workers=2", b="work.workers=3", c="work.workers=4")
-    assert rounds.alpha == pytest.approx(0.05 / 3 / 2)
+    assert rounds.alpha(rounds.entrants[0]) == pytest.approx(0.05 / 3 / 2)
+
+
+def test_who_runs_again_is_looked_at_again() -> None:
+    """The best so far, beside a fourth Plan: 5 % / 4 / 4, for it had a look before; the new one 5 % / 4 / 2."""
+    effort = Effort(rounds=2, most_rounds=2, block_seconds=0.02, halves=False)
+    rounds = measure(effort, a="work.workers=2", b="work.workers=3", c="work.workers=4")
+    best = rounds.entrants[2]
+    (new,) = rounds.measure([contender(sleeping(), "d", "work.workers=5")], [500.0, 2500.0], never, beside=[best])
+    assert rounds.alpha(best) == pytest.approx(0.05 / 4 / 4)
+    assert rounds.alpha(new) == pytest.approx(0.05 / 4 / 2)
 
 
 def test_a_plan_that_cannot_run_is_out_and_the_others_go_on() -> None:

@@ -20,7 +20,7 @@ from headrace.runs.formats.prediction import Change, PredictedMetric, Prediction
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import Run
 from headrace.tune.objective import Objective
-from headrace.tune.rounds import Effort
+from headrace.tune.rounds import Effort, Rounds
 from headrace.tune.tuning import Tuned, TuneSettings, tune
 
 ONE_WORKER = Plan().with_settings(["work.workers=1"])
@@ -157,6 +157,45 @@ def test_a_prediction_that_was_far_off_has_it_looked_at_again(tmp_path: Path) ->
     document = tuned(tmp_path, shy, settings=settings).document
     assert len(list(tmp_path.glob("tune-sleeping-*"))) == 2
     assert document.verdict == "better"
+
+
+def test_an_interrupt_while_predicting_keeps_what_was_measured(tmp_path: Path) -> None:
+    """Ctrl-C in the search from the best so far: that one is proved already, and is the answer."""
+
+    class Interrupted(Formula):
+        num_replays = 0
+
+        def replay(self, run: Run) -> Any:
+            self.num_replays += 1
+            if self.num_replays > 1:
+                raise KeyboardInterrupt
+            return super().replay(run)
+
+    pipeline = sleeping()
+    settings = TuneSettings(
+        plans=2, profile_seconds=0.2, search_seconds=5.0, effort=Effort(rounds=8, most_rounds=8, block_seconds=0.05)
+    )
+    shy = Interrupted(lambda plan: 500.0 * (plan.stages["work"].workers or 1) ** 0.2, pipeline)
+    found = tune(pipeline, ONE_WORKER, Numbers(), settings=settings, runs=tmp_path, diagnosis=shy)
+    assert found.document.interrupted
+    assert found.plan is not None
+
+
+def test_nobody_is_given_up_for_being_slow_where_a_latency_must_be_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fastest may break the goal that a slower one keeps."""
+    seen: list[bool] = []
+    began = Rounds.__init__
+
+    def noting(self: Rounds, base: Any, items: Any, effort: Effort, *others: Any) -> None:
+        seen.append(effort.halves)
+        began(self, base, items, effort, *others)
+
+    monkeypatch.setattr(Rounds, "__init__", noting)
+    for slo in (None, LatencyGoal(50, 10.0)):
+        tuned(tmp_path / str(slo is None), objective=Objective(slo=slo))
+    assert seen == [True, False]
 
 
 def test_a_pipeline_whose_jobs_fail_is_not_tuned(tmp_path: Path) -> None:
