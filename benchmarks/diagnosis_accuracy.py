@@ -44,11 +44,11 @@ import msgspec
 from benchmarks import measure
 from benchmarks.diagnosis_rows import Kept, RunKind, Score, as_text, diagnose, lines_of, summarize
 from benchmarks.foreign_load import ForeignLoad
-from benchmarks.verdicts_required import NOT_A_VERDICT, REQUIRED
+from benchmarks.verdicts_required import NOT_INJECTED, REQUIRED
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.diagnose.document import profile_document
 from headrace.profiler.afterwards import add_layers
-from headrace.runs.formats.profile import ProfileDocument
+from headrace.runs.formats.profile import ProfileDocument, StageAccount
 from headrace.runs.reader import read_run
 from headrace.testing.faults import FAULTS, SHAPES, Case, Fault, run_case
 
@@ -60,13 +60,15 @@ NUM_HEALTHY = 149
 RUNS_PER_BASE = 5
 #: Shapes that a fault runs in, of those that it applies to; all of them would take too long.
 SHAPES_PER_FAULT = 2
-#: Those whose runs are long.
+#: Those whose runs are long, and therefore few.
 LONG = ("F40",)
+#: Seconds of runs that show nothing in the usual time: few slow items of many.
+SECONDS = {"F6": 8.0}
 #: Arrivals of healthy runs, as shares of what the base does.
 LOADS = (0.25, 0.4, 0.55)
 FED_SHAPE = "device_heavy"
 #: Utilization of a device from which on the layers of its model are measured too, whatever was injected.
-BUSY = 0.5
+BUSY = 0.8
 FAULT_SECONDS = 3.0
 HEALTHY_SECONDS = 2.0
 QUICK = ("F8", "F22", "F10")
@@ -115,7 +117,7 @@ def wanted(quick: bool, only: Sequence[str]) -> Wanted:
         names = [name for name in only if name in FAULTS]
         num_healthy = NUM_HEALTHY if "HEALTHY" in only else 0
         return Wanted([FAULTS[name] for name in names], (CURVE_DOSE, *SCORED_DOSES), num_healthy, len(SHAPES))
-    names = [name for name in FAULTS if name not in NOT_A_VERDICT]
+    names = [name for name in FAULTS if name not in NOT_INJECTED]
     return Wanted([FAULTS[name] for name in names], (CURVE_DOSE, *SCORED_DOSES), NUM_HEALTHY)
 
 
@@ -139,11 +141,9 @@ def plan_runs(ask: Wanted) -> list[Planned]:
 
 def _where(fault: Fault, number: int, ask: Wanted) -> Iterator[tuple[str, Sequence[float]]]:
     """Give shapes and doses; where not all shapes are taken, faults begin with different ones."""
-    if fault.inject is None or fault.id not in REQUIRED:
+    if fault.inject is None or fault.id in NOT_INJECTED:
         return
-    shapes = fault.applies_to
-    if fault.id in ("F39", *LONG):  # healthy runs, and long ones
-        shapes = shapes[:1]
+    shapes = fault.applies_to[:1] if fault.id in LONG else fault.applies_to
     count = min(ask.shapes_per_fault, len(shapes))
     chosen = [shapes[(number + step) % len(shapes)] for step in range(count)]
     for index, shape in enumerate(chosen):
@@ -181,7 +181,7 @@ def make_case(planned: Planned, capacity: dict[str, float]) -> Case:
         if planned.shape not in capacity:
             raise HeadraceError(f"no base of {planned.shape} was measured, so nothing is known of what it can do")
         return case.with_broker(rate_per_second=planned.dose * capacity[planned.shape])
-    case = replace(case, seconds=FAULT_SECONDS)
+    case = replace(case, seconds=SECONDS.get(planned.fault, FAULT_SECONDS))
     if planned.kind == "base":
         return case
     fault = FAULTS[planned.fault]
@@ -259,8 +259,15 @@ class Bench:
 
 def is_busy_with_a_model(profile: ProfileDocument) -> bool:
     """Return whether somebody who looks for the bottleneck would want to see the layers of this run's model."""
-    has_layers = any(variant.get("engine") == "onnx" for variant in profile.variants)
-    return has_layers and any(one.kind == "device" and (one.utilization or 0.0) >= BUSY for one in profile.stages)
+    if not any(variant.get("engine") == "onnx" for variant in profile.variants):
+        return False
+    return any(_busy(one) >= BUSY for one in profile.stages if one.kind == "device")
+
+
+def _busy(stage: StageAccount) -> float:
+    """Return a device's utilization in the steady part of the run, by the utilization law; 0 if it is not known."""
+    batch = stage.batches.mean_size if stage.batches else 1.0
+    return (stage.throughput or 0.0) * (stage.service.mean or 0.0) / batch / (stage.workers or 1)
 
 
 def _look_into_model(case: Case, folder: Path) -> None:

@@ -85,8 +85,8 @@ REQUIRED: dict[str, Required] = {
     "F40": Required(("UNTRUSTED",), costs="overhead", why="profiling itself costs more than 5 %"),
     "F41": Required(("TIE",), costs="always", why="two bottlenecks of equal size: there is no healthier base"),
 }
-#: Not scored here: a what-if, by `benchmarks.whatif_error`.
-NOT_A_VERDICT = ("F42",)
+#: F39 is nothing, and what the healthy runs are; F42 is a what-if, scored by `benchmarks.whatif_error`.
+NOT_INJECTED = ("F39", "F42")
 
 #: A device that is kept fed and does all it can is as it should be.
 FED_DEVICE = ("DEVICE_COMPUTE", "DEVICE_MEMBW")

@@ -112,6 +112,15 @@ def test_a_connection_may_carry_one_image_only() -> None:
         assert time.monotonic() - started >= 0.3
 
 
+def test_posted_results_keep_their_connection() -> None:
+    """Also where images do not: the second post needs no new one."""
+    with connected(keep_alive=False) as (connection, _):
+        assert post(connection) == 200
+        socket = connection.sock
+        assert post(connection) == 200
+        assert connection.sock is socket
+
+
 def test_tls_is_agreed_on_after_setting_up() -> None:
     """A client that trusts the certificate gets its image."""
     certificate = make_certificate()

@@ -19,7 +19,7 @@ from benchmarks.diagnosis_accuracy import (
     wanted,
 )
 from benchmarks.diagnosis_rows import Kept, Row, Score, as_text, diagnose, line_of, scored, summarize
-from benchmarks.verdicts_required import NOT_A_VERDICT, REQUIRED, in_first_two, is_false_alarm
+from benchmarks.verdicts_required import NOT_INJECTED, REQUIRED, in_first_two, is_false_alarm
 from headrace.base.errors import HeadraceError
 from headrace.runs.formats.diagnosis import DiagnosisDocument, Finding, VerdictClass
 from headrace.testing.faults import FAULTS, SHAPES, source_faults
@@ -62,7 +62,7 @@ def row(
 
 def test_every_fault_has_a_required_verdict_or_is_none() -> None:
     """And every class that is required exists."""
-    assert set(REQUIRED) | set(NOT_A_VERDICT) == set(FAULTS)
+    assert set(REQUIRED) | set(NOT_INJECTED) == set(FAULTS)
     classes = {verdict.value for verdict in VerdictClass}
     assert {verdict for required in REQUIRED.values() for verdict in required.verdicts} <= classes
 
@@ -197,7 +197,7 @@ def test_all_runs_have_a_base_before_and_after() -> None:
             assert any(one.kind == "base" and one.shape == planned.shape for one in runs[:index])
             assert any(one.kind == "base" and one.shape == planned.shape for one in runs[index:])
     assert sum(planned.kind == "healthy" for planned in runs) == NUM_HEALTHY == 149
-    here = {fault.id for fault in FAULTS.values() if fault.inject is not None and fault.id in REQUIRED}
+    here = {fault.id for fault in FAULTS.values() if fault.inject is not None} - set(NOT_INJECTED)
     for dose in (2.0, 5.0):
         counts = Counter(planned.fault for planned in runs if planned.kind == "fault" and planned.dose == dose)
         assert set(counts) == here

@@ -33,7 +33,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Share of images, 0 to 1, evenly spread, that take `slow_seconds` instead."""
     slow_seconds: float = 0.0
     keep_alive: bool = True
-    """Whether a connection may carry a second request."""
+    """Whether a connection may carry a second request after an image; after a posted result it always may."""
     setup_seconds: float = 0.0
     """Before a new connection is served: what round trips cost that loopback does not have."""
     certificate: str | None = None
@@ -93,27 +93,28 @@ class _Exchange:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one connection until it closes."""
         try:
-            while True:
-                await self._answer(reader, writer)
-                if not self._settings.keep_alive:
-                    return
+            while await self._answer(reader, writer):
+                pass
         except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError, ssl.SSLError, ValueError):
             pass  # the client is gone, or spoke no HTTP
         finally:
             writer.close()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request, and return whether the connection may carry another."""
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         method, path = head.split(" ", 2)[:2]
         await reader.readexactly(_content_length(head))
         status, body = await (self._take() if method == "POST" else self._image(path))
-        ending = "" if self._settings.keep_alive else "Connection: close\r\n"
+        stays = self._settings.keep_alive or method == "POST"
+        ending = "" if stays else "Connection: close\r\n"
         writer.write(f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{ending}\r\n".encode())
         if method == "POST" or self._settings.bytes_per_second is None:
             writer.write(body)
         else:
             await self._through_link(writer, body, self._settings.bytes_per_second)
         await writer.drain()
+        return stays
 
     async def _take(self) -> tuple[str, bytes]:
         await asyncio.sleep(self._settings.callback_seconds)

@@ -53,9 +53,9 @@ def _float_mask(case: Case, dose: float) -> Case:
 
 
 def _failing_callback(case: Case, dose: float) -> Case:
-    share = min(0.9, _FAILING_SHARE * dose)
+    share = min(0.75, _FAILING_SHARE * dose)
     failing = case.with_server(callback_failures=share, callback_seconds=_CALLBACK_SECONDS)
-    return failing.with_settings("deliver.attempts=8", "deliver.workers=2")
+    return failing.with_settings("deliver.attempts=4", "deliver.workers=2")
 
 
 def _ordered(case: Case, dose: float) -> Case:
