@@ -65,6 +65,11 @@ def _python_nms(case: Case, dose: float) -> Case:
     return replace(case, stages=(*case.stages, stage)).with_settings("postprocess.workers=1")
 
 
+def _without_nms(case: Case) -> Case:
+    settings = {name: one for name, one in case.plan.stages.items() if name != "postprocess"}
+    return replace(case, stages=case.stages[:-1], plan=replace(case.plan, stages=settings))
+
+
 def _global_lock(case: Case, dose: float) -> Case:
     lock = threading.Lock()
     seconds = _LOCKED_SECONDS[case.shape] * (dose - 1)
@@ -107,7 +112,7 @@ FAULTS = (
         dose=f"pairs of boxes compared, from those of {min(_BOXES.values())} boxes, of {max(_BOXES.values())} after a device",
         applies_to=tuple(_BOXES),
         inject=_python_nms,
-        fix=lambda case: replace(case, stages=case.stages[:-1]),
+        fix=_without_nms,
     ),
     Fault(
         id="F25",
