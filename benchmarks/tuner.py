@@ -25,10 +25,9 @@ from headrace.base.plan import Plan, resolve
 from headrace.base.units import format_duration
 from headrace.ledger.ledger import Ledger
 from headrace.pipeline.governor import usable_cores
-from headrace.tune.parts import quiet
 from headrace.tune.rounds import Effort, Rounds, TimedItems, comes_in_a_burst
 from headrace.tune.tuning import Tuned, TuneSettings, tune
-from headrace.validate.blocks import Contender, measure_block
+from headrace.validate.blocks import Contender, measure_block, quiet
 from headrace.validate.comparison import Question
 
 #: Pipelines of a smoke run.

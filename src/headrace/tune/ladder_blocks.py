@@ -7,11 +7,9 @@ favours none. Ratios are taken within a round; see `headrace.validate.interleave
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +19,7 @@ from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.delivery.collect import Collect
 from headrace.pipeline.definition import Pipeline
-from headrace.validate.blocks import FEWEST_ITEMS, Block, Contender, SameItems, measure_block
+from headrace.validate.blocks import FEWEST_ITEMS, Block, Contender, SameItems, fewest_items, measure_block, quiet
 from headrace.validate.interleaved import runs_b_first
 from headrace.validate.interrupts import noticing
 from headrace.validate.intervals import FEWEST_PAIRS
@@ -196,28 +194,5 @@ def _num_items(pilots: Sequence[Block], settings: Rounds) -> int:
     return max(fewest, math.ceil(settings.seconds * min(max(rates), _MOST_UNEVEN * min(rates))))
 
 
-def fewest_items(plan: Plan) -> int:
-    """Return how many items a block needs for several rounds of each stage's workers, and several of its batches."""
-    together = [
-        (stage.workers or 1) * (stage.batch or 1)
-        for name, stage in plan.stages.items()
-        if name != "deliver" and stage.executor != "inline"
-    ]
-    return max(FEWEST_ITEMS, 4 * max(together, default=1))
-
-
 def _opening(pilot: Block) -> float:
     return max(0.0, pilot.seconds - pilot.delivered / (pilot.throughput or 1.0))
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep what runs say to people to themselves: the same lines for each of some dozen blocks."""
-    logger = logging.getLogger("headrace")
-    level = logger.level
-    if logger.getEffectiveLevel() >= logging.WARNING:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -1,29 +1,13 @@
-"""A pipeline over other items, whose results are dropped; and quiet while many short runs go by."""
+"""A pipeline over other items, whose results are dropped."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import logging
-from collections.abc import Iterator
 
 from headrace.base.protocols import Delivery
 from headrace.pipeline.definition import DeliverStage, Pipeline
 from headrace.sources.finite import FiniteSource
 from headrace.validate.blocks import CpuClock, Noted
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep what runs say to people to themselves, where they do not ask for it: the same lines for each of some dozen runs."""
-    logger = logging.getLogger("headrace")
-    level = logger.level
-    if logger.getEffectiveLevel() >= logging.WARNING:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def over(pipeline: Pipeline, source: FiniteSource, *, deliver: bool = False) -> Pipeline:

@@ -25,7 +25,7 @@ from headrace.base.statistics import percentile
 from headrace.runs.formats.profile import Estimate
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.tune.out_of_memory import is_out_of_memory
-from headrace.validate.blocks import FEWEST_ITEMS, Block, Contender, SameItems, measure_block
+from headrace.validate.blocks import FEWEST_ITEMS, Block, Contender, SameItems, fewest_items, measure_block
 from headrace.validate.comparison import Question, answer
 from headrace.validate.interrupts import noticing
 from headrace.validate.intervals import ALPHA, centre
@@ -344,7 +344,7 @@ class Rounds:
     def _lengths(self, entrants: Sequence[Entrant], rates: Sequence[float]) -> dict[int, int]:
         """Return {entrant: items of its blocks}: the same for all that are about as fast, so that they do the same work."""
         wanted = self._effort.block_seconds
-        fewest = {id(one): _fewest_items(one.contender.plan) for one in entrants}
+        fewest = {id(one): fewest_items(one.contender.plan) for one in entrants}
         # What queues could hold twice over, so that a block is not over before the last stage has begun in earnest.
         held = max(2 * _held(one.contender.plan) for one in entrants)
         common = max(*fewest.values(), held, math.ceil(wanted * max(rates)))
@@ -366,13 +366,3 @@ def _rate(entrant: Entrant, number: int) -> str:
 def _held(plan: Plan) -> int:
     """Return how many items the queues of a resolved Plan hold."""
     return sum(stage.queue_items or 0 for stage in plan.stages.values() if stage.executor != "inline")
-
-
-def _fewest_items(plan: Plan) -> int:
-    """Return how many items a block needs for several rounds of each stage's workers, and several of its batches."""
-    together = [
-        (stage.workers or 1) * (stage.batch or 1)
-        for name, stage in plan.stages.items()
-        if name != "deliver" and stage.executor != "inline"
-    ]
-    return max(FEWEST_ITEMS, 4 * max(together, default=1))

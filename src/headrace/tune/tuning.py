@@ -30,14 +30,13 @@ from headrace.tune.bench import Bench
 from headrace.tune.decision import Decision, decide
 from headrace.tune.objective import Objective
 from headrace.tune.outcome import Candidate, Outcome, tuning_document
-from headrace.tune.parts import quiet
 from headrace.tune.predictor import size
 from headrace.tune.reasons import Reason, find_reasons
 from headrace.tune.rounds import Effort, Entrant, Rounds, Say
 from headrace.tune.search import Found, choose
 from headrace.tune.sweep import LARGEST_BATCH, BatchCosts
 from headrace.tune.view import Diagnosis, Simulator, View, look
-from headrace.validate.blocks import Contender
+from headrace.validate.blocks import Contender, quiet
 from headrace.validate.comparison import Question
 
 #: Prediction and measurement that differ by more: the run from which was predicted is too unlike; look again from nearer.

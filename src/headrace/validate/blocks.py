@@ -13,9 +13,11 @@ rate up to 6 % too high where there are four or five of them, and only on the si
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gc
 import itertools
+import logging
 import os
 import resource
 import time
@@ -35,6 +37,32 @@ from headrace.sources.finite import Entry, FiniteSource
 
 #: Fewest results from which a rate is taken: the median latency needs 11 (`base.statistics.samples_needed`).
 FEWEST_ITEMS = 12
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep what runs say to people to themselves, where they do not ask for it: the same lines for each of some dozen blocks.
+
+    Warnings are in what a block returns, and so is how many jobs failed, and why the first did.
+    """
+    logger = logging.getLogger("headrace")
+    level = logger.level
+    if logger.getEffectiveLevel() >= logging.WARNING:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def fewest_items(plan: Plan) -> int:
+    """Return how many items a block needs for several rounds of each stage's workers, and several of its batches."""
+    together = [
+        (stage.workers or 1) * (stage.batch or 1)
+        for name, stage in plan.stages.items()
+        if name != "deliver" and stage.executor != "inline"
+    ]
+    return max(FEWEST_ITEMS, 4 * max(together, default=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,18 +14,15 @@ References:
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace.base.errors import HeadraceError, Interrupted
-from headrace.base.plan import Plan
 from headrace.base.settings import check
 from headrace.base.units import format_duration
-from headrace.validate.blocks import FEWEST_ITEMS, Block, Contender, SameItems, measure_block
+from headrace.validate.blocks import FEWEST_ITEMS, Block, Contender, SameItems, fewest_items, measure_block, quiet
 from headrace.validate.interrupts import noticing
 from headrace.validate.intervals import ALPHA
 from headrace.validate.looks import Looks
@@ -111,7 +108,7 @@ def measure_pairs(
     """
     measured = Measured()
     try:
-        with _quiet(), noticing() as is_interrupted:
+        with quiet(), noticing() as is_interrupted:
             runs = _Runs(items, settings, is_interrupted, say)
             _measure(measured, a, b, runs, is_sure)
     except (_Stopped, KeyboardInterrupt):
@@ -160,7 +157,7 @@ class _Runs:
         return block
 
     def _wanted(self, block: Block, num_items: int) -> int:
-        wanted = _fewest_items(block.plan)
+        wanted = fewest_items(block.plan)
         if block.throughput is not None:
             return max(wanted, math.ceil(block.throughput * self.settings.seconds * _PILOT_SHARE))
         return max(wanted, 2 * num_items) if block.delivered else wanted  # some failed: perhaps it was too few
@@ -215,14 +212,8 @@ def _check_results(contender: Contender, block: Block, num_items: int) -> None:
 
 def _num_items(pilot_a: Block, pilot_b: Block, settings: Blocks) -> int:
     slow, fast = sorted((_rate(pilot_a), _rate(pilot_b)))
-    fewest = max(_fewest_items(pilot_a.plan), _fewest_items(pilot_b.plan))
+    fewest = max(fewest_items(pilot_a.plan), fewest_items(pilot_b.plan))
     return max(fewest, math.ceil(settings.seconds * min(fast, _MOST_UNEVEN * slow)))
-
-
-def _fewest_items(plan: Plan) -> int:
-    """Return how many items a block needs for several rounds of each stage's workers, and several of its batches."""
-    together = [(stage.workers or 1) * (stage.batch or 1) for name, stage in plan.stages.items() if name != "deliver"]
-    return max(FEWEST_ITEMS, 4 * max(together, default=1))
 
 
 def _lasts(pilot: Block, num_items: int) -> float:
@@ -234,19 +225,3 @@ def _rate(block: Block) -> float:
     if block.throughput is None:
         raise RuntimeError("only blocks with a rate get here")
     return block.throughput
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what runs say to people to themselves: the same lines for each of some dozen blocks.
-
-    Warnings are in the document, and so is how many jobs failed, and why the first did.
-    """
-    logger = logging.getLogger("headrace")
-    level = logger.level
-    if logger.getEffectiveLevel() >= logging.WARNING:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -10,8 +10,9 @@ from headrace.cli.ladder_text import as_text
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.tuning import LadderDocument, LadderStep
 from headrace.tune.ladder import ratio_of
-from headrace.tune.ladder_blocks import Rounds, fewest_items
+from headrace.tune.ladder_blocks import Rounds
 from headrace.tune.ladder_words import describe, verdict
+from headrace.validate.blocks import fewest_items
 
 
 def step(name: str, throughput: float | None, before: Estimate | None, **others: object) -> LadderStep:
