@@ -242,10 +242,23 @@ def _curves(given: Sequence[str], stages: Sequence[StageInfo]) -> dict[str, dict
 
 
 def _curve_of_run(where: str, name: str) -> dict[int, float]:
-    """Return the cost curve that a run's warm-up measured: of the stage of this name, or of the only one."""
+    """Return the cost curve of a run: of the stage of this name, or of the only one.
+
+    As its own batches had it where it can be replayed, like the curve that it is to replace; else as warm-up measured it.
+    """
+    from headrace.base.errors import HeadraceError
+    from headrace.diagnose.replay import Replay
     from headrace.runs.reader import read_run
 
-    curves = read_run(where).info.cost_curves
+    run = read_run(where)
+    try:
+        costs = Replay.of(run).costs
+    except HeadraceError:
+        costs = {}
+    cost = costs.get(name) or (next(iter(costs.values())) if len(costs) == 1 else None)
+    if cost is not None:
+        return {int(size): float(seconds) for size, seconds in zip(cost.sizes, cost.seconds, strict=True)}
+    curves = run.info.cost_curves
     measured = curves.get(name) or (next(iter(curves.values())) if len(curves) == 1 else {})
     curve = {size: statistics.median(seconds) for size, seconds in sorted(measured.items()) if seconds}
     if not curve:

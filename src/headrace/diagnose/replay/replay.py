@@ -309,10 +309,16 @@ class Replay:
         return int(min(4 * _MOST_JOBS, max(_FEWEST_JOBS, min(_MOST_JOBS, self.needs.num_jobs), _ROUNDS * at_once)))
 
     def _sample(self, count: int, seed: int | None) -> Array:
-        """Return which recorded jobs come: in order and around again, or in blocks drawn with replacement."""
+        """Return which recorded jobs come: in order and around again, or in blocks drawn with replacement.
+
+        Of more jobs than that, blocks from all over the run: the first ones alone may be of another kind.
+        """
         recorded = self.needs.num_jobs
         if seed is None:
-            return np.arange(count) % recorded
+            length = -(-count // _BLOCKS)
+            apart = max(0, recorded - length) / (_BLOCKS - 1) if count < recorded else length
+            starts = np.floor(np.arange(_BLOCKS) * apart).astype(int)
+            return np.asarray((starts[:, None] + np.arange(length)).ravel()[:count] % recorded)
         random = np.random.default_rng(seed)
         length = max(1, recorded // _BLOCKS)
         starts = random.integers(0, recorded, size=-(-count // length))

@@ -124,7 +124,9 @@ class _Builder:
         self.resources: list[int] = []
         self.named: dict[str, int] = {}
         dropped = set(scenario.change.drop)
-        self.groups = group_stages([needs for needs in scenario.needs.stages if needs.name not in dropped], self.plan)
+        # Inline stages stay in the workers of the one that is dropped.
+        groups = group_stages(scenario.needs.stages, self.plan)
+        self.groups = [group for group in groups if any(needs.name not in dropped for needs in group)]
         self.units = self._units()
         self._check_tasks()
         self.overhead = scenario.machine.overhead / max(1.0, self._visits())
@@ -229,7 +231,7 @@ class _Builder:
             joins=head.info.role == "join",
             ordered=ordered,
             threads=self._busy(device, head),
-            retries=self._retries(head, group),
+            retries=self._retries(group),
         )
 
     def _batching(self, device: StageNeeds | None) -> BatchingPolicy | None:
@@ -329,7 +331,8 @@ class _Builder:
     def _batch_program(self, group: Sequence[StageNeeds], device: StageNeeds) -> Callable[[int, int], Program]:
         """Return what gives a batch its program: inline stages for each of its units, the device once for all."""
         cost = self.scenario.costs[device.name]
-        factor = 1.0 / self.scenario.change.speedups.get(device.name, 1.0)
+        change = self.scenario.change
+        factor = 0.0 if device.name in change.drop else 1.0 / change.speedups.get(device.name, 1.0)
         units = self.units[device.name]
         residuals = (_residuals(device, self.scenario.recorded_costs[device.name])[units] * factor).tolist()
         largest = self.plan.stages[device.name].batch or 1
@@ -377,17 +380,22 @@ class _Builder:
 
         return program
 
-    def _retries(self, head: StageNeeds, group: Sequence[StageNeeds]) -> dict[int, list[Retry]]:
-        if len(group) > 1 or not head.tries or head.name in self.scenario.change.drop:
-            return {}
-        factor = 1.0 / self.scenario.change.speedups.get(head.name, 1.0)
-        found = {}
-        for unit, recorded in enumerate(self.units[head.name].tolist()):
-            if recorded in head.tries:
-                found[unit] = [
-                    Retry(_phases(one.wait * factor, one.cpu * factor, 0.0) or ((WAIT, 1e-6),), one.delay)
-                    for one in head.tries[recorded]
-                ]
+    def _retries(self, group: Sequence[StageNeeds]) -> dict[int, list[Retry]]:
+        """Return {unit: tries of the group that fail}: each runs the stages up to the one that fails."""
+        head, found = group[0], dict[int, list[Retry]]()
+        for position, needs in enumerate(group):
+            if not needs.tries or needs.name in self.scenario.change.drop:
+                continue
+            before = [self._columns(earlier, head) for earlier in group[:position] if earlier.info.kind != "device"]
+            factor = 1.0 / self.scenario.change.speedups.get(needs.name, 1.0)
+            in_process = self.plan.stages[head.name].executor == "process"
+            share = 0.0 if in_process else self.scenario.holds_gil.get(needs.name, 0.0)
+            for unit, recorded in enumerate(self.units[needs.name].tolist()):
+                for one in needs.tries.get(recorded, ()):
+                    phases = [phase for column in before for phase in _phases(*(values[unit] for values in column))]
+                    cpu = one.cpu * factor
+                    phases.extend(_phases(one.wait * factor, cpu * (1.0 - share), cpu * share))
+                    found.setdefault(unit, []).append(Retry(tuple(phases) or ((WAIT, 1e-6),), one.delay))
         return found
 
     def _resource(self, name: str, capacity: int) -> int:

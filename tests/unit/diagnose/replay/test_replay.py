@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import SettingsError
+from headrace.cli.change_arguments import add_change_arguments, change_of
 from headrace.diagnose.bounds import bound_ratio, find_bounds
 from headrace.diagnose.candidates import find_candidates
 from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.replay.costs import BatchCost
+from headrace.diagnose.replay.needs import FailedTry
 from headrace.diagnose.replay.structure import Touches, build
 from headrace.runs.formats.prediction import Change
 
@@ -338,3 +341,48 @@ def test_nothing_left_is_no_throughput_without_limit(replay_of: Make) -> None:
     replay.machine = dataclasses.replace(replay.machine, overhead=0.0)
     with pytest.raises(CannotReplay, match="no limit"):
         replay.ratio(Change(drop=("work",)))
+
+
+def test_tries_that_failed_stay_where_stages_are_fused(replay_of: Make) -> None:
+    """Each download fails once: 2 workers do 2 / 40 ms; with decoding in them 2 / 44 ms, and not as if none had failed."""
+    replay = replay_of(WAITING)
+    fetch, decode, _ = replay.needs.stages
+    fetch.tries = {unit: [FailedTry(wait=0.02, cpu=0.0, delay=0.0)] for unit in range(120)}
+    assert replay.simulate().throughput == pytest.approx(50, rel=0.02)
+    fused = Change(settings=("decode.executor=inline",))
+    assert replay.simulate(fused).throughput == pytest.approx(2 / 0.044, rel=0.02)
+    decode.tries = {unit: [FailedTry(wait=0.0, cpu=0.004, delay=0.0)] for unit in range(120)}
+    assert replay.simulate(fused, seed=1).throughput == pytest.approx(2 / 0.068, rel=0.02)
+
+
+def test_inline_stages_keep_the_workers_of_a_dropped_one(replay_of: Make) -> None:
+    """Without decoding its one worker still resizes, 1 / 4 ms; the 16 that download do not take that over."""
+    steps = [
+        step("fetch", wait=0.001, kind="io", workers=16),
+        step("decode", cpu=0.004),
+        step("resize", wait=0.004),
+        step("deliver", cpu=1e-6),
+    ]
+    replay = replay_of(steps, settings=["resize.executor=inline"], cores=8)
+    assert replay.simulate(Change(drop=("decode",))).throughput == pytest.approx(250, rel=0.03)
+
+
+def test_a_long_run_is_more_than_its_first_jobs(replay_of: Make) -> None:
+    """Of 4,000 jobs the later half takes three times as long: 1 / 20 ms, and not the 1 / 10 ms of the first."""
+    wait = np.where(np.arange(4000) < 2000, 0.010, 0.030)
+    replay = replay_of([step("fetch", wait=wait, kind="io"), step("deliver", cpu=1e-6)], num=4000, gap=0.02)
+    done = np.diff(replay.simulate().trace.done)
+    assert done.mean() == pytest.approx(0.020, rel=0.05)
+
+
+def test_the_curve_of_a_run_is_that_of_its_own_batches(replay_of: Make) -> None:
+    """Warm-up measured 20 ms, the run's own calls took 10 ms: put in the place of the same run's curve, nothing changes."""
+    curve = {size: [0.02] * 3 for size in (1, 2)}
+    steps = [step("process", wait=0.010, kind="device"), step("deliver", cpu=1e-6)]
+    replay = replay_of(steps, changes={"cost_curves": {"process": curve}})
+    parser = argparse.ArgumentParser()
+    add_change_arguments(parser)
+    given = parser.parse_args(["--curve", f"process={replay.run.path}"])
+    change = change_of(given, replay.plan, replay.run.info.stages)
+    assert change.cost_curves["process"][1] == pytest.approx(0.010, rel=0.01)
+    assert replay.ratio(change) == pytest.approx(1.0, rel=0.01)
