@@ -25,7 +25,7 @@ from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import read_run
 from headrace.stages.module import ProcessStage
-from headrace.tune.ladder_steps import changed_settings
+from headrace.tune.changed_settings import changed_settings
 
 RUNGS = ("threaded", "overlapped", "batch8")
 #: Items of the sequential run: a third of a second each.

@@ -13,6 +13,7 @@ from headrace.base.goals import LatencyGoal
 from headrace.base.plan import Plan
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import StageAccount
+from headrace.tune.changed_settings import changed_settings
 from headrace.tune.objective import Outlook
 from headrace.tune.space import Point, Space, Value
 
@@ -95,7 +96,7 @@ class Predictor:
 
     def change(self, point: Point) -> Change:
         """Return a point as a change of the recorded run: every setting that differs once both Plans are resolved."""
-        return self._with_curves(differences(self._replay.plan, self._resolve(self.space.settings(point))))
+        return self._with_curves(changed_settings(self._replay.plan, self._resolve(self.space.settings(point))))
 
     def of(self, point: Point) -> Outlook | None:
         """Return what is predicted of a point; None if it cannot be predicted, or run."""
@@ -158,25 +159,6 @@ def size(plan: Plan, accounts: Mapping[str, StageAccount] | None = None) -> floa
         total += (stage.workers or 1) * (PROCESS_SIZE if stage.executor == "process" else threads)
         total += 0.01 * (stage.batch or 1)
     return total + plan.source.receivers
-
-
-def differences(before: Plan, after: Plan) -> tuple[str, ...]:
-    """Return the settings that make one resolved Plan of another, `KEY=VALUE` each."""
-    old, new = dict(_leaves(before.as_table())), dict(_leaves(after.as_table()))
-    return tuple(f"{key}={_toml(value)}" for key, value in new.items() if old.get(key) != value)
-
-
-def _leaves(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in table.items():
-        found += _leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(f"{prefix}{key}", value)]
-    return found
-
-
-def _toml(value: Any) -> str:
-    import json
-
-    return json.dumps(value)
 
 
 def queued_bytes(plan: Plan, accounts: Mapping[str, StageAccount]) -> float | None:
