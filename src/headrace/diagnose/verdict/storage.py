@@ -39,11 +39,14 @@ def _is_memory_short(facts: Facts) -> bool:
 
 
 def _reads(facts: Facts, view: StageView) -> bool:
-    """Return whether the stage reads the data: by its work, or because the run reads more than it writes."""
-    if view.work in ("download", "deliver"):
-        return True
+    """Return whether the stage reads the data: by its work, or because the run reads more than it writes.
+
+    Where that was not measured, DISK says no more than was seen; LOGGING would say that something is written.
+    """
     read, written = (facts.machine.get(f"processes.{way}_bytes_per_second") for way in ("read", "write"))
-    return (read or 0.0) >= max(_SOME_BYTES, written or 0.0)
+    if view.work in ("download", "deliver") or read is None or written is None:
+        return True
+    return read >= max(_SOME_BYTES, written)
 
 
 def _disk_lines(facts: Facts, view: StageView, waits: float) -> list[EvidenceLine]:
@@ -69,7 +72,10 @@ def _disk(facts: Facts, view: StageView, waits: float) -> Proposal:
             f"{view.name} waits for the disk {waits:.0%} of its {format_duration(view.service)} per item"
             + (f"; the page cache was {cache} when the run began" if cache else "")
         ),
-        rule=f"at least {WORTH_NAMING:.0%} of the service of a stage that reads data is waiting for a disk",
+        rule=(
+            f"at least {WORTH_NAMING:.0%} of the service is waiting for a disk, in a stage that reads data, or where bytes "
+            "read and written were not measured"
+        ),
         resources=view.place,
         share=waits,
         evidence=(

@@ -194,6 +194,12 @@ def test_a_compute_stage_that_waits_for_the_disk_writes_a_log(diagnose: Diagnose
     assert (found.first.verdict, found.first.stage) == (VerdictClass.LOGGING, "preprocess")
 
 
+def test_a_log_is_not_guessed(diagnose: Diagnose, made: Any) -> None:
+    """The same where nobody counted what was read and written: it waits for the disk, and no more is known."""
+    found = diagnose(made(name="preprocess", work="preprocess", cpu=0.002, wait=0.01, state="disk"), model(made))
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.DISK, "preprocess")
+
+
 def test_pages_from_swap_are_memory_pressure(diagnose: Diagnose, made: Any) -> None:
     """Blocked on the disk under memory pressure: MEMORY_PRESSURE, not DISK."""
     found = diagnose(
