@@ -34,9 +34,10 @@ from headrace.runs.formats.prediction import Change
 
 #: A worker takes about this much cheap work at once, at most so many units; as the runtime's stations do.
 _CHUNK_SECONDS, _MOST_AT_ONCE = 0.001, 64
-#: What handing an item to a child process and back costs: a fixed part, CPU with the GIL, and copying it twice into shared
-#: memory. Measured on the runtime's process executor; see `benchmarks/whatif_error.py`.
-_PROCESS_SECONDS, _PROCESS_BYTES_PER_SECOND = 250e-6, 2e9
+#: What handing an item to a child process and back costs: in this process with the GIL, in the child without, each a fixed part
+#: and one for the bytes. Measured with a stage that does nothing, 1 kB to 8 MB, on two cores (AMD EPYC).
+_PROCESS_SECONDS, _PROCESS_BYTES_PER_SECOND = 100e-6, 2e10
+_CHILD_SECONDS, _CHILD_BYTES_PER_SECOND = 60e-6, 8e9
 #: With the GIL for a moment: returning from C code to the next line.
 _TOUCH_SECONDS = 5e-6
 #: Below this share of the time with the GIL, handing on is not held up by it, and counts as plain CPU.
@@ -319,8 +320,9 @@ class _Builder:
         share = 0.0 if in_process else self.scenario.holds_gil.get(name, 0.0)
         gil = cpu * share
         if in_process and needs is head:
-            moved = self.scenario.machine.bytes_per_item.get(name, 0.0) / _PROCESS_BYTES_PER_SECOND
-            gil = gil + _PROCESS_SECONDS + moved
+            moved = self.scenario.machine.bytes_per_item.get(name, 0.0)
+            gil = gil + _PROCESS_SECONDS + moved / _PROCESS_BYTES_PER_SECOND
+            cpu = cpu + _CHILD_SECONDS + moved / _CHILD_BYTES_PER_SECOND
         return wait.tolist(), (cpu * (1.0 - share)).tolist(), gil.tolist()
 
     def _handing_on(self) -> Program:
