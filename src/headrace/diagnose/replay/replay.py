@@ -319,10 +319,11 @@ class Replay:
             apart = max(0, recorded - length) / (_BLOCKS - 1) if count < recorded else length
             starts = np.floor(np.arange(_BLOCKS) * apart).astype(int)
             return np.asarray((starts[:, None] + np.arange(length)).ravel()[:count] % recorded)
-        random = np.random.default_rng(seed)
-        length = max(1, recorded // _BLOCKS)
-        starts = random.integers(0, recorded, size=-(-count // length))
-        return ((starts[:, None] + np.arange(length)).ravel()[:count]) % recorded
+        # No more of them than were recorded: a run of a hundred jobs is no surer for being gone around four times.
+        length = -(-min(count, recorded) // _BLOCKS)
+        starts = np.random.default_rng(seed).integers(0, recorded, size=_BLOCKS)
+        drawn = (starts[:, None] + np.arange(length)).ravel() % recorded
+        return np.asarray(drawn[np.arange(count) % len(drawn)])
 
     def _arrivals(self, change: Change, count: int, seed: int) -> list[float] | None:
         if change.arrival_rate is not None:

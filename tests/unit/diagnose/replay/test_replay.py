@@ -386,3 +386,11 @@ def test_the_curve_of_a_run_is_that_of_its_own_batches(replay_of: Make) -> None:
     change = change_of(given, replay.plan, replay.run.info.stages)
     assert change.cost_curves["process"][1] == pytest.approx(0.010, rel=0.01)
     assert replay.ratio(change) == pytest.approx(1.0, rel=0.01)
+
+
+def test_resampled_runs_differ_as_much_as_runs_of_that_length_would(replay_of: Make) -> None:
+    """The mean of 60 exponential times has a standard error of 1 / sqrt(60), also where 400 jobs are simulated."""
+    wait = np.random.default_rng(5).permutation(-0.01 * np.log((np.arange(60) + 0.5) / 60))
+    replay = replay_of([step("fetch", wait=wait, kind="io"), step("deliver", cpu=1e-6)], num=60)
+    means = [float(wait[replay.scenario(Change(), seed=seed, resampled=True).sample].mean()) for seed in range(200)]
+    assert np.std(np.log(means)) == pytest.approx(wait.std() / wait.mean() / 60**0.5, rel=0.3)

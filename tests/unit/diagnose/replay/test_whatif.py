@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headrace.base.plan import Plan
@@ -150,3 +151,17 @@ def test_a_setting_that_is_not_simulated_is_named(replay_of: Make) -> None:
         assert setting.partition("=")[0] in warning
     assert "workers" not in warning
     assert not predict(replay, Change(settings=("fetch.workers=4",))).warnings
+
+
+def test_an_interval_holds_nine_in_ten_resampled_runs(replay_of: Make) -> None:
+    """Jobs that differ much: where the model was never wrong, nine in ten other draws of them lie within."""
+    wait = np.random.default_rng(5).exponential(0.02, 120)
+    replay = replay_of(
+        [step("fetch", wait=wait, kind="io", workers=2), step("decode", cpu=0.008), step("deliver", cpu=1e-6)]
+    )
+    change = Change(settings=("fetch.workers=4",))
+    ratio = predict(replay, change, TrackRecord(num=20, p90_error=0.0)).throughput.ratio
+    assert ratio is not None
+    others = [replay.ratio(change, seed=seed, resampled=True) for seed in range(100, 200)]
+    inside = np.mean([ratio.low <= other <= ratio.high for other in others])
+    assert 0.8 <= inside <= 1.0
