@@ -86,7 +86,7 @@ def _gains(candidates: tuple[Candidate, ...]) -> Chart | None:
     shown = candidates[:_MOST_BARS]
     return horizontal_bars(
         "gains",
-        "What each would give if it were 20 % faster",
+        "What each would give, changed as the table says",
         "throughput gained in percent, by simulation, for each resource",
         [one.name for one in shown],
         {"throughput": ("var(--c1)", [(one.gain - 1) * 100 for one in shown])},
