@@ -73,7 +73,7 @@ def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -
         throughput=_throughput(replay, ratio),
         latency_p50=_latency(replay, change, after, 50),
         latency_p99=_latency(replay, change, after, 99),
-        cpu_per_item=_cpu(base, after),
+        cpu_per_item=_cpu(replay, base, after),
         bound_ratio=bound_ratio(replay, change),
         naive_ratio=naive_ratio(replay, change),
         limit_after=limit_in_words(after),
@@ -220,11 +220,15 @@ def _why_no_latency(replay: Replay, change: Change, after: Simulated) -> str:
     return ""
 
 
-def _cpu(base: Simulated, after: Simulated) -> PredictedMetric:
+def _cpu(replay: Replay, base: Simulated, after: Simulated) -> PredictedMetric:
+    """Return the CPU time per job, of all that the processes used; as simulated where that was not measured."""
     ratio = after.cpu_per_job / base.cpu_per_job if base.cpu_per_job > 0 else 1.0
+    account, jobs = replay.document.cpu, int(replay.document.counters.get("delivered", 0))
+    measured = account.total_seconds / jobs if account is not None and jobs else None
+    predicted = after.cpu_per_job if measured is None else measured * ratio
     return PredictedMetric(
-        base=base.cpu_per_job,
-        predicted=Estimate(after.cpu_per_job, after.cpu_per_job, after.cpu_per_job),
+        base=measured,
+        predicted=Estimate(predicted, predicted, predicted),
         ratio=Estimate(ratio, ratio, ratio),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ from headrace.base.plan import Plan
 from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.whatif import in_words, naive_ratio, predict
 from headrace.runs.formats.prediction import Change, TrackRecord
+from headrace.runs.formats.profile import CpuAccount
 
 Make = Callable[..., Replay]
 
@@ -165,3 +167,22 @@ def test_an_interval_holds_nine_in_ten_resampled_runs(replay_of: Make) -> None:
     others = [replay.ratio(change, seed=seed, resampled=True) for seed in range(100, 200)]
     inside = np.mean([ratio.low <= other <= ratio.high for other in others])
     assert 0.8 <= inside <= 1.0
+
+
+def test_recorded_cpu_time_is_what_was_measured(replay_of: Make) -> None:
+    """The processes used 12 ms a job; with half of the stages' work gone about half of that is left. Not measured: none."""
+    replay, change = replay_of([step("work", cpu=0.004), step("deliver", cpu=1e-6)]), Change(speedups={"work": 2.0})
+    assert predict(replay, change).cpu_per_item.base is None
+    account = CpuAccount(
+        total_seconds=0.012 * 120,
+        elapsed_seconds=1.0,
+        num_cores=2.0,
+        lines=(),
+        explained_share=1.0,
+        uncertain_share=0.0,
+    )
+    replay.document = msgspec.structs.replace(replay.document, cpu=account, counters={"delivered": 120})
+    metric = predict(replay, change).cpu_per_item
+    assert metric.base == pytest.approx(0.012)
+    assert metric.predicted is not None
+    assert metric.predicted.mid == pytest.approx(0.006, rel=0.02)
