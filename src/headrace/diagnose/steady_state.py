@@ -187,9 +187,14 @@ def _drift(series: Array) -> tuple[float, float]:
     return float(second.mean() - first.mean()) / mean, math.hypot(*known) / mean
 
 
+def _of_first_half(drift: float) -> float:
+    """Return a difference of halves as a share of the first, from one as a share of the mean of both."""
+    return (1 + drift / 2) / max(1 - drift / 2, 1e-9) - 1
+
+
 def _judge(judged: list[tuple[str, float, float]], seconds: float) -> tuple[bool | None, str]:
     drifting = [
-        f"{name} {'rose' if drift > 0 else 'fell'} by {abs(drift):.0%}"
+        f"{name} {'rose' if drift > 0 else 'fell'} by {abs(_of_first_half(drift)):.0%}"
         for name, drift, error in judged
         if abs(drift) > DRIFT and abs(drift) > _SIGNIFICANT * error
     ]
