@@ -51,6 +51,10 @@ from headrace.testing.faults.case import Case
 from headrace.testing.faults.measuring import Cost, measure_cost, run_case
 from headrace.validate.interrupts import noticing
 
+#: What a full run must reach; `sign_right` is the least, the others the most.
+FEWEST_CHANGES, LEAST_SIGN_RIGHT = 60, 0.95
+MOST = {"mean": 0.05, "p90": 0.10, "max": 0.15}
+
 ROWS = "measured.jsonl"
 LEDGER = "ledger.sqlite"
 
@@ -326,6 +330,16 @@ def errors(pairs: Iterable[tuple[float | None, float]]) -> dict[str, Any]:
     }
 
 
+def missed(result: dict[str, Any]) -> list[str]:
+    """Return which goals a full run misses, in words; none if it reaches all."""
+    found = [f"{key} {result[key]:.1%} > {most:.0%}" for key, most in MOST.items() if not (result[key] or 0.0) <= most]
+    if result["n"] < FEWEST_CHANGES:
+        found.append(f"{result['n']} changes < {FEWEST_CHANGES}")
+    if (result["sign_right"] or 0.0) < LEAST_SIGN_RIGHT:
+        found.append(f"sign right {_percent(result['sign_right'])} < {LEAST_SIGN_RIGHT:.0%}")
+    return found
+
+
 def summarize(rows: Sequence[Row]) -> dict[str, Any]:
     """Return the benchmark's figures."""
     scored = [
@@ -481,7 +495,7 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Run the benchmark from the command line."""
+    """Run the benchmark from the command line; status 1 when a full run misses a goal."""
     arguments = _arguments()
     try:
         result = _run(arguments)
@@ -491,7 +505,13 @@ def main() -> int:
     print(json.dumps(result) if arguments.json else as_text(result))
     if arguments.write:
         _say(f"written: {measure.write_result('whatif_error', as_text(result), result)}")
-    return 130 if result["interrupted"] else 0
+    if result["interrupted"]:
+        return 130
+    if arguments.quick or arguments.only or arguments.rescore:
+        return 0
+    for goal in (goals := missed(result)):
+        _say(f"goal missed: {goal}")
+    return int(bool(goals))
 
 
 if __name__ == "__main__":
