@@ -91,7 +91,7 @@ def _latency(facts: Facts, view: StageView, verdict: VerdictClass) -> Proposal:
         verdict=verdict,
         stage=view.name,
         says=says,
-        rule=f"blocked at least {_WAITS:.0%} of the service, waiting for the outside, and all workers at it",
+        rule=f"its stage gains most, and is blocked at least {_WAITS:.0%} of the service, waiting for the outside",
         resources=view.place,
         share=0.0,
         evidence=tuple(_waiting_lines(view)),
