@@ -13,7 +13,6 @@ import time
 import numpy as np
 
 from headrace.base.statistics import percentile
-from headrace.base.units import format_duration
 from headrace.base.words import counted
 from headrace.diagnose.bounds import bound_ratio
 from headrace.diagnose.replay import Replay, Simulated
@@ -247,6 +246,7 @@ def _warnings(replay: Replay, change: Change, base: Simulated) -> tuple[str, ...
         found.append(
             f"other programs wanted about {replay.machine.others:.1f} cores during the run, and are taken to go on doing so"
         )
+    found += _idle_devices(replay, change)
     inline = {name: stage.executor for name, stage in replay.plan.stages.items() if stage.executor == "inline"}
     plan = replay.changed_plan(change)
     left_out = not_simulated(replay.plan, plan)
@@ -270,11 +270,16 @@ def _warnings(replay: Replay, change: Change, base: Simulated) -> tuple[str, ...
     return tuple(found)
 
 
-def says_latency(metric: PredictedMetric) -> str:
-    """Return a predicted latency in words."""
-    if metric.predicted is None:
-        return metric.refused
-    return (
-        f"{format_duration(metric.predicted.mid)} [{format_duration(metric.predicted.low)} - "
-        f"{format_duration(metric.predicted.high)}]"
-    )
+def _idle_devices(replay: Replay, change: Change) -> list[str]:
+    """Return a warning for each stage whose workers cannot keep all devices busy: each makes one call at a time."""
+    plan, found = replay.changed_plan(change), []
+    for group in group_stages(replay.needs.stages, plan):
+        settings = plan.stages[group[0].name]
+        key = "source.receivers" if settings.executor == "inline" else f"{group[0].name}.workers"
+        workers = plan.source.receivers if settings.executor == "inline" else settings.workers or 1
+        if change.devices and workers < change.devices and any(stage.is_exclusive for stage in group):
+            found.append(
+                f"{counted(workers, 'worker')} of {group[0].name}, each with one call at a time, cannot keep "
+                f"{counted(change.devices, 'device')} busy; ask for both: --set {key}={change.devices}"
+            )
+    return found

@@ -12,6 +12,8 @@ from headrace.runs.formats.profile import ProfileDocument
 
 #: Others' use of the machine below this is no more than the noise of the measurement.
 _NOISE_CORES = 0.05
+#: Share of the cores that others are taken to keep at most.
+_MOST_TAKEN = 0.9
 #: Without an account of CPU time: what the runtime takes for each job and stage, measured by `python -m benchmarks.ladder`.
 _OVERHEAD_SECONDS = 8e-6
 #: Workers that find nothing to do wake up now and then; what is beyond so many times the usual is not for jobs.
@@ -26,7 +28,9 @@ def find_machine(evidence: Evidence, document: ProfileDocument, needs: Needs) ->
     # Others that got half a core while threads ran at half speed wanted a whole one.
     others = other / max(_speed(evidence), 0.1) if other > _NOISE_CORES else 0.0
     sizes = {stage.name: (stage.bytes_in or 0.0) + (stage.bytes_out or 0.0) for stage in document.stages}
-    return Machine(cores=cores, others=others, overhead=_overhead(document, needs), bytes_per_item=sizes)
+    # Of what others used a run could have had a part, had it had work: some is left of the smallest machine.
+    taken = min(other, _MOST_TAKEN * cores) if others else 0.0
+    return Machine(cores=cores, others=others, taken=taken, overhead=_overhead(document, needs), bytes_per_item=sizes)
 
 
 def _speed(evidence: Evidence) -> float:

@@ -294,6 +294,9 @@ class Replay:
             check(0 <= share <= 1, f"cache hits of {name}", share, "a share from 0 to 1")
         check(change.cores is None or change.cores > 0, "cores", change.cores, "more than 0")
         check(change.devices is None or change.devices >= 1, "devices", change.devices, "a whole number >= 1")
+        has_device = any(stage.is_exclusive for stage in self.needs.stages)
+        allowed = "only where a model runs on a device of its own; here it runs on the cores: --cores"
+        check(change.devices is None or has_device, "devices", change.devices, allowed)
         rate = change.arrival_rate
         check(rate is None or rate > 0, "arrival rate", rate, "more than 0 jobs per second")
         for name in change.drop:

@@ -51,6 +51,8 @@ class Machine:
     cores: float
     others: float
     """Threads of other programs that want a core all the time."""
+    taken: float
+    """Cores that they used during the run."""
     overhead: float
     """CPU seconds per job that workers spend outside stages: taking, handing on, settling."""
     bytes_per_item: dict[str, float] = field(default_factory=dict)
@@ -151,6 +153,7 @@ class _Builder:
             route_of=route_of,
             cores=scenario.change.cores or scenario.machine.cores,
             others=0.0 if scenario.change.quiet else scenario.machine.others,
+            taken=0.0 if scenario.change.quiet else scenario.machine.taken,
             switch_seconds=scenario.switch_seconds,
             resources=tuple(self.resources),
             resource_names=tuple(self.named),

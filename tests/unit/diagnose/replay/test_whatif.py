@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
 from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.whatif import in_words, naive_ratio, predict
@@ -186,3 +187,17 @@ def test_recorded_cpu_time_is_what_was_measured(replay_of: Make) -> None:
     assert metric.base == pytest.approx(0.012)
     assert metric.predicted is not None
     assert metric.predicted.mid == pytest.approx(0.006, rel=0.02)
+
+
+def test_more_devices_need_a_device_and_workers_for_them(replay_of: Make) -> None:
+    """On a model that runs on the cores they are refused; one worker keeps one device busy, which is said."""
+    replay = replay_of(MODEL)
+    with pytest.raises(SettingsError, match="--cores"):
+        predict(replay, Change(devices=2))
+    replay.needs.stages[1].is_exclusive = True
+    (warning,) = predict(replay, Change(devices=2)).warnings
+    assert "--set process.workers=2" in warning
+    both = predict(replay, Change(devices=2, settings=("process.workers=2",)))
+    assert not both.warnings
+    assert both.throughput.ratio is not None
+    assert both.throughput.ratio.mid == pytest.approx(2.0, rel=0.03)
