@@ -181,9 +181,12 @@ class Engine:
 
     def _set_threads(self, threads: float) -> None:
         self._threads = threads
-        # Fair shares among all that want a core; what the others leave is ours.
-        wanted, cores = threads + self.system.others, self.system.cores
-        self._speed = 1.0 if wanted <= cores else cores / wanted
+        # Fair shares among all that want a core; but more threads than before take nothing more from the others, who may
+        # be groups of their own to the scheduler.
+        system = self.system
+        wanted, cores, left = threads + system.others, system.cores, system.cores - system.taken
+        speed = 1.0 if wanted <= cores else cores / wanted
+        self._speed = speed if threads * speed <= left else left / threads
 
     # --- the GIL
 

@@ -98,6 +98,8 @@ class System:
     cores: float = 1.0
     others: float = 0.0
     """Threads of other programs that want a core all the time."""
+    taken: float = 0.0
+    """Cores that other programs are given whatever happens, less than `cores`."""
     switch_seconds: float = 0.005
     """How long a thread may keep the GIL once another waits for it (`sys.getswitchinterval`)."""
     resources: Sequence[int] = ()
