@@ -18,6 +18,8 @@ _FILL = 0.6
 #: Share of the batches.
 _FEW, _MOST = 0.10, 0.50
 _BUSY = 0.7
+#: Jobs in flight over their bound from which on it is the bound that keeps more away: it is reached only now and then.
+_AT_LIMIT = 0.7
 #: Queue wait over the longest wait for company: a batch's items wait half of it on average.
 _OF_MAX_WAIT = 0.4
 #: Share of the latency that waiting for company must take to be named.
@@ -164,10 +166,11 @@ def _underfill(facts: Facts, view: StageView) -> Iterator[Proposal]:
     full = _reason(view, "full")
     waiting = _reason(view, "max_wait")
     limit, in_flight = facts.plan.source.max_in_flight, facts.machine.get("run.in_flight")
-    at_limit = limit is not None and in_flight is not None and in_flight >= 0.7 * limit
-    if fill > _FILL or full > _FEW or not (at_limit or (view.account.utilization or 0.0) >= _BUSY):
+    at_limit = _is_at_limit(facts)
+    taken = _taken(view)
+    if fill > _FILL or full > _FEW or taken is None or taken < _BUSY:
         return
-    share = _underfill_share(facts, view, largest)
+    share = _underfill_share(facts, view, largest, taken)
     if share is None or share < WORTH_NAMING:
         return
     raised = max(2 * largest, 2 * (limit or 1))
@@ -196,8 +199,8 @@ def _underfill(facts: Facts, view: StageView) -> Iterator[Proposal]:
             + (f": {in_flight:.0f} jobs are in flight and {limit} may be" if at_limit else "")
         ),
         rule=(
-            f"mean batch at most {_FILL:.0%} of the largest, at most {_FEW:.0%} of them full, the device busy or the jobs in "
-            f"flight at their bound, and full batches would be at least {WORTH_NAMING:.0%} cheaper"
+            f"mean batch at most {_FILL:.0%} of the largest, at most {_FEW:.0%} of them full, the device at work or waiting "
+            f"for company at least {_BUSY:.0%} of the time, and full batches would be at least {WORTH_NAMING:.0%} cheaper"
         ),
         resources=("in_flight", f"batch:{view.name}", *view.place),
         share=share,
@@ -205,6 +208,7 @@ def _underfill(facts: Facts, view: StageView) -> Iterator[Proposal]:
             line("fill", f"mean batch {fill:.0%} of the largest (up to {_FILL:.0%})", fill, _FILL, fill <= _FILL),
             line("full", f"{full:.0%} of the batches were full (up to {_FEW:.0%})", full, _FEW, full <= _FEW),
             line("max_wait", f"{waiting:.0%} of the batches left because the wait was over", waiting, None, None),
+            at_least("taken", f"{view.name} at work or waiting for company", taken, _BUSY),
             line(
                 "in_flight",
                 "jobs in flight: "
@@ -222,12 +226,27 @@ def _underfill(facts: Facts, view: StageView) -> Iterator[Proposal]:
     )
 
 
-def _underfill_share(facts: Facts, view: StageView, largest: int) -> float | None:
+def _is_at_limit(facts: Facts) -> bool:
+    """Return whether as many jobs are in flight as may be; False where that was not measured, or there is no bound."""
+    limit, in_flight = facts.plan.source.max_in_flight, facts.machine.get("run.in_flight")
+    return limit is not None and in_flight is not None and in_flight >= _AT_LIMIT * limit
+
+
+def _taken(view: StageView) -> float | None:
+    """Return the share of the time that the device is at work or waits for a batch to fill, rather than for any item."""
+    utilization, throughput = view.account.utilization, view.account.throughput
+    if utilization is None or throughput is None:
+        return None
+    batches_per_second = throughput / mean_batch(view) / view.workers
+    return min(1.0, utilization + _reason(view, "max_wait") * view.plan.max_wait_seconds * batches_per_second)
+
+
+def _underfill_share(facts: Facts, view: StageView, largest: int, taken: float) -> float | None:
     """Return the share of the device's time per item that full batches would save, waiting for company included."""
     cost = facts.replay.costs.get(view.name)
     if cost is None or cost.largest < largest or not view.account.throughput:
         return None
-    now = 1 / view.account.throughput * (view.workers if not facts.document.is_emulated else 1)
+    now = taken / view.account.throughput * (view.workers if not facts.document.is_emulated else 1)
     return max(0.0, 1 - per_item(cost, largest) / now)
 
 
@@ -238,6 +257,8 @@ def _delay(facts: Facts, view: StageView) -> Iterator[Proposal]:
     by_wait = _reason(view, "max_wait")
     if longest <= 0 or not waited or not latency or by_wait < _MOST or utilization is None or utilization > _BUSY:
         return
+    if _is_at_limit(facts):
+        return  # company would come and is not let in
     of_longest, of_latency = waited / longest, waited / latency
     if of_longest < _OF_MAX_WAIT or of_latency < _OF_LATENCY:
         return
@@ -251,7 +272,8 @@ def _delay(facts: Facts, view: StageView) -> Iterator[Proposal]:
         ),
         rule=(
             f"at least {_MOST:.0%} of the batches leave because the wait is over, items wait at least {_OF_MAX_WAIT:.0%} of "
-            f"it and {_OF_LATENCY:.0%} of their latency, and the device is at work at most {_BUSY:.0%}"
+            f"it and {_OF_LATENCY:.0%} of their latency, the device is at work at most {_BUSY:.0%}, "
+            "and more jobs may be in flight"
         ),
         resources=("arrivals", *view.place),
         share=of_latency,

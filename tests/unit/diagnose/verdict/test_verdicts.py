@@ -419,3 +419,26 @@ def test_a_gain_that_no_rule_explains_is_no_health(diagnose: Diagnose, made: Any
     assert found.first.verdict is VerdictClass.INCONCLUSIVE
     assert "2 instead of 1 jobs in flight" in found.first.says
     assert found.experiment
+
+
+@pytest.mark.parametrize(
+    ("fetch", "device", "said"),
+    [(0.001, 0.01, (VerdictClass.BATCH_UNDERFILL, "process")), (0.05, 0.002, (VerdictClass.DOWNLOAD_LATENCY, "fetch"))],
+)
+def test_only_a_device_that_has_to_do_is_underfilled(
+    diagnose: Diagnose, made: Any, fetch: float, device: float, said: tuple[VerdictClass, str]
+) -> None:
+    """Four jobs at a time, batches of one where sixteen cost twice as much: to blame is who takes the time."""
+    each = max(4 * device, fetch + device)
+    full = {"calls": 40, "empty_calls": 0, "full_calls": 40, "call_seconds": 0.002, "blocked_seconds": 100 * each}
+    found = diagnose(
+        made(name="fetch", kind="io", work="download", cpu=1e-5, wait=fetch, workers=8),
+        model(made, cpu=device, batch=None, reason="free"),
+        in_flight=4,
+        arrivals=np.repeat(np.arange(100) * each, 4),
+        receiving=full | {"empty_call_seconds": 0.0},
+        settings=["model.threads=1", "process.batch=16"],
+        gauges={("run", "in_flight"): 4.0},
+        changes={"cost_curves": {"process": {1: [device], 16: [2 * device]}}},
+    )
+    assert (found.first.verdict, found.first.stage) == said
