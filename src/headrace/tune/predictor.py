@@ -110,14 +110,17 @@ class Predictor:
         settings = self.space.settings(point)
         try:
             plan = self._resolve(settings)
-            simulated: Simulated = self._replay.simulate(self.change(point))
+            change = self.change(point)
+            simulated: Simulated = self._replay.simulate(change)
+            # Of the same jobs, changed and not: a Plan that holds more at once is simulated with more of them.
+            ratio = self._replay.ratio(change, self._with_curves(()))
         except (HeadraceError, ValueError) as error:
             self.refused.setdefault(str(error), ", ".join(settings))
             return None
         self.num_predicted += 1
         cpu = self._base.cpu_per_job
         return Outlook(
-            ratio=simulated.throughput / self._base.throughput,
+            ratio=ratio,
             latency_p50=self._latency(simulated, 50),
             latency_goal=None if self._goal is None else self._latency(simulated, self._goal.percentile),
             cpu_ratio=simulated.cpu_per_job / cpu if cpu > 0 else None,

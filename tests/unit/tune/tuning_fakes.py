@@ -47,6 +47,13 @@ class FormulaReplay:
         self._formula = formula
         self._defaults = defaults
 
+    def ratio(self, change: Change, base: Change) -> float:
+        """Return the formula's throughput of a change over that of another."""
+        asked = self.num_asked
+        ratio = self.simulate(change).throughput / self.simulate(base).throughput
+        self.num_asked = asked
+        return ratio
+
     def simulate(self, change: Change, seed: int = 0, num_jobs: int | None = None) -> Simulated:
         """Return what the formula says."""
         self.num_asked += 1
