@@ -41,6 +41,10 @@ class Replayed(Protocol):
         """Return what the run would have done."""
         ...
 
+    def ratio(self, change: Change, base: Change) -> float:
+        """Return the throughput of a change over that of another, of the same jobs."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:

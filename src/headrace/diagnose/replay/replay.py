@@ -386,16 +386,18 @@ class Replay:
         measured = self._measured_run_delay()
         if measured is None or self.machine.others <= 0:
             return
-        low, high = 0.0, self.machine.others
+        found = self.machine
+        low, high = 0.0, found.others
         for _ in range(_HALVINGS):
-            if self._simulated_delay((low + high) / 2) < measured:
-                low = (low + high) / 2
+            others = (low + high) / 2
+            # Who does not compete for a core has only what is left over.
+            self.machine = dataclasses.replace(found, others=others, taken=min(others, found.taken))
+            if self._simulated_delay() < measured:
+                low = others
             else:
-                high = (low + high) / 2
-        self.machine = dataclasses.replace(self.machine, others=(low + high) / 2)
+                high = others
 
-    def _simulated_delay(self, others: float) -> float:
-        self.machine = dataclasses.replace(self.machine, others=others)
+    def _simulated_delay(self) -> float:
         scenario = self.scenario(Change(), num_jobs=_FEWEST_JOBS)
         return simulate(build(scenario)).delay_seconds / len(scenario.sample)
 
