@@ -27,10 +27,18 @@ def find_machine(evidence: Evidence, document: ProfileDocument, needs: Needs) ->
     other = document.environment.other_cpu_cores or 0.0
     # Others that got half a core while threads ran at half speed wanted a whole one.
     others = other / max(_speed(evidence), 0.1) if other > _NOISE_CORES else 0.0
-    sizes = {stage.name: (stage.bytes_in or 0.0) + (stage.bytes_out or 0.0) for stage in document.stages}
+    bytes_in = {stage.name: stage.bytes_in or 0.0 for stage in document.stages}
+    bytes_out = {stage.name: stage.bytes_out or 0.0 for stage in document.stages}
     # Of what others used a run could have had a part, had it had work: some is left of the smallest machine.
     taken = min(other, _MOST_TAKEN * cores) if others else 0.0
-    return Machine(cores=cores, others=others, taken=taken, overhead=_overhead(document, needs), bytes_per_item=sizes)
+    return Machine(
+        cores=cores,
+        others=others,
+        taken=taken,
+        overhead=_overhead(document, needs),
+        bytes_in=bytes_in,
+        bytes_out=bytes_out,
+    )
 
 
 def _speed(evidence: Evidence) -> float:

@@ -211,7 +211,7 @@ def _stage_needs(evidence: Evidence, info: StageInfo, account: StageAccount, uni
         info=info,
         wait=values["wait"],
         cpu=values["cpu"],
-        holds_gil=0.0 if info.releases_gil or info.executor == "process" else 1.0,
+        holds_gil=_may_hold_gil(info),
         batch_size=np.maximum(values["size"], 1.0),
         shapes=_shapes(evidence, info, good, at, len(units)),
         tries=_tries(evidence, rows, place, kept),
@@ -225,11 +225,16 @@ def _stage_needs(evidence: Evidence, info: StageInfo, account: StageAccount, uni
     return needs
 
 
+def _may_hold_gil(info: StageInfo) -> float:
+    """Return 1.0 for a stage that may keep the GIL while it computes: it did not promise otherwise, and calls no model."""
+    return 0.0 if info.releases_gil or info.executor == "process" or info.kind == "device" else 1.0
+
+
 def _growing_share(values: Array, sizes: Array) -> float:
     """Return which share of a mean grows with the batch size: the least-squares line's, between 0 and 1."""
     mean = float(values.mean()) if len(values) else 0.0
     if mean <= 0 or len(values) < FEWEST_JOBS or sizes.std() < 0.1 * sizes.mean():
-        return 0.0
+        return 0.5  # not known: one part for the call, one for its items
     slope = float(np.cov(sizes, values)[0, 1] / sizes.var(ddof=1))
     return min(1.0, max(0.0, slope * float(sizes.mean()) / mean))
 

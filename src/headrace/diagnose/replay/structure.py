@@ -55,8 +55,10 @@ class Machine:
     """Cores that they used during the run."""
     overhead: float
     """CPU seconds per job that workers spend outside stages: taking, handing on, settling."""
-    bytes_per_item: dict[str, float] = field(default_factory=dict)
-    """{stage: mean bytes in and out}."""
+    bytes_in: dict[str, float] = field(default_factory=dict)
+    """{stage: mean bytes of what comes to it}."""
+    bytes_out: dict[str, float] = field(default_factory=dict)
+    """{stage: mean bytes of what it hands on}."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,10 +325,15 @@ class _Builder:
         share = 0.0 if in_process else self.scenario.holds_gil.get(name, 0.0)
         gil = cpu * share
         if in_process and needs is head:
-            moved = self.scenario.machine.bytes_per_item.get(name, 0.0)
+            machine, last = self.scenario.machine, self._last_of(head)
+            moved = machine.bytes_in.get(name, 0.0) + machine.bytes_out.get(last, 0.0)
             gil = gil + _PROCESS_SECONDS + moved / _PROCESS_BYTES_PER_SECOND
             cpu = cpu + _CHILD_SECONDS + moved / _CHILD_BYTES_PER_SECOND
         return wait.tolist(), (cpu * (1.0 - share)).tolist(), gil.tolist()
+
+    def _last_of(self, head: StageNeeds) -> str:
+        """Return the stage that hands on what a station has done: inline stages between pass arrays within the process."""
+        return next(group[-1].name for group in self.groups if group[0] is head)
 
     def _handing_on(self) -> Program:
         if self.overhead <= 0:

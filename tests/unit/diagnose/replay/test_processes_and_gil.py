@@ -1,0 +1,36 @@
+"""What is taken for granted of processes and of the GIL where a run does not show it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.diagnose.replay import Replay
+from headrace.runs.formats.prediction import Change
+
+
+def step(name: str, **values: Any) -> dict[str, Any]:
+    """Return one stage of a recorded run; see `conftest.Step`."""
+    return {"name": name, **values}
+
+
+def test_a_model_is_not_taken_to_keep_the_gil(replay_of: Callable[..., Replay]) -> None:
+    """3 ms of pure Python beside 3 ms of a model on two cores do 333/s: the model calls C code, whatever its stage promised."""
+    steps = [
+        step("prepare", cpu=0.003, releases_gil=False),
+        step("process", cpu=0.003, kind="device", releases_gil=False),
+        step("deliver", cpu=1e-6),
+    ]
+    assert replay_of(steps).simulate().throughput == pytest.approx(1 / 0.003, rel=0.05)
+
+
+def test_only_what_goes_in_and_comes_out_of_a_process_is_moved(replay_of: Callable[..., Replay]) -> None:
+    """An image that is made and made small within one process is never moved: only the bytes before and after count."""
+    small = [step("decode", cpu=0.002, workers=2), step("deliver", cpu=1e-6)]
+    inline = [step("decode", cpu=0.001, workers=2), step("resize", cpu=0.001), step("deliver", cpu=1e-6)]
+    change = Change(settings=("decode.executor=process",))
+    alone = replay_of(small).ratio(change)
+    together = replay_of(inline, settings=["model.threads=1", "resize.executor=inline"]).ratio(change)
+    assert together == pytest.approx(alone, rel=0.02)
