@@ -100,7 +100,7 @@ def _own_work(facts: Facts, view: StageView) -> Proposal:
             Advice(
                 says="a faster engine, a smaller variant or lower precision", change=Change(speedups={view.name: 1.5})
             ),
-            *_second_device(facts),
+            *_second_device(facts, view),
         ]
         why = "and is kept at it"
     return Proposal(
@@ -126,9 +126,15 @@ def _larger_batches(facts: Facts, view: StageView) -> list[Advice]:
     return [Advice(says=f"batches of up to {best} instead of {largest}", settings=(f"{view.name}.batch={best}",))]
 
 
-def _second_device(facts: Facts) -> list[Advice]:
-    is_device = facts.document.is_emulated or facts.info.hardware.accelerators
-    return [Advice(says="a second device", change=Change(devices=2))] if is_device else []
+def _second_device(facts: Facts, view: StageView) -> list[Advice]:
+    if not facts.document.is_emulated and not facts.info.hardware.accelerators:
+        return []
+    # A worker of its own has to keep it at work.
+    workers = max(2, view.workers)
+    change = Change(
+        devices=2, settings=(f"{view.account.station}.workers={workers}",) if workers > view.workers else ()
+    )
+    return [Advice(says="a second device", change=change)]
 
 
 def _memory_lines(facts: Facts, view: StageView) -> list[EvidenceLine]:
