@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
+from headrace.cli.output_file import check_output, write_output
 from headrace.cli.pipeline_arguments import stdout_kept
 
 if TYPE_CHECKING:
@@ -66,12 +67,12 @@ def run(args: argparse.Namespace) -> int:
 
     from headrace.cli.ladder_text import as_text
 
-    _check_output(args)
+    check_output(args.output, force=args.force)
     with stdout_kept(args.json):
         document = _climb(args)
     encoded = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
     if args.output:
-        _write(Path(args.output), encoded)
+        write_output(Path(args.output), encoded)
     sys.stdout.write(encoded if args.json else as_text(document))
     return EXIT_INTERRUPTED if document.interrupted else EXIT_DONE
 
@@ -136,30 +137,6 @@ def _source(given: str | None, pipeline: Pipeline) -> FiniteSource:
     if not isinstance(source, FiniteSource):
         raise SettingsError(f"--source {given} is a queue, which cannot be read twice; name a folder or a .txt of URLs")
     return source
-
-
-def _check_output(args: argparse.Namespace) -> None:
-    """Raise SettingsError before minutes are spent on what could not be written."""
-    from headrace.base.errors import SettingsError
-
-    if not args.output:
-        return
-    path = Path(args.output)
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        raise SettingsError(f"-o {path} cannot be written: expected a file in a folder that exists")
-    if path.exists() and not args.force:
-        raise SettingsError(f"-o {path} exists; name another, or replace it with --force")
-
-
-def _write(path: Path, text: str) -> None:
-    from headrace.base.errors import SettingsError
-    from headrace.runs.run_folder import replace_file
-
-    try:
-        replace_file(path, text.encode())
-    except OSError as error:
-        sys.stdout.write(text)  # minutes were spent on it
-        raise SettingsError(f"-o {path} cannot be written: {error.strerror}; it is printed instead") from error
 
 
 def _say(line: str) -> None:

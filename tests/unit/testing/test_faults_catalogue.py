@@ -50,7 +50,8 @@ def test_the_plan_of_a_faulty_case_fits_its_pipeline(fault: Fault) -> None:
     """At every dose, also after the remedy: no stage that is not there, no impossible value."""
     for case in cases(fault):
         with_deliver = [*(stage.defaults() for stage in case.stages), DELIVER]
-        resolve(case.plan, with_deliver, cores=2)
+        resolved = resolve(case.plan, with_deliver, cores=2)
+        assert list(resolved.stages) == [stage.name for stage in with_deliver]
 
 
 @pytest.mark.parametrize("fault", RUN_HERE, ids=lambda fault: fault.id)
