@@ -47,6 +47,7 @@ from headrace.ledger.track_record import SIGN_BAND
 from headrace.runs.formats.prediction import Change, PredictionDocument
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import read_run
+from headrace.testing.faults import SHAPES
 from headrace.testing.faults.case import Case
 from headrace.testing.faults.measuring import Cost, measure_cost, run_case
 from headrace.validate.interrupts import noticing
@@ -70,8 +71,14 @@ class Length:
     pairs: int
 
 
-FULL = Length(base_seconds=6.0, block_seconds=2.5, pairs=3)
 QUICK_LENGTH = Length(base_seconds=2.5, block_seconds=1.2, pairs=2)
+
+
+def full_length(pipeline: str) -> Length:
+    """Return how long a pipeline runs: two equal runs that keep the cores busy differ by 3 to 5 %, others by 0.5 %."""
+    if pipeline in SHAPES:
+        return Length(base_seconds=8.0, block_seconds=2.5, pairs=4)
+    return Length(base_seconds=6.0, block_seconds=1.2, pairs=4)
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +159,7 @@ class Runner:
 
     folder: Path
     ledger: Ledger
-    length: Length
+    length_of: Callable[[str], Length]
     is_interrupted: Callable[[], bool]
     total: int
     done: int = 0
@@ -160,17 +167,17 @@ class Runner:
 
     def run(self, pipeline: str, what_ifs: Sequence[WhatIf]) -> Iterator[Row]:
         """Profile a pipeline, freeze all predictions, then make and measure each change."""
-        case = PIPELINES[pipeline]()
-        _say(f"{pipeline}: profiling for {self.length.base_seconds:g} s")
-        run_case(dataclasses.replace(case, seconds=self.length.base_seconds), self.folder / pipeline, force=True)
+        case, length = PIPELINES[pipeline](), self.length_of(pipeline)
+        _say(f"{pipeline}: profiling for {length.base_seconds:g} s")
+        run_case(dataclasses.replace(case, seconds=length.base_seconds), self.folder / pipeline, force=True)
         self._stop_if_asked()
         replay = Replay.of(read_run(self.folder / pipeline))
         asked = [one.at_rate(replay.throughput) for one in what_ifs]
         frozen = [self._freeze(replay, pipeline, one.change) for one in asked]
         _say(f"{pipeline}: {replay.throughput:.4g}/s; {len(frozen)} predictions are in the ledger")
-        block = dataclasses.replace(case, seconds=self.length.block_seconds)
+        block = dataclasses.replace(case, seconds=length.block_seconds)
         for one, row in zip(asked, frozen, strict=True):
-            measured = self._measure(block, one, row) if row.predicted is not None else row
+            measured = self._measure(block, one, row, length.pairs) if row.predicted is not None else row
             self.done += 1
             _say(f"[{self.done}/{self.total}] {line_of(measured)}{self._left()}")
             with (self.folder / ROWS).open("ab") as file:
@@ -184,20 +191,17 @@ class Runner:
         number = self.ledger.write_prediction(document, hardware=replay.evidence.info.hardware)
         return msgspec.structs.replace(row, id=number)
 
-    def _measure(self, base: Case, what_if: WhatIf, row: Row) -> Row:
+    def _measure(self, base: Case, what_if: WhatIf, row: Row, pairs: int) -> Row:
         began = time.time()
         try:
             with measure.Window() as window:
-                cost = measure_cost(base, what_if.make(base), pairs=self.length.pairs, say=self._stop_if_asked)
+                cost = measure_cost(base, what_if.make(base), pairs=pairs, say=self._stop_if_asked)
         except HeadraceError as error:
             self._stop_if_asked()  # what an interrupt cut short has failed too
             return msgspec.structs.replace(row, failed=str(error))
         ratio = _estimate(cost)
         self.ledger.write_measurement(
-            row.id,
-            ratio,
-            f"{self.length.pairs} interleaved pairs of {self.length.block_seconds:g} s",
-            measured_at=began,
+            row.id, ratio, f"{pairs} interleaved pairs of {base.seconds:g} s", measured_at=began
         )
         return msgspec.structs.replace(
             row, measured=ratio, before=cost.before, after=cost.after, other_cores=window.foreign_cores
@@ -217,7 +221,9 @@ def _estimate(cost: Cost) -> Estimate:
     return Estimate(min(*ratios, cost.ratio), cost.ratio, max(*ratios, cost.ratio))
 
 
-def measure_all(chosen: dict[str, Sequence[WhatIf]], folder: Path, ledger_path: Path, length: Length) -> dict[str, Any]:
+def measure_all(
+    chosen: dict[str, Sequence[WhatIf]], folder: Path, ledger_path: Path, length_of: Callable[[str], Length]
+) -> dict[str, Any]:
     """Predict, freeze and measure, and return the benchmark's object."""
     rows: list[Row] = []
     interrupted = False
@@ -225,7 +231,7 @@ def measure_all(chosen: dict[str, Sequence[WhatIf]], folder: Path, ledger_path: 
     (folder / ROWS).unlink(missing_ok=True)
     _remove(ledger_path)
     with Ledger.open(ledger_path) as ledger, noticing() as is_interrupted:
-        runner = Runner(folder, ledger, length, is_interrupted, sum(map(len, chosen.values())))
+        runner = Runner(folder, ledger, length_of, is_interrupted, sum(map(len, chosen.values())))
         try:
             for pipeline, what_ifs in chosen.items():
                 rows.extend(runner.run(pipeline, what_ifs))
@@ -235,8 +241,7 @@ def measure_all(chosen: dict[str, Sequence[WhatIf]], folder: Path, ledger_path: 
         **summarize(rows),
         "frozen": True,
         "interrupted": interrupted,
-        "pairs": length.pairs,
-        "block_seconds": length.block_seconds,
+        "lengths": {name: dataclasses.asdict(length_of(name)) for name in chosen},
         "cases": [msgspec.to_builtins(row) for row in rows],
     }
 
@@ -405,13 +410,18 @@ def _introduction(result: dict[str, Any]) -> str:
     if not result["n"]:
         return "Nothing was measured."
     how = (
-        f"frozen to a ledger before they were made; {result['pairs']} interleaved pairs of {result['block_seconds']:g} s each"
+        f"frozen to a ledger before they were made; {_lengths(result)} each"
         if result["frozen"]
         else "**predicted again after measuring**: for development, not a result"
     )
     coverage = f"{result['coverage']:.0%} were measured within the predicted interval"
     stopped = " Interrupted: not all changes were tried." if result["interrupted"] else ""
     return f"{result['n']} changes of {len(result['pipelines'])} pipelines, {how}; {coverage}.{stopped}"
+
+
+def _lengths(result: dict[str, Any]) -> str:
+    pairs = [(length["pairs"], length["block_seconds"]) for length in result["lengths"].values()]
+    return " or ".join(f"{number} interleaved pairs of {seconds:g} s" for number, seconds in dict.fromkeys(pairs))
 
 
 def _cells(one: dict[str, Any]) -> str:
@@ -487,7 +497,7 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
         ledger = RESULTS / f"whatif_error_{measure.hardware_slug()}_{datetime.now(UTC):%Y%m%d}.sqlite"
     try:
         chosen = _chosen(arguments.quick, arguments.only)
-        result = measure_all(chosen, folder, ledger, QUICK_LENGTH if arguments.quick else FULL)
+        result = measure_all(chosen, folder, ledger, (lambda _: QUICK_LENGTH) if arguments.quick else full_length)
         return {**result, "quick": arguments.quick, "ledger": ledger.name}
     finally:
         if not arguments.keep:
