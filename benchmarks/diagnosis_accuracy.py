@@ -33,7 +33,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -63,10 +63,19 @@ SHAPES_PER_FAULT = 2
 #: Those whose runs are long, and therefore few.
 LONG = ("F40",)
 #: Seconds of runs that show nothing in the usual time: few slow items of many.
-SECONDS = {"F6": 8.0}
+SECONDS = {"F6": 8.0, "F15": 8.0}
 #: Arrivals of healthy runs, as shares of what the base does.
-LOADS = (0.25, 0.4, 0.55)
+LOADS = (0.25, 0.4, 0.55, 0.75)
+#: Settings under which a shape is healthy too; each is what some fault looks like.
+CONTROLS: Mapping[str, Sequence[tuple[str, ...]]] = {
+    "download_heavy": ((), ("run.ordered=true",), ("model.threads=2",), ("process.max_wait_seconds=0.02",)),
+    "decode_heavy": ((), ("run.ordered=true",), ("decode.executor=process", "decode.workers=2")),
+    "python_preprocess": ((), ("preprocess.executor=process", "preprocess.workers=2")),
+    "device_heavy": ((), ("run.ordered=true",), ("process.max_wait_seconds=0.02",)),
+}
 FED_SHAPE = "device_heavy"
+#: Settings under which the fed device is busy all the same.
+FED_CONTROLS = ((), ("run.ordered=true",))
 #: Utilization of a device from which on the layers of its model are measured too, whatever was injected.
 BUSY = 0.8
 FAULT_SECONDS = 3.0
@@ -87,6 +96,8 @@ class Planned:
     fault: str = ""
     dose: float = 1.0
     """Of a healthy run: its arrivals as a share of what the base does; 1 where its device is kept fed."""
+    settings: tuple[str, ...] = ()
+    """Of a healthy run: where its Plan differs from that of the base."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +170,14 @@ def _runs_of(fault: Fault, shape: str, dose: float) -> list[Planned]:
 
 
 def _healthy_runs(number: int, shapes: Sequence[str]) -> list[Planned]:
-    choices = [Planned("healthy", shape, dose=load) for load in LOADS for shape in shapes]
-    choices += [Planned("healthy", shape) for shape in shapes if shape == FED_SHAPE]
+    choices = [
+        Planned("healthy", shape, dose=load, settings=settings)
+        for load in LOADS
+        for shape in shapes
+        for settings in CONTROLS[shape]
+    ]
+    if FED_SHAPE in shapes:
+        choices += [Planned("healthy", FED_SHAPE, settings=settings) for settings in FED_CONTROLS]
     runs = [choices[index % len(choices)] for index in range(number)]
     random.Random(0).shuffle(runs)
     return runs
@@ -175,7 +192,7 @@ def make_case(planned: Planned, capacity: dict[str, float]) -> Case:
     """
     case = SHAPES[planned.shape]()
     if planned.kind == "healthy":
-        case = replace(case, seconds=HEALTHY_SECONDS)
+        case = replace(case, seconds=HEALTHY_SECONDS).with_settings(*planned.settings)
         if planned.dose == 1:
             return case
         if planned.shape not in capacity:
@@ -250,6 +267,7 @@ class Bench:
             folder=name,
             seconds=time.monotonic() - began,
             foreign_cores=foreign.cores,
+            settings=planned.settings,
             device_is_fed=planned.kind == "healthy" and planned.dose == 1,
         )
         self._num_kept += 1
@@ -278,7 +296,7 @@ def _look_into_model(case: Case, folder: Path) -> None:
 
 def _name(planned: Planned) -> str:
     mended = " mended" if planned.kind == "fixed" else ""
-    return f"{planned.fault or planned.kind}@{planned.shape} x{planned.dose:g}{mended}"
+    return " ".join((f"{planned.fault or planned.kind}@{planned.shape} x{planned.dose:g}{mended}", *planned.settings))
 
 
 def _progress(done: int, total: int, seconds: float) -> str:

@@ -46,6 +46,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """How long it took, opening and closing included."""
     foreign_cores: float
     """That programs used meanwhile which the benchmark has not started."""
+    settings: tuple[str, ...] = ()
+    """Of a healthy run: where its Plan differs from that of the base."""
     device_is_fed: bool = False
     """A healthy run that its device alone holds up."""
 
@@ -76,7 +78,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """`F8@decode_heavy x2`."""
-        return f"{self.kept.fault or self.kept.kind}@{self.kept.shape} x{self.kept.dose:g}"
+        return " ".join(
+            (f"{self.kept.fault or self.kept.kind}@{self.kept.shape} x{self.kept.dose:g}", *self.kept.settings)
+        )
 
     @property
     def is_disturbed(self) -> bool:
@@ -351,9 +355,10 @@ def as_text(result: Mapping[str, Any]) -> str:
 
 def _at_most(result: Mapping[str, Any]) -> str:
     """Return what so many healthy runs without a false alarm show."""
-    if result["false_alarms"] or not result["healthy_n"]:
+    decided = result["healthy_n"] - result["healthy_undecided"]
+    if result["false_alarms"] or not decided:
         return ""
-    return f" (at most {1 - 0.05 ** (1 / result['healthy_n']):.1%} are, at 95 %)"
+    return f" (at most {1 - 0.05 ** (1 / decided):.1%} are, at 95 %, by the {decided} that were decided)"
 
 
 def _table_line(row: Row, costs: Mapping[str, float | None]) -> str:
@@ -366,11 +371,14 @@ def _table_line(row: Row, costs: Mapping[str, float | None]) -> str:
 
 
 def _healthy_lines(rows: Sequence[Row], result: Mapping[str, Any]) -> list[str]:
-    said = Counter((row.kept.shape, row.verdict or "no diagnosis") for row in rows if row.kept.kind == "healthy")
-    if not said:
+    healthy = [row for row in rows if row.kept.kind == "healthy"]
+    if not healthy:
         return []
-    lines = ["## Healthy runs", "", "| shape | said | runs |", "|---|---|---|"]
-    lines += [f"| {shape} | {verdict} | {count} |" for (shape, verdict), count in sorted(said.items())]
+    said = Counter(
+        (row.kept.shape, " ".join(row.kept.settings), row.kept.dose, row.verdict or "no diagnosis") for row in healthy
+    )
+    lines = ["## Healthy runs", "", "| shape | settings | load | said | runs |", "|---|---|---|---|---|"]
+    lines += [f"| {' | '.join(map(str, key))} | {count} |" for key, count in sorted(said.items())]
     return [*lines, "", *(f"* {alarm}" for alarm in result["alarms"]), ""]
 
 

@@ -217,7 +217,7 @@ def mixed() -> Case:
             stages["tell"],
         ),
         payloads=payloads,
-        plan=Plan().with_settings(["fetch.workers=8", "decode.workers=2", "process.batch=8", "tell.workers=4"]),
+        plan=Plan().with_settings(["fetch.workers=6", "decode.workers=2", "process.batch=8", "tell.workers=4"]),
     )
 
 
@@ -294,8 +294,8 @@ def _computed_faster(name: str, factor: float) -> WhatIf:
 
 
 def _device_curve(launch: float, item: float, sizes: Sequence[int]) -> WhatIf:
-    """Return another device, known to the prediction by its cost curve only."""
-    curve = {size: launch + item * size for size in sizes}
+    """Return another device, known to the prediction by its cost curve only; it is called on each crop and its mirror image."""
+    curve = {size: 2 * (launch + item * size) for size in sizes}
     options = f"model.options.launch_seconds={launch}", f"model.options.item_seconds={item}"
     return WhatIf(Change(cost_curves={"process": curve}), lambda case: case.with_settings(*options))
 

@@ -9,7 +9,8 @@
 How this works: each pipeline of `whatif_cases` is profiled once. From that run folder alone all of its changes are predicted,
 and the predictions are frozen to a ledger, which refuses measurements that are older than the prediction. Then each change is
 made, and the changed pipeline runs in turn with the unchanged one, A B, B A, B A, without a profiler; what counts is the ratio
-of each pair, so that what else the machine does falls on both. The error is |predicted ratio / measured ratio - 1|.
+of each pair, so that what else the machine does falls on both. Where pairs disagree there are more of them. The error is
+|predicted ratio / measured ratio - 1|.
 
 In the same table stand the operational bounds, and what stage timers on the wall clock would promise. `--rescore` predicts what
 is known already: it serves development, says `"frozen": false`, and cannot be written as a result.
@@ -49,12 +50,16 @@ from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import read_run
 from headrace.testing.faults import SHAPES
 from headrace.testing.faults.case import Case
-from headrace.testing.faults.measuring import Cost, measure_cost, run_case
+from headrace.testing.faults.measuring import measure_cost, run_case
 from headrace.validate.interrupts import noticing
+from headrace.validate.intervals import centre
 
 #: What a full run must reach; `sign_right` is the least, the others the most.
 FEWEST_CHANGES, LEAST_SIGN_RIGHT = 60, 0.95
 MOST = {"mean": 0.05, "p90": 0.10, "max": 0.15}
+
+#: Pairs are run again where the standard error of the measured ratio is above this, up to so many times as many in all.
+SURE, MOST_ROUNDS = 0.02, 3
 
 ROWS = "measured.jsonl"
 LEDGER = "ledger.sqlite"
@@ -195,17 +200,25 @@ class Runner:
         began = time.time()
         try:
             with measure.Window() as window:
-                cost = measure_cost(base, what_if.make(base), pairs=pairs, say=self._stop_if_asked)
+                before, after = self._run_pairs(base, what_if.make(base), pairs)
         except HeadraceError as error:
             self._stop_if_asked()  # what an interrupt cut short has failed too
             return msgspec.structs.replace(row, failed=str(error))
-        ratio = _estimate(cost)
-        self.ledger.write_measurement(
-            row.id, ratio, f"{pairs} interleaved pairs of {base.seconds:g} s", measured_at=began
-        )
+        ratio = _estimate(before, after)
+        how = f"{len(before)} interleaved pairs of {base.seconds:g} s"
+        self.ledger.write_measurement(row.id, ratio, how, measured_at=began)
         return msgspec.structs.replace(
-            row, measured=ratio, before=cost.before, after=cost.after, other_cores=window.foreign_cores
+            row, measured=ratio, before=before, after=after, other_cores=window.foreign_cores
         )
+
+    def _run_pairs(self, base: Case, changed: Case, pairs: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return the rates of both, run by run: as many pairs again where the first leave the ratio unsure."""
+        before: tuple[float, ...] = ()
+        after: tuple[float, ...] = ()
+        while len(before) < MOST_ROUNDS * pairs and not _is_sure(before, after):
+            cost = measure_cost(base, changed, pairs=pairs, say=self._stop_if_asked)
+            before, after = before + cost.before, after + cost.after
+        return before, after
 
     def _stop_if_asked(self, line: str = "") -> None:
         if self.is_interrupted():
@@ -216,9 +229,20 @@ class Runner:
         return f"; about {each * (self.total - self.done) / 60:.0f} min left"
 
 
-def _estimate(cost: Cost) -> Estimate:
-    ratios = [after / before for before, after in zip(cost.before, cost.after, strict=True)]
-    return Estimate(min(*ratios, cost.ratio), cost.ratio, max(*ratios, cost.ratio))
+def _differences(before: Sequence[float], after: Sequence[float]) -> list[float]:
+    return [math.log(second / first) for first, second in zip(before, after, strict=True)]
+
+
+def _is_sure(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Return whether the standard error of the mean ratio is small enough."""
+    return len(before) > 1 and statistics.stdev(_differences(before, after)) / math.sqrt(len(before)) <= SURE
+
+
+def _estimate(before: Sequence[float], after: Sequence[float]) -> Estimate:
+    """Return the centre of the paired ratios with the least and the greatest."""
+    ratios = [math.exp(one) for one in _differences(before, after)]
+    mid = math.exp(centre(_differences(before, after)))
+    return Estimate(min(*ratios, mid), mid, max(*ratios, mid))
 
 
 def measure_all(
@@ -421,7 +445,9 @@ def _introduction(result: dict[str, Any]) -> str:
 
 def _lengths(result: dict[str, Any]) -> str:
     pairs = [(length["pairs"], length["block_seconds"]) for length in result["lengths"].values()]
-    return " or ".join(f"{number} interleaved pairs of {seconds:g} s" for number, seconds in dict.fromkeys(pairs))
+    return " or ".join(
+        f"{number} or more interleaved pairs of {seconds:g} s" for number, seconds in dict.fromkeys(pairs)
+    )
 
 
 def _cells(one: dict[str, Any]) -> str:

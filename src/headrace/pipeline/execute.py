@@ -107,6 +107,7 @@ def run(
     instruments: Sequence[Instrument] = (),
     curve_batch: int = 0,
     curve_repeats: int = 1,
+    first_alone: bool = False,
 ) -> Result:
     """Run a pipeline until its source has no more, or until SIGTERM or Ctrl-C.
 
@@ -122,6 +123,8 @@ def run(
         instruments: What goes around the calls of stages, in their workers.
         curve_batch: Measure at warm-up the powers of two up to this batch size too, as far as 1.5 s allow.
         curve_repeats: Measured calls of each batch size, as far as those 1.5 s allow.
+        first_alone: Receive one job, and the others when it is through. Otherwise queues fill while a model warms up, and what
+            comes after a slow stage goes on faster than that stage can for as long as they last.
 
     Raises:
         SettingsError: If the Plan does not fit the pipeline; nothing has run.
@@ -143,6 +146,7 @@ def run(
         metering=metering,
         instruments=instruments,
         warm_up=WarmUp(curve_batch=curve_batch, repeats=curve_repeats),
+        first_alone=first_alone,
     )
     # After the Runtime has found the Plan possible: one that is not leaves no folder behind.
     folder = None

@@ -92,6 +92,7 @@ class Runtime:
         metering: Whether and for which jobs workers read what passages cost; whoever profiles changes it during the run.
         instruments: What goes around the calls of the stages.
         warm_up: What is measured at warm-up beyond the Plan's own batch sizes.
+        first_alone: Receive one job, and the others when it is through: none waits for what the first one sets up.
 
     Attributes:
         begun: Set when the first job has come, before it goes anywhere.
@@ -113,6 +114,7 @@ class Runtime:
         metering: Metering | None = None,
         instruments: Sequence[Instrument] = (),
         warm_up: WarmUp | None = None,
+        first_alone: bool = False,
     ) -> None:
         self.clock = clock or SystemClock()
         self.plan = plan
@@ -162,6 +164,7 @@ class Runtime:
         self._reorderer = Reorderer(self._release_ordered) if plan.run.ordered else None
         self._outbox = Outbox(pipeline.delivery, self._delivered, self.clock)
         self._max_in_flight = self._capacity()
+        self._first_is_alone = first_alone
 
     # --- the outside
 
@@ -536,7 +539,8 @@ class Runtime:
         waiting_since = 0
         with self._lock:
             while not self._stopping:
-                room = min(self._max_in_flight - self._inside, self.plan.source.receive_batch)
+                most = 1 if self._first_is_alone else self._max_in_flight
+                room = min(most - self._inside, self.plan.source.receive_batch)
                 if self._limit is not None:
                     if self.counters.received >= self._limit:
                         return 0
@@ -751,8 +755,7 @@ class Runtime:
         with self._lock:
             if item.inside and not item.settled:
                 item.inside = False
-                self._inside -= 1
-                self._admission.notify()
+                self._make_room()
                 if self._inside == self._reserved:
                     self._something_due.set()  # perhaps these were the last: see _flush_results
 
@@ -766,8 +769,7 @@ class Runtime:
             name = counter or _COUNTER[outcome.kind]
             setattr(self.counters, name, getattr(self.counters, name) + 1)
             if root.inside:
-                self._inside -= 1
-                self._admission.notify()
+                self._make_room()
         root.job.settle(outcome)
         # Once everything is given back nothing is to be put in order, and releasing could block whoever gives it back.
         if self._reorderer is not None and not self._abandoning:
@@ -775,6 +777,12 @@ class Runtime:
         if self.observers.wants["job_settled"]:
             self.observers.notify("job_settled", root.job, outcome)
         self._note_idle()
+
+    def _make_room(self) -> None:
+        """Let a receiver know that one job less is inside; the lock is held."""
+        self._inside -= 1
+        self._admission.notify(self.plan.source.receivers if self._first_is_alone else 1)
+        self._first_is_alone = False
 
     def _note_idle(self) -> None:
         if self._sources_done and not self._in_flight:

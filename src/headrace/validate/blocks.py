@@ -4,11 +4,12 @@ How this works: the items are read from the source once and given to every block
 too few. The delivery is replaced by one that notes when a result reaches it and what CPU time had been used by then; it keeps
 nothing, unless the user wants the results delivered, and then it hands them on.
 
-Loading, warming up, filling and draining do not count: rates are taken between the middle of the first half of the results
-and the middle of the second half. A mean over each half, instead of the first and the last result, makes the figure hardly
-depend on one straggler at the end: a last result that is late by d shifts the seconds per item by 4 d / n^2, not by d / n.
-Results may come in bunches (batches, workers in step): one in the middle is in neither half. Cut in two, it would make the
-rate up to 6 % too high where there are four or five of them, and only on the side that has them.
+The first item goes through alone, with loading and warming up, and does not count. Filling and draining do not either: rates
+are taken between the middle of the first half of the results and the middle of the second half. A mean over each half, instead
+of the first and the last result, makes the figure hardly depend on one straggler at the end: a last result that is late by d
+shifts the seconds per item by 4 d / n^2, not by d / n. Results may come in bunches (batches, workers in step): one in the
+middle is in neither half. Cut in two, it would make the rate up to 6 % too high where there are four or five of them, and only
+on the side that has them.
 """
 
 from __future__ import annotations
@@ -269,7 +270,7 @@ def measure_block(contender: Contender, items: SameItems, num_items: int, *, del
     gc.collect()  # what the block before left behind is not this one's
     started = time.monotonic()
     try:
-        result = run(_over(contender.pipeline, items, noted), contender.plan, observers=[failure])
+        result = run(_over(contender.pipeline, items, noted), contender.plan, observers=[failure], first_alone=True)
     except HeadraceError as error:
         kind = SettingsError if isinstance(error, SettingsError) else HeadraceError
         raise kind(f"{contender.name}: {error}") from error
@@ -287,11 +288,11 @@ def _over(pipeline: Pipeline, source: FiniteSource, delivery: Delivery) -> Pipel
 
 def _block(result: Result, noted: Noted, failure: FirstFailure, seconds: float) -> Block:
     counters, document = result.counters, result.summary.as_dict()
-    each_seconds = per_item(noted.at_seconds)
+    each_seconds = per_item(noted.at_seconds[1:])
     return Block(
         throughput=1 / each_seconds if each_seconds else None,
         latency_p50=document["latency_seconds"]["p50"],
-        cpu_per_item=per_item(noted.cpu_seconds),
+        cpu_per_item=per_item(noted.cpu_seconds[1:]),
         delivered=counters.delivered,
         failed=counters.rejected + counters.dead_lettered,
         first_failure=failure.reason,

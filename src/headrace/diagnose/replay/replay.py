@@ -10,7 +10,8 @@ the simulator gets wrong in both cancels. Both replay the same jobs in the same 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -59,7 +60,13 @@ _GIL_ROUNDS, _TOUCH_ROUNDS = 2, 3
 _GIL_SLACK = 0.15
 #: A stage that waits less for the GIL than this is not held up by it, seconds.
 _LEAST_GIL_WAIT = 100e-6
-_MOST_TOUCHES = 60
+#: Most times that a unit takes the GIL back, and the least CPU time between two of them: shorter calls do not let go of it.
+_MOST_TOUCHES, _LEAST_BETWEEN_TOUCHES = 60, 50e-6
+#: Most that waking up to take the GIL takes, and how far the pace of the cores may be from 1; and in how many steps they are
+#: narrowed down.
+_MOST_WAKE_SECONDS, _MOST_PACE, _SPEED_ROUNDS = 200e-6, 1.25, 5
+#: As near to the measured throughput as makes no difference; and how much of what was missing one of these may leave.
+_SPEED_FOUND, _MOST_LEFT = 0.005, 0.5
 #: Models that compute less than this share of a call wait for a device, and use no threads of this machine.
 _LEAST_CPU_SHARE = 0.3
 #: Samples of blocked threads below which nothing is said about the GIL.
@@ -124,6 +131,7 @@ class Replay:
         self.is_open = _is_open(evidence, document)
         self._calibrate_others()
         self._calibrate_gil()
+        self._calibrate_speed()
 
     @classmethod
     def of(cls, run: Run) -> Replay:
@@ -456,7 +464,8 @@ class Replay:
                 known = self.touches.get(name, Touches(1.0, stage.gil_wait_grows))
                 size = stage.batch_size.mean() if stage.info.kind == "device" else 1.0
                 seen = max(waits[name] * size, 0.1 * measured)
-                times = min(_MOST_TOUCHES, max(1.0, known.times * measured / seen))
+                most = min(_MOST_TOUCHES, float(stage.cpu.mean()) / _LEAST_BETWEEN_TOUCHES)
+                times = max(1.0, min(most, known.times * measured / seen))
                 self.touches[name] = Touches(times, known.grows)
 
     def _simulated_gil_wait(self) -> dict[str, float]:
@@ -474,6 +483,43 @@ class Replay:
     def _measured_gil_wait(self, name: str) -> float:
         stage = next(one for one in self.needs.stages if one.name == name)
         return stage.gil_wait / (float(stage.batch_size.mean()) if stage.info.kind == "device" else 1.0)
+
+    def _calibrate_speed(self) -> None:
+        """Make the run, simulated, as fast as it was: taking the GIL, switches between threads and cold caches cost time too.
+
+        Without it a change that takes them out of play (fewer downloads at a time, fewer arrivals, processes) would be compared
+        with a run that never was. What the throughput does not depend on stays as it is.
+        """
+        if self.is_open:
+            return
+        busy = self.simulate_scenario(self.scenario(Change())).utilization
+        if busy["gil"] > busy["cores"]:
+            self._fit_speed(lambda value: self._set_machine(wake_seconds=value), 0.0, 0.0, _MOST_WAKE_SECONDS)
+        else:
+            self._fit_speed(lambda value: self._set_machine(pace=value), 1 / _MOST_PACE, 1.0, _MOST_PACE)
+
+    def _set_machine(self, **values: float) -> None:
+        self.machine = dataclasses.replace(self.machine, **values)
+
+    def _fit_speed(self, slow: Callable[[float], None], least: float, usual: float, most: float) -> None:
+        """Find how much of something that slows the run makes it as fast as it was; the usual where it has no part in that."""
+
+        def miss(value: float) -> float:
+            slow(value)
+            return math.log(self._simulated_throughput() / self.throughput)
+
+        missing = miss(usual)
+        low, high = (usual, most) if missing > 0 else (least, usual)
+        tried = {usual: missing}
+        for _ in range(_SPEED_ROUNDS if abs(missing) > _SPEED_FOUND else 0):
+            middle = (low + high) / 2
+            tried[middle] = miss(middle)
+            low, high = (middle, high) if tried[middle] > 0 else (low, middle)
+        best = min(tried, key=lambda value: abs(tried[value]))
+        slow(best if abs(tried[best]) <= _MOST_LEFT * abs(missing) else usual)
+
+    def _simulated_throughput(self) -> float:
+        return self.simulate_scenario(self.scenario(Change())).throughput
 
     def _gil_was_sampled(self) -> bool:
         """Return whether enough was sampled to tell, and there was somebody to wait for."""

@@ -55,6 +55,10 @@ class Machine:
     """Cores that they used during the run."""
     overhead: float
     """CPU seconds per job that workers spend outside stages: taking, handing on, settling."""
+    pace: float = 1.0
+    """Seconds of a core that a second of recorded CPU time took while all cores were wanted; calibrated."""
+    wake_seconds: float = 0.0
+    """What a thread that waited for the GIL takes to go on when it has it; calibrated."""
     bytes_in: dict[str, float] = field(default_factory=dict)
     """{stage: mean bytes of what comes to it}."""
     bytes_out: dict[str, float] = field(default_factory=dict)
@@ -156,6 +160,8 @@ class _Builder:
             cores=scenario.change.cores or scenario.machine.cores,
             others=0.0 if scenario.change.quiet else scenario.machine.others,
             taken=0.0 if scenario.change.quiet else scenario.machine.taken,
+            pace=scenario.machine.pace,
+            wake_seconds=scenario.machine.wake_seconds,
             switch_seconds=scenario.switch_seconds,
             resources=tuple(self.resources),
             resource_names=tuple(self.named),

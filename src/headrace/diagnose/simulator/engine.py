@@ -52,6 +52,7 @@ class Engine:
         self._threads = 0.0
         self._virtual = 0.0
         self._speed = 1.0
+        self._pace = 1.0
         self._cpu_seconds = 0.0
         self._delay_seconds = 0.0
         # The GIL
@@ -117,7 +118,7 @@ class Engine:
         if self._threads:
             work = (when - self.now) * self._speed
             self._virtual += work
-            self._cpu_seconds += work * self._threads
+            self._cpu_seconds += work * self._threads * self._pace
         self.now = when
 
     def _later(self, when: float, call: Callable[[Any], None], argument: Any) -> None:
@@ -186,7 +187,8 @@ class Engine:
         system = self.system
         wanted, cores, left = threads + system.others, system.cores, system.cores - system.taken
         speed = 1.0 if wanted <= cores else cores / wanted
-        self._speed = speed if threads * speed <= left else left / threads
+        self._pace = 1.0 if wanted < cores else system.pace
+        self._speed = (speed if threads * speed <= left else left / threads) / self._pace
 
     # --- the GIL
 
@@ -240,7 +242,11 @@ class Engine:
             worker = self._gil_waiting.popleft()
             if worker.is_within:
                 worker.place.gil_wait += self.now - worker.since
-            self._grant_gil(worker)
+            if self.system.wake_seconds > 0.0:
+                self._holder = worker
+                self._later(self.now + self.system.wake_seconds, self._grant_gil, worker)
+            else:
+                self._grant_gil(worker)
 
     # --- exclusive resources
 

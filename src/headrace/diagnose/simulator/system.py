@@ -100,6 +100,10 @@ class System:
     """Threads of other programs that want a core all the time."""
     taken: float = 0.0
     """Cores that other programs are given whatever happens, less than `cores`."""
+    pace: float = 1.0
+    """Seconds of a core that a second of CPU phases takes while all cores are wanted: switching, shared caches and memory."""
+    wake_seconds: float = 0.0
+    """What a thread that waited for the GIL takes to go on when it is given it."""
     switch_seconds: float = 0.005
     """How long a thread may keep the GIL once another waits for it (`sys.getswitchinterval`)."""
     resources: Sequence[int] = ()

@@ -59,8 +59,8 @@ def throughput(case: Case) -> float:
     work.calibrate()
     settled = _Settled()
     with case.opened() as pipeline:
-        run(pipeline, case.plan, limit=case.limit, observers=[settled])
-    each_seconds = per_item(settled.at_seconds)
+        run(pipeline, case.plan, limit=case.limit, observers=[settled], first_alone=True)
+    each_seconds = per_item(settled.at_seconds[1:])
     if each_seconds is None:
         raise HeadraceError(
             f"shape {case.shape}: {len(settled.at_seconds)} jobs were delivered in {case.seconds:g} s, too few for a rate; "

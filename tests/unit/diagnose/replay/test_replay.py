@@ -95,7 +95,7 @@ def test_large_images_stay_large_in_every_stage(replay_of: Make) -> None:
     """Units keep their own times: a line of inline stages takes the sum of what each item needs."""
     sizes = np.where(np.arange(120) % 4 == 0, 0.010, 0.002)
     steps = [step("a", cpu=sizes), step("b", cpu=sizes), step("deliver", cpu=1e-6)]
-    replay = replay_of(steps, settings=["b.executor=inline", "deliver.executor=inline"], cores=1)
+    replay = replay_of(steps, settings=["b.executor=inline", "deliver.executor=inline"], cores=1, gap=0.008)
     assert replay.simulate().throughput == pytest.approx(1 / (2 * 0.004), rel=0.02)
     latencies = replay.simulate(Change(settings=("source.max_in_flight=1",))).latencies
     assert sorted({round(float(value), 3) for value in latencies}) == [0.004, 0.020]
