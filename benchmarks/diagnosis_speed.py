@@ -113,5 +113,12 @@ def as_text(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def main() -> int:
+    """Run the benchmark from the command line; status 1 when an answer takes longer than the goal."""
+    result = measure.run_benchmark("diagnosis_speed", (__doc__ or "").splitlines()[0], measure_all, as_text)
+    is_slow = result["simulation_seconds"] > SIMULATION_GOAL_SECONDS or result["diagnose_seconds"] > DIAGNOSE_GOAL_SECONDS
+    return int(is_slow)
+
+
 if __name__ == "__main__":
-    measure.run_benchmark("diagnosis_speed", (__doc__ or "").splitlines()[0], measure_all, as_text)
+    sys.exit(main())

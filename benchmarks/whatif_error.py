@@ -50,7 +50,7 @@ from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import read_run
 from headrace.testing.faults import SHAPES
 from headrace.testing.faults.case import Case
-from headrace.testing.faults.measuring import measure_cost, run_case
+from headrace.testing.faults.measuring import Cost, measure_cost, run_case
 from headrace.validate.interrupts import noticing
 from headrace.validate.intervals import centre
 
@@ -59,7 +59,7 @@ FEWEST_CHANGES, LEAST_SIGN_RIGHT = 60, 0.95
 MOST = {"mean": 0.05, "p90": 0.10, "max": 0.15}
 
 #: Pairs are run again where the standard error of the measured ratio is above this, up to so many times as many in all.
-SURE, MOST_ROUNDS = 0.02, 3
+SURE, MOST_ROUNDS = 0.02, 2
 
 ROWS = "measured.jsonl"
 LEDGER = "ledger.sqlite"
@@ -80,9 +80,12 @@ QUICK_LENGTH = Length(base_seconds=2.5, block_seconds=1.2, pairs=2)
 
 
 def full_length(pipeline: str) -> Length:
-    """Return how long a pipeline runs: two equal runs that keep the cores busy differ by 3 to 5 %, others by 0.5 %."""
+    """Return how long a pipeline runs: two equal runs that keep the cores busy differ by 3 to 5 %, others by 0.5 %.
+
+    That is the machine's doing, and no less in longer runs; more pairs help.
+    """
     if pipeline in SHAPES:
-        return Length(base_seconds=8.0, block_seconds=2.5, pairs=4)
+        return Length(base_seconds=8.0, block_seconds=1.2, pairs=5)
     return Length(base_seconds=6.0, block_seconds=1.2, pairs=4)
 
 
@@ -200,7 +203,8 @@ class Runner:
         began = time.time()
         try:
             with measure.Window() as window:
-                before, after = self._run_pairs(base, what_if.make(base), pairs)
+                changed = what_if.make(base)
+                before, after = until_sure(lambda: measure_cost(base, changed, pairs=pairs, say=self._stop_if_asked))
         except HeadraceError as error:
             self._stop_if_asked()  # what an interrupt cut short has failed too
             return msgspec.structs.replace(row, failed=str(error))
@@ -211,15 +215,6 @@ class Runner:
             row, measured=ratio, before=before, after=after, other_cores=window.foreign_cores
         )
 
-    def _run_pairs(self, base: Case, changed: Case, pairs: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return the rates of both, run by run: as many pairs again where the first leave the ratio unsure."""
-        before: tuple[float, ...] = ()
-        after: tuple[float, ...] = ()
-        while len(before) < MOST_ROUNDS * pairs and not _is_sure(before, after):
-            cost = measure_cost(base, changed, pairs=pairs, say=self._stop_if_asked)
-            before, after = before + cost.before, after + cost.after
-        return before, after
-
     def _stop_if_asked(self, line: str = "") -> None:
         if self.is_interrupted():
             raise _Stopped
@@ -227,6 +222,18 @@ class Runner:
     def _left(self) -> str:
         each = (time.monotonic() - self.started) / self.done
         return f"; about {each * (self.total - self.done) / 60:.0f} min left"
+
+
+def until_sure(measure_pairs: Callable[[], Cost]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the rates before and after, run by run: measured again where the first pairs leave the ratio unsure."""
+    before: tuple[float, ...] = ()
+    after: tuple[float, ...] = ()
+    for _ in range(MOST_ROUNDS):
+        cost = measure_pairs()
+        before, after = before + cost.before, after + cost.after
+        if _is_sure(before, after):
+            break
+    return before, after
 
 
 def _differences(before: Sequence[float], after: Sequence[float]) -> list[float]:

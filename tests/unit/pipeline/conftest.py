@@ -100,13 +100,21 @@ def run() -> Callable[..., Ran]:
         observers: Sequence[Observer] = (),
         output: Path | None = None,
         limit: int | None = None,
+        first_alone: bool = False,
     ) -> Ran:
         given = ListSource(payloads, **(source or {}))
         delivery = delivery or Collect()
         recorder = Recorder()
         table = {"source": {"wait_seconds": 0.05}, **(plan or {})}
         pipeline = Pipeline(given, stages=stages, modules=modules, delivery=delivery)
-        result = execute(pipeline, Plan.from_table(table), observers=[recorder, *observers], output=output, limit=limit)
+        result = execute(
+            pipeline,
+            Plan.from_table(table),
+            observers=[recorder, *observers],
+            output=output,
+            limit=limit,
+            first_alone=first_alone,
+        )
         ran = Ran(result, given, getattr(delivery, "results", []), recorder)
         check_books(ran)
         return ran

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -98,3 +99,27 @@ def test_cost_curve_is_of_the_calls(run: Run) -> None:
     curve = ran.result.cost_curves["t.process"]
     assert {size: seconds >= 0.01 + 0.005 * size for size, seconds in curve.items()} == {1: True, 2: True, 4: True}
     assert ran.result.is_emulated
+
+
+@pytest.mark.parametrize("receivers", [1, 3])
+def test_the_first_job_may_go_alone(run: Run, receivers: int) -> None:
+    """Until it is through none is received, so that nothing piles up behind a model that warms up; without, they do."""
+
+    def received_with(first_alone: bool) -> list[str]:
+        begun: list[str] = []
+        stages = [
+            hr.stage("before", lambda n: begun.append(f"before {n}") or n),
+            hr.stage("slow", lambda batch: begun.append("slow") or time.sleep(0.05) or batch, kind="device"),
+        ]
+        plan = {"run": {"warm_up": False}, "source": {"receivers": receivers}, "stages": {"slow": {"batch": 2}}}
+        run(stages, range(12), plan, first_alone=first_alone)
+        return begun
+
+    assert received_with(first_alone=True)[:2] == ["before 0", "slow"]
+    assert received_with(first_alone=False)[:3] != ["before 0", "slow", "before 1"]
+
+
+def test_a_first_job_that_fails_holds_up_nobody(run: Run) -> None:
+    """It is through when it has failed, as when it was delivered."""
+    ran = run([hr.stage("s", lambda n: 1 // n)], range(5), first_alone=True)
+    assert ran.results == {str(n): 1 // n for n in range(1, 5)}

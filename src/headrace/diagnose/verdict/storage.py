@@ -80,7 +80,7 @@ def _disk(facts: Facts, view: StageView, waits: float) -> Proposal:
         share=waits,
         evidence=(
             *_disk_lines(facts, view, waits),
-            line("page_cache", f"page cache: {cache}", 1.0, None, cache != "warm")
+            line("page_cache", f"page cache: {cache}", float(cache == "warm"), None, cache != "warm")
             if cache
             else line("page_cache", "page cache: not measured", None),
         ),

@@ -234,3 +234,24 @@ def test_machine_repairman(exponential, jobs_inside):
     states = [math.perm(jobs_inside, n) * (service / think) ** n for n in range(jobs_inside + 1)]
     assert trace.throughput == pytest.approx((1 - states[0] / sum(states)) / service, rel=0.02)
     assert trace.throughput <= min(jobs_inside / (think + service), 1 / service) * 1.02
+
+
+def test_each_handing_over_of_the_gil_takes_as_long_as_waking_up():
+    """Two threads of 4 ms of Python in turn, 1 ms to wake up each time: 200/s instead of 250."""
+    station = Station(name="python", workers=2, capacity=16, programs=[((GIL, 0.004),)] * 2000)
+    trace = simulate(System(stations=[station], num_jobs=2000, cores=2, wake_seconds=0.001))
+
+    assert trace.throughput == pytest.approx(200, rel=0.001)
+    alone = Station(name="python", workers=1, capacity=16, programs=[((GIL, 0.004),)] * 2000)
+    trace = simulate(System(stations=[alone], num_jobs=2000, cores=2, wake_seconds=0.001))
+    assert trace.throughput == pytest.approx(250, rel=0.001), "who is alone waits for nobody"
+
+
+@pytest.mark.parametrize(("workers", "throughput"), [(1, 100), (2, 160), (4, 160)])
+def test_work_takes_longer_only_while_all_cores_are_wanted(workers, throughput):
+    """10 ms of CPU at a pace of 1.25 on two cores: as long as they are for one thread, 12.5 ms of a core for two or more."""
+    station = Station(name="work", workers=workers, capacity=16, programs=[((CPU, 0.010),)] * 4000)
+    trace = simulate(System(stations=[station], num_jobs=4000, cores=2, pace=1.25))
+
+    assert trace.throughput == pytest.approx(throughput, rel=0.002)
+    assert trace.cpu_seconds == pytest.approx(4000 * (0.010 if workers == 1 else 0.0125), rel=0.002)
