@@ -4,6 +4,7 @@
     python -m benchmarks.whatif_error --quick            # three changes, a smoke run
     python -m benchmarks.whatif_error --only mixed,line  # these pipelines
     python -m benchmarks.whatif_error --keep FOLDER      # keep the profiles and what was measured ...
+    python -m benchmarks.whatif_error --keep FOLDER --resume   # go on after Ctrl-C: pipelines measured to the end are kept
     python -m benchmarks.whatif_error --rescore FOLDER   # ... and predict again from them, after a change of the simulator
 
 How this works: each pipeline of `whatif_cases` is profiled once. From that run folder alone all of its changes are predicted,
@@ -180,7 +181,7 @@ class Runner:
         run_case(dataclasses.replace(case, seconds=length.base_seconds), self.folder / pipeline, force=True)
         self._stop_if_asked()
         replay = Replay.of(read_run(self.folder / pipeline))
-        asked = [one.at_rate(replay.throughput) for one in what_ifs]
+        asked = [one.at_rate(replay.throughput).with_curve(case) for one in what_ifs]
         frozen = [self._freeze(replay, pipeline, one.change) for one in asked]
         _say(f"{pipeline}: {replay.throughput:.4g}/s; {len(frozen)} predictions are in the ledger")
         block = dataclasses.replace(case, seconds=length.block_seconds)
@@ -253,18 +254,33 @@ def _estimate(before: Sequence[float], after: Sequence[float]) -> Estimate:
 
 
 def measure_all(
-    chosen: dict[str, Sequence[WhatIf]], folder: Path, ledger_path: Path, length_of: Callable[[str], Length]
+    chosen: dict[str, Sequence[WhatIf]],
+    folder: Path,
+    ledger_path: Path,
+    length_of: Callable[[str], Length],
+    *,
+    resume: bool = False,
 ) -> dict[str, Any]:
-    """Predict, freeze and measure, and return the benchmark's object."""
-    rows: list[Row] = []
-    interrupted = False
+    """Predict, freeze and measure, and return the benchmark's object.
+
+    Args:
+        chosen: {pipeline: its changes}.
+        folder: Of profiles and rows.
+        ledger_path: Where predictions are frozen.
+        length_of: How long each pipeline runs.
+        resume: Keep what the folder and the ledger hold of pipelines that were measured to the end.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / ROWS).unlink(missing_ok=True)
-    _remove(ledger_path)
+    rows = _finished(read_rows(folder), chosen) if resume else []
+    interrupted = False
+    (folder / ROWS).write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    if not resume:
+        _remove(ledger_path)
+    left = {name: what_ifs for name, what_ifs in chosen.items() if all(row.pipeline != name for row in rows)}
     with Ledger.open(ledger_path) as ledger, noticing() as is_interrupted:
-        runner = Runner(folder, ledger, length_of, is_interrupted, sum(map(len, chosen.values())))
+        runner = Runner(folder, ledger, length_of, is_interrupted, sum(map(len, left.values())))
         try:
-            for pipeline, what_ifs in chosen.items():
+            for pipeline, what_ifs in left.items():
                 rows.extend(runner.run(pipeline, what_ifs))
         except (_Stopped, KeyboardInterrupt):
             interrupted = True
@@ -275,6 +291,13 @@ def measure_all(
         "lengths": {name: dataclasses.asdict(length_of(name)) for name in chosen},
         "cases": [msgspec.to_builtins(row) for row in rows],
     }
+
+
+def _finished(rows: Sequence[Row], chosen: dict[str, Sequence[WhatIf]]) -> list[Row]:
+    """Return the rows of pipelines whose changes were all tried."""
+    return [
+        row for row in rows if sum(one.pipeline == row.pipeline for one in rows) == len(chosen.get(row.pipeline, ()))
+    ]
 
 
 def _remove(path: Path) -> None:
@@ -510,11 +533,16 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--only", default="", metavar="PIPELINES", help=f"some of {','.join(WHAT_IFS)}")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep profiles, ledger and rows here")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on in --keep FOLDER with the pipelines that are missing"
+    )
     parser.add_argument("--rescore", type=Path, metavar="FOLDER", help="predict again from what --keep left")
     arguments = parser.parse_args()
     arguments.only = [name for name in arguments.only.split(",") if name]
     if unknown := set(arguments.only) - set(WHAT_IFS):
         parser.error(f"--only: no pipeline {', '.join(sorted(unknown))}; there are {', '.join(WHAT_IFS)}")
+    if arguments.resume and not arguments.keep:
+        parser.error("--resume goes on in the folder of --keep; name it")
     if arguments.rescore and (arguments.write or arguments.keep or arguments.quick):
         parser.error("--rescore goes with --only and --json alone: what is predicted after measuring is no result")
     return arguments
@@ -530,7 +558,8 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
         ledger = RESULTS / f"whatif_error_{measure.hardware_slug()}_{datetime.now(UTC):%Y%m%d}.sqlite"
     try:
         chosen = _chosen(arguments.quick, arguments.only)
-        result = measure_all(chosen, folder, ledger, (lambda _: QUICK_LENGTH) if arguments.quick else full_length)
+        length_of = (lambda _: QUICK_LENGTH) if arguments.quick else full_length
+        result = measure_all(chosen, folder, ledger, length_of, resume=arguments.resume)
         return {**result, "quick": arguments.quick, "ledger": ledger.name}
     finally:
         if not arguments.keep:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
-from benchmarks.whatif_error import MOST_ROUNDS, errors, missed, until_sure
+from benchmarks import whatif_error
+from benchmarks.whatif_cases import PIPELINES, WHAT_IFS
+from benchmarks.whatif_error import MOST_ROUNDS, ROWS, Row, errors, full_length, measure_all, missed, until_sure
+from headrace.runs.formats.prediction import Change
 from headrace.testing.faults.measuring import Cost
 
 
@@ -31,3 +37,37 @@ def test_pairs_that_disagree_are_run_again(noise: float, rounds: int) -> None:
     pairs = Cost(ratio=1.0, interval=None, before=(100.0, 100.0), after=(100.0, 100.0 * (1 + noise)))
     before, after = until_sure(lambda: pairs)
     assert (before, after) == (pairs.before * rounds, pairs.after * rounds)
+
+
+def test_what_was_measured_to_the_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Going on measures the pipelines that are missing or unfinished, and their old rows are gone."""
+    chosen = {name: WHAT_IFS[name][:2] for name in ("line", "article")}
+    rows = [
+        Row(pipeline=name, says=says, change=Change())
+        for name, says in (("line", "a"), ("line", "b"), ("article", "c"))
+    ]
+    (tmp_path / ROWS).write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    asked = []
+
+    def run(self: object, pipeline: str, what_ifs: object) -> list[Row]:
+        asked.append(pipeline)
+        return [Row(pipeline=pipeline, says="new", change=Change())] * 2
+
+    monkeypatch.setattr(whatif_error.Runner, "run", run)
+    result = measure_all(chosen, tmp_path, tmp_path / "ledger.sqlite", full_length, resume=True)
+    assert asked == ["article"]
+    assert [(row["pipeline"], row["says"]) for row in result["cases"]] == [
+        ("line", "a"), ("line", "b"), ("article", "new"), ("article", "new"),
+    ]  # fmt: skip
+
+
+def test_another_device_is_known_by_what_warm_up_measures() -> None:
+    """Its cost curve, of the whole stage and not of the device alone, goes to the prediction; nothing else changes."""
+    changes = [one for one in WHAT_IFS["device_heavy"] if one.has_other_device]
+    assert len(changes) == 3
+    case = PIPELINES["device_heavy"]()
+    curve = changes[0].with_curve(case).change.cost_curves["process"]
+    assert set(curve) == {1, 2, 4, 8, 16}
+    assert all(seconds > 2 * (0.004 + 0.004 * size) for size, seconds in curve.items()), "image and mirror image"
+    plain = WHAT_IFS["device_heavy"][0]
+    assert plain.with_curve(case) is plain
