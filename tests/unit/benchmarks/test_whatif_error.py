@@ -9,9 +9,20 @@ import pytest
 
 from benchmarks import whatif_error
 from benchmarks.whatif_cases import PIPELINES, WHAT_IFS
-from benchmarks.whatif_error import MOST_ROUNDS, ROWS, Row, errors, full_length, measure_all, missed, until_sure
+from benchmarks.whatif_error import (
+    MOST_ROUNDS,
+    ROWS,
+    Row,
+    as_text,
+    errors,
+    full_length,
+    measure_all,
+    missed,
+    summarize,
+    until_sure,
+)
 from headrace.runs.formats.prediction import Change
-from headrace.testing.faults.measuring import Cost
+from headrace.runs.formats.profile import Estimate
 
 
 def test_errors_are_of_ratios_and_signs_of_those_that_matter() -> None:
@@ -31,12 +42,28 @@ def test_a_goal_that_is_missed_is_said() -> None:
     assert missed({"n": 0, "mean": None, "p90": None, "max": None, "sign_right": None})
 
 
-@pytest.mark.parametrize(("noise", "rounds"), [(0.01, 1), (0.3, MOST_ROUNDS)])
-def test_pairs_that_disagree_are_run_again(noise: float, rounds: int) -> None:
-    """Up to a limit; all pairs are kept."""
-    pairs = Cost(ratio=1.0, interval=None, before=(100.0, 100.0), after=(100.0, 100.0 * (1 + noise)))
-    before, after = until_sure(lambda: pairs)
-    assert (before, after) == (pairs.before * rounds, pairs.after * rounds)
+@pytest.mark.parametrize(("noise", "pairs"), [(0.01, 2), (0.3, 2 * MOST_ROUNDS)])
+def test_pairs_that_disagree_are_run_again(noise: float, pairs: int) -> None:
+    """Up to a limit; all pairs are kept, in their order."""
+    before, after = until_sure(lambda number: (100.0, 100.0 * (1 + number % 2 * noise)), 2)
+    assert before == (100.0,) * pairs
+    assert after == (100.0, 100.0 * (1 + noise)) * (pairs // 2)
+
+
+def test_another_speed_of_the_cores_is_another_machine() -> None:
+    """Such a change is not scored, and said to be so."""
+    row = Row(
+        pipeline="line",
+        says="a",
+        change=Change(),
+        predicted=Estimate(1, 1, 1),
+        measured=Estimate(2, 2, 2),
+        core_speed=1.2,
+    )
+    rows = [row, msgspec.structs.replace(row, core_speed=1.05)]
+    result = summarize(rows)
+    assert (result["n"], result["disturbed"]) == (1, 1)
+    assert "cores 1.20 times as fast" in as_text({**result, "frozen": False, "interrupted": False, "cases": rows})
 
 
 def test_what_was_measured_to_the_end_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
