@@ -524,8 +524,8 @@ def _why_not(row: Row) -> str:
     if not row.is_disturbed or row.predicted is None or row.measured is None:
         return f"refused: {row.refused}" if row.refused else f"failed: {row.failed}"
     return (
-        f"predicted {row.predicted.mid:.3f}, measured {row.measured.mid:.3f} with cores {row.core_speed:.2f} times as fast as at the "
-        "time of the profile"
+        f"predicted {row.predicted.mid:.3f}, measured {row.measured.mid:.3f}, "
+        f"cores {row.core_speed:.2f} times as fast as at the time of the profile"
     )
 
 
