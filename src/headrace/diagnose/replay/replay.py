@@ -494,12 +494,15 @@ class Replay:
             return
         busy = self.simulate_scenario(self.scenario(Change())).utilization
         if busy["gil"] > busy["cores"]:
-            self._fit_speed(lambda value: self._set_machine(wake_seconds=value), 0.0, 0.0, _MOST_WAKE_SECONDS)
+            self._fit_speed(self._set_wake, 0.0, 0.0, _MOST_WAKE_SECONDS)
         else:
-            self._fit_speed(lambda value: self._set_machine(pace=value), 1 / _MOST_PACE, 1.0, _MOST_PACE)
+            self._fit_speed(self._set_pace, 1 / _MOST_PACE, 1.0, _MOST_PACE)
 
-    def _set_machine(self, **values: float) -> None:
-        self.machine = dataclasses.replace(self.machine, **values)
+    def _set_wake(self, seconds: float) -> None:
+        self.machine = dataclasses.replace(self.machine, wake_seconds=seconds)
+
+    def _set_pace(self, pace: float) -> None:
+        self.machine = dataclasses.replace(self.machine, pace=pace)
 
     def _fit_speed(self, slow: Callable[[float], None], least: float, usual: float, most: float) -> None:
         """Find how much of something that slows the run makes it as fast as it was; the usual where it has no part in that."""

@@ -56,12 +56,28 @@ def _busy(facts: Facts, view: StageView) -> EvidenceLine:
 
 def _workers_busy(facts: Facts, view: StageView) -> float | None:
     """Return the share of the time that a station's workers serve one of its stages."""
-    shares = [
-        one.account.utilization
-        for one in facts.stages
-        if one.account.station == view.account.station and one.account.utilization is not None
-    ]
-    return min(1.0, sum(shares)) if shares else None
+    shares = [_share_of_time(facts, one) for one in facts.stages if one.account.station == view.account.station]
+    known = [share for share in shares if share is not None]
+    return min(1.0, sum(known)) if known else None
+
+
+def _share_of_time(facts: Facts, view: StageView) -> float | None:
+    """Return the share of the time that a stage's workers serve it.
+
+    A run too short to set its beginning apart has the model's loading in it, while everybody waited; there the utilization law
+    tells: the rate of the steady part times the service.
+    """
+    account, jobs = view.account, facts.document.counters.get("delivered", 0)
+    if (
+        account.utilization is None
+        or facts.document.window.is_steady is not None
+        or not jobs
+        or not account.service.mean
+    ):
+        return account.utilization
+    size = account.batches.mean_size if account.batches else 1.0
+    by_law: float = facts.throughput * account.items / jobs * account.service.mean / size / view.workers
+    return max(account.utilization, min(1.0, by_law))
 
 
 def _gradient(facts: Facts, view: StageView) -> EvidenceLine:
