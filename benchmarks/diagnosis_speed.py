@@ -116,7 +116,9 @@ def as_text(result: dict[str, Any]) -> str:
 def main() -> int:
     """Run the benchmark from the command line; status 1 when an answer takes longer than the goal."""
     result = measure.run_benchmark("diagnosis_speed", (__doc__ or "").splitlines()[0], measure_all, as_text)
-    is_slow = result["simulation_seconds"] > SIMULATION_GOAL_SECONDS or result["diagnose_seconds"] > DIAGNOSE_GOAL_SECONDS
+    is_slow = (
+        result["simulation_seconds"] > SIMULATION_GOAL_SECONDS or result["diagnose_seconds"] > DIAGNOSE_GOAL_SECONDS
+    )
     return int(is_slow)
 
 

@@ -24,6 +24,7 @@ import msgspec
 
 import headrace as hr
 from headrace.base.plan import Plan
+from headrace.pipeline.execute import run
 from headrace.runs.formats.prediction import Change
 from headrace.stages.inputs import BytesInput
 from headrace.stages.module import Module, ModuleContext, ProcessStage
@@ -44,6 +45,8 @@ class WhatIf:
     make: Callable[[Case], Case]
     arrival_share: float | None = None
     """Jobs come at this share of the base's measured rate; the change's `arrival_rate` is filled in then."""
+    has_other_device: bool = False
+    """The device stage's cost curve is measured beforehand and given to the prediction; it knows nothing else of the device."""
 
     def __and__(self, other: WhatIf) -> WhatIf:
         """Return both changes at once."""
@@ -55,7 +58,22 @@ class WhatIf:
             drop=(*first.drop, *second.drop),
             cost_curves={**first.cost_curves, **second.cost_curves},
         )
-        return WhatIf(change, lambda case: other.make(self.make(case)), self.arrival_share or other.arrival_share)
+        return WhatIf(
+            change,
+            lambda case: other.make(self.make(case)),
+            self.arrival_share or other.arrival_share,
+            self.has_other_device or other.has_other_device,
+        )
+
+    def with_curve(self, case: Case) -> WhatIf:
+        """Return the change with what warm-up measures of the other device, one item being all that it sees."""
+        if not self.has_other_device:
+            return self
+        changed = self.make(case)
+        with changed.opened() as pipeline:
+            measured = run(pipeline, changed.plan, limit=1, curve_repeats=3).cost_curves
+        curves = {name: dict(curve) for name, curve in measured.items()}
+        return dataclasses.replace(self, change=msgspec.structs.replace(self.change, cost_curves=curves))
 
     def at_rate(self, base_rate: float) -> WhatIf:
         """Return the change with its arrival rate in jobs per second, given what the base does."""
@@ -63,9 +81,10 @@ class WhatIf:
             return self
         rate = self.arrival_share * base_rate
         make = self.make
-        return WhatIf(
-            msgspec.structs.replace(self.change, arrival_rate=rate),
-            lambda case: make(case).with_broker(rate_per_second=rate),
+        return dataclasses.replace(
+            self,
+            change=msgspec.structs.replace(self.change, arrival_rate=rate),
+            make=lambda case: make(case).with_broker(rate_per_second=rate),
         )
 
 
@@ -293,11 +312,10 @@ def _computed_faster(name: str, factor: float) -> WhatIf:
     return times_as_fast(name, factor, make)
 
 
-def _device_curve(launch: float, item: float, sizes: Sequence[int]) -> WhatIf:
-    """Return another device, known to the prediction by its cost curve only; it is called on each crop and its mirror image."""
-    curve = {size: 2 * (launch + item * size) for size in sizes}
+def _other_device(launch: float, item: float) -> WhatIf:
+    """Return another device, known to the prediction by its measured cost curve only."""
     options = f"model.options.launch_seconds={launch}", f"model.options.item_seconds={item}"
-    return WhatIf(Change(cost_curves={"process": curve}), lambda case: case.with_settings(*options))
+    return WhatIf(Change(), lambda case: case.with_settings(*options), has_other_device=True)
 
 
 _LINE = {"fetch": 0.060, "prepare": 0.012, "tell": 0.020}
@@ -355,9 +373,9 @@ WHAT_IFS: Mapping[str, Sequence[WhatIf]] = {
         plan("process.batch=32"),
         plan("process.max_wait_seconds=0.05"),
         plan("model.options.launch_seconds=0.002"),
-        _device_curve(0.004, 0.004, (1, 2, 4, 8, 16)),
-        _device_curve(0.002, 0.0003, (1, 4, 16)),
-        plan("decode.workers=1") & _device_curve(0.002, 0.0002, (1, 4, 16)),
+        _other_device(0.004, 0.004),
+        _other_device(0.002, 0.0003),
+        plan("decode.workers=1") & _other_device(0.002, 0.0002),
         plan("process.batch=2", "model.options.launch_seconds=0.004"),
         arriving_at(0.5),
     ),

@@ -4,13 +4,16 @@
     python -m benchmarks.whatif_error --quick            # three changes, a smoke run
     python -m benchmarks.whatif_error --only mixed,line  # these pipelines
     python -m benchmarks.whatif_error --keep FOLDER      # keep the profiles and what was measured ...
+    python -m benchmarks.whatif_error --keep FOLDER --resume   # go on after Ctrl-C: pipelines measured to the end are kept
     python -m benchmarks.whatif_error --rescore FOLDER   # ... and predict again from them, after a change of the simulator
 
 How this works: each pipeline of `whatif_cases` is profiled once. From that run folder alone all of its changes are predicted,
 and the predictions are frozen to a ledger, which refuses measurements that are older than the prediction. Then each change is
 made, and the changed pipeline runs in turn with the unchanged one, A B, B A, B A, without a profiler; what counts is the ratio
 of each pair, so that what else the machine does falls on both. Where pairs disagree there are more of them. The error is
-|predicted ratio / measured ratio - 1|.
+|predicted ratio / measured ratio - 1|. A pair does not cancel the machine's own drift where one of the two waits for the cores
+and the other for the outside: before each pair the cores are probed, and given a while to be as fast as they were at the
+profile. Changes for which they stayed more than a tenth away are listed and not scored.
 
 In the same table stand the operational bounds, and what stage timers on the wall clock would promise. `--rescore` predicts what
 is known already: it serves development, says `"frozen": false`, and cannot be written as a result.
@@ -38,6 +41,7 @@ from typing import Any
 import msgspec
 
 from benchmarks import measure
+from benchmarks.machine_speed import NEAR, core_speed, wait_for
 from benchmarks.paths import RESULTS
 from benchmarks.whatif_cases import PIPELINES, QUICK, WHAT_IFS, WhatIf
 from headrace.base.errors import HeadraceError
@@ -50,7 +54,8 @@ from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import read_run
 from headrace.testing.faults import SHAPES
 from headrace.testing.faults.case import Case
-from headrace.testing.faults.measuring import Cost, measure_cost, run_case
+from headrace.testing.faults.measuring import run_case, throughput
+from headrace.validate.interleaved import runs_b_first
 from headrace.validate.interrupts import noticing
 from headrace.validate.intervals import centre
 
@@ -60,6 +65,11 @@ MOST = {"mean": 0.05, "p90": 0.10, "max": 0.15}
 
 #: Pairs are run again where the standard error of the measured ratio is above this, up to so many times as many in all.
 SURE, MOST_ROUNDS = 0.02, 2
+
+#: Profiles of a pipeline at most, until the cores were as fast after it as before.
+PROFILES = 3
+#: Where the cores are so much faster or slower than at the time of the profile, it is another machine.
+OTHER_SPEED = 0.10
 
 ROWS = "measured.jsonl"
 LEDGER = "ledger.sqlite"
@@ -84,9 +94,9 @@ def full_length(pipeline: str) -> Length:
 
     That is the machine's doing, and no less in longer runs; more pairs help.
     """
-    if pipeline in SHAPES:
+    if pipeline in SHAPES or pipeline == "mixed":
         return Length(base_seconds=8.0, block_seconds=1.2, pairs=5)
-    return Length(base_seconds=6.0, block_seconds=1.2, pairs=4)
+    return Length(base_seconds=6.0, block_seconds=1.2, pairs=2)
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,12 +121,19 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[float, ...] = ()
     other_cores: float | None = None
     """Taken by other programs meanwhile."""
+    core_speed: float | None = None
+    """How fast the cores were, compared with the time of the profile: median of the pairs."""
     failed: str = ""
 
     @property
     def is_scored(self) -> bool:
-        """Whether there are a prediction and a measurement."""
-        return self.predicted is not None and self.measured is not None
+        """Whether there are a prediction and a measurement, on one and the same machine."""
+        return self.predicted is not None and self.measured is not None and not self.is_disturbed
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether the cores were faster or slower than at the time of the profile, by more than a tenth."""
+        return self.core_speed is not None and abs(self.core_speed - 1) > OTHER_SPEED
 
 
 # --- predicting
@@ -176,21 +193,31 @@ class Runner:
     def run(self, pipeline: str, what_ifs: Sequence[WhatIf]) -> Iterator[Row]:
         """Profile a pipeline, freeze all predictions, then make and measure each change."""
         case, length = PIPELINES[pipeline](), self.length_of(pipeline)
-        _say(f"{pipeline}: profiling for {length.base_seconds:g} s")
-        run_case(dataclasses.replace(case, seconds=length.base_seconds), self.folder / pipeline, force=True)
-        self._stop_if_asked()
+        speed = self._profile(pipeline, dataclasses.replace(case, seconds=length.base_seconds))
         replay = Replay.of(read_run(self.folder / pipeline))
-        asked = [one.at_rate(replay.throughput) for one in what_ifs]
+        asked = [one.at_rate(replay.throughput).with_curve(case) for one in what_ifs]
         frozen = [self._freeze(replay, pipeline, one.change) for one in asked]
         _say(f"{pipeline}: {replay.throughput:.4g}/s; {len(frozen)} predictions are in the ledger")
         block = dataclasses.replace(case, seconds=length.block_seconds)
         for one, row in zip(asked, frozen, strict=True):
-            measured = self._measure(block, one, row, length.pairs) if row.predicted is not None else row
+            measured = self._measure(block, one, row, length.pairs, speed) if row.predicted is not None else row
             self.done += 1
             _say(f"[{self.done}/{self.total}] {line_of(measured)}{self._left()}")
             with (self.folder / ROWS).open("ab") as file:
                 file.write(msgspec.json.encode(measured) + b"\n")
             yield measured
+
+    def _profile(self, pipeline: str, case: Case) -> float:
+        """Write the run folder of a pipeline, and return how fast the cores were; again if that changed meanwhile."""
+        for _ in range(PROFILES):
+            _say(f"{pipeline}: profiling for {case.seconds:g} s")
+            before = core_speed()
+            run_case(case, self.folder / pipeline, force=True)
+            self._stop_if_asked()
+            after = core_speed()
+            if abs(after / before - 1) <= NEAR:
+                break
+        return (before + after) / 2
 
     def _freeze(self, replay: Replay, pipeline: str, change: Change) -> Row:
         row, document = predict_row(replay, pipeline, change)
@@ -199,12 +226,21 @@ class Runner:
         number = self.ledger.write_prediction(document, hardware=replay.evidence.info.hardware)
         return msgspec.structs.replace(row, id=number)
 
-    def _measure(self, base: Case, what_if: WhatIf, row: Row, pairs: int) -> Row:
-        began = time.time()
+    def _measure(self, base: Case, what_if: WhatIf, row: Row, pairs: int, speed: float) -> Row:
+        began, changed = time.time(), what_if.make(base)
+        speeds: list[float] = []
+
+        def run_pair(number: int) -> tuple[float, float]:
+            speeds.append(wait_for(speed, self._stop_if_asked))
+            rates = {}
+            for name in "ba" if runs_b_first(number) else "ab":
+                rates[name] = throughput(base if name == "a" else changed)
+                self._stop_if_asked()
+            return rates["a"], rates["b"]
+
         try:
             with measure.Window() as window:
-                changed = what_if.make(base)
-                before, after = until_sure(lambda: measure_cost(base, changed, pairs=pairs, say=self._stop_if_asked))
+                before, after = until_sure(run_pair, pairs)
         except HeadraceError as error:
             self._stop_if_asked()  # what an interrupt cut short has failed too
             return msgspec.structs.replace(row, failed=str(error))
@@ -212,7 +248,12 @@ class Runner:
         how = f"{len(before)} interleaved pairs of {base.seconds:g} s"
         self.ledger.write_measurement(row.id, ratio, how, measured_at=began)
         return msgspec.structs.replace(
-            row, measured=ratio, before=before, after=after, other_cores=window.foreign_cores
+            row,
+            measured=ratio,
+            before=before,
+            after=after,
+            other_cores=window.foreign_cores,
+            core_speed=statistics.median(speeds),
         )
 
     def _stop_if_asked(self, line: str = "") -> None:
@@ -224,14 +265,15 @@ class Runner:
         return f"; about {each * (self.total - self.done) / 60:.0f} min left"
 
 
-def until_sure(measure_pairs: Callable[[], Cost]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the rates before and after, run by run: measured again where the first pairs leave the ratio unsure."""
-    before: tuple[float, ...] = ()
-    after: tuple[float, ...] = ()
-    for _ in range(MOST_ROUNDS):
-        cost = measure_pairs()
-        before, after = before + cost.before, after + cost.after
-        if _is_sure(before, after):
+def until_sure(
+    run_pair: Callable[[int], tuple[float, float]], pairs: int
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the rates before and after, pair by pair: as many again where the first leave the ratio unsure."""
+    found: list[tuple[float, float]] = []
+    while len(found) < MOST_ROUNDS * pairs:
+        found.append(run_pair(len(found)))
+        before, after = zip(*found, strict=True)
+        if len(found) % pairs == 0 and _is_sure(before, after):
             break
     return before, after
 
@@ -253,18 +295,33 @@ def _estimate(before: Sequence[float], after: Sequence[float]) -> Estimate:
 
 
 def measure_all(
-    chosen: dict[str, Sequence[WhatIf]], folder: Path, ledger_path: Path, length_of: Callable[[str], Length]
+    chosen: dict[str, Sequence[WhatIf]],
+    folder: Path,
+    ledger_path: Path,
+    length_of: Callable[[str], Length],
+    *,
+    resume: bool = False,
 ) -> dict[str, Any]:
-    """Predict, freeze and measure, and return the benchmark's object."""
-    rows: list[Row] = []
-    interrupted = False
+    """Predict, freeze and measure, and return the benchmark's object.
+
+    Args:
+        chosen: {pipeline: its changes}.
+        folder: Of profiles and rows.
+        ledger_path: Where predictions are frozen.
+        length_of: How long each pipeline runs.
+        resume: Keep what the folder and the ledger hold of pipelines that were measured to the end.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / ROWS).unlink(missing_ok=True)
-    _remove(ledger_path)
+    rows = _finished(read_rows(folder), chosen) if resume else []
+    interrupted = False
+    (folder / ROWS).write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    if not resume:
+        _remove(ledger_path)
+    left = {name: what_ifs for name, what_ifs in chosen.items() if all(row.pipeline != name for row in rows)}
     with Ledger.open(ledger_path) as ledger, noticing() as is_interrupted:
-        runner = Runner(folder, ledger, length_of, is_interrupted, sum(map(len, chosen.values())))
+        runner = Runner(folder, ledger, length_of, is_interrupted, sum(map(len, left.values())))
         try:
-            for pipeline, what_ifs in chosen.items():
+            for pipeline, what_ifs in left.items():
                 rows.extend(runner.run(pipeline, what_ifs))
         except (_Stopped, KeyboardInterrupt):
             interrupted = True
@@ -275,6 +332,13 @@ def measure_all(
         "lengths": {name: dataclasses.asdict(length_of(name)) for name in chosen},
         "cases": [msgspec.to_builtins(row) for row in rows],
     }
+
+
+def _finished(rows: Sequence[Row], chosen: dict[str, Sequence[WhatIf]]) -> list[Row]:
+    """Return the rows of pipelines whose changes were all tried."""
+    return [
+        row for row in rows if sum(one.pipeline == row.pipeline for one in rows) == len(chosen.get(row.pipeline, ()))
+    ]
 
 
 def _remove(path: Path) -> None:
@@ -379,7 +443,9 @@ def missed(result: dict[str, Any]) -> list[str]:
 def summarize(rows: Sequence[Row]) -> dict[str, Any]:
     """Return the benchmark's figures."""
     scored = [
-        (row, row.predicted, row.measured) for row in rows if row.predicted is not None and row.measured is not None
+        (row, row.predicted, row.measured)
+        for row in rows
+        if row.is_scored and row.predicted is not None and row.measured is not None
     ]
     ours = errors((predicted.mid, measured.mid) for _, predicted, measured in scored)
     naive = errors((row.naive, measured.mid) for row, _, measured in scored)
@@ -394,6 +460,7 @@ def summarize(rows: Sequence[Row]) -> dict[str, Any]:
         "coverage": inside / len(scored) if scored else None,
         "refused": sum(row.predicted is None for row in rows),
         "failed": sum(bool(row.failed) for row in rows),
+        "disturbed": sum(row.is_disturbed for row in rows),
         "pipelines": {
             name: errors((one.mid, measured.mid) for row, one, measured in scored if row.pipeline == name)
             for name in dict.fromkeys(row.pipeline for row in rows)
@@ -421,12 +488,15 @@ def as_text(result: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|",
     ]
     lines += [f"| {name} | {_cells(one)} |" for name, one in result["pipelines"].items()]
-    lines += ["", "| pipeline | change | predicted | bounds | stage timers | measured | error | others' cores |"]
-    lines.append("|---|---|---|---|---|---|---|---|")
+    lines += [
+        "",
+        "| pipeline | change | predicted | bounds | stage timers | measured | error | others' cores | speed of the cores |",
+    ]
+    lines.append("|---|---|---|---|---|---|---|---|---|")
     lines += [_row_text(row) for row in rows if row.is_scored]
-    left_out = [f"* {row.pipeline}: {row.says}: {row.refused or row.failed}" for row in rows if not row.is_scored]
+    left_out = [f"* {row.pipeline}: {row.says}: {_why_not(row)}" for row in rows if not row.is_scored]
     if left_out:
-        lines += ["", "Refused or failed, and not counted:", "", *left_out]
+        lines += ["", "Not counted:", "", *left_out]
     lines += [
         "",
         "Ratios are throughput of the changed pipeline over that of the unchanged one; brackets hold the interval of the",
@@ -448,6 +518,15 @@ def _introduction(result: dict[str, Any]) -> str:
     coverage = f"{result['coverage']:.0%} were measured within the predicted interval"
     stopped = " Interrupted: not all changes were tried." if result["interrupted"] else ""
     return f"{result['n']} changes of {len(result['pipelines'])} pipelines, {how}; {coverage}.{stopped}"
+
+
+def _why_not(row: Row) -> str:
+    if not row.is_disturbed or row.predicted is None or row.measured is None:
+        return f"refused: {row.refused}" if row.refused else f"failed: {row.failed}"
+    return (
+        f"predicted {row.predicted.mid:.3f}, measured {row.measured.mid:.3f}, "
+        f"cores {row.core_speed:.2f} times as fast as at the time of the profile"
+    )
 
 
 def _lengths(result: dict[str, Any]) -> str:
@@ -480,6 +559,7 @@ def _row_text(row: Row) -> str:
         f"{real.mid:.3f} [{real.low:.3f}-{real.high:.3f}]",
         f"{100 * (ours.mid / real.mid - 1):+.1f} %",
         "-" if row.other_cores is None else f"{row.other_cores:.2f}",
+        "-" if row.core_speed is None else f"{row.core_speed:.2f}",
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -510,11 +590,16 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--only", default="", metavar="PIPELINES", help=f"some of {','.join(WHAT_IFS)}")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep profiles, ledger and rows here")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on in --keep FOLDER with the pipelines that are missing"
+    )
     parser.add_argument("--rescore", type=Path, metavar="FOLDER", help="predict again from what --keep left")
     arguments = parser.parse_args()
     arguments.only = [name for name in arguments.only.split(",") if name]
     if unknown := set(arguments.only) - set(WHAT_IFS):
         parser.error(f"--only: no pipeline {', '.join(sorted(unknown))}; there are {', '.join(WHAT_IFS)}")
+    if arguments.resume and not arguments.keep:
+        parser.error("--resume goes on in the folder of --keep; name it")
     if arguments.rescore and (arguments.write or arguments.keep or arguments.quick):
         parser.error("--rescore goes with --only and --json alone: what is predicted after measuring is no result")
     return arguments
@@ -530,7 +615,8 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
         ledger = RESULTS / f"whatif_error_{measure.hardware_slug()}_{datetime.now(UTC):%Y%m%d}.sqlite"
     try:
         chosen = _chosen(arguments.quick, arguments.only)
-        result = measure_all(chosen, folder, ledger, (lambda _: QUICK_LENGTH) if arguments.quick else full_length)
+        length_of = (lambda _: QUICK_LENGTH) if arguments.quick else full_length
+        result = measure_all(chosen, folder, ledger, length_of, resume=arguments.resume)
         return {**result, "quick": arguments.quick, "ledger": ledger.name}
     finally:
         if not arguments.keep:

@@ -85,7 +85,9 @@ class BrokerQueue(MemoryQueue):
 
 
 class FedQueue(QueueSource):
-    """Jobs from a broker's queue, fed by a thread of its own, until some seconds after the first receive.
+    """Jobs from a broker's queue, fed by a thread of its own, until some seconds after the second receive.
+
+    The first one is there at once; a run that lets it go ahead alone, and warms up with it, finds no more waiting afterwards.
 
     Args:
         payloads: What the jobs carry, around in a circle; at least one.
@@ -101,6 +103,7 @@ class FedQueue(QueueSource):
         self._seconds = seconds
         self._rate_per_second = broker.rate_per_second
         self._starting = threading.Lock()
+        self._is_first = True
         self._ends: float | None = None
         self._stopping = threading.Event()
         self._feeder = threading.Thread(target=self._feed, name="feeder", daemon=True)
@@ -114,6 +117,11 @@ class FedQueue(QueueSource):
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         """Return jobs, or None when the time is over."""
         with self._starting:
+            if self._is_first:
+                self._is_first = False
+                if self._rate_per_second is not None:
+                    self._fed.send([next(self._bodies)])
+                return super().receive(limit, wait_seconds)
             if self._ends is None:
                 self._ends = time.monotonic() + self._seconds
                 self._feeder.start()
