@@ -39,9 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-drop", type=_points, default=0.005, metavar="DROP",
         help="largest acceptable drop of the share of right answers: 0.5pt, 0.5%% or 0.005 (default 0.5pt)",
     )  # fmt: skip
-    parser.add_argument("--min-speedup", type=float, metavar="RATIO", help="reject a B that is not so many times as fast")
+    parser.add_argument(
+        "--min-speedup", type=float, metavar="RATIO", help="reject a B that is not so many times as fast"
+    )
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="items of a call (default 1)")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of a call, where a variant does not say (1)")
+    parser.add_argument(
+        "--threads", type=int, default=1, metavar="N", help="threads of a call, where a variant does not say (1)"
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="write the result as JSON (schema headrace.validate/1)")
     parser.add_argument("--force", action="store_true", help="replace FILE")
     parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.validate/1)")

@@ -48,11 +48,17 @@ def read_golden(path: Path) -> Golden:
     """
     inputs, labels = _read(path)
     if inputs.ndim < 1 or not len(inputs):
-        raise SettingsError(f"{path}: inputs have the shape {inputs.shape}; expected (items, ...) with at least one item")
+        raise SettingsError(
+            f"{path}: inputs have the shape {inputs.shape}; expected (items, ...) with at least one item"
+        )
     if labels is not None and labels.shape != (len(inputs),):
-        raise SettingsError(f"{path}: labels have the shape {labels.shape}; expected ({len(inputs)},), one for each input")
+        raise SettingsError(
+            f"{path}: labels have the shape {labels.shape}; expected ({len(inputs)},), one for each input"
+        )
     if labels is not None and labels.dtype.kind not in "iu":
-        raise SettingsError(f"{path}: labels are {labels.dtype}; expected whole numbers, the classes' places in the output")
+        raise SettingsError(
+            f"{path}: labels are {labels.dtype}; expected whole numbers, the classes' places in the output"
+        )
     digest = hashlib.sha256(np.ascontiguousarray(inputs).tobytes())
     if labels is not None:
         labels = labels.astype(np.int64)
@@ -75,7 +81,9 @@ def made_up(spec: TensorSpec, num_items: int) -> Golden:
     elif kind in ("uint8", "int8"):
         inputs = random.integers(0, 127, (num_items, *lengths)).astype(kind)
     else:
-        raise SettingsError(f"input {spec.name} takes {spec.dtype}, for which nothing sensible can be made up; give --golden")
+        raise SettingsError(
+            f"input {spec.name} takes {spec.dtype}, for which nothing sensible can be made up; give --golden"
+        )
     return Golden(name="noise", inputs=inputs, labels=None, sha256="", is_made_up=True)
 
 

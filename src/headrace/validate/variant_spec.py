@@ -1,8 +1,8 @@
 """A variant of a model as a user writes it, `MODEL[@ENGINE[,KEY=VALUE]...]`, and opened as a pipeline would open it.
 
-    scenes.onnx
-    scenes.onnx@openvino
-    scenes.onnx@openvino,precision=bf16,threads=2
+scenes.onnx
+scenes.onnx@openvino
+scenes.onnx@openvino,precision=bf16,threads=2
 """
 
 from __future__ import annotations

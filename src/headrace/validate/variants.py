@@ -116,7 +116,9 @@ class _Validation:
                 said = f"B takes {second.dtype}{list(second.shape)} where A takes {first.dtype}{list(first.shape)}"
                 return _gate("static", "rejected", f"{said}: it is not the same model")
         if len(self.a.model.inputs) != len(self.b.model.inputs):
-            return _gate("static", "rejected", f"A takes {len(self.a.model.inputs)} inputs, B {len(self.b.model.inputs)}")
+            return _gate(
+                "static", "rejected", f"A takes {len(self.a.model.inputs)} inputs, B {len(self.b.model.inputs)}"
+            )
         for size in sorted({1, self.policy.batch}):
             batch = self._batch(size)
             for name, opened in (("A", self.a), ("B", self.b)):
@@ -124,7 +126,9 @@ class _Validation:
                     opened.model(batch)
                 except Exception as error:  # engines raise their own types
                     return _gate("static", "rejected", f"{name} refuses a batch of {size}: {error}")
-        return _gate("static", "passed", f"both take {self.a.model.inputs[0].dtype}{list(self.a.model.inputs[0].shape)}")
+        return _gate(
+            "static", "passed", f"both take {self.a.model.inputs[0].dtype}{list(self.a.model.inputs[0].shape)}"
+        )
 
     def _parity(self) -> Gate:
         answers = [_joined(list(self._calls(opened, PARITY_ITEMS))) for opened in (self.a, self.b)]
@@ -136,9 +140,13 @@ class _Validation:
         }  # fmt: skip
         limits = {"relative_l2": band}
         if found.shapes:
-            return _gate("parity", "rejected", f"the answers have other shapes: {'; '.join(found.shapes)}", values, limits)
+            return _gate(
+                "parity", "rejected", f"the answers have other shapes: {'; '.join(found.shapes)}", values, limits
+            )
         if found.broken_b > found.broken_a:
-            says = f"{found.broken_b} of {found.num_items} answers of B hold a NaN or an infinity, of A {found.broken_a}"
+            says = (
+                f"{found.broken_b} of {found.num_items} answers of B hold a NaN or an infinity, of A {found.broken_a}"
+            )
             return _gate("parity", "rejected", says, values, limits)
         says = (
             f"relative L2 {found.relative_l2:.2g} (worst {found.worst_l2:.2g}), cosine {found.cosine:.5f} or more"
@@ -153,9 +161,7 @@ class _Validation:
         return _gate("parity", "passed", f"{says}; whether that matters the accuracy tells", values, limits)
 
     def _speed(self) -> Gate:
-        found = measure_speed(
-            self.a.model, self.b.model, self._batch(self.policy.batch), stop=self.is_interrupted
-        )
+        found = measure_speed(self.a.model, self.b.model, self._batch(self.policy.batch), stop=self.is_interrupted)
         if found is None:
             return _gate("speed", "inconclusive", "interrupted before there were enough rounds")
         self.a.call_seconds, self.b.call_seconds = found.a_seconds, found.b_seconds
@@ -309,7 +315,11 @@ def _accuracy_says(found: Finding, right: list[float] | None, margin: float) -> 
     if found.decision is not Decision.INCONCLUSIVE:
         return f"{what}; {points}; {limit}, decided after {found.decided_after:,} items"
     enough = 100 * largest_discordance(margin, found.num_items)
-    more = f"about {found.more_items:,} more would decide it" if found.more_items else "no number of such items would decide it"
+    more = (
+        f"about {found.more_items:,} more would decide it"
+        if found.more_items
+        else "no number of such items would decide it"
+    )
     return f"{what}; {points}; {limit}: undecided, {more} (so many can show it only up to {enough:.2g} % of differing answers)"
 
 

@@ -67,7 +67,10 @@ def test_specs(make_model: MakeModel) -> None:
     """Inputs and outputs are described as by the onnx engine, but for the names of free axes."""
     model = OpenVinoEngine().open(make_model(with_label=True), threads=1, options={})
     assert model.inputs == [TensorSpec("x", "tensor(float)", ("?", 4))]
-    assert model.outputs == [TensorSpec("scores", "tensor(float)", ("?", 3)), TensorSpec("label", "tensor(int64)", ("?",))]
+    assert model.outputs == [
+        TensorSpec("scores", "tensor(float)", ("?", 3)),
+        TensorSpec("label", "tensor(int64)", ("?",)),
+    ]
 
 
 def test_variant_tells_the_precision_that_was_compiled_for(make_model: MakeModel) -> None:

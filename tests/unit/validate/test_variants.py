@@ -79,7 +79,9 @@ def outcomes(document: ValidationDocument) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("engine", ["", "@openvino", "@openvino,precision=f32,threads=2"])
-def test_the_same_model_on_another_engine_is_accepted(incumbent: str, golden: Callable[..., Golden], engine: str) -> None:
+def test_the_same_model_on_another_engine_is_accepted(
+    incumbent: str, golden: Callable[..., Golden], engine: str
+) -> None:
     """It answers alike and is as often right; what really ran is in the document."""
     document = judge(incumbent, incumbent + engine, golden(), batch=8)
     assert document.verdict == "accept"
@@ -92,7 +94,9 @@ def test_the_same_model_on_another_engine_is_accepted(incumbent: str, golden: Ca
     assert accuracy.values["a"] == pytest.approx(0.9, abs=0.02)
 
 
-def test_a_model_that_is_less_often_right_is_rejected(incumbent: str, golden: Callable[..., Golden], tmp_path: Path) -> None:
+def test_a_model_that_is_less_often_right_is_rejected(
+    incumbent: str, golden: Callable[..., Golden], tmp_path: Path
+) -> None:
     """By the accuracy gate, with the drop and its interval; that the numbers differ is a note, for labels are the judge."""
     noisy = WEIGHTS + 0.5 * np.random.default_rng(3).standard_normal(WEIGHTS.shape).astype(np.float32)
     document = judge(incumbent, save(tmp_path / "b.onnx", noisy), golden())
@@ -113,7 +117,9 @@ def test_a_swapped_input_is_found_by_the_accuracy_and_not_by_shapes(
 
 
 @pytest.mark.parametrize("labelled", [True, False])
-def test_one_broken_answer_is_enough(incumbent: str, golden: Callable[..., Golden], tmp_path: Path, labelled: bool) -> None:
+def test_one_broken_answer_is_enough(
+    incumbent: str, golden: Callable[..., Golden], tmp_path: Path, labelled: bool
+) -> None:
     """NaN in one class: parity says so and nothing dearer is asked."""
     broken = WEIGHTS.copy()
     broken[0, 0] = np.nan
@@ -127,7 +133,9 @@ def test_without_labels_they_must_agree(incumbent: str, golden: Callable[..., Go
     """Agreement bounds the damage: the same file passes, one that answers differently in one of twenty cases does not."""
     assert judge(incumbent, incumbent, golden(labelled=False)).verdict == "accept"
     noisy = WEIGHTS + 0.02 * np.random.default_rng(3).standard_normal(WEIGHTS.shape).astype(np.float32)
-    document = judge(incumbent, save(tmp_path / "b.onnx", noisy), golden(20_000, labelled=False), max_drop=0.001, batch=512)
+    document = judge(
+        incumbent, save(tmp_path / "b.onnx", noisy), golden(20_000, labelled=False), max_drop=0.001, batch=512
+    )
     assert document.verdict == "reject"
 
 
@@ -156,7 +164,11 @@ def test_another_interface_is_rejected_before_anything_is_run(incumbent: str, tm
     fixed = save(tmp_path / "fixed.onnx", WEIGHTS, batch=1)
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model")
-    for path, says in ((wider, "not the same model"), (double, "not the same model"), (str(broken), "cannot be opened")):
+    for path, says in (
+        (wider, "not the same model"),
+        (double, "not the same model"),
+        (str(broken), "cannot be opened"),
+    ):
         document = judge(incumbent, path, None)
         assert outcomes(document) == {"static": "rejected"}
         assert says in document.says
@@ -237,7 +249,9 @@ def test_the_command_tells_by_its_status(
 ) -> None:
     """0 it may, 1 it may not, 4 not known; with --json one document on stdout."""
     golden()
-    assert main(["validate", incumbent, incumbent, "--golden", str(tmp_path / "golden.npz"), "--max-drop", "0.5pt"]) == 0
+    assert (
+        main(["validate", incumbent, incumbent, "--golden", str(tmp_path / "golden.npz"), "--max-drop", "0.5pt"]) == 0
+    )
     assert "ACCEPT" in capsys.readouterr().out
     assert main(["validate", incumbent, incumbent]) == 4
     other = save(tmp_path / "b.onnx", -WEIGHTS)
