@@ -4,14 +4,14 @@
     headrace validate scenes.onnx scenes.onnx@openvino,precision=bf16 --golden golden.npz --max-drop 0.5pt
     headrace validate scenes.onnx scenes.onnx@openvino --batch 8 --threads 2 --min-speedup 1.2
 
-A variant is MODEL[@ENGINE[,KEY=VALUE]...]: a file with the engine that runs it (onnx unless named) and its settings; keys are
-threads and the engine's own (precision). A is the one in use, B the one that would take its place.
+A variant is MODEL[@ENGINE[,KEY=VALUE]...]: a file with the engine that runs it (onnx unless named) and its settings; keys
+are threads and the engine's own (precision). A is the one in use, B the one that would take its place.
 
-A golden set is an .npz file with the arrays inputs (items, ...), as the model takes them, and labels (items,). Without labels the
-two must agree; without a golden set they are held against each other on noise, which can only show that B is broken.
+A golden set is an .npz file with the arrays inputs (items, ...), as the model takes them, and labels (items,). Without labels
+the two must agree; without a golden set they are held against each other on noise, which can only show that B is broken.
 
-Exit status: 0 B may stand in for A; 1 it may not; 3 an engine is not installed; 4 it cannot be told yet, and such a B is not to be
-used either; 130 interrupted.
+Exit status: 0 B may stand in for A; 1 it may not; 3 an engine is not installed; 4 it cannot be told yet, and such a B is not
+to be used either; 130 interrupted.
 """
 
 from __future__ import annotations

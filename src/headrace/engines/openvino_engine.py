@@ -1,7 +1,7 @@
 """OpenVINO on the CPU: opens ONNX files, and OpenVINO's own XML.
 
-Precision is pinned, never inherited: left alone, OpenVINO computes an fp32 model in bfloat16 on processors with AMX, so one file
-answers differently on two machines. `f32` is the default here, and what a model was compiled for is in its variant.
+Precision is pinned, never inherited: left alone, OpenVINO computes an fp32 model in bfloat16 on processors with AMX, so one
+file answers differently on two machines. `f32` is the default here, and what a model was compiled for is in its variant.
 
 Threads of OpenVINO are not bound to cores: a pipeline's other stages use the same ones.
 

@@ -92,7 +92,7 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
         with np.load(path, allow_pickle=False) if path.suffix == ".npz" else _Bare(path) as arrays:
             if "inputs" not in arrays:
                 raise SettingsError(f"{path}: no array named inputs; it has {', '.join(arrays) or 'none'}")
-            return arrays["inputs"], arrays["labels"] if "labels" in arrays else None
+            return arrays["inputs"], arrays.get("labels")
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise SettingsError(
             f"{path} is no golden set that can be read ({error}); expected an .npz file with the array inputs, and labels if "

@@ -100,7 +100,7 @@ def measure_speed(
 
 
 def _noise(itself: Interval) -> float:
-    """Return half the width of what a model differs from itself by: a drift of the machine moves its middle and cancels in A B A."""
+    """Return half the width of what a model differs from itself by: a drift moves its middle, and cancels in A B A."""
     return math.exp((itself.high - itself.low) / 2) - 1.0
 
 

@@ -1,13 +1,13 @@
 """Whether a candidate is no worse than the incumbent by more than a margin, told as early as the data allow.
 
-Both answer the same items; what counts is the difference on each, so that hard items cancel. One looks after every item, and the
-error rates hold all the same: a bettor who stakes against "the candidate is worse by the margin or more" has, after any number of
-items, more than 20 times the first stake with a probability of 5 % at most, if that is so. Another one stakes against "it is
-within the margin". Whose capital first passes 1 / alpha has shown the other wrong; until then nothing is known, and a candidate
-of which nothing is known is not accepted.
+Both answer the same items; what counts is the difference on each, so that hard items cancel. One looks after every item, and
+the error rates hold all the same: a bettor who stakes against "the candidate is worse by the margin or more" has, after any
+number of items, more than 20 times the first stake with a probability of 5 % at most, if that is so. Another one stakes against
+"it is within the margin". Whose capital first passes 1 / alpha has shown the other wrong; until then nothing is known, and a
+candidate of which nothing is known is not accepted.
 
-How this works: capital after items d1, d2, ... in [-1, 1] is the product of 1 + stake * (d + margin). The best stake depends on how
-often the two differ, which nobody knows beforehand, so the capital is spread over several, a factor of two apart.
+How this works: capital after items d1, d2, ... in [-1, 1] is the product of 1 + stake * (d + margin). The best stake depends on
+how often the two differ, which nobody knows beforehand, so the capital is spread over several, a factor of two apart.
 
 References:
     I. Waudby-Smith, A. Ramdas, "Estimating means of bounded random variables by betting", JRSS B 86, 2024 (the bets);
@@ -72,7 +72,7 @@ def judge_drop(differences: Sequence[float] | Array, margin: float, alpha: float
     """Return whether the candidate's drop is below the margin.
 
     Args:
-        differences: (items,) candidate's score less the incumbent's, each in [-1, 1], in an order that has nothing to do with them.
+        differences: (items,) candidate's score less the incumbent's, each in [-1, 1]; their order has nothing to do with them.
         margin: Largest drop that is acceptable, above 0 and below 1.
         alpha: Probability of a wrong decision, at most, for each of the two.
 

@@ -88,7 +88,7 @@ def test_scores_beyond_one_are_refused(bad: float) -> None:
 
 
 def test_the_plan_is_that_of_the_tables() -> None:
-    """n = 6.18 d / m^2 (Wellek 2010); 897 items can show a point only where 1.45 % differ at most."""
+    """6.18 d / m^2 items (Wellek 2010); 897 of them can show a point only where 1.45 % differ at most."""
     assert items_planned(0.01, 0.02) == 1236
     assert items_planned(0.005, 0.02) == 4 * 1236
     assert items_planned(0.01, 0.0) == 300

@@ -218,7 +218,8 @@ def test_bad_golden_sets_are_refused(tmp_path: Path) -> None:
     (tmp_path / "no.npz").write_bytes(b"PK not really")
     for name, says in (
         ("none.npz", "No such file"), ("other.npz", "it has images"), ("short.npz", r"expected \(3,\)"),
-        ("text.npz", "whole numbers"), ("empty.npz", "at least one"), ("objects.npz", "no golden set"), ("no.npz", "no golden set"),
+        ("text.npz", "whole numbers"), ("empty.npz", "at least one"), ("objects.npz", "no golden set"),
+        ("no.npz", "no golden set"),
     ):  # fmt: skip
         with pytest.raises(SettingsError, match=says):
             read_golden(tmp_path / name)
@@ -228,8 +229,13 @@ def test_bad_golden_sets_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("m.onnx@openvin", "engine"), ("@onnx", "model"), ("m.onnx@openvino,precision", "KEY=VALUE"), ("m.onnx@onnx,threads=0", "threads")],
-)  # fmt: skip
+    [
+        ("m.onnx@openvin", "engine"),
+        ("@onnx", "model"),
+        ("m.onnx@openvino,precision", "KEY=VALUE"),
+        ("m.onnx@onnx,threads=0", "threads"),
+    ],
+)
 def test_bad_variants_are_refused(text: str, says: str) -> None:
     """With what is allowed."""
     with pytest.raises(SettingsError, match=says):
