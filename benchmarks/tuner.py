@@ -6,10 +6,15 @@ does not count: `best_ratio` is the tuner's throughput over that of the best of 
 that were run: for the tuner the base, profiled, the sweep of batch sizes and each Plan that it measured. It runs those
 again and again to prove them, so `seconds_share` has the same in wall time.
 
-    python -m benchmarks.tuner [--quick] [--json] [--write]
+    python -m benchmarks.tuner [--quick] [--json] [--write]     # some 25 minutes; wants a quiet machine
+    python -m benchmarks.tuner --only downloads,python          # these pipelines
+    python -m benchmarks.tuner --keep FOLDER                    # what each pipeline gave is kept there; those that are, are
+                                                                # not run again, so that it can go on after Ctrl-C
 """
 
+import argparse
 import functools
+import json
 import math
 import sys
 import tempfile
@@ -20,7 +25,7 @@ from typing import Any
 
 from benchmarks import measure
 from benchmarks.tuner_pipelines import CASES, Case, Numbers
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.plan import Plan, resolve
 from headrace.base.units import format_duration
 from headrace.ledger.ledger import Ledger
@@ -158,20 +163,38 @@ def measure_case(case: Case, quick: bool) -> dict[str, Any]:
     return found
 
 
-def measure_all(quick: bool) -> dict[str, Any]:
-    """Run everything and return the benchmark's object."""
-    cases = [case for case in CASES if not quick or case.name in QUICK_CASES]
-    began, pipelines = time.monotonic(), []
-    for number, case in enumerate(cases, 1):
-        pipelines.append(measure_case(case, quick))
-        left = (time.monotonic() - began) / number * (len(cases) - number)
-        _say(f"{number} of {len(cases)} pipelines, about {format_duration(left)} to go")
+def measure_all(quick: bool, only: Sequence[str] = (), keep: Path | None = None) -> dict[str, Any]:
+    """Run everything that is not kept in the folder and return the benchmark's object; Ctrl-C ends it with what there is."""
+    wanted = only or (QUICK_CASES if quick else [case.name for case in CASES])
+    cases = [case for case in CASES if case.name in wanted]
+    pipelines: list[dict[str, Any]] = []
+    try:
+        for case in cases:
+            pipelines.append(_kept(keep, case) or measure_case(case, quick))
+            if keep is not None:
+                keep.mkdir(parents=True, exist_ok=True)
+                _file(keep, case).write_text(json.dumps(pipelines[-1]))
+            _say(f"{len(pipelines)} of {len(cases)} pipelines")
+    except (KeyboardInterrupt, Interrupted):
+        _say("interrupted; what was measured so far follows")
     return {
         "pipelines": pipelines,
-        "min_best_ratio": min(one["best_ratio"] for one in pipelines),
-        "max_runs_share": max(one["runs_share"] for one in pipelines),
+        "min_best_ratio": min((one["best_ratio"] for one in pipelines), default=None),
+        "max_runs_share": max((one["runs_share"] for one in pipelines), default=None),
         "quick": quick,
+        "interrupted": len(pipelines) < len(cases),
     }
+
+
+def _file(keep: Path, case: Case) -> Path:
+    return keep / f"{case.name.replace(' ', '_')}.json"
+
+
+def _kept(keep: Path | None, case: Case) -> dict[str, Any] | None:
+    if keep is None or not _file(keep, case).is_file():
+        return None
+    found: dict[str, Any] = json.loads(_file(keep, case).read_text())
+    return found
 
 
 def as_text(result: dict[str, Any]) -> str:
@@ -187,6 +210,8 @@ def as_text(result: dict[str, Any]) -> str:
         f"| {one['seconds_share']:.0%} | {', '.join(one['chosen']) or 'nothing'} |"
         for one in result["pipelines"]
     ]
+    if not result["pipelines"]:
+        return "Nothing was measured."
     goals = (
         f"Smallest share of the best: {result['min_best_ratio']:.3f} (goal: 0.97 or more); largest share of the grid's runs: "
         f"{result['max_runs_share']:.1%} (goal: 10 % or less). The best three of each grid were run again in turn with the "
@@ -202,9 +227,28 @@ def _say(text: str) -> None:
 
 def main() -> int:
     """Run the benchmark from the command line; status 1 when a full run misses a goal."""
+    options, sys.argv[1:] = _own_options(sys.argv[1:])
+    if unknown := set(options.only) - {case.name for case in CASES}:
+        _say(f"--only: no pipeline {', '.join(sorted(unknown))}; there are {', '.join(case.name for case in CASES)}")
+        return 2
     with quiet():
-        result = measure.run_benchmark("tuner", __doc__.splitlines()[0], measure_all, as_text)
+        result = measure.run_benchmark(
+            "tuner",
+            f"{__doc__.splitlines()[0]} Of this benchmark alone: --only NAMES, --keep FOLDER.",
+            lambda quick: measure_all(quick, options.only, options.keep),
+            as_text,
+        )
+    if result["interrupted"]:
+        return 130
     return int(not result["quick"] and (result["min_best_ratio"] < 0.97 or result["max_runs_share"] > 0.10))
+
+
+def _own_options(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the options that only this benchmark has, and the rest of the command line."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--keep", type=Path)
+    return parser.parse_known_args(list(arguments))
 
 
 if __name__ == "__main__":

@@ -125,10 +125,12 @@ def _control_groups(base: Path, membership: Path) -> list[Path]:
     """
     groups = [base, base / "cpu", base / "memory"]
     for line in _text(membership).splitlines():
-        hierarchy, _, path = line.partition(":")
-        if hierarchy == "0":
-            folder = base
-            for part in path.partition(":")[2].strip("/").split("/"):
+        _, _, place = line.partition(":")
+        controllers, _, path = place.partition(":")
+        names = [name for name in controllers.split(",") if name in ("cpu", "memory")] if controllers else [""]
+        for name in names:
+            folder = base / name
+            for part in path.strip("/").split("/"):
                 folder = folder / part
                 groups.append(folder)
     return groups

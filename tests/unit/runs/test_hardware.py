@@ -49,6 +49,23 @@ def test_limits_of_a_version_1_control_group(tmp_path: Path) -> None:
     assert (hardware.cpu_quota, hardware.memory_bytes) == (None, None)
 
 
+def test_a_nested_version_1_control_group_counts(tmp_path: Path) -> None:
+    """The own group of each controller, and its parents; other controllers have no such limits."""
+    root = make(
+        tmp_path,
+        {
+            "proc/self/cgroup": "4:memory:/box\n3:cpuset:/\n2:cpu,cpuacct:/pod/box\n1:name=systemd:/\n0::/\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            "sys/fs/cgroup/cpu/pod/box/cpu.cfs_quota_us": "50000\n",
+            "sys/fs/cgroup/cpu/pod/box/cpu.cfs_period_us": "100000\n",
+            "sys/fs/cgroup/memory/box/memory.limit_in_bytes": "2097152\n",
+        },
+    )
+    hardware = find_hardware(root)
+    assert (hardware.cpu_quota, hardware.memory_bytes) == (0.5, 2097152)
+
+
 def test_gpus_that_the_driver_lists(tmp_path: Path) -> None:
     """GPUs are named without a library of theirs."""
     root = make(tmp_path, {"proc/driver/nvidia/gpus/0000:01:00.0/information": "Model: \t NVIDIA T4\nIRQ: 1\n"})

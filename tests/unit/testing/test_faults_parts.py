@@ -6,6 +6,7 @@ import hashlib
 import io
 import itertools
 import os
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -97,12 +98,26 @@ def test_a_fed_queue_has_a_backlog_of_jobs_with_ids_of_their_own() -> None:
 
 
 def test_a_fed_queue_ends_when_its_time_is_over() -> None:
-    """The receive that finds no time left returns the end."""
+    """It begins with the second receive; one that finds no time left returns the end."""
     source = FedQueue([b"a"], 0.0, Broker())
     source.open(SourcePlan())
     try:
+        assert len(source.receive(10, 1.0) or []) == 10
+        assert not source.is_exhausted
         assert source.receive(10, 1.0) is None
         assert source.is_exhausted
+    finally:
+        source.close()
+
+
+def test_jobs_of_a_rate_begin_to_arrive_when_the_first_is_through() -> None:
+    """One is there at once; while a run warms up with it, no others pile up."""
+    source = FedQueue([b"a"], 60.0, Broker(rate_per_second=50.0))
+    source.open(SourcePlan())
+    try:
+        assert len(source.receive(10, 1.0) or []) == 1
+        time.sleep(0.3)
+        assert len(source.receive(10, 1.0) or []) <= 3
     finally:
         source.close()
 

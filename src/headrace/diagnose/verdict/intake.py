@@ -52,14 +52,15 @@ def call_share(receiving: Receiving) -> float | None:
 
 
 def has_backlog(facts: Facts) -> bool | None:
-    """Return whether jobs wait in the source while receivers ask for them; None where the source does not tell."""
+    """Return whether jobs wait in the source while receivers ask for them; None where the source does not tell.
+
+    The age of the jobs tells; how many are there on an average counts the moments too in which nobody asked, for want of room.
+    """
     receiving, visible = facts.receiving, facts.machine.get("source.visible")
-    if visible is not None and visible >= _BACKLOG:
-        return True
     age = receiving.last_age_seconds if receiving else None
     if receiving is not None and age is not None and receiving.calls:
         return age >= max(_OLD_SECONDS, _OLD_CALLS * receiving.call_seconds / receiving.calls)
-    return None if visible is None else False
+    return None if visible is None else visible >= _BACKLOG
 
 
 def idle_lines(facts: Facts) -> list[EvidenceLine]:

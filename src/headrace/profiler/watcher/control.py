@@ -52,8 +52,8 @@ class Watcher:
     Args:
         folder: The run folder; must exist. `runs.resource_files.seal` it after `close`.
         resource_hertz: How often resources are sampled, 0.5 to 10.
-        state_hertz: How often threads are looked at, 1 to 1000; seldomer where that would cost more than 0.4 % of a core, and a
-            tenth of it after five minutes.
+        state_hertz: How often threads are looked at, 1 to 1000; seldomer where that would cost over 0.4 % of a core (1.5 % in
+            the first 10 s), and a tenth of it after five minutes.
 
     Raises:
         ValueError: If a rate is out of range.

@@ -3,7 +3,8 @@
 How this works: one thread, which sleeps in `select` on its pipe until the next look is due. Looks are not evenly spaced:
 Python lets a thread keep the GIL for 5 ms, and an even pace of 100 or 200 Hz would keep step with that. How long they are apart
 follows from what they cost, by this process's own CPU clock: at most `MAX_SHARE` of a core, and `TOTAL_SHARE` with the
-resources. After `DENSE_SECONDS` only a tenth is looked at, so that the file of a long run stays small.
+resources. In the first `EAGER_SECONDS` it may be `EAGER_SHARE`: else a short run has too few looks to tell the GIL from a disk.
+After `DENSE_SECONDS` only a tenth is looked at, so that the file of a long run stays small.
 
 The helper keeps the normal priority. With a lower one it would come to look when a core happens to be free, and see
 less running than there is.
@@ -29,6 +30,8 @@ from headrace.runs.resource_files import ResourceWriter, StateWriter
 TOTAL_SHARE = 0.006
 MAX_SHARE = 0.004
 _MIN_SHARE = 0.002
+#: The same of looks while the run is young.
+EAGER_SHARE, EAGER_SECONDS = 0.015, 10.0
 DENSE_SECONDS = 300.0
 _THINNING = 10
 #: States are written and the pace is set this often: a kill of everything loses at most what was seen in this time.
@@ -43,10 +46,12 @@ class Pace:
 
     Attributes:
         is_thinned: Whether only a tenth of the looks are wanted.
+        is_eager: Whether looks may cost more.
     """
 
     def __init__(self, hertz: float) -> None:
         self.is_thinned = False
+        self.is_eager = False
         self._shortest = 1 / hertz
         self._max_share = MAX_SHARE
         self._cost_seconds: float | None = None
@@ -71,7 +76,8 @@ class Pace:
     def period(self) -> float:
         """Return the mean time between looks, seconds."""
         shortest = self._shortest * (_THINNING if self.is_thinned else 1)
-        return max(shortest, (self._cost_seconds or 0.0) / self._max_share)
+        most = EAGER_SHARE if self.is_eager else self._max_share
+        return max(shortest, (self._cost_seconds or 0.0) / most)
 
     def next_wait(self) -> float:
         """Return the next wait, seconds: between half and one and a half periods, spread evenly."""
@@ -189,6 +195,7 @@ class Helper:
         self._writer.write(time.monotonic_ns(), self._states.look())
         self._num_looks += 1
         self._first_look, self._last_look = self._first_look or now, now
+        self._pace.is_eager = now - self._first_look < EAGER_SECONDS
         self._pace.is_thinned = now - self._first_look > DENSE_SECONDS
         self._next_look = now + self._pace.next_wait()
 

@@ -9,7 +9,7 @@ from headrace.stages.decode import decode
 from headrace.testing.faults import work
 from headrace.testing.faults.case import Case
 from headrace.testing.faults.fault import Fault
-from headrace.testing.faults.shapes import CROPS, SHAPES
+from headrace.testing.faults.shapes import CALLS, CROPS, SHAPES
 
 _EQUAL_SECONDS = 0.006
 
@@ -39,7 +39,7 @@ def _equal(case: Case, dose: float) -> Case:
     seconds = _EQUAL_SECONDS * dose
     # The device costs the same per crop whatever the batch, or it would catch up by larger ones.
     return case.around("decode", Exactly(seconds)).with_settings(
-        "decode.workers=1", "model.options.launch_seconds=0", f"model.options.item_seconds={seconds / CROPS}"
+        "decode.workers=1", "model.options.launch_seconds=0", f"model.options.item_seconds={seconds / CROPS / CALLS}"
     )
 
 

@@ -37,8 +37,8 @@ from headrace.testing.faults.image_server import ServerSettings
 #: Different images of a run.
 NUM_IMAGES = 16
 MEGAPIXELS = {"download_heavy": 2.0, "decode_heavy": 2.5, "device_heavy": 0.5}
-#: Crops that `device_heavy` cuts from an image.
-CROPS = 4
+#: Crops that `device_heavy` cuts from an image, and calls of the model for a batch of them: each crop and its mirror image.
+CROPS, CALLS = 4, 2
 
 
 class Classifier(Module):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.profiler.watcher.helper import MAX_SHARE, TOTAL_SHARE, Pace
+from headrace.profiler.watcher.helper import EAGER_SHARE, MAX_SHARE, TOTAL_SHARE, Pace
 from headrace.profiler.watcher.messages import GilPlace, HelperSettings, Report
 from headrace.profiler.watcher.rates import Rates, table_of
 
@@ -31,6 +31,16 @@ def test_looks_leave_room_for_resources() -> None:
     pace.tell(0.5, 1000, 0.003)
     assert 0.0005 / pace.period() + 0.003 == pytest.approx(TOTAL_SHARE)
     pace.tell(0.5, 1000, 0.5)
+    assert 0.0005 / pace.period() == pytest.approx(0.002)
+
+
+def test_a_young_run_is_looked_at_more_often() -> None:
+    """Looks of 0.5 ms may take 1.5 % of a core then, whatever the resources cost; cheap ones come at the rate asked for."""
+    pace = Pace(200)
+    pace.is_eager = True
+    pace.tell(0.5, 1000, 0.5)
+    assert 0.0005 / pace.period() == pytest.approx(EAGER_SHARE)
+    pace.is_eager = False
     assert 0.0005 / pace.period() == pytest.approx(0.002)
 
 
