@@ -97,7 +97,7 @@ def test_settings_reach_the_compiler() -> None:
     ("options", "message"),
     [
         ({"precison": "bf16"}, r"unknown key 'precison'\. Did you mean 'precision'\?"),
-        ({"precision": "int8"}, r"precision = int8 is not possible; allowed: f32, bf16, f16"),
+        ({"precision": "int8"}, r"precision = 'int8' is not possible; allowed: f32, bf16, f16"),
     ],
 )
 def test_options_are_checked(make_model: MakeModel, options: dict[str, Any], message: str) -> None:
