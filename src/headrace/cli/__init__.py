@@ -31,6 +31,7 @@ COMMANDS = {
     "ladder": "show what each step from a sequential run to a Plan gives, together and alone",
     "capacity": "say how many machines a rate needs, what that costs, and what would save how much",
     "compare": "say whether one Plan, pipeline or run is really faster than another",
+    "validate": "say whether one variant of a model may stand in for another",
     "ledger": "hold what was predicted against what was measured",
     "submit": "put jobs into a queue",
     "queue": "look into a queue and its dead letters",

@@ -48,7 +48,7 @@ def test_the_sample_model_in_onnx_runtime() -> None:
 def test_the_sample_model_in_openvino(precision: str) -> None:
     """The same table from another engine: the protocol fits, the operations are the same."""
     pytest.importorskip("openvino", reason="needs OpenVINO; pip install 'headrace[openvino]'")
-    document = measure(4, engine="openvino", options={"INFERENCE_PRECISION_HINT": precision})
+    document = measure(4, engine="openvino", options={"precision": precision})
     check_document(document, 4)
     assert sum("Convolution" in layer.operator for layer in document.layers) == 15
     assert document.engine == "openvino"

@@ -4,8 +4,7 @@ How this works: two compiled models, one with performance counters. The counters
 model, so the calls of `describe` are taken out by difference, and single calls cannot be left out. Shapes and precisions
 come from the compiled model's execution graph, whose nodes carry the same names.
 
-Needs the `openvino` package. It may compute in bfloat16 where the processor can; `INFERENCE_PRECISION_HINT = "f32"` among
-the options prevents that.
+Needs the `openvino` package. Precision and threads are those of the engine: see `headrace.engines.openvino_engine`.
 
 References:
     https://docs.openvino.ai: InferRequest.get_profiling_info, CompiledModel.get_runtime_model.
@@ -13,17 +12,18 @@ References:
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino
 
 from headrace.base.errors import EngineError
 from headrace.base.protocols import TensorSpec
+from headrace.engines.openvino_engine import compile_model, compile_settings, read_model, tensor_specs
 from headrace.profiler.layers.operations import Tensor, Work, count
-from headrace.profiler.layers.protocol import Feed, LayerFacts, Recording, optional_module
+from headrace.profiler.layers.protocol import Feed, LayerFacts, Recording
 from headrace.profiler.layers.timing import best_seconds
 
 NUM_FIRST_CALLS = 5
@@ -48,17 +48,16 @@ class OpenVinoLayers:
     engine = "openvino"
 
     def open(self, artifact: Path, *, threads: int, options: Mapping[str, Any]) -> OpenVinoProfiledModel:
-        """See `LayerProfiler.open`; the options are properties of OpenVINO's CPU plugin."""
+        """See `LayerProfiler.open`; the options are those of the engine."""
         return OpenVinoProfiledModel(artifact, threads, options)
 
     def matrix_product_seconds(self, side: int, *, threads: int) -> float:
         """See `LayerProfiler.matrix_product_seconds`."""
-        openvino = _openvino()
         operators = openvino.opset13
         left = operators.parameter([side, side], np.float32)
         right = operators.parameter([side, side], np.float32)
         model = openvino.Model([operators.matmul(left, right, False, False)], [left, right])
-        request = _compile(model, threads, {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
+        request = compile_model(model, compile_settings(threads=threads, options={})).create_infer_request()
         matrix = np.random.default_rng(0).standard_normal((side, side), np.float32)
         return best_seconds(lambda: request.infer([matrix, matrix]))
 
@@ -69,21 +68,9 @@ class OpenVinoProfiledModel:
     max_profiled_calls = 1_000_000
 
     def __init__(self, artifact: Path, threads: int, options: Mapping[str, Any]) -> None:
-        self._artifact, self._threads, self._options = artifact, threads, options
-        if not artifact.is_file():
-            raise EngineError(f"model file {artifact} does not exist")
-        try:
-            self._model: Any = _core().read_model(str(artifact))
-        except RuntimeError as error:
-            raise EngineError(f"model file {artifact} cannot be opened by OpenVINO: {error}") from error
-        self.inputs: Sequence[TensorSpec] = [
-            TensorSpec(
-                port.get_any_name(),
-                _dtype(port.get_element_type().get_type_name()),
-                tuple("?" if axis.is_dynamic else axis.get_length() for axis in port.get_partial_shape()),
-            )
-            for port in self._model.inputs
-        ]
+        self._artifact, self._settings = artifact, compile_settings(threads=threads, options=options)
+        self._model: Any = read_model(artifact)
+        self.inputs: Sequence[TensorSpec] = tensor_specs(self._model.inputs)
         self._plain: Any = None
         self._profiled: Any = None
         self._layers: tuple[LayerFacts, ...] = ()
@@ -94,8 +81,8 @@ class OpenVinoProfiledModel:
         """Compile for the inputs' shapes, read the execution graph and make the first calls."""
         try:
             self._model.reshape({name: list(array.shape) for name, array in feed.items()})
-            self._plain = _compile(self._model, self._threads, self._options).create_infer_request()
-            compiled = _compile(self._model, self._threads, {**self._options, "PERF_COUNT": True})
+            self._plain = compile_model(self._model, self._settings).create_infer_request()
+            compiled = compile_model(self._model, {**self._settings, "PERF_COUNT": True})
             self._profiled = compiled.create_infer_request()
             for _ in range(NUM_FIRST_CALLS):
                 self._profiled.infer(dict(feed))
@@ -140,28 +127,6 @@ class OpenVinoProfiledModel:
     def _executed(self) -> list[Any]:
         """Return what was executed, in order."""
         return [info for info in self._profiled.get_profiling_info() if info.status == info.Status.EXECUTED]
-
-
-@functools.cache
-def _core() -> Any:
-    """Return the one Core of this process, which is never let go.
-
-    OpenVINO gives the calling thread a signal stack of its own and frees it with the last Core, without taking it away from the
-    thread: the next signal, such as Ctrl-C, would then crash the process.
-    """
-    return _openvino().Core()
-
-
-def _openvino() -> Any:
-    return optional_module("openvino", "measuring layers in OpenVINO", "openvino")
-
-
-def _compile(model: Any, threads: int, options: Mapping[str, Any]) -> Any:
-    settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, **options}
-    try:
-        return _core().compile_model(model, "CPU", settings)
-    except RuntimeError as error:
-        raise EngineError(f"OpenVINO cannot compile the model with {settings}: {error}") from error
 
 
 def _facts(info: Any, node: Any, kernels: Mapping[str, Sequence[int] | None]) -> LayerFacts:

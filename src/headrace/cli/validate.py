@@ -1,0 +1,116 @@
+"""Say whether one variant of a model may stand in for another: does it answer alike, how fast is it, is it as often right?
+
+    headrace validate scenes.onnx scenes_int8.onnx --golden golden.npz
+    headrace validate scenes.onnx scenes.onnx@openvino,precision=bf16 --golden golden.npz --max-drop 0.5pt
+    headrace validate scenes.onnx scenes.onnx@openvino --batch 8 --threads 2 --min-speedup 1.2
+
+A variant is MODEL[@ENGINE[,KEY=VALUE]...]: a file with the engine that runs it (onnx unless named) and its settings; keys
+are threads and the engine's own (precision). A is the one in use, B the one that would take its place.
+
+A golden set is an .npz file with the arrays inputs (items, ...), as the model takes them, and labels (items,). Without labels
+the two must agree; without a golden set they are held against each other on noise, which can only show that B is broken.
+
+Exit status: 0 B may stand in for A; 1 it may not; 3 an engine is not installed; 4 it cannot be told yet, and such a B is not
+to be used either; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
+from headrace.cli.output_file import check_output, write_output
+
+if TYPE_CHECKING:
+    from headrace.runs.formats.variants import ValidationDocument
+
+_STATUS = {"accept": EXIT_DONE, "reject": 1, "inconclusive": 4}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("a", metavar="A", help="the variant in use: MODEL[@ENGINE[,KEY=VALUE]...]")
+    parser.add_argument("b", metavar="B", help="the variant that would take its place, the same")
+    parser.add_argument("--golden", metavar="FILE", help="an .npz file with inputs and labels")
+    parser.add_argument(
+        "--max-drop", type=_points, default=0.005, metavar="DROP",
+        help="largest acceptable drop of the share of right answers: 0.5pt, 0.5%% or 0.005 (default 0.5pt)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--min-speedup", type=float, metavar="RATIO", help="reject a B that is not so many times as fast"
+    )
+    parser.add_argument("--batch", type=int, default=1, metavar="N", help="items of a call (default 1)")
+    parser.add_argument(
+        "--threads", type=int, default=1, metavar="N", help="threads of a call, where a variant does not say (1)"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the result as JSON (schema headrace.validate/1)")
+    parser.add_argument("--force", action="store_true", help="replace FILE")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.validate/1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Validate, and print the verdict."""
+    import msgspec
+
+    from headrace.validate.golden import read_golden
+    from headrace.validate.variant_spec import parse_variant
+    from headrace.validate.variants import Policy, validate_variants
+
+    check_output(args.output, force=args.force)
+    policy = Policy(max_drop=args.max_drop, min_speedup=args.min_speedup, batch=args.batch)
+    document = validate_variants(
+        parse_variant(args.a, args.threads),
+        parse_variant(args.b, args.threads),
+        read_golden(Path(args.golden)) if args.golden else None,
+        policy,
+        say=lambda text: print(text, file=sys.stderr, flush=True),
+    )
+    encoded = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    if args.output:
+        write_output(Path(args.output), encoded)
+    if args.json:
+        sys.stdout.write(encoded)
+    else:
+        _print(document)
+    return EXIT_INTERRUPTED if document.interrupted else _STATUS[document.verdict]
+
+
+def _print(document: ValidationDocument) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from headrace.base.units import format_duration
+
+    console = Console(highlight=False)
+    console.print(f"[bold]{document.verdict.upper()}[/]", end="  ")
+    console.print(document.says, markup=False)
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for heading in ("", "variant", "engine", "precision", "threads", "opens in", "a call takes"):
+        table.add_column(heading)
+    for name, side in (("A", document.a), ("B", document.b)):
+        ran = side.variant
+        engine = f"{ran.get('engine', '-')} {ran.get('engine_version', '')}".strip()
+        call = "-" if side.call_seconds is None else format_duration(side.call_seconds)
+        cells = [side.name, engine, str(ran.get("precision", "-")), str(ran.get("threads", "-"))]
+        table.add_row(name, *cells, format_duration(side.open_seconds), call)
+    console.print(table)
+    for gate in document.gates:
+        console.print(f"{gate.name:9} {gate.outcome:13} {gate.says}", markup=False)
+    for warning in document.warnings:
+        console.print(f"note: {warning}", markup=False)
+    if document.next_command:
+        console.print(f"next: {document.next_command}", markup=False)
+
+
+def _points(text: str) -> float:
+    """Return a drop as a share: `0.5pt`, `0.5%` or `0.005`."""
+    try:
+        for unit in ("pt", "%"):
+            if text.endswith(unit):
+                return float(text.removesuffix(unit)) / 100
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no drop; write 0.5pt, 0.5% or 0.005") from None

@@ -1,0 +1,65 @@
+"""One variant of a model against another, schema `headrace.validate/1`: what `headrace validate --json` prints.
+
+Version 1: 2026-11, first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+SCHEMA = "headrace.validate/1"
+
+#: In the order in which they are asked, cheapest first.
+GateName = Literal["static", "parity", "speed", "accuracy"]
+Outcome = Literal["passed", "rejected", "inconclusive", "skipped"]
+
+
+class VariantSide(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two."""
+
+    name: str
+    """As it was asked for: `scenes.onnx@openvino,precision=bf16`."""
+    variant: dict[str, Any]
+    """What really ran: file by its hash, engine with its version, precision, threads."""
+    open_seconds: float
+    """Reading, compiling, and the first call."""
+    call_seconds: float | None = None
+    """Median of a call with the batch that was timed."""
+
+
+class Gate(msgspec.Struct, frozen=True, kw_only=True):
+    """One question and its answer."""
+
+    name: GateName
+    outcome: Outcome
+    says: str
+    """The answer in one sentence with its numbers."""
+    values: dict[str, float | None] = {}
+    """What was measured."""
+    limits: dict[str, float] = {}
+    """What it was held against."""
+
+
+class ValidationDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether B may stand in for A."""
+
+    schema: str = SCHEMA
+    a: VariantSide
+    b: VariantSide
+    verdict: Literal["accept", "reject", "inconclusive"]
+    says: str
+    gates: tuple[Gate, ...]
+    """Those that were asked; after a rejection no dearer one is."""
+    batch: int
+    """Items of the batch that was timed."""
+    golden: str
+    """The golden set, or `noise`."""
+    golden_sha256: str = ""
+    num_items: int
+    """That both answered."""
+    next_command: str | None = None
+    """What to do next."""
+    interrupted: bool = False
+    warnings: tuple[str, ...] = ()

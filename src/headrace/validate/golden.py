@@ -1,0 +1,113 @@
+"""A golden set: inputs that a model takes, with the right answers where they are known.
+
+An `.npz` file with
+
+    inputs    (items, ...)   what the model takes, preprocessed, of its type
+    labels    (items,)       the number of the right class of each; may be missing
+
+or an `.npy` file with the inputs alone. Files are read without pickle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.base.errors import SettingsError
+from headrace.base.protocols import TensorSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Golden:
+    """What both variants answer."""
+
+    name: str
+    inputs: np.ndarray
+    """(items, ...)."""
+    labels: np.ndarray | None
+    """(items,) int64."""
+    sha256: str
+    """Of the inputs and labels; empty for made-up ones."""
+    is_made_up: bool = False
+    """Noise, for want of data: tells broken from whole, and nothing about accuracy."""
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+
+def read_golden(path: Path) -> Golden:
+    """Return the golden set of a file.
+
+    Raises:
+        SettingsError: If there is none, or it does not hold what is needed.
+    """
+    inputs, labels = _read(path)
+    if inputs.ndim < 1 or not len(inputs):
+        raise SettingsError(
+            f"{path}: inputs have the shape {inputs.shape}; expected (items, ...) with at least one item"
+        )
+    if labels is not None and labels.shape != (len(inputs),):
+        raise SettingsError(
+            f"{path}: labels have the shape {labels.shape}; expected ({len(inputs)},), one for each input"
+        )
+    if labels is not None and labels.dtype.kind not in "iu":
+        raise SettingsError(
+            f"{path}: labels are {labels.dtype}; expected whole numbers, the classes' places in the output"
+        )
+    digest = hashlib.sha256(np.ascontiguousarray(inputs).tobytes())
+    if labels is not None:
+        labels = labels.astype(np.int64)
+        digest.update(labels.tobytes())
+    return Golden(name=str(path), inputs=inputs, labels=labels, sha256=digest.hexdigest())
+
+
+def made_up(spec: TensorSpec, num_items: int) -> Golden:
+    """Return noise of the shape that a model takes; free axes beyond the first are 1.
+
+    Raises:
+        SettingsError: If a model takes no numbers.
+    """
+    lengths = [axis if isinstance(axis, int) else 1 for axis in spec.shape[1:]]
+    kind = spec.dtype.removeprefix("tensor(").removesuffix(")")
+    random = np.random.default_rng(0)
+    if kind in ("float", "double", "float16"):
+        dtype: Any = {"float": np.float32, "double": np.float64, "float16": np.float16}[kind]
+        inputs = random.standard_normal((num_items, *lengths)).astype(dtype)
+    elif kind in ("uint8", "int8"):
+        inputs = random.integers(0, 127, (num_items, *lengths)).astype(kind)
+    else:
+        raise SettingsError(
+            f"input {spec.name} takes {spec.dtype}, for which nothing sensible can be made up; give --golden"
+        )
+    return Golden(name="noise", inputs=inputs, labels=None, sha256="", is_made_up=True)
+
+
+def _read(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    try:
+        with np.load(path, allow_pickle=False) if path.suffix == ".npz" else _Bare(path) as arrays:
+            if "inputs" not in arrays:
+                raise SettingsError(f"{path}: no array named inputs; it has {', '.join(arrays) or 'none'}")
+            return arrays["inputs"], arrays.get("labels")
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise SettingsError(
+            f"{path} is no golden set that can be read ({error}); expected an .npz file with the array inputs, and labels if "
+            "they are known, or an .npy file of inputs"
+        ) from None
+
+
+class _Bare(dict[str, np.ndarray]):
+    """An `.npy` file, as if it were an `.npz` file with one array."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(inputs=np.load(path, allow_pickle=False))
+
+    def __enter__(self) -> _Bare:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass

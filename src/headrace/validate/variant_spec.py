@@ -1,0 +1,60 @@
+"""A variant of a model as a user writes it, `MODEL[@ENGINE[,KEY=VALUE]...]`, and opened as a pipeline would open it.
+
+scenes.onnx
+scenes.onnx@openvino
+scenes.onnx@openvino,precision=bf16,threads=2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.base.plan import ModelPlan, Plan
+from headrace.base.protocols import Model
+from headrace.base.settings import check
+from headrace.engines import ENGINES, engine
+
+
+@dataclass(frozen=True, slots=True)
+class VariantSpec:
+    """A model file with everything that decides how it runs."""
+
+    text: str
+    """As the user wrote it."""
+    model: ModelPlan
+
+    def open(self) -> Model:
+        """Open it.
+
+        Raises:
+            EngineError: If the file is missing, unreadable or not for its engine.
+            MissingExtra: If the engine is not installed.
+        """
+        artifact = None if self.model.artifact is None else Path(self.model.artifact)
+        return engine(self.model.engine).open(artifact, threads=self.model.threads or 1, options=self.model.options)
+
+
+def parse_variant(text: str, threads: int = 1) -> VariantSpec:
+    """Return the variant that a text names.
+
+    Args:
+        text: `MODEL[@ENGINE[,KEY=VALUE]...]`; keys are `threads` and the engine's options.
+        threads: Threads inside one call, where the text does not say.
+
+    Raises:
+        SettingsError: If it names no file, an unknown engine, or a setting that is not KEY=VALUE.
+    """
+    artifact, _, rest = text.partition("@") if not Path(text).exists() else (text, "", "")
+    name, *settings = rest.split(",") if rest else ["onnx"]
+    check(bool(artifact), "model", text, "MODEL[@ENGINE[,KEY=VALUE]...] such as scenes.onnx@openvino,precision=bf16")
+    check(name in ENGINES, "engine", name, ", ".join(ENGINES))
+    changes = [f"model.threads={threads}"]
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        check(bool(key and equals and value), "setting", setting, "KEY=VALUE such as precision=bf16 or threads=2")
+        # A word is a string of the Plan's TOML; numbers, true and false stay what they are.
+        written = value if value[0].isdigit() or value in ("true", "false") else f'"{value}"'
+        changes.append(f"model.{key}={written}" if key == "threads" else f"model.options.{key}={written}")
+    plan = Plan.from_table({"model": {"artifact": artifact, "engine": name}}).with_settings(changes)
+    return VariantSpec(text, plan.model)

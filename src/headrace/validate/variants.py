@@ -1,0 +1,357 @@
+"""Whether one variant of a model may stand in for another: gates, cheapest first, each with its numbers.
+
+    static     both open, take the same inputs, and any batch size
+    parity     the answers to the same items, number by number: NaN, infinities, shapes, distances
+    speed      calls in turn on one batch, against the noise of the same minutes
+    accuracy   right answers on a golden set, or the same answers where the right ones are not known: a test that may be looked
+               at after every item, with the margin stated before
+
+A variant is a file together with everything that decides how it runs: the same int8 file was measured at 0.64 and at 8.2 times
+the speed of its original on two engines, and 20 points apart in accuracy. After a rejection no dearer gate is asked.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.base.errors import HeadraceError
+from headrace.base.protocols import Model
+from headrace.base.settings import check
+from headrace.base.units import format_duration
+from headrace.runs.formats.variants import Gate, Outcome, ValidationDocument, VariantSide
+from headrace.validate.golden import Golden, made_up
+from headrace.validate.interrupts import noticing
+from headrace.validate.model_speed import measure_speed
+from headrace.validate.noninferiority import Decision, Finding, judge_drop, largest_discordance
+from headrace.validate.parity import BANDS, compare_outputs, top_1
+from headrace.validate.variant_spec import VariantSpec
+
+#: Items whose answers are compared number by number.
+PARITY_ITEMS = 64
+#: Without labels, an answer further off than so many bands is no rounding.
+_MOST_BANDS = 5.0
+#: In the order of trust: what a variant computes in, by what is found in its file or said by its engine.
+_QUANTIZED = (b"DequantizeLinear", b"QLinearConv", b"FakeQuantize")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What is asked of the candidate."""
+
+    max_drop: float = 0.005
+    """Largest acceptable drop of the share of right answers."""
+    min_speedup: float | None = None
+    """The least speed-up that makes it worth while; None: it need not be faster."""
+    batch: int = 1
+    """Items of the batch that is timed."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        check(0 < self.max_drop < 1, "--max-drop", self.max_drop, "more than 0 and less than 100 points")
+        check(self.min_speedup is None or self.min_speedup > 0, "--min-speedup", self.min_speedup, "more than 0")
+        check(1 <= self.batch <= 4096, "--batch", self.batch, "1 to 4096")
+
+
+@dataclass(slots=True)
+class _Opened:
+    """A variant, ready to be called."""
+
+    spec: VariantSpec
+    model: Model
+    open_seconds: float
+    call_seconds: float | None = None
+
+    def side(self) -> VariantSide:
+        return VariantSide(
+            name=self.spec.text,
+            variant=dict(self.model.variant),
+            open_seconds=self.open_seconds,
+            call_seconds=self.call_seconds,
+        )
+
+    def precision(self) -> str:
+        """Return what it computes in: int8 where its file is quantized, else what the engine says."""
+        content = Path(self.spec.model.artifact).read_bytes() if self.spec.model.artifact else b""
+        if any(name in content for name in _QUANTIZED):
+            return "int8"
+        said = str(self.model.variant.get("precision", "f32"))
+        return said if said in BANDS else "f32"
+
+
+@dataclass(slots=True)
+class _Validation:
+    """The gates that were asked so far."""
+
+    a: _Opened
+    b: _Opened
+    golden: Golden
+    policy: Policy
+    is_interrupted: Callable[[], bool]
+    say: Callable[[str], object]
+    gates: list[Gate] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    _answers: tuple[Any, Any] | None = None
+
+    def run(self) -> None:
+        """Ask until one rejects."""
+        for gate in (self._static, self._parity, self._speed, self._accuracy):
+            if self.is_interrupted():
+                return
+            self.gates.append(gate())
+            self.say(f"{self.gates[-1].name}: {self.gates[-1].outcome}: {self.gates[-1].says}")
+            if self.gates[-1].outcome == "rejected":
+                return
+
+    # --- the gates
+
+    def _static(self) -> Gate:
+        for first, second in zip(self.a.model.inputs, self.b.model.inputs, strict=False):
+            if first.dtype != second.dtype or not _fit(first.shape, second.shape):
+                said = f"B takes {second.dtype}{list(second.shape)} where A takes {first.dtype}{list(first.shape)}"
+                return _gate("static", "rejected", f"{said}: it is not the same model")
+        if len(self.a.model.inputs) != len(self.b.model.inputs):
+            return _gate(
+                "static", "rejected", f"A takes {len(self.a.model.inputs)} inputs, B {len(self.b.model.inputs)}"
+            )
+        for size in sorted({1, self.policy.batch}):
+            batch = self._batch(size)
+            for name, opened in (("A", self.a), ("B", self.b)):
+                try:
+                    opened.model(batch)
+                except Exception as error:  # engines raise their own types
+                    return _gate("static", "rejected", f"{name} refuses a batch of {size}: {error}")
+        return _gate(
+            "static", "passed", f"both take {self.a.model.inputs[0].dtype}{list(self.a.model.inputs[0].shape)}"
+        )
+
+    def _parity(self) -> Gate:
+        answers = [_joined(list(self._calls(opened, PARITY_ITEMS))) for opened in (self.a, self.b)]
+        found = compare_outputs(*answers)
+        band = max(BANDS[self.a.precision()], BANDS[self.b.precision()])
+        values = {
+            "relative_l2": _finite(found.relative_l2), "worst_l2": _finite(found.worst_l2), "cosine": found.cosine,
+            "flips": found.flips, "broken": float(found.broken_b),
+        }  # fmt: skip
+        limits = {"relative_l2": band}
+        if found.shapes:
+            return _gate(
+                "parity", "rejected", f"the answers have other shapes: {'; '.join(found.shapes)}", values, limits
+            )
+        if found.broken_b > found.broken_a:
+            says = (
+                f"{found.broken_b} of {found.num_items} answers of B hold a NaN or an infinity, of A {found.broken_a}"
+            )
+            return _gate("parity", "rejected", says, values, limits)
+        says = (
+            f"relative L2 {found.relative_l2:.2g} (worst {found.worst_l2:.2g}), cosine {found.cosine:.5f} or more"
+            + ("" if found.flips is None else f", another first answer for {found.flips:.1%}")
+            + f", of {found.num_items} items; usual is up to {band:g}"
+        )
+        if found.relative_l2 <= band:
+            return _gate("parity", "passed", says, values, limits)
+        if self.golden.labels is None and found.relative_l2 > _MOST_BANDS * band:
+            return _gate("parity", "rejected", f"{says}: that is no rounding", values, limits)
+        self.warnings.append(f"the answers differ by more than {self.b.precision()} usually does: {says}")
+        return _gate("parity", "passed", f"{says}; whether that matters the accuracy tells", values, limits)
+
+    def _speed(self) -> Gate:
+        found = measure_speed(self.a.model, self.b.model, self._batch(self.policy.batch), stop=self.is_interrupted)
+        if found is None:
+            return _gate("speed", "inconclusive", "interrupted before there were enough rounds")
+        self.a.call_seconds, self.b.call_seconds = found.a_seconds, found.b_seconds
+        values = {"ratio": found.ratio, "low": found.low, "high": found.high, "noise": found.noise}
+        says = (
+            f"B is {found.ratio:.2f} times as fast ({found.low:.2f} to {found.high:.2f}), {format_duration(found.b_seconds)} "
+            f"against {format_duration(found.a_seconds)} for a batch of {self.policy.batch}; A differs from itself by up to "
+            f"{found.noise:.0%}"
+        )
+        least = self.policy.min_speedup
+        if least is None:
+            return _gate("speed", "passed", says, values)
+        outcome: Outcome = "passed" if found.low >= least else "rejected" if found.high < least else "inconclusive"
+        return _gate("speed", outcome, says, values, {"min_speedup": least})
+
+    def _accuracy(self) -> Gate:
+        margin, limits = self.policy.max_drop, {"max_drop": self.policy.max_drop}
+        if self.golden.is_made_up:
+            return _gate("accuracy", "skipped", "not known: there is no golden set; give one with --golden", {}, limits)
+        scores = [_scores(self._calls(opened, len(self.golden))) for opened in (self.a, self.b)]
+        if self.is_interrupted():
+            return _gate("accuracy", "inconclusive", "interrupted", {}, limits)
+        if scores[0] is None or scores[1] is None:
+            return _gate("accuracy", "skipped", "not known: the answers are no scores of classes", {}, limits)
+        labels = self.golden.labels
+        if labels is None:
+            differences = -(scores[0] != scores[1]).astype(float)
+        else:
+            differences = (scores[1] == labels).astype(float) - (scores[0] == labels).astype(float)
+        # In a random order: files are sorted by class, and the first class alone says nothing of the others.
+        found = judge_drop(np.random.default_rng(0).permutation(differences), margin)
+        right = None if labels is None else [float((one == labels).mean()) for one in scores]
+        values = {
+            "drop": found.drop, "low": found.low, "high": found.high, "discordance": found.discordance,
+            "a": right[0] if right else None, "b": right[1] if right else None,
+        }  # fmt: skip
+        outcome: Outcome = {
+            Decision.ACCEPT: "passed", Decision.REJECT: "rejected", Decision.INCONCLUSIVE: "inconclusive",
+        }[found.decision]  # fmt: skip
+        return _gate("accuracy", outcome, _accuracy_says(found, right, margin), values, limits)
+
+    # --- calling
+
+    def _batch(self, size: int) -> np.ndarray:
+        """Return items of the golden set, around again where there are too few."""
+        return np.ascontiguousarray(self.golden.inputs[np.arange(size) % len(self.golden)])
+
+    def _calls(self, opened: _Opened, num_items: int) -> Iterator[Any]:
+        """Give the answers to the first items, batch by batch."""
+        inputs = self.golden.inputs[:num_items]
+        for start in range(0, len(inputs), self.policy.batch):
+            if self.is_interrupted():
+                return
+            yield opened.model(np.ascontiguousarray(inputs[start : start + self.policy.batch]))
+
+
+def validate_variants(
+    a: VariantSpec,
+    b: VariantSpec,
+    golden: Golden | None,
+    policy: Policy | None = None,
+    *,
+    say: Callable[[str], object] = lambda text: None,
+) -> ValidationDocument:
+    """Return whether B may stand in for A.
+
+    Args:
+        a: The incumbent.
+        b: The candidate.
+        golden: What both answer; None: noise, which tells nothing about accuracy.
+        policy: What is asked of B.
+        say: Told about each gate, one line at a time.
+
+    Raises:
+        EngineError: If A cannot be opened. A B that cannot be is rejected.
+        SettingsError: If the model takes inputs for which nothing can be made up, and there is no golden set.
+    """
+    policy = policy or Policy()
+    first = _open(a)
+    golden = golden or made_up(first.model.inputs[0], PARITY_ITEMS)
+    try:
+        second = _open(b)
+    except HeadraceError as error:
+        gate = _gate("static", "rejected", f"B cannot be opened: {error}")
+        nothing = VariantSide(name=b.text, variant={}, open_seconds=0.0)
+        return _document(first.side(), nothing, [gate], golden, policy, [], interrupted=False)
+    with noticing() as is_interrupted:
+        validation = _Validation(first, second, golden, policy, is_interrupted, say)
+        validation.run()
+        interrupted = is_interrupted()
+    return _document(
+        first.side(), second.side(), validation.gates, golden, policy, validation.warnings, interrupted=interrupted
+    )
+
+
+def _open(spec: VariantSpec) -> _Opened:
+    began = time.perf_counter()
+    model = spec.open()
+    return _Opened(spec, model, time.perf_counter() - began)
+
+
+def _document(
+    a: VariantSide,
+    b: VariantSide,
+    gates: list[Gate],
+    golden: Golden,
+    policy: Policy,
+    warnings: list[str],
+    *,
+    interrupted: bool,
+) -> ValidationDocument:
+    rejected = next((gate for gate in gates if gate.outcome == "rejected"), None)
+    open_ones = [gate for gate in gates if gate.outcome in ("inconclusive", "skipped")]
+    if rejected is not None:
+        verdict, says = "reject", f"B may not stand in for A: {rejected.says}"
+    elif open_ones or interrupted:
+        reasons = "; ".join(f"{gate.name}: {gate.says}" for gate in open_ones) or "interrupted"
+        verdict, says = "inconclusive", f"it is not known whether B may stand in for A: {reasons}"
+    else:
+        verdict, says = "accept", f"B may stand in for A: {gates[-1].says}"
+    return ValidationDocument(
+        a=a,
+        b=b,
+        verdict=verdict,  # type: ignore[arg-type]
+        says=says,
+        gates=tuple(gates),
+        batch=policy.batch,
+        golden=golden.name,
+        golden_sha256=golden.sha256,
+        num_items=len(golden),
+        next_command=_next(a, b, verdict, golden),
+        interrupted=interrupted,
+        warnings=tuple(warnings),
+    )
+
+
+def _next(a: VariantSide, b: VariantSide, verdict: str, golden: Golden) -> str | None:
+    if verdict != "inconclusive" or not golden.is_made_up:
+        return None
+    return f"headrace validate {a.name} {b.name} --golden GOLDEN.npz"
+
+
+def _accuracy_says(found: Finding, right: list[float] | None, margin: float) -> str:
+    what = (
+        f"another first answer for {found.discordance:.2%} of {found.num_items:,} items (labels would tell which is right)"
+        if right is None
+        else f"{right[1]:.2%} right against {right[0]:.2%}, of {found.num_items:,} items"
+    )
+    points = f"drop {100 * found.drop:+.2f} points ({100 * found.low:+.2f} to {100 * found.high:+.2f})"
+    limit = f"{100 * margin:g} points are allowed"
+    if found.decision is not Decision.INCONCLUSIVE:
+        return f"{what}; {points}; {limit}, decided after {found.decided_after:,} items"
+    enough = 100 * largest_discordance(margin, found.num_items)
+    more = (
+        f"about {found.more_items:,} more would decide it"
+        if found.more_items
+        else "no number of such items would decide it"
+    )
+    return f"{what}; {points}; {limit}: undecided, {more} (so many can show it only up to {enough:.2g} % of differing answers)"
+
+
+def _scores(calls: Iterator[Any]) -> np.ndarray | None:
+    found = [top_1(outputs) for outputs in calls]
+    known = [one for one in found if one is not None]
+    return np.concatenate(known) if known and len(known) == len(found) else None
+
+
+def _joined(answers: list[Any]) -> Any:
+    if isinstance(answers[0], dict):
+        return {name: np.concatenate([one[name] for one in answers]) for name in answers[0]}
+    return np.concatenate(answers)
+
+
+def _fit(a: tuple[int | str, ...], b: tuple[int | str, ...]) -> bool:
+    """Return whether two shapes name one input: as many axes, and none of two different lengths; the first is the batch."""
+    if len(a) != len(b):
+        return False
+    pairs = list(zip(a, b, strict=True))[1:]
+    return all(one == other or isinstance(one, str) or isinstance(other, str) for one, other in pairs)
+
+
+def _gate(
+    name: Any,
+    outcome: Outcome,
+    says: str,
+    values: dict[str, float | None] | None = None,
+    limits: dict[str, float] | None = None,
+) -> Gate:
+    return Gate(name=name, outcome=outcome, says=says, values=values or {}, limits=limits or {})
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None

@@ -1,0 +1,267 @@
+"""Variants of a small classifier, each with one thing wrong, and the gate that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from headrace.base.errors import EngineError, SettingsError
+from headrace.cli import main
+from headrace.runs.formats.variants import ValidationDocument
+from headrace.validate import model_speed
+from headrace.validate.golden import Golden, read_golden
+from headrace.validate.model_speed import measure_speed
+from headrace.validate.parity import compare_outputs, top_1
+from headrace.validate.variant_spec import parse_variant
+from headrace.validate.variants import Policy, validate_variants
+
+FEATURES, CLASSES = 16, 5
+WEIGHTS = np.random.default_rng(1).standard_normal((FEATURES, CLASSES)).astype(np.float32)
+
+
+def save(path: Path, weights: np.ndarray, name: str = "x", dtype: int = TensorProto.FLOAT, batch: Any = "batch") -> str:
+    """Write x @ weights as a model file and return its path."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", [name, "w"], ["scores"])],
+        "tiny",
+        [helper.make_tensor_value_info(name, dtype, [batch, weights.shape[0]])],
+        [helper.make_tensor_value_info("scores", dtype, [batch, weights.shape[1]])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is timed here is not looked at."""
+    monkeypatch.setattr(model_speed, "BLOCK_SECONDS", 0.0005)
+
+
+@pytest.fixture
+def incumbent(tmp_path: Path) -> str:
+    """The model in use."""
+    return save(tmp_path / "a.onnx", WEIGHTS)
+
+
+@pytest.fixture
+def golden(tmp_path: Path) -> Callable[..., Golden]:
+    """Writes a golden set that the model in use gets right in nine of ten cases, sorted by class, and reads it."""
+
+    def make(num_items: int = 3000, *, labelled: bool = True) -> Golden:
+        random = np.random.default_rng(2)
+        inputs = random.standard_normal((num_items, FEATURES)).astype(np.float32)
+        labels = (inputs @ WEIGHTS).argmax(axis=1)
+        wrong = random.random(num_items) < 0.1
+        labels[wrong] = (labels[wrong] + 1) % CLASSES
+        order = np.argsort(labels, kind="stable")
+        arrays = {"inputs": inputs[order], **({"labels": labels[order]} if labelled else {})}
+        np.savez(tmp_path / "golden.npz", **arrays)
+        return read_golden(tmp_path / "golden.npz")
+
+    return make
+
+
+def judge(a: str, b: str, golden: Golden | None, **policy: Any) -> ValidationDocument:
+    """Return the document of two variants."""
+    return validate_variants(parse_variant(a), parse_variant(b), golden, Policy(**policy))
+
+
+def outcomes(document: ValidationDocument) -> dict[str, str]:
+    """Return what each gate said."""
+    return {gate.name: gate.outcome for gate in document.gates}
+
+
+@pytest.mark.parametrize("engine", ["", "@openvino", "@openvino,precision=f32,threads=2"])
+def test_the_same_model_on_another_engine_is_accepted(
+    incumbent: str, golden: Callable[..., Golden], engine: str
+) -> None:
+    """It answers alike and is as often right; what really ran is in the document."""
+    document = judge(incumbent, incumbent + engine, golden(), batch=8)
+    assert document.verdict == "accept"
+    assert outcomes(document) == dict.fromkeys(("static", "parity", "speed", "accuracy"), "passed")
+    assert document.b.variant["engine"] == ("openvino" if engine else "onnx")
+    assert document.b.variant["sha256"] == document.a.variant["sha256"]
+    assert document.num_items == 3000
+    accuracy = document.gates[-1]
+    assert (accuracy.values["drop"], accuracy.values["discordance"]) == (0.0, 0.0)
+    assert accuracy.values["a"] == pytest.approx(0.9, abs=0.02)
+
+
+def test_a_model_that_is_less_often_right_is_rejected(
+    incumbent: str, golden: Callable[..., Golden], tmp_path: Path
+) -> None:
+    """By the accuracy gate, with the drop and its interval; that the numbers differ is a note, for labels are the judge."""
+    noisy = WEIGHTS + 0.5 * np.random.default_rng(3).standard_normal(WEIGHTS.shape).astype(np.float32)
+    document = judge(incumbent, save(tmp_path / "b.onnx", noisy), golden())
+    assert document.verdict == "reject"
+    assert outcomes(document)["accuracy"] == "rejected"
+    values = document.gates[-1].values
+    assert values["low"] is not None
+    assert values["low"] > 0.005
+    assert document.warnings
+
+
+def test_a_swapped_input_is_found_by_the_accuracy_and_not_by_shapes(
+    incumbent: str, golden: Callable[..., Golden], tmp_path: Path
+) -> None:
+    """BGR for RGB: everything fits, nothing is right."""
+    document = judge(incumbent, save(tmp_path / "b.onnx", WEIGHTS[::-1].copy()), golden())
+    assert outcomes(document) == {"static": "passed", "parity": "passed", "speed": "passed", "accuracy": "rejected"}
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_one_broken_answer_is_enough(
+    incumbent: str, golden: Callable[..., Golden], tmp_path: Path, labelled: bool
+) -> None:
+    """NaN in one class: parity says so and nothing dearer is asked."""
+    broken = WEIGHTS.copy()
+    broken[0, 0] = np.nan
+    document = judge(incumbent, save(tmp_path / "b.onnx", broken), golden(labelled=labelled))
+    assert document.verdict == "reject"
+    assert outcomes(document) == {"static": "passed", "parity": "rejected"}
+    assert "NaN" in document.says
+
+
+def test_without_labels_they_must_agree(incumbent: str, golden: Callable[..., Golden], tmp_path: Path) -> None:
+    """Agreement bounds the damage: the same file passes, one that answers differently in one of twenty cases does not."""
+    assert judge(incumbent, incumbent, golden(labelled=False)).verdict == "accept"
+    noisy = WEIGHTS + 0.02 * np.random.default_rng(3).standard_normal(WEIGHTS.shape).astype(np.float32)
+    document = judge(
+        incumbent, save(tmp_path / "b.onnx", noisy), golden(20_000, labelled=False), max_drop=0.001, batch=512
+    )
+    assert document.verdict == "reject"
+
+
+def test_few_items_are_inconclusive_and_it_says_how_many_more(incumbent: str, golden: Callable[..., Golden]) -> None:
+    """200 items cannot show half a point."""
+    document = judge(incumbent, incumbent, golden(200))
+    assert document.verdict == "inconclusive"
+    assert "more would decide it" in document.says
+
+
+def test_without_a_golden_set_nothing_is_accepted(incumbent: str, tmp_path: Path) -> None:
+    """Noise shows what is broken; it does not show what is right."""
+    document = judge(incumbent, incumbent, None)
+    assert document.verdict == "inconclusive"
+    assert document.golden == "noise"
+    assert document.next_command is not None
+    assert "--golden" in document.next_command
+    other = save(tmp_path / "b.onnx", np.random.default_rng(9).standard_normal(WEIGHTS.shape).astype(np.float32))
+    assert judge(incumbent, other, None).verdict == "reject"
+
+
+def test_another_interface_is_rejected_before_anything_is_run(incumbent: str, tmp_path: Path) -> None:
+    """Other features, another type, a fixed batch, a file that is no model."""
+    wider = save(tmp_path / "wider.onnx", np.ones((FEATURES + 1, CLASSES), np.float32))
+    double = save(tmp_path / "double.onnx", WEIGHTS.astype(np.float64), dtype=TensorProto.DOUBLE)
+    fixed = save(tmp_path / "fixed.onnx", WEIGHTS, batch=1)
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no model")
+    for path, says in (
+        (wider, "not the same model"),
+        (double, "not the same model"),
+        (str(broken), "cannot be opened"),
+    ):
+        document = judge(incumbent, path, None)
+        assert outcomes(document) == {"static": "rejected"}
+        assert says in document.says
+    assert "refuses a batch of 4" in judge(incumbent, fixed, None, batch=4).says
+    with pytest.raises(EngineError, match="cannot be opened"):
+        judge(str(broken), incumbent, None)
+
+
+def test_a_speed_that_is_asked_for_decides(incumbent: str, golden: Callable[..., Golden]) -> None:
+    """A thousand times as fast it is not."""
+    document = judge(incumbent, incumbent, golden(), min_speedup=1000.0)
+    assert document.verdict == "reject"
+    assert "1.0" in document.says or "0.9" in document.says
+
+
+def test_the_ratio_is_that_of_the_calls() -> None:
+    """Ten times the work takes about ten times as long; stopped early there is no ratio."""
+    one, ten = (lambda batch, times=times: [batch.sum() for _ in range(times)] for times in (30, 300))
+    batch = np.ones((4, 1000))
+    found = measure_speed(ten, one, batch)
+    assert found is not None
+    assert 5 < found.low < found.ratio < found.high < 20
+    assert found.is_faster
+    assert not found.is_slower
+    assert measure_speed(one, one, batch, stop=lambda: True) is None
+
+
+def test_parity_counts_what_is_broken_in_both() -> None:
+    """An item that A breaks too is not held against B; distances are of whole items only."""
+    a = np.array([[1.0, 2.0], [np.nan, 1.0], [3.0, 4.0]])
+    b = np.array([[1.0, 2.0], [1.0, 1.0], [np.inf, 4.0]])
+    found = compare_outputs(a, b)
+    assert (found.broken_a, found.broken_b, found.relative_l2, found.cosine) == (1, 1, 0.0, 1.0)
+    assert compare_outputs(a, b[:, :1]).shapes
+    assert compare_outputs({"p": a, "q": a}, a).shapes
+    assert top_1({"scores": a[:1], "label": np.array([1])}).tolist() == [1]  # type: ignore[union-attr]
+    assert top_1(np.zeros((3, 4, 5))) is None
+
+
+def test_bad_golden_sets_are_refused(tmp_path: Path) -> None:
+    """No file, no inputs, labels that do not fit, pickled objects: an error with what was found and what is expected."""
+    np.savez(tmp_path / "other.npz", images=np.zeros(3))
+    np.savez(tmp_path / "short.npz", inputs=np.zeros((3, 4)), labels=np.zeros(2, int))
+    np.savez(tmp_path / "text.npz", inputs=np.zeros((3, 4)), labels=np.array(["a", "b", "c"]))
+    np.savez(tmp_path / "empty.npz", inputs=np.zeros((0, 4)))
+    np.savez(tmp_path / "objects.npz", inputs=np.array([{}], dtype=object))
+    (tmp_path / "no.npz").write_bytes(b"PK not really")
+    for name, says in (
+        ("none.npz", "No such file"), ("other.npz", "it has images"), ("short.npz", r"expected \(3,\)"),
+        ("text.npz", "whole numbers"), ("empty.npz", "at least one"), ("objects.npz", "no golden set"),
+        ("no.npz", "no golden set"),
+    ):  # fmt: skip
+        with pytest.raises(SettingsError, match=says):
+            read_golden(tmp_path / name)
+    np.save(tmp_path / "bare.npy", np.zeros((3, 4)))
+    assert len(read_golden(tmp_path / "bare.npy")) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("m.onnx@openvin", "engine"),
+        ("@onnx", "model"),
+        ("m.onnx@openvino,precision", "KEY=VALUE"),
+        ("m.onnx@onnx,threads=0", "threads"),
+    ],
+)
+def test_bad_variants_are_refused(text: str, says: str) -> None:
+    """With what is allowed."""
+    with pytest.raises(SettingsError, match=says):
+        parse_variant(text)
+
+
+def test_a_variant_is_read_as_it_is_written() -> None:
+    """File, engine, threads, and the engine's own settings with their types."""
+    spec = parse_variant("m.onnx@onnx,threads=3,spin=true,inter_op_threads=2", threads=1)
+    assert (spec.model.artifact, spec.model.engine, spec.model.threads) == ("m.onnx", "onnx", 3)
+    assert spec.model.options == {"spin": True, "inter_op_threads": 2}
+    assert parse_variant("m.onnx", threads=2).model.threads == 2
+
+
+def test_the_command_tells_by_its_status(
+    incumbent: str, golden: Callable[..., Golden], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """0 it may, 1 it may not, 4 not known; with --json one document on stdout."""
+    golden()
+    assert (
+        main(["validate", incumbent, incumbent, "--golden", str(tmp_path / "golden.npz"), "--max-drop", "0.5pt"]) == 0
+    )
+    assert "ACCEPT" in capsys.readouterr().out
+    assert main(["validate", incumbent, incumbent]) == 4
+    other = save(tmp_path / "b.onnx", -WEIGHTS)
+    assert main(["validate", incumbent, other, "--golden", str(tmp_path / "golden.npz"), "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert '"schema": "headrace.validate/1"' in out
+    assert "accuracy: rejected" in err
