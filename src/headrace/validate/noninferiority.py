@@ -155,7 +155,7 @@ def _least_refuted(values: Array, goal: float) -> float:
     low, high = -1.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        each = np.log1p(np.outer(_STAKES / (1.0 - middle), kinds + middle)) @ counts
+        each = np.log1p(np.outer(_STAKES / (1.0 - middle), kinds + middle)) @ counts.astype(float)
         if float(_log_mean(each[:, None])[0]) >= goal:
             high = middle
         else:

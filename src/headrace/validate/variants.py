@@ -13,7 +13,7 @@ the speed of its original on two engines, and 20 points apart in accuracy. After
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,12 @@ from headrace.validate.variant_spec import VariantSpec
 PARITY_ITEMS = 64
 #: Without labels, an answer further off than so many bands is no rounding.
 _MOST_BANDS = 5.0
-#: In the order of trust: what a variant computes in, by what is found in its file or said by its engine.
+_OUTCOMES: Mapping[Decision, Outcome] = {
+    Decision.ACCEPT: "passed",
+    Decision.REJECT: "rejected",
+    Decision.INCONCLUSIVE: "inconclusive",
+}
+#: Operators that a quantized model file holds.
 _QUANTIZED = (b"DequantizeLinear", b"QLinearConv", b"FakeQuantize")
 
 
@@ -181,26 +186,24 @@ class _Validation:
         margin, limits = self.policy.max_drop, {"max_drop": self.policy.max_drop}
         if self.golden.is_made_up:
             return _gate("accuracy", "skipped", "not known: there is no golden set; give one with --golden", {}, limits)
-        scores = [_scores(self._calls(opened, len(self.golden))) for opened in (self.a, self.b)]
+        first, second = (_scores(self._calls(opened, len(self.golden))) for opened in (self.a, self.b))
         if self.is_interrupted():
             return _gate("accuracy", "inconclusive", "interrupted", {}, limits)
-        if scores[0] is None or scores[1] is None:
+        if first is None or second is None:
             return _gate("accuracy", "skipped", "not known: the answers are no scores of classes", {}, limits)
         labels = self.golden.labels
         if labels is None:
-            differences = -(scores[0] != scores[1]).astype(float)
+            differences = -np.not_equal(first, second).astype(float)
         else:
-            differences = (scores[1] == labels).astype(float) - (scores[0] == labels).astype(float)
+            differences = np.equal(second, labels).astype(float) - np.equal(first, labels).astype(float)
         # In a random order: files are sorted by class, and the first class alone says nothing of the others.
         found = judge_drop(np.random.default_rng(0).permutation(differences), margin)
-        right = None if labels is None else [float((one == labels).mean()) for one in scores]
+        right = None if labels is None else [float(np.equal(one, labels).mean()) for one in (first, second)]
         values = {
             "drop": found.drop, "low": found.low, "high": found.high, "discordance": found.discordance,
             "a": right[0] if right else None, "b": right[1] if right else None,
         }  # fmt: skip
-        outcome: Outcome = {
-            Decision.ACCEPT: "passed", Decision.REJECT: "rejected", Decision.INCONCLUSIVE: "inconclusive",
-        }[found.decision]  # fmt: skip
+        outcome = _OUTCOMES[found.decision]
         return _gate("accuracy", outcome, _accuracy_says(found, right, margin), values, limits)
 
     # --- calling
@@ -347,10 +350,10 @@ def _gate(
     name: Any,
     outcome: Outcome,
     says: str,
-    values: dict[str, float | None] | None = None,
-    limits: dict[str, float] | None = None,
+    values: Mapping[str, float | None] | None = None,
+    limits: Mapping[str, float] | None = None,
 ) -> Gate:
-    return Gate(name=name, outcome=outcome, says=says, values=values or {}, limits=limits or {})
+    return Gate(name=name, outcome=outcome, says=says, values=dict(values or {}), limits=dict(limits or {}))
 
 
 def _finite(value: float) -> float | None:

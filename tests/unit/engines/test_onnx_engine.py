@@ -155,5 +155,7 @@ def test_every_engine_is_found(name: str) -> None:
 
 def test_unknown_engine() -> None:
     """An engine that does not exist is an error with those that do."""
-    with pytest.raises(SettingsError, match=r"model\.engine = 'onyx' is not possible; allowed: onnx, openvino, emulated"):
+    with pytest.raises(
+        SettingsError, match=r"model\.engine = 'onyx' is not possible; allowed: onnx, openvino, emulated"
+    ):
         engine("onyx")
