@@ -97,11 +97,12 @@ def comes_in_a_burst(throughput: float, settled_at: Sequence[float]) -> bool:
 
     Args:
         throughput: Of the block, per second.
-        settled_at: When each of its jobs was settled.
+        settled_at: When each of its jobs was settled; the first went ahead alone.
     """
     if len(settled_at) < FEWEST_ITEMS:
         return False
-    overall = (len(settled_at) - 1) / max(1e-9, max(settled_at) - min(settled_at))
+    _, first, *_, last = sorted(settled_at)
+    overall = (len(settled_at) - 2) / max(1e-9, last - first)
     return throughput > _BURST * overall
 
 

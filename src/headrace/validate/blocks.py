@@ -37,7 +37,9 @@ from headrace.profiler.cpu_clocks import process_cpu_seconds
 from headrace.sources.finite import Entry, FiniteSource
 
 #: Fewest results from which a rate is taken: the median latency needs 11 (`base.statistics.samples_needed`).
-FEWEST_ITEMS = 12
+FEWEST_READINGS = 11
+#: Fewest items of a block: the first goes ahead and does not count.
+FEWEST_ITEMS = FEWEST_READINGS + 1
 
 
 @contextlib.contextmanager
@@ -313,10 +315,10 @@ def per_item(readings: Sequence[float]) -> float | None:
         readings: One for each item, any order; a clock's, for instance.
 
     Returns:
-        None with fewer than `FEWEST_ITEMS`, or if it did not grow.
+        None with fewer than `FEWEST_READINGS`, or if it did not grow.
     """
     n = len(readings)
-    if n < FEWEST_ITEMS:
+    if n < FEWEST_READINGS:
         return None
     ordered = sorted(readings)
     first, last = _halves(ordered)

@@ -15,7 +15,15 @@ from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan, SourcePlan
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.testing import ListSource
-from headrace.validate.blocks import FEWEST_ITEMS, Contender, CpuClock, SameItems, measure_block, per_item, read_items
+from headrace.validate.blocks import (
+    FEWEST_READINGS,
+    Contender,
+    CpuClock,
+    SameItems,
+    measure_block,
+    per_item,
+    read_items,
+)
 
 
 class Numbered(FiniteSource):
@@ -74,7 +82,7 @@ def test_one_straggler_hardly_counts() -> None:
     assert per_item(readings) == pytest.approx(0.01 * (1 + 4 / 400), rel=1e-3)
 
 
-@pytest.mark.parametrize("readings", [[0.1 * n for n in range(FEWEST_ITEMS - 1)], [1.0] * 50, []])
+@pytest.mark.parametrize("readings", [[0.1 * n for n in range(FEWEST_READINGS - 1)], [1.0] * 50, []])
 def test_what_tells_nothing_is_none(readings: list[float]) -> None:
     """Too few results, and results all at once, have no rate."""
     assert per_item(readings) is None
