@@ -92,9 +92,10 @@ def _print(document: ValidationDocument) -> None:
         table.add_column(heading)
     for name, side in (("A", document.a), ("B", document.b)):
         ran = side.variant
-        engine = f"{ran.get('engine', '-')} {ran.get('engine_version', '')}".strip()
+        version = str(ran.get("engine_version", "")).partition("-")[0]
+        engine = f"{ran.get('engine', '-')} {version}".strip()
         call = "-" if side.call_seconds is None else format_duration(side.call_seconds)
-        cells = [side.name, engine, str(ran.get("precision", "-")), str(ran.get("threads", "-"))]
+        cells = [side.name, engine, str(ran.get("precision", "as in the file")), str(ran.get("threads", "-"))]
         table.add_row(name, *cells, format_duration(side.open_seconds), call)
     console.print(table)
     for gate in document.gates:

@@ -240,9 +240,13 @@ def validate_variants(
 
     Raises:
         EngineError: If A cannot be opened. A B that cannot be is rejected.
-        SettingsError: If the model takes inputs for which nothing can be made up, and there is no golden set.
+        SettingsError: If a file does not exist, or the model takes inputs for which nothing can be made up and there is no
+            golden set.
     """
     policy = policy or Policy()
+    for spec in (a, b):
+        artifact = spec.model.artifact
+        check(artifact is None or Path(artifact).is_file(), "model file", artifact, "a file that exists")
     first = _open(a)
     golden = golden or made_up(first.model.inputs[0], PARITY_ITEMS)
     try:

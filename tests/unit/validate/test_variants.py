@@ -175,6 +175,8 @@ def test_another_interface_is_rejected_before_anything_is_run(incumbent: str, tm
     assert "refuses a batch of 4" in judge(incumbent, fixed, None, batch=4).says
     with pytest.raises(EngineError, match="cannot be opened"):
         judge(str(broken), incumbent, None)
+    with pytest.raises(SettingsError, match="a file that exists"):
+        judge(incumbent, str(tmp_path / "typo.onnx"), None)
 
 
 def test_a_speed_that_is_asked_for_decides(incumbent: str, golden: Callable[..., Golden]) -> None:
