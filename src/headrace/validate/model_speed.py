@@ -44,16 +44,6 @@ class Speed:
     b_seconds: float
     rounds: int
 
-    @property
-    def is_faster(self) -> bool:
-        """Whether B is surely faster, beyond the noise."""
-        return self.low > 1.0 + self.noise
-
-    @property
-    def is_slower(self) -> bool:
-        """Whether B is surely slower, beyond the noise."""
-        return self.high < 1.0 / (1.0 + self.noise)
-
 
 def measure_speed(
     a: Callable[[Any], Any],

@@ -15,8 +15,6 @@ import numpy as np
 
 #: Relative L2 from which on the answers of one item differ by more than its precision explains.
 BANDS = {"f32": 1e-4, "f16": 1e-2, "bf16": 2e-2, "int8": 5e-2}
-#: Rounding turns a near tie around; this share of the items may be such.
-MOST_FLIPS = {"f32": 0.0, "f16": 0.005, "bf16": 0.01, "int8": 0.03}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

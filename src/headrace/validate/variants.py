@@ -101,7 +101,6 @@ class _Validation:
     say: Callable[[str], object]
     gates: list[Gate] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    _answers: tuple[Any, Any] | None = None
 
     def run(self) -> None:
         """Ask until one rejects."""
@@ -136,8 +135,10 @@ class _Validation:
         )
 
     def _parity(self) -> Gate:
-        answers = [_joined(list(self._calls(opened, PARITY_ITEMS))) for opened in (self.a, self.b)]
-        found = compare_outputs(*answers)
+        first, second = (list(self._calls(opened, PARITY_ITEMS)) for opened in (self.a, self.b))
+        if self.is_interrupted():  # then one of the two has answered fewer
+            return _gate("parity", "inconclusive", "interrupted")
+        found = compare_outputs(_joined(first), _joined(second))
         band = max(BANDS[self.a.precision()], BANDS[self.b.precision()])
         values = {
             "relative_l2": _finite(found.relative_l2), "worst_l2": _finite(found.worst_l2), "cosine": found.cosine,
@@ -203,6 +204,9 @@ class _Validation:
             "drop": found.drop, "low": found.low, "high": found.high, "discordance": found.discordance,
             "a": right[0] if right else None, "b": right[1] if right else None,
         }  # fmt: skip
+        if right is not None and max(right) == 0:
+            says = "neither is right for any item: the labels are not the classes' places in the output, counted from 0"
+            return _gate("accuracy", "inconclusive", says, values, limits)
         outcome = _OUTCOMES[found.decision]
         return _gate("accuracy", outcome, _accuracy_says(found, right, margin), values, limits)
 
