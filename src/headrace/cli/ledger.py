@@ -1,7 +1,11 @@
-"""Look at what was predicted, write down what came of it, and see how good the predictions are.
+"""Look at what was predicted, tried and decided, write down what came of it, and take a decision back.
 
     headrace ledger list
     headrace ledger show p12
+    headrace ledger show a7
+    headrace ledger why-not int8
+    headrace ledger rollback plan.toml
+    headrace ledger render > CHANGES.md
     headrace ledger show p12 --plan > changed.toml
     headrace ledger measured p12 compare.json
     headrace ledger measured p12 runs/before runs/after
@@ -11,6 +15,9 @@
 before and the one with the change. It refuses what was measured before the prediction was written, what ran under another
 Plan than the one predicted, and a second measurement. Nothing in the ledger is ever changed or removed.
 
+`rollback` puts back what was in a Plan's file before the newest decision that still stands, and writes that down too; a second
+one goes back one step further.
+
 Exit status: 0 done; 2 misuse, or a measurement that is refused.
 """
 
@@ -19,6 +26,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli import EXIT_DONE
@@ -27,18 +35,29 @@ from headrace.cli.whatif import add_ledger_argument
 
 if TYPE_CHECKING:
     from headrace.ledger.ledger import Ledger
+    from headrace.runs.formats.decisions import Decision
     from headrace.runs.formats.ledger import PredictionEntry
+    from headrace.runs.formats.optimization import Attempt
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    actions = parser.add_subparsers(dest="action", required=True, metavar="{list,show,measured,record}")
-    listing = actions.add_parser("list", help="predictions, the newest first, with what was measured")
-    show = actions.add_parser("show", help="one prediction with all that was said")
+    actions = parser.add_subparsers(
+        dest="action", required=True, metavar="{list,show,why-not,rollback,render,measured,record}"
+    )
+    listing = actions.add_parser("list", help="predictions, attempts and decisions, the newest first")
+    show = actions.add_parser("show", help="one prediction or attempt with all that was said")
+    why_not = actions.add_parser("why-not", help="what came of a technique, each time that it was tried")
+    rollback = actions.add_parser("rollback", help="put back the Plan that a decision replaced")
+    render = actions.add_parser("render", help="what was tried and decided, as Markdown")
     measured = actions.add_parser("measured", help="write down what a predicted change did")
     record = actions.add_parser("record", help="how good the predictions were")
-    for action in (show, measured):
-        action.add_argument("id", metavar="ID", help="of the prediction, such as p12")
+    show.add_argument("id", metavar="ID", help="of a prediction or an attempt, such as p12 or a7")
+    measured.add_argument("id", metavar="ID", help="of the prediction, such as p12")
+    why_not.add_argument("technique", metavar="TECHNIQUE", help="such as int8; the first letters are enough")
+    rollback.add_argument("plan", metavar="PLAN", help="the Plan's file")
+    rollback.add_argument("--why", default="", metavar="TEXT", help="the reason, to be written down")
+    rollback.add_argument("--force", action="store_true", help="even if the file was changed since")
     show.add_argument("--plan", action="store_true", help="print the predicted Plan as TOML, and nothing else")
     measured.add_argument("result", nargs="+", metavar="RESULT", help="a comparison's JSON file, or two run folders")
     for action, default in ((listing, 20), (record, 40)):
@@ -46,9 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "-n", type=positive, default=default, metavar="N", help=f"at most so many (default {default})"
         )
         action.add_argument("--pipeline", metavar="MODULE:ATTRIBUTE", help="those of one pipeline")
-    for action in (listing, show, measured, record):
+    for action in (listing, show, why_not, rollback, render, measured, record):
         add_ledger_argument(action)
-        action.add_argument("--json", action="store_true", help="print JSON (schema headrace.ledger/1)")
+        if action is not render:
+            action.add_argument("--json", action="store_true", help="print JSON (schema headrace.ledger/1)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,19 +84,28 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(ledger: Ledger, args: argparse.Namespace) -> None:
-    from headrace.cli.ledger_text import listed
+    from headrace.cli.ledger_text import attempts_listed, decisions_listed, listed
 
     entries = ledger.predictions(last=args.n, pipeline=args.pipeline)
+    # Attempts and decisions are of a model, not of a pipeline.
+    attempts = [] if args.pipeline else ledger.attempts.attempts(last=args.n)
+    decisions = [] if args.pipeline else ledger.attempts.decisions(last=args.n)
     if args.json:
-        _print_json(ledger, entries, args.pipeline)
-    else:
-        print(listed(entries, ledger.track_record(pipeline=args.pipeline)), end="")
+        _print_json(ledger, entries, args.pipeline, attempts=attempts, decisions=decisions)
+        return
+    parts = [listed(entries, ledger.track_record(pipeline=args.pipeline))] if entries or not attempts else []
+    parts += [attempts_listed(attempts)] if attempts else []
+    parts += [decisions_listed(decisions)] if decisions else []
+    print("\n".join(parts), end="")
 
 
 def _show(ledger: Ledger, args: argparse.Namespace) -> None:
     from headrace.base.plan import Plan
     from headrace.cli.ledger_text import shown
 
+    if args.id.startswith("a"):
+        _show_attempt(ledger, args)
+        return
     entry = ledger.prediction(args.id)
     assert entry.document is not None
     if args.plan:
@@ -85,6 +114,51 @@ def _show(ledger: Ledger, args: argparse.Namespace) -> None:
         _print_json(ledger, [entry], None)
     else:
         print(shown(entry, args.ledger), end="")
+
+
+def _show_attempt(ledger: Ledger, args: argparse.Namespace) -> None:
+    from headrace.cli.ledger_text import attempt_shown
+
+    attempt = ledger.attempts.attempt(args.id)
+    if args.plan:
+        from headrace.base.plan import Plan
+
+        sys.stdout.write(Plan.from_table({"model": attempt.settings}).as_toml())
+    elif args.json:
+        _print_json(ledger, [], None, attempts=[attempt])
+    else:
+        print(attempt_shown(attempt), end="")
+
+
+def _why_not(ledger: Ledger, args: argparse.Namespace) -> None:
+    from headrace.base.errors import LedgerError
+    from headrace.cli.ledger_text import attempts_listed
+
+    attempts = ledger.attempts.attempts(technique=args.technique)
+    if not attempts:
+        raise LedgerError(
+            f"the ledger {ledger.path} has no attempt with {args.technique!r}: look with `headrace ledger list`"
+        )
+    if args.json:
+        _print_json(ledger, [], None, attempts=attempts)
+    else:
+        print(attempts_listed(attempts, reasons=True), end="")
+
+
+def _rollback(ledger: Ledger, args: argparse.Namespace) -> None:
+    from headrace.cli.ledger_text import decision_told
+
+    decision = ledger.attempts.rollback(Path(args.plan), why=args.why, force=args.force)
+    if args.json:
+        _print_json(ledger, [], None, decisions=[decision])
+    else:
+        print(decision_told(decision), end="")
+
+
+def _render(ledger: Ledger, args: argparse.Namespace) -> None:
+    from headrace.cli.ledger_text import rendered
+
+    print(rendered(ledger.attempts.attempts(), ledger.attempts.decisions()), end="")
 
 
 def _measured(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -113,15 +187,30 @@ def _record(ledger: Ledger, args: argparse.Namespace) -> None:
         print(recorded(entries, record, waiting), end="")
 
 
-_ACTIONS = {"list": _list, "show": _show, "measured": _measured, "record": _record}
+_ACTIONS = {
+    "list": _list, "show": _show, "why-not": _why_not, "rollback": _rollback, "render": _render, "measured": _measured,
+    "record": _record,
+}  # fmt: skip
 
 
-def _print_json(ledger: Ledger, entries: Sequence[PredictionEntry], pipeline: str | None, *, last: int = 40) -> None:
+def _print_json(
+    ledger: Ledger,
+    entries: Sequence[PredictionEntry],
+    pipeline: str | None,
+    *,
+    last: int = 40,
+    attempts: Sequence[Attempt] = (),
+    decisions: Sequence[Decision] = (),
+) -> None:
     import msgspec
 
     from headrace.runs.formats.ledger import LedgerDocument
 
     document = LedgerDocument(
-        file=str(ledger.path), predictions=tuple(entries), record=ledger.track_record(last, pipeline=pipeline)
+        file=str(ledger.path),
+        predictions=tuple(entries),
+        record=ledger.track_record(last, pipeline=pipeline),
+        attempts=tuple(attempts),
+        decisions=tuple(decisions),
     )
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import tomllib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,9 @@ from headrace.base.words import aligned, counted, wrapped
 from headrace.cli.whatif_text import Shown, number, proof, ratio_text, what_was_said
 
 if TYPE_CHECKING:
+    from headrace.runs.formats.decisions import Decision
     from headrace.runs.formats.ledger import PredictionEntry
+    from headrace.runs.formats.optimization import Attempt
     from headrace.runs.formats.prediction import TrackRecord
 
 _COLUMNS = ("id", "when", "predicted", "measured", "error", "change")
@@ -39,6 +42,82 @@ def shown(entry: PredictionEntry, ledger_option: str | None) -> str:
         commands = proof(entry.document, Shown(run_folder="RUN", ledger=None, ledger_option=ledger_option))
         below += ["prove it:", *(f"  {line}" for line in commands)]
     return "\n".join([head, "", what_was_said(entry.document), "", *below]) + "\n"
+
+
+def attempts_listed(attempts: Sequence[Attempt], *, reasons: bool = False) -> str:
+    """Return attempts as a table, with what was said of each where that is asked for."""
+    rows = [("id", "when", "technique", "engine", "times as fast", "drop, points", "verdict")]
+    for attempt in attempts:
+        speed = "-" if attempt.speedup is None else f"{attempt.speedup.mid:.2f}"
+        drop = "-" if attempt.drop is None else f"{100 * attempt.drop.mid:+.2f}"
+        refused = f" ({attempt.gate})" if attempt.gate else ""
+        engine, when = str(attempt.settings.get("engine", "")), _when(attempt.created_unix_seconds)
+        rows.append((attempt.id, when, attempt.technique, engine, speed, drop, f"{attempt.verdict}{refused}"))
+    lines = _table(rows)
+    if reasons:
+        lines += ["", *(line for attempt in attempts for line in wrapped([f"{attempt.id}: {attempt.says}"]))]
+    return "\n".join(lines) + "\n"
+
+
+def attempt_shown(attempt: Attempt) -> str:
+    """Return one attempt with its gates and how to get it again."""
+    lines = [
+        f"{attempt.id}, written {_when(attempt.created_unix_seconds)}: {attempt.technique}, {attempt.verdict}", "",
+        f"why it was tried: {attempt.hypothesis}", f"what came of it: {attempt.says}",
+    ]  # fmt: skip
+    lines += [f"{gate.name}: {gate.outcome}: {gate.says}" for gate in attempt.validation.gates]
+    made = ", ".join(f"{key} {value}" for key, value in attempt.artifact.parameters.items())
+    lines += [f"file: {attempt.artifact.file}" + (f" ({made})" if made else "")]
+    lines += [
+        f"took {attempt.seconds:.1f} s",
+        f"again: headrace validate {attempt.validation.a.name} {attempt.candidate}",
+    ]
+    return "\n".join(wrapped(lines)) + "\n"
+
+
+def decisions_listed(decisions: Sequence[Decision]) -> str:
+    """Return decisions as lines."""
+    return "".join(decision_told(decision) for decision in decisions)
+
+
+def decision_told(decision: Decision) -> str:
+    """Return one decision in words."""
+    proof = "" if decision.attempt is None else f" (a{decision.attempt})"
+    done = "now holds" if decision.action == "accept" else "is back at"
+    what = "no file" if decision.after is None else f"{done} {_model_of(decision.after)}"
+    head = f"d{decision.number}, {_when(decision.created_unix_seconds)}, {decision.who}: {decision.action}{proof}: "
+    return "\n".join(wrapped([f"{head}{decision.plan} {what}: {decision.why}"])) + "\n"
+
+
+def rendered(attempts: Sequence[Attempt], decisions: Sequence[Decision]) -> str:
+    """Return what was tried and decided as Markdown, the newest first."""
+    lines = ["# Models: what was tried and what was decided", "", "## Decisions", ""]
+    for decision in decisions:
+        lines += [f"- {' '.join(decision_told(decision).split())}"]
+    lines += ["" if decisions else "None.\n", "## Attempts", ""]
+    lines += [
+        "| | when | technique | engine | times as fast | drop, points | verdict | why |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for attempt in attempts:
+        speed, drop = attempt.speedup, attempt.drop
+        cells = [
+            attempt.id, _when(attempt.created_unix_seconds), attempt.technique, str(attempt.settings.get("engine", "")),
+            "" if speed is None else f"{speed.mid:.2f} ({speed.low:.2f} to {speed.high:.2f})",
+            "" if drop is None else f"{100 * drop.mid:+.2f} ({100 * drop.low:+.2f} to {100 * drop.high:+.2f})",
+            f"{attempt.verdict}{f' by {attempt.gate}' if attempt.gate else ''}", attempt.says.replace("|", "/"),
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _model_of(plan_text: str) -> str:
+    """Return what a Plan's text says of its model."""
+    try:
+        model = tomllib.loads(plan_text).get("model", {})
+    except tomllib.TOMLDecodeError:
+        return "a Plan that cannot be read"
+    return f"{model.get('artifact', 'the model that the module names')} on {model.get('engine', 'onnx')}"
 
 
 def outcome(entry: PredictionEntry, record: TrackRecord) -> str:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 
-def check_output(output: str | None, *, force: bool) -> None:
+def check_output(output: str | None, *, force: bool, option: str = "-o") -> None:
     """Raise SettingsError before minutes are spent on what could not be written."""
     from headrace.base.errors import SettingsError
 
@@ -14,12 +14,12 @@ def check_output(output: str | None, *, force: bool) -> None:
         return
     path = Path(output)
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise SettingsError(f"-o {path} cannot be written: expected a file in a folder that exists")
+        raise SettingsError(f"{option} {path} cannot be written: expected a file in a folder that exists")
     if path.exists() and not force:
-        raise SettingsError(f"-o {path} exists; name another, or replace it with --force")
+        raise SettingsError(f"{option} {path} exists; name another, or replace it with --force")
 
 
-def write_output(path: Path, text: str) -> None:
+def write_output(path: Path, text: str, *, option: str = "-o") -> None:
     """Write the file as a whole; raises SettingsError if that fails, and prints the text instead."""
     from headrace.base.errors import SettingsError
     from headrace.runs.run_folder import replace_file
@@ -28,4 +28,4 @@ def write_output(path: Path, text: str) -> None:
         replace_file(path, text.encode())
     except OSError as error:
         sys.stdout.write(text)  # minutes were spent on it
-        raise SettingsError(f"-o {path} cannot be written: {error.strerror}; it is printed instead") from error
+        raise SettingsError(f"{option} {path} cannot be written: {error.strerror}; it is printed instead") from error

@@ -82,3 +82,27 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number >= 1, got {text}")
     return int(text)
+
+
+def points(text: str) -> float:
+    """Return a drop as a share: `0.5pt`, `0.5%` or `0.005`."""
+    try:
+        for unit in ("pt", "%"):
+            if text.endswith(unit):
+                return float(text.removesuffix(unit)) / 100
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no drop; write 0.5pt, 0.5% or 0.005") from None
+
+
+def seconds(text: str) -> float:
+    """Return a duration in seconds: `90`, `90s` or `10m`."""
+    from headrace.base.units import parse_duration
+
+    try:
+        found: Any = parse_duration(float(text) if text.replace(".", "", 1).isdecimal() else text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if found <= 0:
+        raise argparse.ArgumentTypeError(f"expected more than 0 seconds, got {text}")
+    return float(found)

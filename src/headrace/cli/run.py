@@ -3,9 +3,18 @@
     headrace run jobs:pipeline --plan plan.toml
     headrace run jobs.py:pipeline --set process.batch=8 --set fetch.workers=32 -o runs/first
     headrace run jobs:pipeline --source photos/ --limit 100
+    headrace run jobs:pipeline --plan plan.toml --follow
+    headrace run jobs:pipeline --shadow scenes_int8.onnx@openvino
 
 The first Ctrl-C finishes what was received within the Plan's run.grace_seconds and gives the rest back to the source; a
 second one gives everything back at once.
+
+With --follow the model changes under the running pipeline whenever the Plan's file does: after `headrace optimize -o` or
+`headrace ledger rollback`. The new one is opened, warmed up and held against the old one on recent items before it takes over.
+
+With --shadow a candidate, MODEL[@ENGINE[,KEY=VALUE]...], answers some of the batches too, at the lowest priority and for a
+tenth of the time; its answers are compared and thrown away. The end of the run says how many changed, and whether to
+promote it.
 """
 
 from __future__ import annotations
@@ -13,15 +22,31 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headrace.cli.pipeline_arguments import add_pipeline_arguments, live_view, open_pipeline, stdout_kept
+from headrace.cli.pipeline_arguments import add_pipeline_arguments, live_view, open_pipeline, points, stdout_kept
+
+if TYPE_CHECKING:
+    from headrace.pipeline.following import Following
+    from headrace.pipeline.shadow import Shadow
+    from headrace.runs.formats.shadow import ShadowDocument
+    from headrace.validate.shadow import ShadowRecord
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_pipeline_arguments(parser)
     parser.add_argument("-o", "--output", metavar="RUN", help="write a run folder: spans, errors, plan, environment")
+    parser.add_argument(
+        "--follow", action="store_true", help="take up another model whenever the file of --plan changes"
+    )
+    parser.add_argument(
+        "--shadow", metavar="VARIANT", help="run this variant beside the model, and compare the answers"
+    )
+    parser.add_argument(
+        "--max-disagreement", type=points, default=0.01, metavar="SHARE",
+        help="changed answers that are acceptable of a shadow: 1%% (default) or 0.01",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.run/1)")
 
 
@@ -32,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
     with stdout_kept(args.json):
         pipeline, plan = open_pipeline(args)
+        shadow, record = _shadow(args)
         result = execute(
             pipeline,
             plan,
@@ -39,18 +65,52 @@ def run(args: argparse.Namespace) -> int:
             limit=args.limit,
             force=args.force,
             view=functools.partial(live_view, args.limit),
+            follow=_following(args),
+            shadow=shadow,
         )
+    beside = record.document(shadow.num_passed_by, shadow.failure) if shadow and record else None
     if args.json:
-        _print_json(result)
+        _print_json(result, beside)
     else:
-        _print_table(result)
+        _print_table(result, beside)
     return EXIT_INTERRUPTED if result.interrupted else EXIT_DONE
 
 
-def _print_json(result: Any) -> None:
+def _following(args: argparse.Namespace) -> Following | None:
+    from pathlib import Path
+
+    from headrace.base.errors import SettingsError
+    from headrace.pipeline.following import Following
+    from headrace.validate.switching import why_not_switch
+
+    if not args.follow:
+        return None
+    if not args.plan:
+        raise SettingsError("--follow goes with --plan FILE: that file is followed")
+    return Following(file=Path(args.plan), judge=why_not_switch, say=_say)
+
+
+def _say(text: str) -> None:
+    print(f"headrace run: {text}", file=sys.stderr, flush=True)
+
+
+def _shadow(args: argparse.Namespace) -> tuple[Shadow | None, ShadowRecord | None]:
+    """Open the candidate."""
+    from headrace.pipeline.shadow import Shadow
+    from headrace.validate.shadow import ShadowRecord
+    from headrace.validate.variant_spec import parse_variant
+
+    if not args.shadow:
+        return None, None
+    record = ShadowRecord(args.shadow, args.max_disagreement)
+    return Shadow(parse_variant(args.shadow).open(), record.add), record
+
+
+def _print_json(result: Any, beside: ShadowDocument | None) -> None:
     import msgspec
 
-    sys.stdout.write(msgspec.json.encode(as_dict(result)).decode() + "\n")
+    said = as_dict(result) if beside is None else {**as_dict(result), "shadow": beside}
+    sys.stdout.write(msgspec.json.encode(said).decode() + "\n")
 
 
 def as_dict(result: Any) -> dict[str, Any]:
@@ -69,7 +129,7 @@ def as_dict(result: Any) -> dict[str, Any]:
     }
 
 
-def _print_table(result: Any) -> None:
+def _print_table(result: Any, beside: ShadowDocument | None) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -78,5 +138,7 @@ def _print_table(result: Any) -> None:
         console.print("The device was emulated: its times are settings, not measurements.")
     for warning in result.warnings:
         console.print(f"warning: {warning}")
+    if beside is not None:
+        console.print(f"shadow {beside.candidate}: {beside.advice}: {beside.says}", markup=False)
     if result.run_folder is not None:
         console.print(f"run folder: {result.run_folder}")

@@ -19,10 +19,10 @@ import argparse
 import datetime
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
-from headrace.cli.pipeline_arguments import positive, stdout_kept
+from headrace.cli.pipeline_arguments import positive, seconds, stdout_kept
 
 if TYPE_CHECKING:
     from headrace.pipeline.definition import Pipeline
@@ -70,10 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="replace FILE")
     parser.add_argument("--plans", type=positive, default=3, metavar="N", help="Plans to measure, at most (default 3)")
-    parser.add_argument(
-        "--budget-seconds", type=_seconds, metavar="N", help="no new round of measuring begins after it"
-    )
-    parser.add_argument("--seconds", type=_seconds, metavar="TIME", help="length of a block (default 1s)")
+    parser.add_argument("--budget-seconds", type=seconds, metavar="N", help="no new round of measuring begins after it")
+    parser.add_argument("--seconds", type=seconds, metavar="TIME", help="length of a block (default 1s)")
     parser.add_argument(
         "--largest-batch", type=positive, default=64, metavar="N", help="the largest batch that is tried (default 64)"
     )
@@ -95,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     import msgspec
 
     from headrace.cli.tuning_text import as_text
-    from headrace.tune.plan_file import check_writable
+    from headrace.runs.plan_file import check_writable
 
     check_writable(Path(args.output), force=args.force)  # before minutes are spent
     with stdout_kept(args.json):
@@ -185,25 +183,29 @@ def _source(given: str | None, pipeline: Pipeline) -> FiniteSource:
 
 
 def _write(args: argparse.Namespace, tuned: Tuned) -> tuple[TuningDocument, Exception | None]:
-    """Write the better Plan; return the document that says so, and what went wrong."""
+    """Write the better Plan, and the decision to the ledger; return the document that says so, and what went wrong."""
     import msgspec
 
-    from headrace.base.errors import SettingsError
+    from headrace.base.errors import LedgerError, SettingsError
+    from headrace.ledger.ledger import Ledger
     from headrace.runs.hardware import find_hardware
-    from headrace.tune.plan_file import plan_text, write_plan
+    from headrace.runs.plan_file import check_writable, plan_text
 
     assert tuned.plan is not None
     text = plan_text(
         tuned.plan,
-        tuned.reasons,
+        {reason.key: reason.says for reason in tuned.reasons},
         tuned.document.says,
-        pipeline=args.pipeline,
+        made_by="tune",
+        subject=args.pipeline,
         hardware=find_hardware(),
         today=datetime.datetime.now(tz=datetime.UTC).date(),
     )
     try:
-        write_plan(Path(args.output), text, force=args.force)
-    except SettingsError as error:
+        check_writable(Path(args.output), force=args.force)
+        with Ledger.open(args.ledger) as ledger:
+            ledger.attempts.accept(Path(args.output), text, why=" ".join(tuned.document.says))
+    except (SettingsError, LedgerError) as error:
         sys.stderr.write(text)  # minutes were spent on it
         return tuned.document, error
     return msgspec.structs.replace(tuned.document, plan_file=args.output), None
@@ -211,15 +213,3 @@ def _write(args: argparse.Namespace, tuned: Tuned) -> tuple[TuningDocument, Exce
 
 def _say(line: str) -> None:
     print(f"headrace tune: {line}", file=sys.stderr, flush=True)
-
-
-def _seconds(text: str) -> float:
-    from headrace.base.units import parse_duration
-
-    try:
-        seconds: Any = parse_duration(float(text) if text.replace(".", "", 1).isdecimal() else text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if seconds <= 0:
-        raise argparse.ArgumentTypeError(f"expected more than 0 seconds, got {text}")
-    return float(seconds)

@@ -78,7 +78,7 @@ def _row(point: SweepPoint) -> tuple[str, ...]:
 def _end(document: TuningDocument) -> list[str]:
     lines = [f"predictions so far: {document.record.says}"]
     if document.plan_file:
-        lines.append(f"written: {document.plan_file}")
+        lines.append(f"written: {document.plan_file}; take it back: headrace ledger rollback {document.plan_file}")
         lines.append(f"look again: headrace compare {document.pipeline} {document.pipeline}@{document.plan_file}")
     return wrapped([*lines, *(f"warning: {warning}" for warning in document.warnings)])
 

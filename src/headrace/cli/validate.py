@@ -7,8 +7,9 @@
 A variant is MODEL[@ENGINE[,KEY=VALUE]...]: a file with the engine that runs it (onnx unless named) and its settings; keys
 are threads and the engine's own (precision). A is the one in use, B the one that would take its place.
 
-A golden set is an .npz file with the arrays inputs (items, ...), as the model takes them, and labels (items,). Without labels
-the two must agree; without a golden set they are held against each other on noise, which can only show that B is broken.
+A golden set is an .npz file with the arrays inputs (items, ...), as the model takes them, and labels (items,); or a folder with
+labels.jsonl or a folder for each class, which --pipeline decodes and preprocesses. Without labels the two must agree; without a
+golden set they are held against each other on noise, which can only show that B is broken.
 
 Exit status: 0 B may stand in for A; 1 it may not; 3 an engine is not installed; 4 it cannot be told yet, and such a B is not
 to be used either; 130 interrupted.
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.output_file import check_output, write_output
+from headrace.cli.pipeline_arguments import points
 
 if TYPE_CHECKING:
     from headrace.runs.formats.variants import ValidationDocument
@@ -34,10 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("a", metavar="A", help="the variant in use: MODEL[@ENGINE[,KEY=VALUE]...]")
     parser.add_argument("b", metavar="B", help="the variant that would take its place, the same")
-    parser.add_argument("--golden", metavar="FILE", help="an .npz file with inputs and labels")
+    parser.add_argument("--golden", metavar="FILE", help="an .npz file with inputs and labels, or a folder of images")
     parser.add_argument(
-        "--max-drop", type=_points, default=0.005, metavar="DROP",
+        "--pipeline",
+        metavar="MODULE:ATTRIBUTE",
+        help="decodes and preprocesses a golden folder, as it does its own items",
+    )
+    parser.add_argument(
+        "--max-drop", type=points, default=0.005, metavar="DROP",
         help="largest acceptable drop of the share of right answers: 0.5pt, 0.5%% or 0.005 (default 0.5pt)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-slice-drop", type=points, default=0.05, metavar="DROP",
+        help="the same within a part of the golden set, such as a class (default 5pt)",
     )  # fmt: skip
     parser.add_argument(
         "--min-speedup", type=float, metavar="RATIO", help="reject a B that is not so many times as fast"
@@ -55,19 +66,17 @@ def run(args: argparse.Namespace) -> int:
     """Validate, and print the verdict."""
     import msgspec
 
-    from headrace.validate.golden import read_golden
+    from headrace.cli.golden_argument import read_items
     from headrace.validate.variant_spec import parse_variant
     from headrace.validate.variants import Policy, validate_variants
 
     check_output(args.output, force=args.force)
-    policy = Policy(max_drop=args.max_drop, min_speedup=args.min_speedup, batch=args.batch)
-    document = validate_variants(
-        parse_variant(args.a, args.threads),
-        parse_variant(args.b, args.threads),
-        read_golden(Path(args.golden)) if args.golden else None,
-        policy,
-        say=lambda text: print(text, file=sys.stderr, flush=True),
+    policy = Policy(
+        max_drop=args.max_drop, max_slice_drop=args.max_slice_drop, min_speedup=args.min_speedup, batch=args.batch
     )
+    a, b = parse_variant(args.a, args.threads), parse_variant(args.b, args.threads)
+    golden = read_items(args.golden, args.pipeline, a, _say)
+    document = validate_variants(a, b, golden, policy, say=_say)
     encoded = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
     if args.output:
         write_output(Path(args.output), encoded)
@@ -76,6 +85,10 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(document)
     return EXIT_INTERRUPTED if document.interrupted else _STATUS[document.verdict]
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def _print(document: ValidationDocument) -> None:
@@ -104,14 +117,3 @@ def _print(document: ValidationDocument) -> None:
         console.print(f"note: {warning}", markup=False)
     if document.next_command:
         console.print(f"next: {document.next_command}", markup=False)
-
-
-def _points(text: str) -> float:
-    """Return a drop as a share: `0.5pt`, `0.5%` or `0.005`."""
-    try:
-        for unit in ("pt", "%"):
-            if text.endswith(unit):
-                return float(text.removesuffix(unit)) / 100
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no drop; write 0.5pt, 0.5% or 0.005") from None

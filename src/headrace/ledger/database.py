@@ -47,6 +47,39 @@ CREATE TABLE measurements (
 )
 """
 
+_ATTEMPTS = """
+CREATE TABLE attempts (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    created REAL NOT NULL,
+    model TEXT NOT NULL,             -- SHA-256 of the model as it was given
+    technique TEXT NOT NULL,
+    candidate TEXT NOT NULL,         -- the variant as `headrace validate` takes it
+    artifact TEXT NOT NULL,          -- SHA-256 of its file
+    verdict TEXT NOT NULL,
+    gate TEXT,                       -- that rejected it or left it open
+    says TEXT NOT NULL,
+    golden TEXT NOT NULL,            -- SHA-256 of the golden set that judged it; empty: none did
+    hardware TEXT NOT NULL,
+    key TEXT NOT NULL,               -- of everything that decides the outcome
+    headrace_version TEXT NOT NULL,
+    document TEXT NOT NULL           -- JSON of runs.formats.optimization.Attempt
+)
+"""
+_DECISIONS = """
+CREATE TABLE decisions (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    created REAL NOT NULL,
+    plan TEXT NOT NULL,              -- path of the Plan's file
+    action TEXT NOT NULL,            -- accept or rollback
+    attempt INTEGER REFERENCES attempts (number),
+    who TEXT NOT NULL,
+    why TEXT NOT NULL,
+    before TEXT,                     -- the file's text; NULL: there was none
+    after TEXT,                      -- NULL: it was taken away
+    headrace_version TEXT NOT NULL
+)
+"""
+
 
 def _add_only(table: str) -> tuple[str, ...]:
     return tuple(
@@ -56,7 +89,7 @@ def _add_only(table: str) -> tuple[str, ...]:
     )
 
 
-#: Migration n brings a file from version n to n + 1. 1: 2026-11, first.
+#: Migration n brings a file from version n to n + 1. 1: 2026-11, first. 2: 2026-11, attempts and decisions.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         _PREDICTIONS,
@@ -64,6 +97,13 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         _MEASUREMENTS,
         *_add_only("predictions"),
         *_add_only("measurements"),
+    ),
+    (
+        _ATTEMPTS,
+        "CREATE INDEX attempts_of ON attempts (key)",
+        _DECISIONS,
+        *_add_only("attempts"),
+        *_add_only("decisions"),
     ),
 )
 
@@ -80,7 +120,7 @@ def connect(path: Path, *, must_exist: bool = False) -> sqlite3.Connection:
     """
     if must_exist and not path.exists():
         raise LedgerError(
-            f"there is no ledger {path}; `headrace whatif` makes it with the first prediction, --ledger FILE names another"
+            f"there is no ledger {path}; `headrace whatif` and `headrace optimize` make it, --ledger FILE names another"
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

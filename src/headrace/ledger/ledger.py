@@ -1,4 +1,7 @@
-"""The ledger: what was predicted, written before it was measured, and what came of it. One SQLite file."""
+"""The ledger: what was predicted, written before it was measured, and what came of it; what was tried and decided.
+
+One SQLite file.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ import msgspec
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import LedgerError
 from headrace.ledger import database
+from headrace.ledger.attempts import Attempts
 from headrace.ledger.track_record import judge_record
 from headrace.runs.formats.ledger import MeasuredRatio, PredictionEntry
 from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
@@ -64,6 +68,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._closed = False
         self._connection = database.connect(self.path, must_exist=must_exist)
+        self.attempts = Attempts(self._connection, self._using, self._clock, self.path)
 
     @classmethod
     def open(cls, path: str | Path | None = None, *, must_exist: bool = False) -> Ledger:

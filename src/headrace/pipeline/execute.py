@@ -22,8 +22,11 @@ from headrace.base.records import Counters, StageStatistics
 from headrace.base.settings import check
 from headrace.engines import ENGINES
 from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.following import Following, PlanFollower
 from headrace.pipeline.governor import ThreadBudget, budget, usable_cores
+from headrace.pipeline.model_slots import ModelSlots
 from headrace.pipeline.runtime import Runtime
+from headrace.pipeline.shadow import Shadow
 from headrace.pipeline.station import WorkerThread
 from headrace.pipeline.summary import Summary
 from headrace.pipeline.warm_up import CostCurve, WarmUp
@@ -108,6 +111,8 @@ def run(
     curve_batch: int = 0,
     curve_repeats: int = 1,
     first_alone: bool = False,
+    follow: Following | None = None,
+    shadow: Shadow | None = None,
 ) -> Result:
     """Run a pipeline until its source has no more, or until SIGTERM or Ctrl-C.
 
@@ -125,12 +130,18 @@ def run(
         curve_repeats: Measured calls of each batch size, as far as those 1.5 s allow.
         first_alone: Receive one job, and the others when it is through. Otherwise queues fill while a model warms up, and what
             comes after a slow stage goes on faster than that stage can for as long as they last.
+        follow: A Plan's file whose model is taken up whenever it changes; None: the model stays.
+        shadow: Runs a candidate beside the model, on some of its batches.
 
     Raises:
         SettingsError: If the Plan does not fit the pipeline; nothing has run.
         HeadraceError: If a part cannot be opened, or a worker breaks.
     """
     resolved, threads = _resolved(pipeline, plan)
+    slots = None
+    if follow is not None or shadow is not None:
+        _check_slots(pipeline, resolved, "--follow" if follow else "--shadow")
+        slots = ModelSlots(shadow)
     clock = SystemClock()
     metering = Metering()
     counters = Counters()
@@ -147,6 +158,7 @@ def run(
         instruments=instruments,
         warm_up=WarmUp(curve_batch=curve_batch, repeats=curve_repeats),
         first_alone=first_alone,
+        slots=slots,
     )
     # After the Runtime has found the Plan possible: one that is not leaves no folder behind.
     folder = None
@@ -165,6 +177,14 @@ def run(
     )
     status: Status = "failed"
     ended = False
+
+    def switched(plan: Plan) -> None:
+        """Note that another Plan is in force: spans carry its id from now on."""
+        if folder is not None:
+            folder.update(plans={**folder.info.plans, plan.plan_id: plan.as_table()})
+        runtime.plan_id = plan.plan_id
+
+    follower = PlanFollower(follow, slots, resolved, switched) if follow and slots else nullcontext()
     try:
         progress = RunInProgress(
             summary,
@@ -183,7 +203,8 @@ def run(
         )
         with watch(progress) if watch else nullcontext(), view(summary, runtime.statistics) if view else nullcontext():
             try:
-                runtime.run()
+                with follower, shadow or nullcontext():
+                    runtime.run()
             finally:
                 summary.digest(budget_seconds=None)  # before the view's last line
         status = "interrupted" if runtime.interrupted else "finished"
@@ -211,6 +232,18 @@ def _resolved(pipeline: Pipeline, plan: Plan | str | Path | None) -> tuple[Plan,
     for warning in threads.warnings:
         logger.warning("%s", warning)
     return resolved, threads
+
+
+def _check_slots(pipeline: Pipeline, plan: Plan, option: str) -> None:
+    """Raise SettingsError if the models live where they can be neither switched nor shadowed."""
+    for stage in pipeline.stages:
+        executor = plan.stages[stage.name].executor
+        check(
+            stage.kind != "device" or executor != "process",
+            f"stages.{stage.name}.executor",
+            executor,
+            f"thread or inline: a model in another process is out of reach while it runs; leave out {option}",
+        )
 
 
 def _stage_infos(runtime: Runtime, pipeline: Pipeline) -> list[StageInfo]:

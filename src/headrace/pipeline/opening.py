@@ -16,6 +16,7 @@ from headrace.base.protocols import Instrument, Model
 from headrace.engines import engine
 from headrace.pipeline.governor import limit_library_threads
 from headrace.pipeline.group import Group
+from headrace.pipeline.model_slots import ModelSlots
 from headrace.pipeline.warm_up import WarmUp
 from headrace.stages.stage import Stage, StageContext
 
@@ -33,6 +34,8 @@ class GroupSpec:
     instruments: tuple[Instrument, ...] = ()
     warm_up: WarmUp | None = None
     """What is measured beyond the Plan's own batch sizes; None: nothing."""
+    slots: ModelSlots | None = None
+    """Where models are put so that they can be switched; None: they stay. Never sent to another process."""
 
 
 @dataclass(slots=True)
@@ -101,7 +104,9 @@ class _ModelOpener:
         variant = dict(model.variant)
         if variant not in self._variants:
             self._variants.append(variant)
-        return model
+        if self._spec.slots is None:
+            return model
+        return self._spec.slots.around(model, task=self._stage.task, default=path, threads=self._spec.model_threads)
 
 
 def groups(stages: Sequence[Stage], plan: Plan) -> list[tuple[Stage, ...]]:

@@ -46,6 +46,7 @@ from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import ThreadBudget, calm_garbage_collector, limit_library_threads
 from headrace.pipeline.item import Item, measure
+from headrace.pipeline.model_slots import ModelSlots
 from headrace.pipeline.opening import GroupSpec, groups
 from headrace.pipeline.ordering import Reorderer
 from headrace.pipeline.outbox import Outbox
@@ -115,6 +116,7 @@ class Runtime:
         instruments: Sequence[Instrument] = (),
         warm_up: WarmUp | None = None,
         first_alone: bool = False,
+        slots: ModelSlots | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
         self.plan = plan
@@ -129,6 +131,7 @@ class Runtime:
         self.metering = metering or Metering()
         self._instruments = tuple(instruments)
         self._warm_up = warm_up or WarmUp()
+        self._slots = slots
         self.interrupted = False
         self._pipeline = pipeline
         self._limit = limit
@@ -255,6 +258,8 @@ class Runtime:
         for station in self.stations:
             for variants in station.variants:
                 found.extend(variant for variant in variants if variant not in found)
+        for slot in self._slots.all() if self._slots else ():
+            found.extend(variant for variant in slot.variants if variant not in found)
         return found
 
     # --- called by stations
@@ -319,6 +324,7 @@ class Runtime:
                         max((self.plan.stages[stage.name].batch or 1 for stage in devices), default=1),
                         self._instruments,
                         self._warm_up,
+                        self._slots,
                     )
                     _check_group(group, self.plan)
                     _check_order(group, self.plan)

@@ -165,6 +165,7 @@ class Station:
         counts: dict[str, int] = {}
         variants: list[dict[str, Any]] = []
         if self.settings.executor == "process":
+            spec = dataclasses.replace(spec, slots=None)
             group = RemoteGroup(spec, self.settings.time_limit_seconds, counts, variants, self._runtime.metering)
         else:
             opened = open_group(spec, self._runtime.clock, self._runtime.metering)

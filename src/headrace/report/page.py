@@ -7,13 +7,8 @@ and nothing be loaded from anywhere.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from functools import cache
-from importlib.resources import files
-
-from headrace.report.charts import as_json
-from headrace.report.markup import DASH, Html, raw, tag
+from headrace.report.frame import framed
+from headrace.report.markup import DASH
 from headrace.report.section import Section
 from headrace.report.sections.batches import batches
 from headrace.report.sections.checks import checks
@@ -49,32 +44,11 @@ def render_report(
         folder: The way from the page to the run folder, for links to files in it.
     """
     sections = [section for section in _sections(document, comparison, diagnosed, folder) if section]
-    charts = [chart for section in sections for chart in section.charts]
-    library, script, style = (_asset(name) for name in ("charts.min.js", "report.js", "report.css"))
-    return "<!doctype html>\n" + tag(
-        "html",
-        tag(
-            "head",
-            tag("meta", charset="utf-8"),
-            tag("meta", http_equiv="Content-Security-Policy", content=_policy((library, script), style)),
-            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("meta", name="color-scheme", content="light dark"),
-            tag("meta", name="referrer", content="no-referrer"),
-            tag("title", f"{document.run} · headrace"),
-            tag("style", style),
-        ),
-        tag(
-            "body",
-            overview(document),
-            _contents(sections),
-            tag("main", *(section.element() for section in sections)),
-            _footer(document),
-            tag("script", raw(as_json(charts)), type="application/json", id="charts"),
-            tag("script", library),
-            tag("script", script),
-        ),
-        lang="en",
-    )  # fmt: skip
+    footer = (
+        f"Made by headrace {document.headrace_version} from the run folder {document.run}. "
+        f"A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."
+    )
+    return framed(document.run, overview(document), sections, footer)
 
 
 def _sections(
@@ -100,32 +74,3 @@ def _sections(
         environment(document),
         not_measured(document),
     ]
-
-
-def _contents(sections: list[Section]) -> Html:
-    return tag(
-        "nav", *(tag("a", section.title, href=f"#{section.anchor}") for section in sections), aria_label="Contents"
-    )
-
-
-def _footer(document: ProfileDocument) -> Html:
-    return tag(
-        "footer",
-        tag("p", f"Made by headrace {document.headrace_version} from the run folder {document.run}. "
-                 f"A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."),
-    )  # fmt: skip
-
-
-def _policy(scripts: tuple[str, ...], style: str) -> str:
-    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
-    return f"default-src 'none'; script-src {allowed}; style-src 'sha256-{_digest(style)}'; base-uri 'none'; form-action 'none'"
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-@cache
-def _asset(name: str) -> Html:
-    """Return a file of this package, as it is to stand in the page."""
-    return raw((files("headrace.report") / "assets" / name).read_text(encoding="utf-8").strip())

@@ -2,8 +2,10 @@
 
 An `.npz` file with
 
-    inputs    (items, ...)   what the model takes, preprocessed, of its type
-    labels    (items,)       the number of the right class of each; may be missing
+    inputs        (items, ...)   what the model takes, preprocessed, of its type
+    labels        (items,)       the number of the right class of each; may be missing
+    sources       (items,)       photograph, camera or video that each is from; may be missing
+    slice_NAME    (items,)       which part of the set each is in, such as slice_light: dark, bright; any number of them
 
 or an `.npy` file with the inputs alone. Files are read without pickle.
 """
@@ -12,7 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,9 @@ import numpy as np
 
 from headrace.base.errors import SettingsError
 from headrace.base.protocols import TensorSpec
+
+#: Names of arrays in a file.
+SOURCES, SLICE = "sources", "slice_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +41,10 @@ class Golden:
     """Of the inputs and labels; empty for made-up ones."""
     is_made_up: bool = False
     """Noise, for want of data: tells broken from whole, and nothing about accuracy."""
+    slices: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """{property: (items,) str}, the part of the set that each item is in."""
+    sources: np.ndarray | None = None
+    """(items,) str: what each item was cut from; None: not known."""
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -46,7 +56,7 @@ def read_golden(path: Path) -> Golden:
     Raises:
         SettingsError: If there is none, or it does not hold what is needed.
     """
-    inputs, labels = _read(path)
+    inputs, labels, parts = _read(path)
     if inputs.ndim < 1 or not len(inputs):
         raise SettingsError(
             f"{path}: inputs have the shape {inputs.shape}; expected (items, ...) with at least one item"
@@ -63,7 +73,18 @@ def read_golden(path: Path) -> Golden:
     if labels is not None:
         labels = labels.astype(np.int64)
         digest.update(labels.tobytes())
-    return Golden(name=str(path), inputs=inputs, labels=labels, sha256=digest.hexdigest())
+    for name, values in parts.items():
+        if values.shape != (len(inputs),) or values.dtype.kind not in "USiub":
+            raise SettingsError(
+                f"{path}: {name} is {values.dtype}{list(values.shape)}; expected ({len(inputs)},) names or whole numbers, one "
+                "for each input"
+            )
+    sources = parts.pop(SOURCES, None)
+    return Golden(
+        name=str(path), inputs=inputs, labels=labels, sha256=digest.hexdigest(),
+        slices={name.removeprefix(SLICE): values.astype(str) for name, values in parts.items()},
+        sources=None if sources is None else sources.astype(str),
+    )  # fmt: skip
 
 
 def made_up(spec: TensorSpec, num_items: int) -> Golden:
@@ -87,12 +108,14 @@ def made_up(spec: TensorSpec, num_items: int) -> Golden:
     return Golden(name="noise", inputs=inputs, labels=None, sha256="", is_made_up=True)
 
 
-def _read(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+def _read(path: Path) -> tuple[np.ndarray, np.ndarray | None, dict[str, np.ndarray]]:
+    """Return inputs, labels, and the arrays that divide the set."""
     try:
         with np.load(path, allow_pickle=False) if path.suffix == ".npz" else _Bare(path) as arrays:
             if "inputs" not in arrays:
                 raise SettingsError(f"{path}: no array named inputs; it has {', '.join(arrays) or 'none'}")
-            return arrays["inputs"], arrays.get("labels")
+            parts = {name: arrays[name] for name in arrays if name == SOURCES or name.startswith(SLICE)}
+            return arrays["inputs"], arrays.get("labels"), parts
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise SettingsError(
             f"{path} is no golden set that can be read ({error}); expected an .npz file with the array inputs, and labels if "

@@ -79,6 +79,11 @@ def top_1(outputs: Any) -> np.ndarray | None:
     return np.asarray(scores[0].argmax(axis=1))
 
 
+def num_broken(outputs: Any) -> int:
+    """Return how many items have a NaN or an infinity among their answers."""
+    return int((~np.isfinite(_flat(_named(outputs))).all(axis=1)).sum())
+
+
 def _named(outputs: Any) -> Mapping[str, np.ndarray]:
     named = outputs if isinstance(outputs, Mapping) else {"output": outputs}
     return {name: np.asarray(array) for name, array in named.items()}

@@ -1,6 +1,7 @@
 """Whether one variant of a model may stand in for another: gates, cheapest first, each with its numbers.
 
     static     both open, take the same inputs, and any batch size
+    census     of a quantized B: how much of it the engine really computes in int8
     parity     the answers to the same items, number by number: NaN, infinities, shapes, distances
     speed      calls in turn on one batch, against the noise of the same minutes
     accuracy   right answers on a golden set, or the same answers where the right ones are not known: a test that may be looked
@@ -13,7 +14,7 @@ the speed of its original on two engines, and 20 points apart in accuracy. After
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,25 +25,32 @@ from headrace.base.errors import HeadraceError
 from headrace.base.protocols import Model
 from headrace.base.settings import check
 from headrace.base.units import format_duration
-from headrace.runs.formats.variants import Gate, Outcome, ValidationDocument, VariantSide
+from headrace.base.words import counted
+from headrace.profiler.layers.table import PROFILERS
+from headrace.runs.formats.variants import Gate, GateName, Outcome, ValidationDocument, VariantSide
+from headrace.validate.census import LEAST_INT8_SHARE, is_quantized, take_census
 from headrace.validate.golden import Golden, made_up
 from headrace.validate.interrupts import noticing
 from headrace.validate.model_speed import measure_speed
 from headrace.validate.noninferiority import Decision, Finding, judge_drop, largest_discordance
-from headrace.validate.parity import BANDS, compare_outputs, top_1
+from headrace.validate.parity import BANDS, compare_outputs, num_broken, top_1
+from headrace.validate.slices import FEWEST_SOURCES, drop_by_source, worst_slice
 from headrace.validate.variant_spec import VariantSpec
 
 #: Items whose answers are compared number by number.
 PARITY_ITEMS = 64
 #: Without labels, an answer further off than so many bands is no rounding.
-_MOST_BANDS = 5.0
+MOST_BANDS = 5.0
 _OUTCOMES: Mapping[Decision, Outcome] = {
     Decision.ACCEPT: "passed",
     Decision.REJECT: "rejected",
     Decision.INCONCLUSIVE: "inconclusive",
 }
-#: Operators that a quantized model file holds.
-_QUANTIZED = (b"DequantizeLinear", b"QLinearConv", b"FakeQuantize")
+#: How long a census lasts.
+_CENSUS_SECONDS = 0.5
+#: Those that need no labels and take seconds: what a search asks of every candidate.
+CHEAP_GATES: tuple[GateName, ...] = ("static", "census", "parity", "speed")
+ALL_GATES: tuple[GateName, ...] = (*CHEAP_GATES, "accuracy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +59,21 @@ class Policy:
 
     max_drop: float = 0.005
     """Largest acceptable drop of the share of right answers."""
+    max_slice_drop: float = 0.05
+    """Largest acceptable drop within a part of the golden set, such as a class."""
     min_speedup: float | None = None
     """The least speed-up that makes it worth while; None: it need not be faster."""
     batch: int = 1
     """Items of the batch that is timed."""
+    alpha: float = 0.05
+    """Probability of accepting a B that drops by more, at most; who tries several shares it among them."""
 
     def __post_init__(self) -> None:
         """Check every value."""
         check(0 < self.max_drop < 1, "--max-drop", self.max_drop, "more than 0 and less than 100 points")
+        check(
+            0 < self.max_slice_drop < 1, "--max-slice-drop", self.max_slice_drop, "more than 0 and less than 100 points"
+        )
         check(self.min_speedup is None or self.min_speedup > 0, "--min-speedup", self.min_speedup, "more than 0")
         check(1 <= self.batch <= 4096, "--batch", self.batch, "1 to 4096")
 
@@ -80,10 +95,12 @@ class _Opened:
             call_seconds=self.call_seconds,
         )
 
+    def is_quantized(self) -> bool:
+        return self.spec.model.artifact is not None and is_quantized(Path(self.spec.model.artifact))
+
     def precision(self) -> str:
         """Return what it computes in: int8 where its file is quantized, else what the engine says."""
-        content = Path(self.spec.model.artifact).read_bytes() if self.spec.model.artifact else b""
-        if any(name in content for name in _QUANTIZED):
+        if self.is_quantized():
             return "int8"
         said = str(self.model.variant.get("precision", "f32"))
         return said if said in BANDS else "f32"
@@ -102,12 +119,19 @@ class _Validation:
     gates: list[Gate] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    def run(self) -> None:
+    def run(self, gates: Sequence[GateName]) -> None:
         """Ask until one rejects."""
-        for gate in (self._static, self._parity, self._speed, self._accuracy):
+        asked = {
+            "static": self._static, "census": self._census, "parity": self._parity, "speed": self._speed,
+            "accuracy": self._accuracy,
+        }  # fmt: skip
+        for name in gates:
             if self.is_interrupted():
                 return
-            self.gates.append(gate())
+            gate = asked[name]()
+            if gate is None:
+                continue
+            self.gates.append(gate)
             self.say(f"{self.gates[-1].name}: {self.gates[-1].outcome}: {self.gates[-1].says}")
             if self.gates[-1].outcome == "rejected":
                 return
@@ -134,11 +158,24 @@ class _Validation:
             "static", "passed", f"both take {self.a.model.inputs[0].dtype}{list(self.a.model.inputs[0].shape)}"
         )
 
+    def _census(self) -> Gate | None:
+        """Ask how B really runs, if it is quantized and A is not; None if there is nothing to ask."""
+        if not self.b.is_quantized() or self.a.is_quantized() or self.b.spec.model.engine not in PROFILERS:
+            return None
+        found = take_census(self.b.spec, self._batch(self.policy.batch), seconds=_CENSUS_SECONDS)
+        values = {"int8_share": found.int8_share, "conversion_share": found.conversion_share}
+        limits = {"int8_share": LEAST_INT8_SHARE}
+        if found.int8_share is None or found.int8_share >= LEAST_INT8_SHARE:
+            return _gate("census", "passed", found.says, values, limits)
+        why = "; ".join(found.advice[:2])
+        says = f"only {found.int8_share:.0%} of what is quantized runs in int8: {found.says}; {why}"
+        return _gate("census", "rejected", says, values, limits)
+
     def _parity(self) -> Gate:
         first, second = (list(self._calls(opened, PARITY_ITEMS)) for opened in (self.a, self.b))
         if self.is_interrupted():  # then one of the two has answered fewer
             return _gate("parity", "inconclusive", "interrupted")
-        found = compare_outputs(_joined(first), _joined(second))
+        found = compare_outputs(joined(first), joined(second))
         band = max(BANDS[self.a.precision()], BANDS[self.b.precision()])
         values = {
             "relative_l2": _finite(found.relative_l2), "worst_l2": _finite(found.worst_l2), "cosine": found.cosine,
@@ -161,7 +198,7 @@ class _Validation:
         )
         if found.relative_l2 <= band:
             return _gate("parity", "passed", says, values, limits)
-        if self.golden.labels is None and found.relative_l2 > _MOST_BANDS * band:
+        if self.golden.labels is None and found.relative_l2 > MOST_BANDS * band:
             return _gate("parity", "rejected", f"{says}: that is no rounding", values, limits)
         self.warnings.append(f"the answers differ by more than {self.b.precision()} usually does: {says}")
         return _gate("parity", "passed", f"{says}; whether that matters the accuracy tells", values, limits)
@@ -187,9 +224,14 @@ class _Validation:
         margin, limits = self.policy.max_drop, {"max_drop": self.policy.max_drop}
         if self.golden.is_made_up:
             return _gate("accuracy", "skipped", "not known: there is no golden set; give one with --golden", {}, limits)
-        first, second = (_scores(self._calls(opened, len(self.golden))) for opened in (self.a, self.b))
+        answers = [_read_answers(self._calls(opened, len(self.golden))) for opened in (self.a, self.b)]
         if self.is_interrupted():
             return _gate("accuracy", "inconclusive", "interrupted", {}, limits)
+        broken = [one.broken for one in answers]
+        if broken[1] > broken[0]:
+            says = f"{broken[1]} of {len(self.golden)} answers of B hold a NaN or an infinity, of A {broken[0]}"
+            return _gate("accuracy", "rejected", says, {"broken": float(broken[1])}, limits)
+        first, second = (one.top_1 for one in answers)
         if first is None or second is None:
             return _gate("accuracy", "skipped", "not known: the answers are no scores of classes", {}, limits)
         labels = self.golden.labels
@@ -198,7 +240,7 @@ class _Validation:
         else:
             differences = np.equal(second, labels).astype(float) - np.equal(first, labels).astype(float)
         # In a random order: files are sorted by class, and the first class alone says nothing of the others.
-        found = judge_drop(np.random.default_rng(0).permutation(differences), margin)
+        found = judge_drop(np.random.default_rng(0).permutation(differences), margin, self.policy.alpha)
         right = None if labels is None else [float(np.equal(one, labels).mean()) for one in (first, second)]
         values = {
             "drop": found.drop, "low": found.low, "high": found.high, "discordance": found.discordance,
@@ -207,8 +249,39 @@ class _Validation:
         if right is not None and max(right) == 0:
             says = "neither is right for any item: the labels are not the classes' places in the output, counted from 0"
             return _gate("accuracy", "inconclusive", says, values, limits)
-        outcome = _OUTCOMES[found.decision]
-        return _gate("accuracy", outcome, _accuracy_says(found, right, margin), values, limits)
+        outcome, says = _OUTCOMES[found.decision], _accuracy_says(found, right, margin)
+        if outcome != "rejected":
+            hidden = worst_slice(differences, self._parts(), self.policy.max_slice_drop)
+            if hidden is not None:
+                values["slice_drop"], limits["max_slice_drop"] = hidden.drop, self.policy.max_slice_drop
+                says = (
+                    f"in the part `{hidden.name}` ({counted(hidden.num_items, 'item')}) it drops by {100 * hidden.drop:.1f} "
+                    f"points, {100 * self.policy.max_slice_drop:g} are allowed; over all: {says}"
+                )
+                return _gate("accuracy", "rejected", says, values, limits)
+        self._note_sources(differences, values)
+        return _gate("accuracy", outcome, says, values, limits)
+
+    def _parts(self) -> dict[str, np.ndarray]:
+        """Return what the golden set is divided by: its classes, and its own slices."""
+        classes = {} if self.golden.labels is None else {"class": self.golden.labels}
+        return {**classes, **self.golden.slices}
+
+    def _note_sources(self, differences: np.ndarray, values: dict[str, float | None]) -> None:
+        if self.golden.sources is None:
+            return
+        interval = drop_by_source(differences, self.golden.sources)
+        if interval is None:
+            self.warnings.append(
+                f"the golden set is from fewer than {FEWEST_SOURCES} sources: it says little about others"
+            )
+            return
+        values["source_low"], values["source_high"] = interval
+        if interval[1] > self.policy.max_drop:
+            self.warnings.append(
+                f"with whole sources drawn anew it is {100 * interval[0]:+.2f} to {100 * interval[1]:+.2f} points: it hangs "
+                "on a few of them; take items from more"
+            )
 
     # --- calling
 
@@ -231,6 +304,7 @@ def validate_variants(
     golden: Golden | None,
     policy: Policy | None = None,
     *,
+    gates: Sequence[GateName] = ALL_GATES,
     say: Callable[[str], object] = lambda text: None,
 ) -> ValidationDocument:
     """Return whether B may stand in for A.
@@ -240,6 +314,7 @@ def validate_variants(
         b: The candidate.
         golden: What both answer; None: noise, which tells nothing about accuracy.
         policy: What is asked of B.
+        gates: Those to ask, in this order; a verdict says no more than they did.
         say: Told about each gate, one line at a time.
 
     Raises:
@@ -261,7 +336,7 @@ def validate_variants(
         return _document(first.side(), nothing, [gate], golden, policy, [], interrupted=False)
     with noticing() as is_interrupted:
         validation = _Validation(first, second, golden, policy, is_interrupted, say)
-        validation.run()
+        validation.run(gates)
         interrupted = is_interrupted()
     return _document(
         first.side(), second.side(), validation.gates, golden, policy, validation.warnings, interrupted=interrupted
@@ -334,13 +409,27 @@ def _accuracy_says(found: Finding, right: list[float] | None, margin: float) -> 
     return f"{what}; {points}; {limit}: undecided, {more} (so many can show it only up to {enough:.2g} % of differing answers)"
 
 
-def _scores(calls: Iterator[Any]) -> np.ndarray | None:
-    found = [top_1(outputs) for outputs in calls]
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    """What a variant answered to the golden set."""
+
+    top_1: np.ndarray | None
+    """(items,); None where the answers are no scores."""
+    broken: int
+    """Items with a NaN or an infinity."""
+
+
+def _read_answers(calls: Iterator[Any]) -> _Answers:
+    found, broken = [], 0
+    for outputs in calls:
+        found.append(top_1(outputs))
+        broken += num_broken(outputs)
     known = [one for one in found if one is not None]
-    return np.concatenate(known) if known and len(known) == len(found) else None
+    return _Answers(np.concatenate(known) if known and len(known) == len(found) else None, broken)
 
 
-def _joined(answers: list[Any]) -> Any:
+def joined(answers: Sequence[Any]) -> Any:
+    """Return the answers to several batches as those to one."""
     if isinstance(answers[0], dict):
         return {name: np.concatenate([one[name] for one in answers]) for name in answers[0]}
     return np.concatenate(answers)

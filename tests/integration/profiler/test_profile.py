@@ -99,9 +99,10 @@ def test_a_worker_process_measures_its_own_thread(tmp_path: Path) -> None:
     assert count.cpu > 0.0001
     assert split_adds_up(count)
     assert document.cpu is not None
-    assert next(line for line in document.cpu.lines if line.name == "count").seconds == pytest.approx(
-        1_500 * count.cpu, rel=0.02
-    )
+    # The line is of all items, the stage's mean of the steady window: on a busy machine they differ by some percent. The CPU
+    # of a parent that is counted too, or instead, would differ by far more.
+    line = next(line for line in document.cpu.lines if line.name == "count")
+    assert line.seconds == pytest.approx(1_500 * count.cpu, rel=0.25)
 
 
 @pytest.mark.parametrize("executor", ["thread", "inline"])

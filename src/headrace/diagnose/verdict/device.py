@@ -265,7 +265,9 @@ def _delay(facts: Facts, view: StageView) -> Iterator[Proposal]:
         return
     if _is_at_limit(facts):
         return  # company would come and is not let in
-    of_longest, of_latency = waited / longest, waited / latency
+    # Who waits longer than that waits for the device, not for company.
+    for_company = min(waited, longest)
+    of_longest, of_latency = waited / longest, for_company / latency
     if of_longest < _OF_MAX_WAIT or of_latency < _OF_LATENCY:
         return
     shorter = (f"{view.name}.max_wait_seconds=0",)
@@ -273,8 +275,8 @@ def _delay(facts: Facts, view: StageView) -> Iterator[Proposal]:
         verdict=VerdictClass.BATCH_DELAY,
         stage=view.name,
         says=(
-            f"items wait {format_duration(waited)} of their {format_duration(latency)} for company that does not come: the "
-            f"device may wait {format_duration(longest)} and is at work {utilization:.0%} of the time"
+            f"items wait {format_duration(for_company)} of their {format_duration(latency)} for company that does not come: "
+            f"the device may wait {format_duration(longest)} and is at work {utilization:.0%} of the time"
         ),
         rule=(
             f"at least {_MOST:.0%} of the batches leave because the wait is over, items wait at least {_OF_MAX_WAIT:.0%} of "
@@ -286,7 +288,7 @@ def _delay(facts: Facts, view: StageView) -> Iterator[Proposal]:
         evidence=(
             at_least("max_wait", "share of the batches that left because the wait was over", by_wait, _MOST),
             at_least("waited", "queue wait over the longest wait for company", of_longest, _OF_MAX_WAIT),
-            at_least("of_latency", "queue wait over the latency", of_latency, _OF_LATENCY),
+            at_least("of_latency", "wait for company over the latency", of_latency, _OF_LATENCY),
             line("utilization", f"{view.name} at work {utilization:.0%}", utilization, _BUSY, utilization <= _BUSY),
         ),
         advice=(Advice(says="launch an idle device at once: a batch still grows while it is busy", settings=shorter),),

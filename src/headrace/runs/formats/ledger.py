@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from headrace.runs.formats.decisions import Decision
+from headrace.runs.formats.optimization import Attempt
 from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
 from headrace.runs.formats.profile import Estimate
 
@@ -58,3 +60,7 @@ class LedgerDocument(msgspec.Struct, frozen=True, kw_only=True):
     predictions: tuple[PredictionEntry, ...]
     """The newest first."""
     record: TrackRecord
+    attempts: tuple[Attempt, ...] = ()
+    """Variants of models that were tried, the newest first."""
+    decisions: tuple[Decision, ...] = ()
+    """Which Plan took whose place, the newest first."""

@@ -1,4 +1,4 @@
-"""Writes a better Plan as TOML, with what was changed, why, and how it was proved, as comments."""
+"""A better Plan as TOML, with what was changed, why, and how it was proved, as comments."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 from headrace.base.errors import SettingsError
 from headrace.base.plan import DecodePlan, ModelPlan, Plan, RunPlan, SourcePlan, StagePlan
 from headrace.runs.hardware import Hardware
-from headrace.runs.run_folder import headrace_version, replace_file
-from headrace.tune.reasons import Reason
+from headrace.runs.run_folder import headrace_version
 
 _TABLES: Mapping[str, Any] = {"decode": DecodePlan(), "model": ModelPlan(), "source": SourcePlan(), "run": RunPlan()}
 
 
 def plan_text(
     plan: Plan,
-    reasons: Sequence[Reason],
+    reasons: Mapping[str, str],
     proof: Sequence[str],
     *,
-    pipeline: str,
+    made_by: str,
+    subject: str,
     hardware: Hardware,
     today: datetime.date,
 ) -> str:
@@ -30,9 +30,10 @@ def plan_text(
 
     Args:
         plan: As written, with the changes; what is left at its default is left out.
-        reasons: Of the changes.
+        reasons: {path of a setting: why it was changed}.
         proof: What was predicted and measured, one sentence each.
-        pipeline: Its name.
+        made_by: The command.
+        subject: What the Plan is for: a pipeline's name, a model.
         hardware: Where it was measured.
         today: The date of the measurement.
     """
@@ -40,12 +41,12 @@ def plan_text(
         f", {name}" for name in hardware.accelerators
     )
     header = [
-        f"Made by headrace tune {headrace_version()} for {pipeline} on {today.isoformat()}.",
+        f"Made by headrace {made_by} {headrace_version()} for {subject} on {today.isoformat()}.",
         f"Measured on {machine}; on another machine another Plan may be better.",
         *proof,
     ]
     lines = [f"# {part}" for line in header for part in line.splitlines()]
-    return "\n".join([*lines, "", *_plan_lines(plan, {reason.key: reason.says for reason in reasons})]) + "\n"
+    return "\n".join([*lines, "", *_plan_lines(plan, reasons)]) + "\n"
 
 
 def check_writable(path: Path, *, force: bool) -> None:
@@ -54,19 +55,6 @@ def check_writable(path: Path, *, force: bool) -> None:
         raise SettingsError(f"-o {path} cannot be written: expected a file in a folder that exists")
     if path.exists() and not force:
         raise SettingsError(f"-o {path} exists; name another, or replace it with --force")
-
-
-def write_plan(path: Path, text: str, *, force: bool) -> None:
-    """Write the Plan's text.
-
-    Raises:
-        SettingsError: If it cannot be written, or another was written there meanwhile.
-    """
-    check_writable(path, force=force)
-    try:
-        replace_file(path, text.encode())
-    except OSError as error:
-        raise SettingsError(f"-o {path} cannot be written: {error.strerror}") from error
 
 
 def _plan_lines(plan: Plan, says: Mapping[str, str]) -> list[str]:

@@ -1,0 +1,112 @@
+"""A search for a cheaper variant for a terminal: what was tried, what came of it, and accuracy against speed as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.base.units import format_duration, format_size
+from headrace.base.words import aligned, wrapped
+
+if TYPE_CHECKING:
+    from headrace.runs.formats.census import CensusDocument
+    from headrace.runs.formats.optimization import Attempt, OptimizationDocument
+    from headrace.runs.formats.profile import Estimate
+
+_BAR_COLUMNS = 30
+
+
+def as_text(document: OptimizationDocument, plan_file: str | None) -> str:
+    """Return the document as plain text.
+
+    Args:
+        document: The search.
+        plan_file: The Plan that was to be written.
+    """
+    parts = [wrapped([document.says]), _table(document), _bars(document), _reasons(document), _end(document, plan_file)]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def census_text(document: CensusDocument) -> str:
+    """Return a census as plain text."""
+    rows = [["", "computes in", "layers", "of the time", "of the operations"]]
+    for group in document.groups:
+        flops = "-" if group.flops_share is None else f"{group.flops_share:.0%}"
+        rows.append([group.kind, group.precision or "?", str(group.num_layers), f"{group.share:.0%}", flops])
+    head = (
+        f"{document.artifact} on {document.engine}, batch {document.batch_size}, threads {document.threads}: "
+        f"{format_duration(document.latency_seconds)} a call"
+    )
+    advice = [line for one in document.advice for line in wrapped([f"- {one}"])]
+    return "\n".join([head, "", *aligned(rows), "", *wrapped([document.says]), *advice]) + "\n"
+
+
+def _table(document: OptimizationDocument) -> list[str]:
+    if not document.attempts:
+        return []
+    rows = [["", "technique", "engine", "times as fast", "interval", "drop, points", "size", "verdict"]]
+    rows.append(["", "(as given)", "onnx", "1.00", "", "0", format_size(document.model.num_bytes), ""])
+    rows += [_row(attempt, document) for attempt in document.attempts]
+    return aligned(rows)
+
+
+def _row(attempt: Attempt, document: OptimizationDocument) -> list[str]:
+    mark = "*" if attempt.candidate == document.recommended else "+" if attempt.candidate in document.front else ""
+    refused = f" ({attempt.gate})" if attempt.gate else ""
+    return [
+        mark,
+        attempt.technique,
+        str(attempt.settings.get("engine", "")),
+        "-" if attempt.speedup is None else f"{attempt.speedup.mid:.2f}",
+        "-" if attempt.speedup is None else f"{attempt.speedup.low:.2f} to {attempt.speedup.high:.2f}",
+        "-" if attempt.drop is None else f"{100 * attempt.drop.mid:+.2f}",
+        format_size(attempt.artifact.num_bytes),
+        f"{attempt.verdict}{refused}",
+    ]
+
+
+def _bars(document: OptimizationDocument) -> list[str]:
+    """Return speed as bars: `=` up to the lower end of the interval, `-` to the upper one."""
+    timed = [attempt for attempt in document.attempts if attempt.speedup is not None]
+    if not timed:
+        return []
+    most = max(1.0, *(_high(attempt.speedup) for attempt in timed))
+    rows = [["as given", "=" * max(1, round(_BAR_COLUMNS / most)), ""]]
+    for attempt in sorted(timed, key=lambda attempt: _high(attempt.speedup)):
+        assert attempt.speedup is not None
+        sure, maybe = (round(_BAR_COLUMNS * value / most) for value in (attempt.speedup.low, attempt.speedup.high))
+        name = f"{attempt.technique} on {attempt.settings.get('engine')}"
+        drop = "" if attempt.drop is None else f"{100 * attempt.drop.mid:+.2f} points"
+        rows.append([name, "=" * max(1, sure) + "-" * (maybe - sure), drop or attempt.verdict])
+    return aligned(rows)
+
+
+def _high(estimate: Estimate | None) -> float:
+    return estimate.high if estimate else 0.0
+
+
+def _reasons(document: OptimizationDocument) -> list[str]:
+    lines = []
+    for attempt in document.attempts:
+        if attempt.verdict == "reject":
+            known = f" (known from {attempt.id})" if attempt.is_recalled else ""
+            lines += wrapped([f"{attempt.technique} on {attempt.settings.get('engine')}{known}: {attempt.says}"])
+    for skipped in document.skipped:
+        lines += wrapped([f"{skipped.technique}: not tried: {skipped.why}"])
+    return lines
+
+
+def _end(document: OptimizationDocument, plan_file: str | None) -> Sequence[str]:
+    lines = [line for warning in document.warnings for line in wrapped([f"note: {warning}"])]
+    if document.recommended and plan_file:
+        lines.append(f"written: {plan_file}; take it back: headrace ledger rollback {plan_file}")
+    elif document.recommended:
+        lines.append(
+            "next: the same with -o plan.toml writes a Plan that uses it, at once: what was tried is in the ledger"
+        )
+    elif document.next_command:
+        lines.append(f"next: {document.next_command}")
+    if document.attempts:
+        lines.append(f"files: {Path(document.model.file).parent.parent}")
+    return lines

@@ -1,0 +1,224 @@
+"""Make a model cheaper, and prove it: tries engines, precisions and int8, and says which variant to use.
+
+    headrace optimize scenes.onnx --data calibration.npz --golden golden.npz --max-drop 0.5pt
+    headrace optimize scenes.onnx --data calibration.npz --golden golden.npz -o plan.toml
+    headrace optimize scenes.onnx --pipeline jobs:pipeline --data train/ --golden held_out/
+    headrace optimize scenes.onnx --run runs/today --data calibration.npz --golden golden.npz
+    headrace optimize scenes.onnx@openvino,precision=bf16 --explain
+
+Every candidate passes the same gates, cheapest first: it opens, int8 is really int8, it answers alike, it is faster (calls in
+turn), and on the golden set it is as often right within --max-drop. What was tried is in the ledger, rejected or not; the same
+is not tried twice.
+
+--data is calibration data, --golden decides: .npz files with the arrays inputs (items, ...), as the model takes them, and
+labels (items,); or folders with labels.jsonl or a folder for each class, which --pipeline decodes and preprocesses. They
+must have no item in common. With --run nothing is tried where the model is too small a share of the run to matter.
+--explain shows what the engine makes of one variant: which layers run in int8, and what conversions cost.
+
+-o writes a Plan that uses the variant; `headrace ledger rollback PLAN` takes it back. --report writes a page with the picture.
+
+Exit status: 0 a variant is recommended; 2 misuse; 3 something is not installed; 4 none is; 130 interrupted, and the same
+command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
+from headrace.cli.output_file import check_output
+from headrace.cli.pipeline_arguments import points, positive, seconds
+from headrace.cli.whatif import add_ledger_argument
+
+if TYPE_CHECKING:
+    from headrace.ledger.ledger import Ledger
+    from headrace.runs.formats.optimization import Attempt, OptimizationDocument
+    from headrace.validate.golden import Golden
+
+EXIT_NOTHING = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "model", metavar="MODEL", help="the model file; with --explain a variant, MODEL[@ENGINE[,KEY=VALUE]...]"
+    )
+    parser.add_argument("--data", metavar="FILE", help="calibration data, an .npz or .npy file, or a folder of images")
+    parser.add_argument(
+        "--golden", metavar="FILE", help="an .npz file with inputs and labels, or a folder, which decides"
+    )
+    parser.add_argument(
+        "--pipeline", metavar="MODULE:ATTRIBUTE", help="decodes and preprocesses folders, as it does its own items"
+    )
+    parser.add_argument(
+        "--max-drop", type=points, default=0.005, metavar="DROP",
+        help="largest acceptable drop of the share of right answers: 0.5pt, 0.5%% or 0.005 (default 0.5pt)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--for", choices=("throughput", "latency", "size"), default="throughput", dest="objective",
+        help="what to make better (default throughput)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--batch", type=positive, metavar="N", help="items of the calls that are timed (default: 1 for latency, else 8)"
+    )
+    parser.add_argument("--threads", type=positive, default=1, metavar="N", help="threads of a call (default 1)")
+    parser.add_argument("--budget", type=seconds, metavar="TIME", help="begin no new candidate after it: 10m")
+    parser.add_argument(
+        "--run", metavar="RUN", dest="run_folder", help="a profiled run; says whether the model is worth it"
+    )
+    parser.add_argument("--anyway", action="store_true", help="go on although --run says that it is not")
+    parser.add_argument("--explain", action="store_true", help="show what the engine makes of a variant, and stop")
+    parser.add_argument("--plan", metavar="FILE", help="the Plan that -o changes (default: an empty one)")
+    parser.add_argument("--report", metavar="FILE", help="write a page with accuracy against speed, and every reason")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write a Plan that uses the recommended variant")
+    parser.add_argument("--force", action="store_true", help="replace FILE")
+    add_ledger_argument(parser)
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON (schema headrace.optimization/1, or headrace.census/1)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search, and print what came of it."""
+    if args.explain:
+        return _explain(args)
+    from headrace.base.plan import Plan
+    from headrace.cli.optimization_text import as_text
+    from headrace.ledger.ledger import Ledger
+
+    check_output(args.output, force=args.force)
+    check_output(args.report, force=args.force, option="--report")
+    plan = Plan.load(args.plan) if args.plan else Plan()
+    if args.run_folder and not _is_worth_it(args):
+        return EXIT_NOTHING
+    with Ledger.open(args.ledger) as ledger:
+        document = _search(args, ledger)
+        recommended = next((one for one in document.attempts if one.candidate == document.recommended), None)
+        if args.output and recommended is not None:
+            _accept(args, ledger, plan, document, recommended)
+        if args.report:
+            _write_page(args, ledger, document)
+    if args.json:
+        _print_json(document)
+    else:
+        print(as_text(document, args.output), end="")
+    if document.interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_DONE if recommended is not None else EXIT_NOTHING
+
+
+def _search(args: argparse.Namespace, ledger: Ledger) -> OptimizationDocument:
+    from headrace.ledger.ledger import hardware_fingerprint
+    from headrace.optimize.artifacts import ArtifactStore
+    from headrace.optimize.search import Goal, optimize
+    from headrace.runs.hardware import find_hardware
+
+    goal = Goal(
+        objective=args.objective,
+        max_drop=args.max_drop,
+        threads=args.threads,
+        batch=args.batch or (1 if args.objective == "latency" else 8),
+        budget_seconds=args.budget,
+    )
+    return optimize(
+        Path(args.model),
+        store=ArtifactStore(ledger.path.parent / "artifacts"),
+        goal=goal,
+        calibration=_items(args, args.data),
+        golden=_items(args, args.golden),
+        memory=ledger.attempts,
+        hardware=hardware_fingerprint(find_hardware()),
+        say=_say,
+    )
+
+
+def _items(args: argparse.Namespace, path: str | None) -> Golden | None:
+    from headrace.cli.golden_argument import read_items
+    from headrace.validate.variant_spec import parse_variant
+
+    return read_items(path, args.pipeline, parse_variant(args.model, args.threads), _say)
+
+
+def _is_worth_it(args: argparse.Namespace) -> bool:
+    """Say what a free model would buy; return whether to go on."""
+    from headrace.diagnose.replay import CannotReplay
+    from headrace.optimize.ceiling import find_ceiling
+    from headrace.runs.reader import read_run
+
+    try:
+        ceiling = find_ceiling(read_run(args.run_folder))
+    except CannotReplay as error:
+        _say(f"what a faster model would buy is not known: {error}")
+        return True
+    _say(ceiling.says)
+    if ceiling.is_low and not args.anyway:
+        _say(f"the model is not what to work on; `headrace diagnose {args.run_folder}` says what is, --anyway goes on")
+        return False
+    return True
+
+
+def _accept(
+    args: argparse.Namespace, ledger: Ledger, plan: object, document: OptimizationDocument, chosen: Attempt
+) -> None:
+    """Write the Plan and the decision."""
+    import dataclasses
+    import datetime
+
+    from headrace.base.plan import ModelPlan, Plan
+    from headrace.runs.hardware import find_hardware
+    from headrace.runs.plan_file import plan_text
+
+    assert isinstance(plan, Plan)
+    changed = dataclasses.replace(plan, model=ModelPlan(**chosen.settings))
+    says = f"{chosen.technique}: {chosen.hypothesis}"
+    text = plan_text(
+        changed,
+        {"model.artifact": says},
+        [document.says, f"Attempt {chosen.id} of the ledger; headrace ledger rollback {args.output} takes it back."],
+        made_by="optimize",
+        subject=args.model,
+        hardware=find_hardware(),
+        today=datetime.datetime.now(tz=datetime.UTC).date(),
+    )
+    ledger.attempts.accept(Path(args.output), text, attempt_id=chosen.id, why=document.says)
+
+
+def _write_page(args: argparse.Namespace, ledger: Ledger, document: OptimizationDocument) -> None:
+    from headrace.cli.output_file import write_output
+    from headrace.report.variants_page import render_variants
+
+    write_output(Path(args.report), render_variants(document, ledger.attempts.decisions(last=20)), option="--report")
+    _say(f"written: {args.report}")
+
+
+def _explain(args: argparse.Namespace) -> int:
+    import numpy as np
+
+    from headrace.cli.optimization_text import census_text
+    from headrace.validate.census import take_census
+    from headrace.validate.golden import made_up
+    from headrace.validate.variant_spec import parse_variant
+
+    spec = parse_variant(args.model, args.threads)
+    size = args.batch or 1
+    given = _items(args, args.data) or made_up(spec.open().inputs[0], size)
+    batch = np.ascontiguousarray(given.inputs[np.arange(size) % len(given)])
+    document = take_census(spec, batch)
+    if args.json:
+        _print_json(document)
+    else:
+        print(census_text(document), end="")
+    return EXIT_DONE
+
+
+def _print_json(document: object) -> None:
+    import msgspec
+
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+
+
+def _say(line: str) -> None:
+    print(f"headrace optimize: {line}", file=sys.stderr, flush=True)

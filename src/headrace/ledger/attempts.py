@@ -1,0 +1,229 @@
+"""Variants that were tried, whatever came of them, and what was decided: which Plan took whose place, and who said so."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headrace.base.clock import Clock
+from headrace.base.errors import LedgerError
+from headrace.ledger import database
+from headrace.runs.formats.decisions import Decision
+from headrace.runs.formats.optimization import Attempt
+from headrace.runs.run_folder import headrace_version, replace_file
+
+_LAST = "ORDER BY number DESC LIMIT ?"
+
+
+class Attempts:
+    """The attempts and decisions of a ledger; `Ledger.attempts` is one.
+
+    Args:
+        connection: Of the ledger.
+        using: Holds the ledger's lock and turns SQLite's errors into words.
+        clock: The ledger's.
+        path: The ledger's, for messages.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        using: Callable[[], AbstractContextManager[None]],
+        clock: Clock,
+        path: Path,
+    ) -> None:
+        self._connection = connection
+        self._using = using
+        self._clock = clock
+        self._path = path
+
+    # --- attempts
+
+    def write_attempt(self, attempt: Attempt) -> Attempt:
+        """Write an attempt down, for good, and return it with its id such as `a12`."""
+        golden = attempt.validation.golden_sha256 if attempt.drop is not None else ""
+        with self._using(), database.transaction(self._connection):
+            created = self._clock.unix_seconds()
+            attempt = msgspec.structs.replace(attempt, created_unix_seconds=created, id="", is_recalled=False)
+            cursor = self._connection.execute(
+                "INSERT INTO attempts (created, model, technique, candidate, artifact, verdict, gate, says, golden, hardware,"
+                " key, headrace_version, document) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    created, attempt.model, attempt.technique, attempt.candidate, attempt.artifact.sha256, attempt.verdict,
+                    attempt.gate, attempt.says, golden, attempt.hardware, attempt.key, headrace_version(),
+                    msgspec.json.encode(attempt).decode(),
+                ),
+            )  # fmt: skip
+            return msgspec.structs.replace(attempt, id=f"a{cursor.lastrowid}")
+
+    def recall(self, key: str) -> Attempt | None:
+        """Return the newest attempt with this key."""
+        found = self._read("WHERE key = ? ORDER BY number DESC LIMIT 1", (key,))
+        return found[0] if found else None
+
+    def golden_uses(self, golden_sha256: str) -> int:
+        """Return how many attempts a golden set has judged."""
+        with self._using():
+            (number,) = self._connection.execute(
+                "SELECT count(*) FROM attempts WHERE golden = ?", (golden_sha256,)
+            ).fetchone()
+        return int(number)
+
+    def attempts(self, *, last: int | None = None, technique: str | None = None) -> list[Attempt]:
+        """Return attempts, the newest first.
+
+        Args:
+            last: At most so many; None for all.
+            technique: Only those whose technique begins so; None: of all.
+        """
+        most = -1 if last is None else last
+        if technique is None:
+            return self._read(_LAST, (most,))
+        return self._read(f"WHERE substr(technique, 1, length(?1)) = ?1 {_LAST.replace('?', '?2')}", (technique, most))
+
+    def attempt(self, attempt_id: str) -> Attempt:
+        """Return one attempt.
+
+        Raises:
+            LedgerError: If there is no such attempt.
+        """
+        found = self._read("WHERE number = ?", (_number(attempt_id),))
+        if not found:
+            raise LedgerError(f"the ledger {self._path} has no attempt {attempt_id}: look with `headrace ledger list`")
+        return found[0]
+
+    def _read(self, condition: str, values: tuple[Any, ...]) -> list[Attempt]:
+        with self._using():
+            rows = self._connection.execute(f"SELECT number, document FROM attempts {condition}", values).fetchall()
+        found = []
+        for number, text in rows:
+            try:
+                found.append(msgspec.structs.replace(msgspec.json.decode(text, type=Attempt), id=f"a{number}"))
+            except msgspec.DecodeError as error:
+                raise LedgerError(f"the ledger {self._path} holds an attempt that cannot be read: {error}") from error
+        return found
+
+    # --- decisions
+
+    def accept(self, plan: Path, text: str, *, attempt_id: str | None = None, why: str) -> Decision:
+        """Put a Plan in the place of the one in a file, and write down what was there.
+
+        Args:
+            plan: The file; made if it is missing.
+            text: The Plan as TOML.
+            attempt_id: Of the attempt that proved it.
+            why: In words.
+
+        Raises:
+            LedgerError: If the file cannot be written.
+        """
+        before = _text_of(plan)
+        return self._decide(plan, "accept", before, text, None if attempt_id is None else _number(attempt_id), why)
+
+    def rollback(self, plan: Path, *, why: str = "", force: bool = False) -> Decision:
+        """Put back what was in a Plan's file before the newest decision that stands.
+
+        Decisions are a stack: each rollback takes back the newest one that was not taken back yet.
+
+        Args:
+            plan: The file.
+            why: In words.
+            force: Even if somebody has changed the file since.
+
+        Raises:
+            LedgerError: If nothing was decided about it, all is taken back already, or the file was changed since.
+        """
+        standing = self._standing(plan)
+        if not standing:
+            raise LedgerError(
+                f"there is nothing to take back: the ledger {self._path} holds no decision about {plan} that still stands; "
+                "`headrace ledger list` shows them"
+            )
+        newest, now = standing[-1], _text_of(plan)
+        if now != newest.after and not force:
+            raise LedgerError(
+                f"{plan} was changed since decision d{newest.number}, and that change would be lost; keep a copy, then "
+                "add --force"
+            )
+        reason = why or f"takes back d{newest.number}"
+        return self._decide(plan, "rollback", now, newest.before, newest.attempt, reason)
+
+    def decisions(self, *, plan: Path | None = None, last: int | None = None) -> list[Decision]:
+        """Return decisions, the newest first.
+
+        Args:
+            plan: Only about this file.
+            last: At most so many; None for all.
+        """
+        condition, values = ("", []) if plan is None else ("WHERE plan = ?", [str(plan.absolute())])
+        with self._using():
+            rows = self._connection.execute(
+                f"SELECT number, created, plan, action, attempt, who, why, before, after FROM decisions {condition} {_LAST}",
+                (*values, -1 if last is None else last),
+            ).fetchall()
+        return [Decision(*row) for row in rows]
+
+    def _standing(self, plan: Path) -> list[Decision]:
+        """Return the decisions that were not taken back, the oldest first."""
+        stack: list[Decision] = []
+        for decision in reversed(self.decisions(plan=plan)):
+            if decision.action == "accept":
+                stack.append(decision)
+            elif stack:
+                stack.pop()
+        return stack
+
+    def _decide(
+        self, plan: Path, action: str, before: str | None, after: str | None, attempt: int | None, why: str
+    ) -> Decision:
+        """Write the decision and the file: the file last, so that what is in force is always written down."""
+        who = _user()
+        with self._using(), database.transaction(self._connection):
+            created = self._clock.unix_seconds()
+            cursor = self._connection.execute(
+                "INSERT INTO decisions (created, plan, action, attempt, who, why, before, after, headrace_version)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (created, str(plan.absolute()), action, attempt, who, why, before, after, headrace_version()),
+            )
+            with _writing(plan):
+                if after is None:
+                    plan.unlink(missing_ok=True)
+                else:
+                    replace_file(plan, after.encode())
+            number = int(cursor.lastrowid or 0)
+        return Decision(number, created, str(plan.absolute()), action, attempt, who, why, before, after)  # type: ignore[arg-type]
+
+
+def _number(attempt_id: str) -> int:
+    digits = attempt_id.removeprefix("a")
+    if not attempt_id.startswith("a") or not digits.isdecimal():
+        raise LedgerError(f"{attempt_id!r} is no attempt; expected an id such as a12")
+    return int(digits)
+
+
+def _text_of(plan: Path) -> str | None:
+    if not plan.exists():
+        return None
+    with _writing(plan):
+        return plan.read_text()
+
+
+@contextmanager
+def _writing(plan: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, UnicodeDecodeError) as error:
+        raise LedgerError(f"the Plan's file {plan} cannot be read or written: {error}") from error
+
+
+def _user() -> str:
+    with suppress(Exception):  # no such user, no environment: containers
+        return getpass.getuser()
+    return str(os.getuid())

@@ -1,0 +1,91 @@
+"""ONNX files as graphs that can be changed: reading, folding, writing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+from headrace.base.errors import EngineError, MissingExtra
+
+try:
+    import onnx
+    from onnx import numpy_helper
+except ImportError as missing:
+    raise MissingExtra("changing model files", "onnx") from missing
+
+__all__ = ["Graph", "fold", "load", "numpy_helper", "onnx", "save"]
+
+
+def load(artifact: Path) -> Any:
+    """Return an ONNX file's model.
+
+    Raises:
+        EngineError: If it is no ONNX file, or keeps its weights in other files.
+    """
+    try:
+        model = onnx.load(str(artifact), load_external_data=False)
+    except Exception as error:  # protobuf and the operating system raise their own types
+        raise EngineError(f"model file {artifact} is no ONNX file that can be read: {error}") from error
+    if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
+        raise EngineError(
+            f"model file {artifact} keeps its weights in other files, which headrace does not change; save it as one file: "
+            "onnx.save(onnx.load(PATH), PATH)"
+        )
+    return model
+
+
+def save(model: Any, output: Path) -> None:
+    """Check a model and write it.
+
+    Raises:
+        EngineError: If it is no valid model.
+    """
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        raise EngineError(f"the changed model is not valid: {error}") from error
+    output.write_bytes(model.SerializeToString())
+
+
+def fold(artifact: Path, output: Path) -> None:
+    """Write a model with its constants computed and its batch normalizations folded into convolutions, in standard operators.
+
+    Every node has a name then, by which it is found again in models made from this one.
+
+    Raises:
+        EngineError: If ONNX Runtime cannot open it.
+    """
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(output)
+    options.log_severity_level = 3
+    try:
+        onnxruntime.InferenceSession(str(artifact), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime raises its own types, none of them public
+        raise EngineError(f"model file {artifact} cannot be opened by ONNX Runtime: {error}") from error
+    model = load(output)
+    for number, node in enumerate(model.graph.node):
+        node.name = node.name or f"{node.op_type}_{number}"
+    save(model, output)
+
+
+class Graph:
+    """Who makes and who takes each tensor of a model."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.weights: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.maker: dict[str, Any] = {name: node for node in model.graph.node for name in node.output}
+        self.takers: dict[str, list[Any]] = defaultdict(list)
+        for node in model.graph.node:
+            for name in node.input:
+                self.takers[name].append(node)
+        self.outputs = {value.name for value in model.graph.output}
+
+    def only_taker(self, tensor: str) -> Any | None:
+        """Return the one node that takes a tensor; None if there are several, or it is an output of the model."""
+        takers = self.takers[tensor]
+        return takers[0] if len(takers) == 1 and tensor not in self.outputs else None

@@ -1,0 +1,67 @@
+"""Which variants are worth choosing from: those that none other beats on speed, accuracy and size together.
+
+Each is known by an interval. One is better on an axis only where the intervals do not touch; where they do, the two are equal
+there as far as anybody knows, and of equals the one that changes less is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.runs.formats.optimization import TechniqueKind
+from headrace.runs.formats.profile import Estimate
+
+#: From the one that changes nothing to the one that changes most.
+KINDS: tuple[TechniqueKind, ...] = ("lossless", "numeric", "lossy", "trained")
+#: Sizes closer than this are the same.
+_SAME_SIZE = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A variant on the picture."""
+
+    name: str
+    kind: TechniqueKind
+    speedup: Estimate
+    """Over the baseline."""
+    drop: Estimate
+    """Of the share of right answers."""
+    num_bytes: int
+
+
+def front(points: Sequence[Point]) -> list[Point]:
+    """Return those that none other dominates, the fastest first."""
+    kept = [point for point in points if not any(_dominates(other, point) for other in points if other is not point)]
+    return sorted(kept, key=lambda point: -point.speedup.mid)
+
+
+def best(points: Sequence[Point], objective: str) -> Point | None:
+    """Return the one to use: the fastest, or for `size` the smallest; of equals the one that changes least.
+
+    Args:
+        points: All of them acceptable.
+        objective: `throughput`, `latency` or `size`.
+    """
+    if not points:
+        return None
+    if objective == "size":
+        smallest = min(point.num_bytes for point in points)
+        equals = [point for point in points if point.num_bytes <= smallest * (1 + _SAME_SIZE)]
+        return max(equals, key=lambda point: point.speedup.mid)
+    fastest = max(points, key=lambda point: point.speedup.mid)
+    equals = [point for point in points if point.speedup.high >= fastest.speedup.low and _overlap(point, fastest)]
+    return min(equals, key=lambda point: (KINDS.index(point.kind), -point.speedup.mid))
+
+
+def _overlap(a: Point, b: Point) -> bool:
+    return a.speedup.low <= b.speedup.high and b.speedup.low <= a.speedup.high
+
+
+def _dominates(a: Point, b: Point) -> bool:
+    """Return whether A is surely better than B on one axis and surely worse on none."""
+    faster, slower = a.speedup.low > b.speedup.high, a.speedup.high < b.speedup.low
+    righter, wronger = a.drop.high < b.drop.low, a.drop.low > b.drop.high
+    smaller, larger = a.num_bytes * (1 + _SAME_SIZE) < b.num_bytes, a.num_bytes > b.num_bytes * (1 + _SAME_SIZE)
+    return (faster or righter or smaller) and not (slower or wronger or larger)

@@ -1,0 +1,434 @@
+"""Finds a cheaper variant of a model: a ladder of techniques, the same gates for every candidate, repairs where int8 fails.
+
+How this works: first what costs nothing (other engines), then what changes the numbers a little (bf16), then int8. Every
+candidate passes the cheap gates (does it open, is it really int8, does it answer alike, how fast is it) on the calibration
+data. Those that are surely faster are then asked on the golden set, the fastest first, whether they are as often right; the
+golden set is asked no oftener than that, and the probability of a wrong acceptance is shared among all who are asked. Where an
+int8 variant is turned down for what it answers, its repairs are tried on the same engine.
+
+What was tried is written down as it is decided, so that an interrupted search goes on where it stopped, and what was refuted
+with the same files, data, machine and versions is not tried again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from headrace.base.errors import EngineError, MissingExtra, SettingsError
+from headrace.base.settings import check
+from headrace.base.units import format_duration
+from headrace.base.words import counted
+from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.pareto import Point, best, front
+from headrace.optimize.processor import cpu_flags
+from headrace.optimize.techniques import LADDER, REPAIRS, Candidate, Subject, Technique, installed_engines
+from headrace.runs.formats.optimization import Attempt, OptimizationDocument, Skipped
+from headrace.runs.formats.profile import Estimate
+from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
+from headrace.runs.hardware import find_versions
+from headrace.validate.golden import Golden
+from headrace.validate.variants import CHEAP_GATES, PARITY_ITEMS, Policy, validate_variants
+
+#: Candidates that may be asked on the golden set; the probability of a wrong acceptance is divided by it.
+MOST_CONFIRMED = 8
+_ALPHA = 0.05
+#: Speed-up that a candidate must surely have to be worth the golden set's time.
+_LEAST_SPEEDUP = 1.02
+_NO_DROP = Estimate(0.0, 0.0, 0.0)
+
+
+class Memory(Protocol):
+    """Where attempts are kept; the ledger is one."""
+
+    def recall(self, key: str) -> Attempt | None:
+        """Return what came of the same attempt before."""
+        ...
+
+    def write_attempt(self, attempt: Attempt) -> Attempt:
+        """Keep an attempt and return it with its id."""
+        ...
+
+    def golden_uses(self, golden_sha256: str) -> int:
+        """Return how many attempts were judged by a golden set."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What is asked of the search."""
+
+    objective: Literal["throughput", "latency", "size"] = "throughput"
+    max_drop: float = 0.005
+    """Largest acceptable drop of the share of right answers."""
+    threads: int = 1
+    batch: int = 1
+    """Items of the calls that are timed."""
+    budget_seconds: float | None = None
+    """No new candidate is begun after it."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        check(self.objective in ("throughput", "latency", "size"), "--for", self.objective, "throughput, latency, size")
+        check(self.threads >= 1, "--threads", self.threads, "a whole number >= 1")
+        check(self.budget_seconds is None or self.budget_seconds > 0, "--budget", self.budget_seconds, "more than 0")
+        Policy(max_drop=self.max_drop, batch=self.batch)
+
+
+def optimize(
+    model: Path,
+    *,
+    store: ArtifactStore,
+    goal: Goal,
+    calibration: Golden | None = None,
+    golden: Golden | None = None,
+    memory: Memory | None = None,
+    hardware: str = "",
+    say: Callable[[str], object] = lambda text: None,
+) -> OptimizationDocument:
+    """Return what was tried with a model, and which variant to use.
+
+    Args:
+        model: The model file.
+        store: Keeps every file that is made.
+        goal: What is asked for.
+        calibration: Items for the ranges of int8, and to compare answers on; labels are not looked at.
+        golden: Items with labels that decide; None: nothing can be recommended that changes numbers.
+        memory: Keeps attempts; None: they are told and forgotten.
+        hardware: Fingerprint of this machine.
+        say: Told what is going on, one line at a time.
+
+    Raises:
+        EngineError: If the model cannot be opened.
+        SettingsError: If it does not exist, or the calibration and golden sets share items.
+    """
+    check(model.is_file(), "model file", str(model), "a file that exists")
+    if calibration is not None and golden is not None:
+        _check_disjoint(calibration, golden)
+    original = store.add(model)
+    subject = Subject(
+        original=original, store=store, calibration=calibration, threads=goal.threads, flags=cpu_flags(),
+        engines=installed_engines(),
+    )  # fmt: skip
+    search = _Search(subject, goal, golden, memory, hardware, say)
+    with contextlib.suppress(KeyboardInterrupt):
+        search.run()
+        search.interrupted = False
+    return search.document()
+
+
+def _check_disjoint(calibration: Golden, golden: Golden) -> None:
+    """Raise SettingsError if an item is in both: int8 would be judged by what its ranges were made from."""
+    first, second = ({hashlib.sha256(item.tobytes()).digest() for item in one.inputs} for one in (calibration, golden))
+    shared = len(first & second)
+    if shared:
+        raise SettingsError(
+            f"{counted(shared, 'item')} of --data {calibration.name} {'is' if shared == 1 else 'are'} in --golden "
+            f"{golden.name} too; what a model was made from cannot judge it: keep the two apart"
+        )
+
+
+@dataclass(slots=True)
+class _Search:
+    subject: Subject
+    goal: Goal
+    golden: Golden | None
+    memory: Memory | None
+    hardware: str
+    say: Callable[[str], object]
+    attempts: list[Attempt] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    kinds: dict[str, Any] = field(default_factory=dict)
+    baseline: VariantSide | None = None
+    num_confirmed: int = 0
+    interrupted: bool = True
+    """Until the search has come to its end."""
+    began: float = field(default_factory=time.monotonic)
+
+    def run(self) -> None:
+        """Climb the ladder, confirm the fastest first, and repair what fails."""
+        for technique in LADDER:
+            self._try_technique(technique)
+        waiting = [attempt for attempt in self.attempts if self._is_worth_confirming(attempt)]
+        failed = {attempt.candidate for attempt in self.attempts if _fails_by_answers(attempt)}
+        while waiting:
+            fastest = max(waiting, key=lambda attempt: _mid(attempt.speedup))
+            waiting.remove(fastest)
+            if self._confirm(fastest):
+                continue
+            failed.add(fastest.candidate)
+        if any(attempt.technique == "int8" and attempt.candidate in failed for attempt in self.attempts):
+            self._repair()
+
+    def _repair(self) -> None:
+        """Try what keeps int8's speed before what costs some of it; the first repair that is accepted is enough."""
+        for technique in REPAIRS:
+            tried = self._try_technique(technique)
+            for attempt in sorted(tried, key=lambda attempt: -_mid(attempt.speedup)):
+                if self._is_worth_confirming(attempt):
+                    self._confirm(attempt)
+            if any(attempt.verdict == "accept" for attempt in self.attempts if attempt.technique == technique.name):
+                return
+
+    # --- one technique, one candidate
+
+    def _try_technique(self, technique: Technique) -> list[Attempt]:
+        if self._is_over_budget():
+            self._skip(technique, f"the budget of {format_duration(self.goal.budget_seconds or 0.0)} is used up")
+            return []
+        tried: list[Attempt] = []
+        try:
+            why = technique.why_not(self.subject)
+            if why is not None:
+                self._skip(technique, why)
+                return []
+            for candidate in technique.tried_on(self.subject):
+                tried.append(self._judge(candidate))  # noqa: PERF401  what was judged before an error stays
+        except (EngineError, MissingExtra) as error:
+            self._skip(technique, str(error))
+        return tried
+
+    def _skip(self, technique: Technique, why: str) -> None:
+        self.skipped.append(Skipped(technique=technique.name, why=why))
+        self.say(f"{technique.name}: not tried: {why}")
+
+    def _is_over_budget(self) -> bool:
+        budget = self.goal.budget_seconds
+        return budget is not None and time.monotonic() - self.began > budget
+
+    def _judge(self, candidate: Candidate) -> Attempt:
+        """Ask the cheap gates, or recall what they said."""
+        key = self._key(candidate)
+        known = self.memory.recall(key) if self.memory else None
+        if known is not None:
+            self.baseline = self.baseline or known.validation.a
+            attempt = msgspec.structs.replace(known, is_recalled=True)
+            self.say(f"{_named(candidate)}: known from {known.id}: {known.verdict}: {known.says}")
+            self.attempts.append(attempt)
+            return attempt
+        began = time.monotonic()
+        self.say(f"{_named(candidate)}: {candidate.hypothesis}")
+        document = validate_variants(
+            self.subject.baseline(), candidate.spec, self._search_set(), self._policy(), gates=CHEAP_GATES
+        )
+        if document.interrupted:
+            raise KeyboardInterrupt
+        self.baseline = self.baseline or document.a
+        attempt = self._attempt(candidate, document, time.monotonic() - began, key)
+        # Accepted it is only by the golden set; until then nobody writes down that it is open.
+        self._settle(attempt, write=attempt.verdict == "reject" or not self._is_worth_confirming(attempt))
+        return self.attempts[-1]
+
+    def _settle(self, attempt: Attempt, *, write: bool) -> None:
+        if write and self.memory:
+            attempt = self.memory.write_attempt(attempt)
+        self.say(f"{attempt.technique} on {_engine(attempt)}: {attempt.verdict}: {attempt.says}")
+        others = [other for other in self.attempts if other.candidate != attempt.candidate]
+        self.attempts[:] = [*others, attempt]
+
+    def _attempt(self, candidate: Candidate, document: ValidationDocument, seconds: float, key: str) -> Attempt:
+        gate = next((gate for gate in document.gates if gate.outcome == "rejected"), None)
+        speed = _of(document, "speed")
+        model = candidate.spec.model
+        settings = {
+            "artifact": model.artifact, "engine": model.engine, "threads": model.threads, "options": dict(model.options),
+        }  # fmt: skip
+        if gate is not None:
+            verdict, says = "reject", gate.says
+        else:
+            verdict = "inconclusive"
+            says = speed.says if speed else document.says
+        return Attempt(
+            created_unix_seconds=time.time(),
+            model=self.subject.original.sha256,
+            technique=candidate.technique,
+            kind=candidate.kind,
+            hypothesis=candidate.hypothesis,
+            candidate=candidate.spec.text,
+            settings=settings,
+            artifact=candidate.artifact,
+            verdict=verdict,  # type: ignore[arg-type]
+            gate=gate.name if gate else None,
+            says=says,
+            speedup=_estimate(speed, "low", "ratio", "high"),
+            seconds=seconds,
+            validation=document,
+            hardware=self.hardware,
+            key=key,
+        )
+
+    def _key(self, candidate: Candidate) -> str:
+        model = candidate.spec.model
+        decides = [
+            self.subject.original.sha256, candidate.artifact.sha256, model.engine, model.threads, dict(model.options),
+            self.goal.batch, self.goal.max_drop, self.goal.threads, self.hardware,
+            self.subject.calibration.sha256 if self.subject.calibration else "",
+            self.golden.sha256 if self.golden else "",
+            {name: version for name, version in find_versions().items() if name in ("onnxruntime", "openvino")},
+        ]  # fmt: skip
+        return hashlib.sha256(msgspec.json.encode(decides, order="sorted")).hexdigest()[:16]
+
+    def _policy(self, **changes: Any) -> Policy:
+        return Policy(max_drop=self.goal.max_drop, batch=self.goal.batch, alpha=_ALPHA / MOST_CONFIRMED, **changes)
+
+    def _search_set(self) -> Golden | None:
+        """Return the items on which candidates are compared before the golden set is asked; their labels are not looked at.
+
+        Labels would make of a large difference a note: here nobody asks for the accuracy, so it must be small.
+        """
+        given = self.subject.calibration or self.golden
+        if given is None:
+            return None
+        return Golden(name=given.name, inputs=given.inputs[:PARITY_ITEMS], labels=None, sha256=given.sha256)
+
+    # --- the golden set
+
+    def _is_worth_confirming(self, attempt: Attempt) -> bool:
+        if attempt.verdict != "inconclusive" or attempt.is_recalled or self.golden is None:
+            return False
+        smaller = attempt.artifact.num_bytes < self.subject.original.num_bytes
+        if self.goal.objective == "size" and smaller:
+            return True
+        return attempt.speedup is not None and attempt.speedup.low > _LEAST_SPEEDUP
+
+    def _confirm(self, attempt: Attempt) -> bool:
+        """Ask the golden set; return whether it accepts."""
+        if self.num_confirmed >= MOST_CONFIRMED or self._is_over_budget():
+            says = (
+                f"not asked on the golden set: {MOST_CONFIRMED} were already, or the budget is used up; {attempt.says}"
+            )
+            self._settle(msgspec.structs.replace(attempt, says=says), write=False)
+            return False
+        self.num_confirmed += 1
+        began = time.monotonic()
+        spec = next(spec for spec in (self._spec_of(attempt),))
+        document = validate_variants(
+            self.subject.baseline(), spec, self.golden, self._policy(), gates=("static", "accuracy")
+        )
+        if document.interrupted:
+            raise KeyboardInterrupt
+        accuracy = _of(document, "accuracy")
+        gates = (*attempt.validation.gates, *((accuracy,) if accuracy else ()))
+        verdict = {"passed": "accept", "rejected": "reject"}.get(accuracy.outcome if accuracy else "", "inconclusive")
+        judged = msgspec.structs.replace(
+            attempt,
+            verdict=verdict,
+            gate=None if verdict == "accept" else "accuracy",
+            says=f"{attempt.says}; {accuracy.says if accuracy else document.says}",
+            drop=_estimate(accuracy, "low", "drop", "high"),
+            seconds=attempt.seconds + time.monotonic() - began,
+            validation=msgspec.structs.replace(
+                attempt.validation, gates=gates, verdict=verdict, golden=document.golden,
+                golden_sha256=document.golden_sha256, num_items=document.num_items,
+            ),
+        )  # fmt: skip
+        self._settle(judged, write=True)
+        return verdict == "accept"
+
+    def _spec_of(self, attempt: Attempt) -> Any:
+        from headrace.base.plan import ModelPlan
+        from headrace.validate.variant_spec import VariantSpec
+
+        return VariantSpec(attempt.candidate, ModelPlan(**attempt.settings))
+
+    # --- what came of it
+
+    def document(self) -> OptimizationDocument:
+        """Return what is known so far."""
+        points = [_point(attempt) for attempt in self.attempts if attempt.verdict == "accept" and attempt.speedup]
+        start = Point(
+            name="baseline", kind="lossless", speedup=Estimate(1.0, 1.0, 1.0), drop=_NO_DROP,
+            num_bytes=self.subject.original.num_bytes,
+        )  # fmt: skip
+        chosen = best(points, self.goal.objective)
+        uses = self.memory.golden_uses(self.golden.sha256) if self.memory and self.golden else 0
+        return OptimizationDocument(
+            baseline=self.baseline or VariantSide(name=self.subject.baseline().text, variant={}, open_seconds=0.0),
+            model=self.subject.original,
+            objective=self.goal.objective,
+            max_drop=self.goal.max_drop,
+            batch=self.goal.batch,
+            golden=self.golden.name if self.golden else "",
+            golden_uses=uses,
+            attempts=tuple(self.attempts),
+            skipped=tuple(self.skipped),
+            front=tuple(point.name for point in front([start, *points])),
+            recommended=chosen.name if chosen else None,
+            says=self._says(chosen),
+            interrupted=self.interrupted,
+            warnings=tuple(self._warnings(uses)),
+        )
+
+    def _says(self, chosen: Point | None) -> str:
+        if chosen is not None:
+            return (
+                f"{chosen.name} is {chosen.speedup.mid:.2f} times as fast ({chosen.speedup.low:.2f} to "
+                f"{chosen.speedup.high:.2f}), for a drop of {100 * chosen.drop.mid:+.2f} points "
+                f"({100 * chosen.drop.low:+.2f} to {100 * chosen.drop.high:+.2f}; {100 * self.goal.max_drop:g} are allowed)"
+            )
+        if self.interrupted:
+            return "interrupted before anything was proved; the same command goes on"
+        if self.golden is None:
+            return "nothing is recommended without a golden set: nobody knows what is still right; give --golden"
+        return "nothing better was found and proved: keep the model as it is"
+
+    def _warnings(self, uses: int) -> list[str]:
+        found = []
+        if uses > MOST_CONFIRMED:
+            found.append(
+                f"this golden set has judged {uses} attempts: what passes after many tries may have passed by luck; take a new "
+                "one"
+            )
+        open_ones = [
+            attempt for attempt in self.attempts if attempt.verdict == "inconclusive" and attempt.drop is not None
+        ]
+        if open_ones:
+            found.append(
+                f"{counted(len(open_ones), 'candidate')} could not be decided with {len(self.golden or ())} golden items; more "
+                "items would"
+            )
+        return found
+
+
+def _point(attempt: Attempt) -> Point:
+    assert attempt.speedup is not None
+    return Point(
+        name=attempt.candidate,
+        kind=attempt.kind,
+        speedup=attempt.speedup,
+        drop=attempt.drop or _NO_DROP,
+        num_bytes=attempt.artifact.num_bytes,
+    )
+
+
+def _fails_by_answers(attempt: Attempt) -> bool:
+    return attempt.verdict == "reject" and attempt.gate in ("parity", "accuracy")
+
+
+def _of(document: ValidationDocument, name: str) -> Gate | None:
+    return next((gate for gate in document.gates if gate.name == name), None)
+
+
+def _estimate(gate: Gate | None, low: str, mid: str, high: str) -> Estimate | None:
+    values = [gate.values.get(key) if gate else None for key in (low, mid, high)]
+    numbers = [value for value in values if value is not None]
+    return Estimate(*numbers) if len(numbers) == 3 else None
+
+
+def _mid(estimate: Estimate | None) -> float:
+    return estimate.mid if estimate else 0.0
+
+
+def _named(candidate: Candidate) -> str:
+    return f"{candidate.technique} on {candidate.spec.model.engine}"
+
+
+def _engine(attempt: Attempt) -> str:
+    return str(attempt.settings.get("engine", ""))

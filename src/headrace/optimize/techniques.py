@@ -1,0 +1,262 @@
+"""What can be tried with a model, from what changes nothing to what changes most; each says where it does not apply, and why.
+
+A technique makes candidates: variants of the model, be it by other settings of the same file or by a new file. Whether one is
+any good is not its business: `search` has every candidate judged by the same gates.
+
+A new technique is a `Technique` in `LADDER`, or in `REPAIRS` if it is worth its time only where int8 has failed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.base.errors import EngineError
+from headrace.base.plan import ModelPlan
+from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.processor import BFLOAT16_FLAGS
+from headrace.runs.formats.optimization import Artifact, TechniqueKind
+from headrace.validate.census import is_quantized
+from headrace.validate.golden import Golden
+from headrace.validate.parity import BANDS
+from headrace.validate.variant_spec import VariantSpec
+
+#: Fewer items than these leave ranges to chance.
+FEWEST_CALIBRATION_ITEMS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is to be made cheaper, and with what."""
+
+    original: Artifact
+    store: ArtifactStore
+    calibration: Golden | None
+    threads: int
+    flags: frozenset[str]
+    """Of the processor."""
+    engines: tuple[str, ...]
+    """Installed here."""
+    stop: Callable[[], bool] = lambda: False
+    made: dict[str, Artifact] = field(default_factory=dict)
+    """{technique: the file that it made}: two engines run one file."""
+
+    @property
+    def path(self) -> Path:
+        """The model as it was given."""
+        return Path(self.original.file)
+
+    def baseline(self) -> VariantSpec:
+        """Return the variant that all others are held against."""
+        return _spec(self.original, "onnx", self.threads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A variant to be judged."""
+
+    technique: str
+    kind: TechniqueKind
+    hypothesis: str
+    artifact: Artifact
+    spec: VariantSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Technique:
+    """One way to make a model cheaper."""
+
+    name: str
+    kind: TechniqueKind
+    says: str
+    """What it does and what it is known to gain."""
+    why_not: Callable[[Subject], str | None]
+    """Why it cannot be tried; None: it can."""
+    candidates: Callable[[Subject], Iterator[tuple[Artifact, VariantSpec]]]
+    """May raise EngineError if it cannot be carried out."""
+
+    def tried_on(self, subject: Subject) -> Iterator[Candidate]:
+        """Give what it makes of a model.
+
+        Raises:
+            EngineError: If it cannot be carried out.
+            MissingExtra: If a package is missing.
+        """
+        for artifact, spec in self.candidates(subject):
+            yield Candidate(technique=self.name, kind=self.kind, hypothesis=self.says, artifact=artifact, spec=spec)
+
+
+def installed_engines() -> tuple[str, ...]:
+    """Return the engines that a model file can be opened with here."""
+    return ("onnx", *(("openvino",) if importlib.util.find_spec("openvino") else ()))
+
+
+def _spec(artifact: Artifact, engine: str, threads: int, options: Mapping[str, Any] | None = None) -> VariantSpec:
+    options = dict(options or {})
+    settings = "".join(f",{key}={value}" for key, value in {"threads": threads, **options}.items())
+    model = ModelPlan(artifact=artifact.file, engine=engine, threads=threads, options=options)
+    return VariantSpec(f"{artifact.file}@{engine}{settings}", model)
+
+
+# --- other settings of the same file
+
+
+def _no_openvino(subject: Subject) -> str | None:
+    return None if "openvino" in subject.engines else "OpenVINO is not installed: pip install 'headrace[openvino]'"
+
+
+def _no_bfloat16(subject: Subject) -> str | None:
+    missing = _no_openvino(subject) or _is_quantized(subject)
+    if missing or subject.flags.intersection(BFLOAT16_FLAGS):
+        return missing
+    return f"this processor does not compute in bfloat16 (none of {', '.join(BFLOAT16_FLAGS)} among its flags)"
+
+
+def _is_quantized(subject: Subject) -> str | None:
+    return "the model is quantized already" if is_quantized(subject.path) else None
+
+
+def _openvino(precision: str) -> Callable[[Subject], Iterator[tuple[Artifact, VariantSpec]]]:
+    def candidates(subject: Subject) -> Iterator[tuple[Artifact, VariantSpec]]:
+        yield subject.original, _spec(subject.original, "openvino", subject.threads, {"precision": precision})
+
+    return candidates
+
+
+# --- int8
+
+
+def _no_int8(subject: Subject) -> str | None:
+    if subject.path.suffix != ".onnx":
+        return f"{subject.path.name} is no ONNX file"
+    if subject.calibration is None:
+        return "it needs calibration data: give --data"
+    if len(subject.calibration) < FEWEST_CALIBRATION_ITEMS:
+        return (
+            f"{len(subject.calibration)} calibration items are too few for ranges; it needs {FEWEST_CALIBRATION_ITEMS}"
+        )
+    return _is_quantized(subject)
+
+
+def _no_equalization(subject: Subject) -> str | None:
+    from headrace.optimize.equalization import num_pairs
+
+    missing = _no_int8(subject)
+    if missing is None and not num_pairs(Path(_folded(subject).file)):
+        return "no two convolutions follow one another with nothing but a ReLU between them"
+    return missing
+
+
+def _folded(subject: Subject) -> Artifact:
+    from headrace.optimize.onnx_files import fold
+
+    def make(output: Path) -> dict[str, Any]:
+        fold(subject.path, output)
+        return {}
+
+    return _file(subject, "folded", subject.original, make)
+
+
+def _equalized(subject: Subject) -> Artifact:
+    from headrace.optimize.equalization import equalize
+
+    folded = _folded(subject)
+    return _file(subject, "equalized", folded, lambda output: equalize(Path(folded.file), output))
+
+
+def _int8(subject: Subject, source: Artifact, name: str) -> Artifact:
+    from headrace.optimize.int8 import quantize
+
+    assert subject.calibration is not None
+    items = subject.calibration.inputs
+    return _file(subject, name, source, lambda output: quantize(Path(source.file), items, output))
+
+
+def _reverted(subject: Subject) -> Artifact:
+    from headrace.optimize.group_revert import revert
+
+    folded = _folded(subject)
+    int8 = _int8(subject, folded, "int8")
+
+    def make(output: Path) -> dict[str, Any]:
+        assert subject.calibration is not None
+        found = revert(
+            Path(int8.file),
+            Path(folded.file),
+            subject.calibration.inputs,
+            output,
+            goal=BANDS["int8"] / 2,
+            stop=subject.stop,
+        )
+        if not found.tensors:
+            raise EngineError("its answers are near those of float32 already: there is no group to put back")
+        return {
+            "reverted": list(found.tensors), "groups": found.num_groups,
+            "relative_l2": [found.error_before, found.error_after],
+        }  # fmt: skip
+
+    return _file(subject, "int8-reverted", int8, make)
+
+
+def _file(subject: Subject, technique: str, parent: Artifact, make: Callable[[Path], dict[str, Any]]) -> Artifact:
+    """Return the file that a technique makes; made once, and kept in the store."""
+    if technique not in subject.made:
+        with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+            output = Path(folder) / f"{subject.path.stem}.{technique}.onnx"
+            parameters = make(output)
+            subject.made[technique] = subject.store.add(
+                output,
+                parent=parent,
+                technique=technique,
+                parameters=parameters,
+                data_sha256=subject.calibration.sha256 if subject.calibration else "",
+            )
+    return subject.made[technique]
+
+
+def _on_all_engines(make: Callable[[Subject], Artifact]) -> Callable[[Subject], Iterator[tuple[Artifact, VariantSpec]]]:
+    def candidates(subject: Subject) -> Iterator[tuple[Artifact, VariantSpec]]:
+        artifact = make(subject)
+        for engine in subject.engines:
+            options = {"precision": "f32"} if engine == "openvino" else {}
+            yield artifact, _spec(artifact, engine, subject.threads, options)
+
+    return candidates
+
+
+LADDER = (
+    Technique(
+        name="openvino", kind="lossless",
+        says="the same numbers by another engine's kernels (0.9 to 1.0 times measured on ResNet-18 and MobileNetV2)",
+        why_not=_no_openvino, candidates=_openvino("f32"),
+    ),
+    Technique(
+        name="bf16", kind="numeric",
+        says="bfloat16 where the processor computes in it: 2 to 5 times with AMX, for a relative error of 0.3 %",
+        why_not=_no_bfloat16, candidates=_openvino("bf16"),
+    ),
+    Technique(
+        name="int8", kind="lossy",
+        says="static int8, unsigned activations, signed weights per channel (1.8 to 8 times measured with VNNI or AMX)",
+        why_not=_no_int8, candidates=_on_all_engines(lambda subject: _int8(subject, _folded(subject), "int8")),
+    ),
+)  # fmt: skip
+
+#: Tried in this order where int8 has cost too much accuracy.
+REPAIRS = (
+    Technique(
+        name="int8-equalized", kind="lossy",
+        says="int8 after the channels of neighbouring convolutions were evened out, which keeps all of its speed",
+        why_not=_no_equalization,
+        candidates=_on_all_engines(lambda subject: _int8(subject, _equalized(subject), "int8-equalized")),
+    ),
+    Technique(
+        name="int8-reverted", kind="lossy",
+        says="int8 with the groups that do most harm back in float32",
+        why_not=_no_int8, candidates=_on_all_engines(_reverted),
+    ),
+)  # fmt: skip

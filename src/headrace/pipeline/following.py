@@ -1,0 +1,163 @@
+"""Takes up another model while a pipeline runs: whenever the Plan's file changes, be it by `optimize -o` or a rollback.
+
+How this works: a thread of its own looks at the file once a second. If its `[model]` tables name another variant, the new
+model is opened, warmed up on copies of recent batches, and held against the old one on them, on this machine: what was
+validated elsewhere may run in another precision here. Only then do the slots (`model_slots`) switch, all of them or none. A
+model that cannot be opened, or that a judge turns down, changes nothing; it is said, and not tried again until the file
+changes.
+
+Nothing else of a Plan can change under a running pipeline; that is said too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from headrace.base.errors import HeadraceError
+from headrace.base.plan import ModelPlan, Plan
+from headrace.base.protocols import Model
+from headrace.engines import engine
+from headrace.pipeline.model_slots import ModelSlot, ModelSlots
+
+logger = logging.getLogger("headrace.run")
+
+#: How often the file is looked at.
+LOOK_SECONDS = 1.0
+
+#: Given the answers of the model in use and of the new one to the same batches, and the new one's `[model]` table: why it may
+#: not take over, or None.
+Judge = Callable[[Sequence[Any], Sequence[Any], ModelPlan], str | None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Following:
+    """What is followed, and who decides."""
+
+    file: Path
+    judge: Judge
+    say: Callable[[str], object] = lambda text: None
+    """Told of each switch and each refusal."""
+
+
+class PlanFollower:
+    """The thread that follows a Plan's file.
+
+    Args:
+        following: The file, and who decides.
+        slots: Of the run.
+        plan: The run's, resolved.
+        switched: Called after a switch with the Plan that is in force now.
+    """
+
+    def __init__(self, following: Following, slots: ModelSlots, plan: Plan, switched: Callable[[Plan], object]) -> None:
+        self._following = following
+        self._slots = slots
+        self._plan = plan
+        self._switched = switched
+        self._seen = self._text()
+        self._written = self._parsed(self._seen) or plan
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="plan-follower", daemon=True)
+
+    def __enter__(self) -> PlanFollower:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            try:
+                self.look()
+            except Exception:  # a follower must not end the run that it follows
+                logger.exception("%s cannot be followed", self._following.file)
+
+    def look(self) -> bool:
+        """Look at the file; return whether models were switched."""
+        text = self._text()
+        if text == self._seen:
+            return False
+        self._seen = text
+        wanted = self._parsed(text)
+        if wanted is None:
+            return False
+        before, self._written = self._written, wanted
+        if dataclasses.replace(wanted, model=before.model, models=before.models) != before:
+            self._say("only the model of a Plan can change while it runs; for the rest, start again")
+        if (wanted.model, wanted.models) == (before.model, before.models):
+            return False
+        return self._switch(wanted)
+
+    def _switch(self, wanted: Plan) -> bool:
+        """Open, warm up and judge a model for each slot; switch all or none."""
+        ready: list[tuple[ModelSlot, Model]] = []
+        if not self._slots.all():
+            self._say("the model stays: none is open yet; change the file again later")
+            return False
+        for slot in self._slots.all():
+            settings = wanted.models.get(slot.task, wanted.model)
+            try:
+                model = _opened(slot, settings)
+                refusal = self._refusal(slot, model, settings)
+            except HeadraceError as error:
+                refusal = str(error)
+            if refusal is not None:
+                self._say(f"the model stays: {refusal}")
+                return False
+            ready.append((slot, model))
+        for slot, model in ready:
+            slot.switch(model)
+        self._plan = dataclasses.replace(self._plan, model=wanted.model, models=wanted.models)
+        self._switched(self._plan)
+        names = ", ".join(
+            f"{model.variant.get('artifact', '?')} on {model.variant.get('engine')}" for _, model in ready
+        )
+        self._say(f"switched to {names} (plan {self._plan.plan_id})")
+        return True
+
+    def _refusal(self, slot: ModelSlot, model: Model, settings: ModelPlan) -> str | None:
+        samples = slot.samples()
+        if not samples:
+            return f"no batch has been through yet on which {settings.artifact} could be tried; change the file again later"
+        try:
+            after = [model(batch) for batch in samples]
+        except Exception as error:  # engines raise their own types
+            return f"{settings.artifact} on {settings.engine} refuses a batch of this run: {error}"
+        before = [slot.model(batch) for batch in samples]
+        return self._following.judge(before, after, settings)
+
+    def _text(self) -> str | None:
+        try:
+            return self._following.file.read_text()
+        except FileNotFoundError:
+            return None  # taken back to none: defaults
+        except (OSError, UnicodeDecodeError) as error:
+            logger.warning("%s cannot be read: %s", self._following.file, error)
+            return getattr(self, "_seen", None)
+
+    def _parsed(self, text: str | None) -> Plan | None:
+        if text is None:
+            return Plan()
+        try:
+            return Plan.from_table(tomllib.loads(text))
+        except (HeadraceError, tomllib.TOMLDecodeError) as error:
+            self._say(f"the model stays: {error}")
+            return None
+
+    def _say(self, text: str) -> None:
+        self._following.say(f"{self._following.file}: {text}")
+
+
+def _opened(slot: ModelSlot, settings: ModelPlan) -> Model:
+    artifact = settings.artifact or slot.default
+    return engine(settings.engine).open(
+        None if artifact is None else Path(artifact), threads=settings.threads or slot.threads, options=settings.options
+    )

@@ -1,0 +1,119 @@
+"""A candidate beside the model in use, on the same batches: its answers are compared and thrown away.
+
+How this works: the thread that calls the model in use hands over a copy of the batch and the answers, if the shadow has nothing
+to do at that moment; else the batch passes it by. The candidate runs in a thread of its own at the lowest priority, and rests
+after each call so that it takes no more than its share of the time. So it never delays the model in use by more than a copy
+of a batch, keeps no more than one batch, and cannot fail a job: what it raises is counted, and after a few times it stops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.base.protocols import Model
+
+logger = logging.getLogger("headrace.run")
+
+#: Calls in a row that may fail before the shadow stops.
+_MOST_FAILURES = 10
+_LOWEST_PRIORITY = 19
+
+#: Told of each batch that both answered: the answers in use, the candidate's, and the seconds of both calls.
+Compare = Callable[[Any, Any, float, float], object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    batch: Any
+    answers: Any
+    seconds: float
+
+
+class Shadow:
+    """Runs a candidate on some of the batches.
+
+    Args:
+        candidate: Opened.
+        compare: Told of each batch that both answered; called in the shadow's thread.
+        share: Of the time that it may be busy, above 0 and at most 1.
+
+    Attributes:
+        num_passed_by: Batches that came while it was busy or at rest.
+        failure: What the candidate raised last; empty if nothing.
+    """
+
+    def __init__(self, candidate: Model, compare: Compare, *, share: float = 0.1) -> None:
+        self.num_passed_by = 0
+        self.failure = ""
+        self._candidate = candidate
+        self._compare = compare
+        self._share = share
+        self._offer: _Offer | None = None
+        self._is_idle = False
+        self._wake = threading.Condition()
+        self._ended = False
+        self._num_failures = 0
+        self._thread = threading.Thread(target=self._work, name="shadow", daemon=True)
+
+    def __enter__(self) -> Shadow:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._wake:
+            self._ended = True
+            self._wake.notify()
+        self._thread.join()
+
+    def offer(self, batch: np.ndarray | Mapping[str, np.ndarray], answers: Any, seconds: float) -> None:
+        """Take a batch, if there is nothing to do; never waits for the candidate."""
+        if not self._is_idle:
+            self.num_passed_by += 1
+            return
+        copied = {name: np.array(one) for name, one in batch.items()} if isinstance(batch, Mapping) else np.array(batch)
+        with self._wake:
+            if self._is_idle:  # else another worker was faster
+                self._is_idle = False
+                self._offer = _Offer(copied, answers, seconds)
+                self._wake.notify()
+
+    def _work(self) -> None:
+        with contextlib.suppress(OSError):  # the thread's own priority, on Linux
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _LOWEST_PRIORITY)
+        while (offer := self._next()) is not None:
+            began = time.perf_counter()
+            self._answer(offer)
+            busy = time.perf_counter() - began
+            with self._wake:
+                self._wake.wait_for(lambda: self._ended, busy * (1 / self._share - 1))
+            if self._num_failures >= _MOST_FAILURES:
+                logger.warning("the shadow stops after %d failures: %s", self._num_failures, self.failure)
+                return
+
+    def _next(self) -> _Offer | None:
+        with self._wake:
+            self._is_idle = True
+            self._wake.wait_for(lambda: self._offer is not None or self._ended)
+            self._is_idle = False
+            offer, self._offer = self._offer, None
+        return None if self._ended else offer
+
+    def _answer(self, offer: _Offer) -> None:
+        began = time.perf_counter()
+        try:
+            answers = self._candidate(offer.batch)
+            self._compare(offer.answers, answers, offer.seconds, time.perf_counter() - began)
+        except Exception as error:  # a shadow cannot fail a job, whatever its engine raises
+            self._num_failures += 1
+            self.failure = str(error) or type(error).__name__
+            return
+        self._num_failures = 0

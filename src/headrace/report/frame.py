@@ -1,0 +1,71 @@
+"""The frame of every page: head, contents, sections, scripts, and the policy that lets nothing else run or load."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+
+from headrace.report.charts import as_json
+from headrace.report.markup import Html, raw, tag
+from headrace.report.section import Section
+
+
+def framed(title: str, overview: Html, sections: Sequence[Section], footer: str) -> str:
+    """Return an HTML document.
+
+    Args:
+        title: Of the window.
+        overview: What stands above everything else.
+        sections: In the order of reading.
+        footer: Who made it from what.
+    """
+    charts = [chart for section in sections for chart in section.charts]
+    library, script, style = (_asset(name) for name in ("charts.min.js", "report.js", "report.css"))
+    return "<!doctype html>\n" + tag(
+        "html",
+        tag(
+            "head",
+            tag("meta", charset="utf-8"),
+            tag("meta", http_equiv="Content-Security-Policy", content=_policy((library, script), style)),
+            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            tag("meta", name="color-scheme", content="light dark"),
+            tag("meta", name="referrer", content="no-referrer"),
+            tag("title", f"{title} · headrace"),
+            tag("style", style),
+        ),
+        tag(
+            "body",
+            overview,
+            _contents(sections),
+            tag("main", *(section.element() for section in sections)),
+            tag("footer", tag("p", footer)),
+            tag("script", raw(as_json(charts)), type="application/json", id="charts"),
+            tag("script", library),
+            tag("script", script),
+        ),
+        lang="en",
+    )  # fmt: skip
+
+
+def _contents(sections: Sequence[Section]) -> Html:
+    return tag(
+        "nav", *(tag("a", section.title, href=f"#{section.anchor}") for section in sections), aria_label="Contents"
+    )
+
+
+def _policy(scripts: tuple[str, ...], style: str) -> str:
+    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
+    return f"default-src 'none'; script-src {allowed}; style-src 'sha256-{_digest(style)}'; base-uri 'none'; form-action 'none'"
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
+def _asset(name: str) -> Html:
+    """Return a file of this package, as it is to stand in the page."""
+    return raw((files("headrace.report") / "assets" / name).read_text(encoding="utf-8").strip())

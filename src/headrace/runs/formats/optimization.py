@@ -1,0 +1,102 @@
+"""What was tried to make a model cheaper, schema `headrace.optimization/1`: what `headrace optimize --json` prints.
+
+Version 1: 2026-11, first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from headrace.runs.formats.profile import Estimate
+from headrace.runs.formats.variants import GateName, ValidationDocument, VariantSide
+
+SCHEMA = "headrace.optimization/1"
+
+#: From the one that changes nothing to the one that changes most; of equals the first is chosen.
+TechniqueKind = Literal["lossless", "numeric", "lossy", "trained"]
+
+
+class Artifact(msgspec.Struct, frozen=True, kw_only=True):
+    """A model file that never changes."""
+
+    sha256: str
+    file: str
+    """Its path."""
+    num_bytes: int
+    parent: str = ""
+    """sha256 of the one it was made from; empty for the model as it was given."""
+    technique: str = ""
+    """That made it; empty for the model as it was given."""
+    parameters: dict[str, Any] = {}
+    data_sha256: str = ""
+    """Of the calibration set; empty where none was needed."""
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One variant that was tried, and what came of it."""
+
+    id: str = ""
+    """In the ledger, such as `a12`; empty if it was not written there."""
+    created_unix_seconds: float = 0.0
+    model: str
+    """sha256 of the model as it was given."""
+    technique: str
+    kind: TechniqueKind
+    hypothesis: str
+    """Why it was tried."""
+    candidate: str
+    """The variant as `headrace validate` takes it."""
+    settings: dict[str, Any] = {}
+    """Its `[model]` table in a Plan."""
+    artifact: Artifact
+    verdict: Literal["accept", "reject", "inconclusive"]
+    gate: GateName | None = None
+    """That rejected it, or left it open."""
+    says: str
+    speedup: Estimate | None = None
+    """Over the model as it was given; None: it was not timed."""
+    drop: Estimate | None = None
+    """Of the share of right answers (or of agreement), 0 to 1; None: not known."""
+    seconds: float
+    """That making and judging it took."""
+    validation: ValidationDocument
+    hardware: str = ""
+    """Fingerprint of the machine."""
+    key: str = ""
+    """Of everything that decides the outcome: the same is not tried twice."""
+    is_recalled: bool = False
+    """Whether this outcome was found in the ledger instead of being measured now."""
+
+
+class Skipped(msgspec.Struct, frozen=True, kw_only=True):
+    """A technique that was not tried."""
+
+    technique: str
+    why: str
+
+
+class OptimizationDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """A search for a cheaper variant."""
+
+    schema: str = SCHEMA
+    baseline: VariantSide
+    model: Artifact
+    objective: Literal["throughput", "latency", "size"]
+    max_drop: float
+    batch: int
+    golden: str
+    golden_uses: int = 0
+    """How often this golden set had judged a variant of any model before."""
+    attempts: tuple[Attempt, ...]
+    """In the order in which they were tried."""
+    skipped: tuple[Skipped, ...] = ()
+    front: tuple[str, ...] = ()
+    """Candidates that none other beats: accuracy against speed and size; the baseline among them as `baseline`."""
+    recommended: str | None = None
+    """The candidate; None: none is better and proved."""
+    says: str
+    next_command: str | None = None
+    interrupted: bool = False
+    warnings: tuple[str, ...] = ()

@@ -1,0 +1,30 @@
+"""A candidate that ran beside the model in use: part of `headrace run --json`. Version 1: 2026-11, first."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class ShadowDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    candidate: str
+    num_items: int
+    """That both answered."""
+    num_passed_by: int
+    """Batches that the candidate did not see, busy or at rest."""
+    disagreement: float
+    """Share of the items with another answer."""
+    low: float
+    """Of its interval, which holds whenever one looks."""
+    high: float
+    max_disagreement: float
+    broken: int
+    """Answers of the candidate with a NaN or an infinity where the model in use had none."""
+    speed: tuple[float, float, float] | None
+    """Seconds of a call in use over those of the candidate, low, middle, high; beside a running pipeline, at the lowest
+    priority, so that it tells the least that the candidate can do. None: too few calls."""
+    advice: Literal["promote", "wait", "reject"]
+    says: str

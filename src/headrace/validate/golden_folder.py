@@ -1,0 +1,235 @@
+"""A golden set from a folder of images, through the user's own decoding and preprocessing.
+
+    FOLDER/labels.jsonl        one JSON object a line: "file", "label" (a name or a number), and "source" where it is known
+    FOLDER/CLASS/IMAGE         or a folder for each class
+
+What a model answers depends on how its images were decoded and scaled, so they take the pipeline's way: its module's
+`input` and `preprocess`. They may need more memory than there is (5,000 images of 224 pixels are 3 GB), so they are put
+into a file that the system may take out of memory again.
+
+Each image is also put into slices by what it looks like (small or large, dark or bright, blurred or sharp, thirds of the set),
+for a variant may be as often right on average and wrong in the dark.
+
+References:
+    J. Pech-Pacheco et al., "Diatom autofocusing in brightfield microscopy", ICPR 2000 (variance of the Laplacian as sharpness).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+
+from headrace.base.errors import DecodeRejected, SettingsError
+from headrace.base.plan import Plan
+from headrace.base.words import counted
+from headrace.stages.decode import DecodeStage, ResizeStage
+from headrace.stages.module import Module, ProcessStage
+from headrace.stages.stage import Stage, StageContext
+from headrace.validate.golden import Golden
+
+LABELS = "labels.jsonl"
+_IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
+#: Thirds of a set.
+_THIRDS = {
+    "pixels": ("small", "middle", "large"),
+    "light": ("dark", "middle", "bright"),
+    "focus": ("blurred", "middle", "sharp"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One image before it is read."""
+
+    file: Path
+    label: str | int | None
+    source: str
+
+
+def read_golden_folder(
+    folder: Path,
+    module: Module,
+    names: Sequence[str] | None = None,
+    *,
+    say: Callable[[str], object] = lambda text: None,
+) -> Golden:
+    """Return the golden set of a folder.
+
+    Args:
+        folder: With `labels.jsonl`, or with a folder for each class.
+        module: Of the pipeline; its input must be an image.
+        names: Of the classes in the order of the model's output; None: labels must be numbers, or folders in the order of
+            their names.
+        say: Told what was left out.
+
+    Raises:
+        SettingsError: If there are no images, a label is no class, or images end up in different shapes.
+    """
+    rows = _rows(folder)
+    numbers = _numbers(rows, names, folder)
+    calls = _preprocessing(module)
+    digest = hashlib.sha256()
+    kept: list[int] = []
+    looks: list[tuple[float, float, float]] = []
+    with _Growing() as inputs:
+        for number, row in enumerate(rows):
+            data = row.file.read_bytes()
+            try:
+                array, look = _one(calls, data)
+            except DecodeRejected:
+                continue
+            inputs.add(array, row.file)
+            digest.update(array.tobytes())
+            kept.append(number)
+            looks.append(look)
+        arrays = inputs.array()
+    if not kept:
+        raise SettingsError(f"{folder}: none of its {counted(len(rows), 'image')} can be decoded")
+    if len(kept) < len(rows):
+        say(f"{folder}: {len(rows) - len(kept)} of {counted(len(rows), 'image')} cannot be decoded and are left out")
+    labels = None if numbers is None else np.array([numbers[number] for number in kept], np.int64)
+    if labels is not None:
+        digest.update(labels.tobytes())
+    return Golden(
+        name=str(folder), inputs=arrays, labels=labels, sha256=digest.hexdigest(), slices=_slices(looks),
+        sources=_sources([rows[number] for number in kept]),
+    )  # fmt: skip
+
+
+def _rows(folder: Path) -> list[_Row]:
+    manifest = folder / LABELS
+    rows = list(_listed(manifest) if manifest.is_file() else _in_folders(folder))
+    if not rows:
+        raise SettingsError(f"{folder}: no images; expected {LABELS}, or a folder for each class with images in it")
+    return rows
+
+
+def _listed(manifest: Path) -> Iterator[_Row]:
+    for number, line in enumerate(manifest.read_text().splitlines(), 1):
+        try:
+            said = json.loads(line)
+            file, label = manifest.parent / said["file"], said.get("label")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise SettingsError(
+                f'{manifest}, line {number}: {line[:80]!r} is no label; expected {{"file": "a.jpg", "label": "cat"}}'
+            ) from None
+        if label is not None:  # else nothing is known of it
+            yield _Row(file, label, str(said.get("source") or ""))
+
+
+def _in_folders(folder: Path) -> Iterator[_Row]:
+    for place in sorted(path for path in folder.iterdir() if path.is_dir()):
+        for file in sorted(place.iterdir()):
+            if file.suffix.lower() in _IMAGES:
+                yield _Row(file, place.name, "")
+
+
+def _numbers(rows: Sequence[_Row], names: Sequence[str] | None, folder: Path) -> list[int] | None:
+    """Return the class of each row."""
+    labels = [row.label for row in rows]
+    if all(isinstance(label, int) for label in labels):
+        return [int(label or 0) for label in labels]
+    if names is None:
+        if (folder / LABELS).is_file():
+            raise SettingsError(
+                f"{folder / LABELS} has names as labels, and the model does not say which output is which: write numbers "
+                "(the classes' places in the output), or put a JSON list \"names\" into the model's metadata"
+            )
+        names = sorted({str(label) for label in labels})
+    places = {name: place for place, name in enumerate(names)}
+    unknown = sorted({str(label) for label in labels} - set(places))
+    if unknown:
+        raise SettingsError(f"{folder}: {unknown[0]!r} is no class of the model; expected {', '.join(names[:12])}")
+    return [places[str(label)] for label in labels]
+
+
+def _preprocessing(module: Module) -> list[tuple[Stage, Callable[[Any], Any]]]:
+    """Return the module's stages before its model, opened one after the other."""
+    stages = module.stages()
+    before = stages[: next(place for place, stage in enumerate(stages) if isinstance(stage, ProcessStage))]
+    if not any(isinstance(stage, DecodeStage) for stage in before):
+        raise SettingsError(
+            f"{type(module).__name__}.input is no ImageInput: a folder of images is no golden set for it; give an .npz file"
+        )
+    return [(stage, stage.open(_context(stage, place, before))) for place, stage in enumerate(before)]
+
+
+def _context(stage: Stage, place: int, stages: Sequence[Stage]) -> StageContext:
+    def no_model(path: str | None) -> Any:
+        raise SettingsError(f"stage {stage.name} opens a model before the model: make the golden set yourself, as .npz")
+
+    following = stages[place + 1] if place + 1 < len(stages) else None
+    return StageContext(stage=stage.name, worker=0, plan=Plan(), options={}, next_stage=following, open_model=no_model)
+
+
+def _one(
+    calls: Sequence[tuple[Stage, Callable[[Any], Any]]], data: bytes
+) -> tuple[np.ndarray, tuple[float, float, float]]:
+    """Return an image as the model takes it, and what it looks like."""
+    value: Any = data
+    look = (0.0, 0.0, 0.0)
+    for stage, call in calls:
+        value = call(value)
+        if isinstance(stage, DecodeStage):
+            pixels = float(value.shape[0] * value.shape[1])
+        if isinstance(stage, DecodeStage | ResizeStage):
+            grey = cv2.cvtColor(value, cv2.COLOR_RGB2GRAY)
+            look = (pixels, float(grey.mean()), float(cv2.Laplacian(grey, cv2.CV_64F).var()))
+    return np.ascontiguousarray(value), look
+
+
+def _slices(looks: Sequence[tuple[float, float, float]]) -> Mapping[str, np.ndarray]:
+    """Return {property: (items,) str}: the third of the set in which each image is; nothing where all are alike."""
+    found = {}
+    for column, (name, thirds) in enumerate(_THIRDS.items()):
+        values = np.array([look[column] for look in looks])
+        low, high = np.quantile(values, [1 / 3, 2 / 3])
+        if low < high:
+            found[name] = np.array(thirds)[np.digitize(values, [low, high], right=True)]
+    return found
+
+
+def _sources(rows: Sequence[_Row]) -> np.ndarray | None:
+    return np.array([row.source for row in rows]) if all(row.source for row in rows) else None
+
+
+class _Growing:
+    """Arrays of one shape in a file of their own, which goes away with the last reference to them."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="headrace-golden-")  # noqa: SIM115  lives as long as the array
+        self._first: np.ndarray | None = None
+        self._count = 0
+
+    def __enter__(self) -> _Growing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()  # the mapping keeps the content
+
+    def add(self, array: np.ndarray, file: Path) -> None:
+        """Append one."""
+        if self._first is None:
+            self._first = array
+        if array.shape != self._first.shape or array.dtype != self._first.dtype:
+            raise SettingsError(
+                f"{file}: preprocess gives {array.dtype}{list(array.shape)}, and {self._first.dtype}{list(self._first.shape)} "
+                "before: a golden set needs one shape; set short_side and crop of the module's ImageInput"
+            )
+        self._file.write(array.tobytes())
+        self._count += 1
+
+    def array(self) -> np.ndarray:
+        """Return (items, ...)."""
+        if self._first is None:
+            return np.empty((0,))
+        self._file.flush()
+        return np.memmap(self._file, self._first.dtype, "r", shape=(self._count, *self._first.shape))  # type: ignore[call-overload]

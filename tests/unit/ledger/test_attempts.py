@@ -1,0 +1,147 @@
+"""Attempts are kept for good; decisions are a stack that can be taken back step by step."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.base.errors import LedgerError
+from headrace.cli import main
+from headrace.ledger import database
+from headrace.ledger.ledger import Ledger
+from headrace.runs.formats.optimization import Artifact, Attempt
+from headrace.runs.formats.profile import Estimate
+from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
+
+
+def make_attempt(**fields: Any) -> Attempt:
+    """Return an attempt; keywords replace fields."""
+    side = VariantSide(name="net.onnx@onnx", variant={"engine": "onnx"}, open_seconds=0.1)
+    gate = Gate(name="parity", outcome="rejected", says="relative L2 0.4 | too far")
+    known: dict[str, Any] = {
+        "model": "ab" * 32, "technique": "int8", "kind": "lossy", "hypothesis": "is faster", "candidate": "int8.onnx@onnx",
+        "settings": {"artifact": "int8.onnx", "engine": "onnx", "threads": 1, "options": {}},
+        "artifact": Artifact(sha256="cd" * 32, file="int8.onnx", num_bytes=25), "verdict": "reject", "gate": "parity",
+        "says": "relative L2 0.4 | too far", "speedup": Estimate(1.9, 2.0, 2.1), "seconds": 3.0, "key": "k1",
+        "validation": ValidationDocument(
+            a=side, b=side, verdict="reject", says="no", gates=(gate,), batch=1, golden="noise", golden_sha256="ef" * 32,
+            num_items=64,
+        ),
+    }  # fmt: skip
+    return Attempt(**{**known, **fields})
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """An empty ledger in a file."""
+    with Ledger(tmp_path / "ledger.sqlite") as made:
+        yield made
+
+
+def command(ledger: Ledger, *arguments: str) -> int:
+    """Run `headrace ledger`."""
+    return main(["ledger", *arguments, "--ledger", str(ledger.path)])
+
+
+def test_an_attempt_comes_back_whole(ledger: Ledger) -> None:
+    """By its id, by its key, and in lists, the newest first."""
+    written = ledger.attempts.write_attempt(make_attempt())
+    ledger.attempts.write_attempt(make_attempt(technique="bf16", key="k2"))
+    assert written.id == "a1"
+    assert ledger.attempts.attempt("a1") == written
+    assert ledger.attempts.recall("k1") == written
+    assert ledger.attempts.recall("k3") is None
+    assert [one.id for one in ledger.attempts.attempts()] == ["a2", "a1"]
+    assert [one.id for one in ledger.attempts.attempts(technique="int")] == ["a1"]
+    for wrong in ("a9", "p1", "a", "ax"):
+        with pytest.raises(LedgerError):
+            ledger.attempts.attempt(wrong)
+
+
+def test_uses_of_a_golden_set_are_counted(ledger: Ledger) -> None:
+    """Only where it judged the accuracy."""
+    ledger.attempts.write_attempt(make_attempt())
+    ledger.attempts.write_attempt(make_attempt(drop=Estimate(0.0, 0.001, 0.002)))
+    assert ledger.attempts.golden_uses("ef" * 32) == 1
+
+
+def test_attempts_and_decisions_cannot_be_changed(ledger: Ledger, tmp_path: Path) -> None:
+    """Not even past headrace."""
+    ledger.attempts.write_attempt(make_attempt())
+    ledger.attempts.accept(tmp_path / "plan.toml", "version = 1\n", why="better")
+    with sqlite3.connect(ledger.path) as connection:
+        for statement in ("DELETE FROM attempts", "UPDATE decisions SET why = 'x'"):
+            with pytest.raises(sqlite3.IntegrityError, match="only ever added"):
+                connection.execute(statement)
+
+
+def test_decisions_are_taken_back_one_by_one(ledger: Ledger, tmp_path: Path) -> None:
+    """To the Plan before, and at last to none."""
+    plan = tmp_path / "plan.toml"
+    ledger.attempts.accept(plan, "one", why="first")
+    ledger.attempts.accept(plan, "two", why="second")
+    ledger.attempts.rollback(plan)
+    assert plan.read_text() == "one"
+    ledger.attempts.accept(plan, "three", why="third")
+    ledger.attempts.rollback(plan, why="slower in production")
+    assert plan.read_text() == "one"
+    assert ledger.attempts.rollback(plan).after is None
+    assert not plan.exists()
+    with pytest.raises(LedgerError, match="nothing to take back"):
+        ledger.attempts.rollback(plan)
+    assert [one.action for one in ledger.attempts.decisions()] == [
+        "rollback", "rollback", "accept", "rollback", "accept", "accept",
+    ]  # fmt: skip
+
+
+def test_a_file_that_somebody_changed_is_not_lost(ledger: Ledger, tmp_path: Path) -> None:
+    """Only with --force."""
+    plan = tmp_path / "plan.toml"
+    ledger.attempts.accept(plan, "one", why="first")
+    plan.write_text("mine")
+    with pytest.raises(LedgerError, match="--force"):
+        ledger.attempts.rollback(plan)
+    assert plan.read_text() == "mine"
+    ledger.attempts.rollback(plan, force=True)
+    assert not plan.exists()
+    assert ledger.attempts.decisions()[0].before == "mine"
+
+
+def test_what_cannot_be_written_is_not_decided(ledger: Ledger, tmp_path: Path) -> None:
+    """A folder in the file's place: an error, and no decision."""
+    (tmp_path / "plan.toml").mkdir()
+    with pytest.raises(LedgerError, match=r"plan\.toml"):
+        ledger.attempts.accept(tmp_path / "plan.toml", "one", why="first")
+    assert ledger.attempts.decisions() == []
+
+
+def test_a_ledger_of_before_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with predictions alone takes attempts after it was opened."""
+    with monkeypatch.context() as before:
+        before.setattr(database, "MIGRATIONS", database.MIGRATIONS[:1])
+        database.connect(tmp_path / "old.sqlite").close()
+    with Ledger(tmp_path / "old.sqlite") as ledger:
+        assert ledger.attempts.write_attempt(make_attempt()).id == "a1"
+
+
+def test_the_commands_show_and_take_back(ledger: Ledger, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """List, show, why-not, render and rollback say what was tried and who decided."""
+    ledger.attempts.write_attempt(make_attempt())
+    plan = tmp_path / "plan.toml"
+    ledger.attempts.accept(plan, '[model]\nartifact = "int8.onnx"\n', attempt_id="a1", why="twice as fast")
+    for arguments, expected in (
+        (("list",), "reject (parity)"), (("list",), "twice as fast"), (("show", "a1"), "relative L2 0.4"),
+        (("why-not", "int8"), "too far"), (("render",), "| a1 |"), (("list", "--json"), '"attempts"'),
+        (("show", "a1", "--plan"), 'artifact = "int8.onnx"'),
+    ):  # fmt: skip
+        assert command(ledger, *arguments) == 0
+        assert expected in capsys.readouterr().out
+    assert command(ledger, "rollback", str(plan), "--why", "too slow") == 0
+    assert "too slow" in capsys.readouterr().out
+    assert not plan.exists()
+    assert command(ledger, "rollback", str(plan)) == 2
+    assert command(ledger, "why-not", "pruning") == 2

@@ -1,0 +1,91 @@
+"""Small networks, and sets of items for calibration and for judging."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.validate import variants
+from headrace.validate.golden import Golden, read_golden
+from headrace.validate.model_speed import Speed
+
+
+def _load() -> ModuleType:
+    """Return the module `nets` beside this file: test folders are not packages, so it is loaded by its path."""
+    spec = importlib.util.spec_from_file_location("optimize_nets", Path(__file__).with_name("nets.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def nets() -> ModuleType:
+    """What makes networks and items."""
+    return _load()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network with what it is calibrated and judged on."""
+
+    model: Path
+    folder: Path
+    calibration: Golden
+    golden: Golden
+    inputs: np.ndarray
+    """Of the golden set."""
+
+
+@pytest.fixture(scope="session")
+def case(nets: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """An ordinary network."""
+    return _case(nets, tmp_path_factory.mktemp("ordinary"), nets.make_weights())
+
+
+@pytest.fixture(scope="session")
+def twin(nets: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """The same function with channels of very different sizes, which int8 cannot hold."""
+    return _case(nets, tmp_path_factory.mktemp("twin"), nets.imbalanced(nets.make_weights()))
+
+
+def _case(nets: ModuleType, folder: Path, weights: dict[str, np.ndarray]) -> Case:
+    model = nets.save_net(folder / "net.onnx", weights)
+    calibration, _ = nets.make_items(model, 64, seed=10)
+    inputs, labels = nets.make_items(model, 600, seed=11)
+    np.savez(folder / "calibration.npz", inputs=calibration)
+    np.savez(folder / "golden.npz", inputs=inputs, labels=labels)
+    return Case(model, folder, read_golden(folder / "calibration.npz"), read_golden(folder / "golden.npz"), inputs)
+
+
+@pytest.fixture
+def speeds(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, bool], float]:
+    """Speeds by (engine, is quantized), which a test may change: nothing is timed, what is tested is what is made of it."""
+    table = {("onnx", False): 1.0, ("openvino", False): 0.95, ("onnx", True): 2.0, ("openvino", True): 3.0}
+
+    def measured(a: Any, b: Any, batch: np.ndarray, *, stop: Callable[[], bool]) -> Speed:
+        ratio = table[b.variant["engine"], "int8" in b.variant["artifact"]]
+        ratio *= 1.5 if b.variant.get("precision") == "bf16" else 1.0
+        return Speed(
+            ratio=ratio,
+            low=0.98 * ratio,
+            high=1.02 * ratio,
+            noise=0.01,
+            a_seconds=0.01,
+            b_seconds=0.01 / ratio,
+            rounds=16,
+        )
+
+    monkeypatch.setattr(variants, "measure_speed", measured)
+    monkeypatch.setattr(variants, "_CENSUS_SECONDS", 0.05)
+    return table

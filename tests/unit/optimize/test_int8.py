@@ -1,0 +1,98 @@
+"""Int8: the types that are fast on x86, what breaks it, and both repairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from headrace.base.errors import EngineError
+from headrace.optimize.equalization import equalize
+from headrace.optimize.group_revert import revert
+from headrace.optimize.int8 import quantize
+from headrace.optimize.onnx_files import fold
+from headrace.validate.census import take_census
+from headrace.validate.variant_spec import parse_variant
+
+
+def quantized(case: Any, source: Path, output: Path, *, signed: bool = False) -> Path:
+    """Quantize with the case's calibration data."""
+    quantize(source, case.calibration.inputs, output, signed=signed)
+    return output
+
+
+def right(case: Any, nets: ModuleType, path: Path) -> float:
+    """Return the share of right answers on the golden set."""
+    return float((nets.answers(path, case.inputs).argmax(axis=1) == case.golden.labels).mean())
+
+
+@pytest.fixture
+def folded(twin: Any, tmp_path: Path) -> Path:
+    """The imbalanced network, folded."""
+    fold(twin.model, tmp_path / "folded.onnx")
+    return tmp_path / "folded.onnx"
+
+
+def test_activations_are_unsigned_and_weights_signed(case: Any, nets: ModuleType, tmp_path: Path) -> None:
+    """What ONNX Runtime has kernels for on x86; the answers stay right."""
+    path = quantized(case, case.model, tmp_path / "int8.onnx")
+    types = {tensor.data_type for tensor in onnx.load(str(path)).graph.initializer}
+    assert {onnx.TensorProto.UINT8, onnx.TensorProto.INT8} <= types
+    assert right(case, nets, path) > 0.98
+
+
+def test_the_census_tells_signed_activations_from_unsigned_ones(case: Any, nets: ModuleType, tmp_path: Path) -> None:
+    """Unsigned: the products run in int8. Signed: those before a sum do not, and it says why and what to do."""
+    batch, model = case.inputs[:4], nets.save_residual(tmp_path / "net.onnx")
+    good = take_census(parse_variant(str(quantized(case, model, tmp_path / "u8.onnx"))), batch, seconds=0.2)
+    bad = take_census(parse_variant(str(quantized(case, model, tmp_path / "s8.onnx", signed=True))), batch, seconds=0.2)
+    assert good.int8_share is not None
+    assert bad.int8_share is not None
+    assert good.int8_share == 1.0
+    assert bad.int8_share < 0.75
+    assert any("UInt8" in line for line in bad.advice)
+    assert not any("UInt8" in line for line in good.advice)
+
+
+def test_channels_of_different_sizes_break_int8_and_equalization_mends_it(
+    twin: Any, nets: ModuleType, folded: Path, tmp_path: Path
+) -> None:
+    """The same function, a scale between two layers: int8 is often wrong, and right again after equalization."""
+    broken = quantized(twin, folded, tmp_path / "int8.onnx")
+    equalize(folded, tmp_path / "equalized.onnx")
+    mended = quantized(twin, tmp_path / "equalized.onnx", tmp_path / "mended.onnx")
+    assert right(twin, nets, broken) < 0.9
+    assert right(twin, nets, mended) > 0.98
+
+
+def test_putting_the_worst_group_back_mends_it_too(twin: Any, nets: ModuleType, folded: Path, tmp_path: Path) -> None:
+    """It is the tensor between the layers; the others stay in int8."""
+    broken = quantized(twin, folded, tmp_path / "int8.onnx")
+    found = revert(broken, folded, twin.calibration.inputs, tmp_path / "mended.onnx", goal=0.025)
+    assert 1 <= len(found.tensors) <= found.num_groups / 2
+    assert found.error_after < found.error_before / 2
+    assert right(twin, nets, tmp_path / "mended.onnx") > 0.98
+    left = [node.op_type for node in onnx.load(str(tmp_path / "mended.onnx")).graph.node].count("QuantizeLinear")
+    assert 0 < left < found.num_groups
+
+
+def test_harm_that_is_everywhere_is_said(case: Any, tmp_path: Path) -> None:
+    """In an ordinary network no few groups are to blame for what int8 costs."""
+    fold(case.model, tmp_path / "folded.onnx")
+    whole = quantized(case, tmp_path / "folded.onnx", tmp_path / "int8.onnx")
+    with pytest.raises(EngineError, match="no few groups"):
+        revert(whole, tmp_path / "folded.onnx", case.calibration.inputs, tmp_path / "mended.onnx", goal=1e-9)
+    assert not (tmp_path / "mended.onnx").exists()
+
+
+def test_a_model_with_two_inputs_is_refused(tmp_path: Path) -> None:
+    """Calibration data are of one."""
+    info = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 2]) for name in "abc"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Add", ["a", "b"], ["c"])], "two", info[:2], info[2:])
+    onnx.save(onnx.helper.make_model(graph, ir_version=8), tmp_path / "two.onnx")
+    with pytest.raises(EngineError, match=r"2 inputs \(a, b\)"):
+        quantize(tmp_path / "two.onnx", np.zeros((40, 2), np.float32), tmp_path / "out.onnx")

@@ -1,0 +1,87 @@
+"""`headrace optimize` from the command line: what it writes, prints and returns."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.base.plan import Plan
+from headrace.cli import main
+
+pytestmark = pytest.mark.usefixtures("speeds")
+
+
+def optimize(case: Any, folder: Path, *arguments: str) -> int:
+    """Run the command with the case's sets and a ledger in the folder."""
+    sets = ["--data", str(case.folder / "calibration.npz"), "--golden", str(case.folder / "golden.npz")]
+    ledger = ["--ledger", str(folder / "ledger.sqlite")]
+    return main(["optimize", str(case.model), *sets, "--max-drop", "2pt", *ledger, *arguments])
+
+
+def test_from_a_model_to_a_plan_and_back(case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The Plan names a file that is kept, the ledger the decision, and a rollback takes the Plan away again."""
+    plan = tmp_path / "plan.toml"
+    assert optimize(case, tmp_path, "-o", str(plan)) == 0
+    told = capsys.readouterr()
+    assert "times as fast" in told.out
+    assert "int8 on openvino" in told.err
+    model = Plan.load(plan).model
+    assert model.engine == "openvino"
+    assert model.artifact is not None
+    assert Path(model.artifact).is_file()
+    ledger = ["--ledger", str(tmp_path / "ledger.sqlite")]
+    assert main(["ledger", "rollback", str(plan), *ledger]) == 0
+    assert not plan.exists()
+    capsys.readouterr()
+    # Again: nothing is tried anew, and the Plan is written at once.
+    assert optimize(case, tmp_path, "-o", str(plan), "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "headrace.optimization/1"
+    assert all(attempt["is_recalled"] for attempt in document["attempts"])
+    assert plan.exists()
+
+
+def test_an_existing_plan_is_changed_and_not_replaced_unasked(case: Any, tmp_path: Path) -> None:
+    """`--plan` is the one that is changed; what stands at `-o` stays without --force."""
+    base, output = tmp_path / "base.toml", tmp_path / "plan.toml"
+    base.write_text("[stages.fetch]\nworkers = 7\n")
+    output.write_text("# mine\n")
+    assert optimize(case, tmp_path, "--plan", str(base), "-o", str(output)) == 2
+    assert output.read_text() == "# mine\n"
+    assert optimize(case, tmp_path, "--plan", str(base), "-o", str(output), "--force") == 0
+    assert Plan.load(output).stages["fetch"].workers == 7
+    assert main(["ledger", "rollback", str(output), "--ledger", str(tmp_path / "ledger.sqlite")]) == 0
+    assert output.read_text() == "# mine\n"
+
+
+def test_nothing_better_is_exit_status_4(
+    case: Any, tmp_path: Path, speeds: dict[tuple[str, bool], float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And no Plan is written."""
+    speeds.update(dict.fromkeys(speeds, 0.5))
+    assert optimize(case, tmp_path, "-o", str(tmp_path / "plan.toml")) == 4
+    assert "keep the model as it is" in capsys.readouterr().out
+    assert not (tmp_path / "plan.toml").exists()
+
+
+@pytest.mark.parametrize("arguments", [["no.onnx"], ["no.onnx", "--explain"]])
+def test_a_model_that_is_not_there_is_said(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its name, before anything is tried."""
+    assert main(["optimize", *arguments, "--ledger", str(tmp_path / "ledger.sqlite")]) in (2, 3)
+    assert "no.onnx" in capsys.readouterr().err
+
+
+def test_explain_shows_how_a_variant_runs(case: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """Layers by kind and precision, as text and as JSON."""
+    assert main(["optimize", str(case.model), "--explain"]) == 0
+    assert "product" in capsys.readouterr().out
+    assert main(["optimize", f"{case.model}@openvino", "--explain", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "headrace.census/1"
+    assert document["is_quantized"] is False
+    assert sum(group["num_layers"] for group in document["groups"]) > 3

@@ -1,0 +1,60 @@
+"""What is worth choosing from, where nothing is known exactly."""
+
+from __future__ import annotations
+
+from headrace.optimize.pareto import Point, best, front
+from headrace.runs.formats.optimization import TechniqueKind
+from headrace.runs.formats.profile import Estimate
+
+
+def point(
+    name: str,
+    speedup: float,
+    drop: float = 0.0,
+    num_bytes: int = 100,
+    kind: TechniqueKind = "lossy",
+    noise: float = 0.02,
+) -> Point:
+    """Return a variant known to so much."""
+    return Point(
+        name=name, kind=kind, speedup=Estimate(speedup * (1 - noise), speedup, speedup * (1 + noise)),
+        drop=Estimate(drop - 0.001, drop, drop + 0.001), num_bytes=num_bytes,
+    )  # fmt: skip
+
+
+def names(points: list[Point]) -> list[str]:
+    """Return their names."""
+    return [one.name for one in points]
+
+
+def test_who_is_beaten_everywhere_is_not_on_the_front() -> None:
+    """Slower, less often right and no smaller."""
+    points = [point("base", 1.0), point("fast", 3.0, 0.004), point("worse", 2.0, 0.01)]
+    assert names(front(points)) == ["fast", "base"]
+
+
+def test_overlapping_intervals_beat_nobody() -> None:
+    """Nobody knows which of the two is faster."""
+    assert len(front([point("a", 2.00), point("b", 2.03)])) == 2
+
+
+def test_a_smaller_one_stays() -> None:
+    """Size is an axis of its own."""
+    assert names(front([point("a", 2.0, num_bytes=100), point("b", 1.5, num_bytes=25)])) == ["a", "b"]
+
+
+def test_of_equals_the_one_that_changes_less_is_used() -> None:
+    """2.05 against 2.00 is no difference here."""
+    equal = [point("int8", 2.05, kind="lossy"), point("bf16", 2.0, kind="numeric"), point("slow", 1.2, kind="lossless")]
+    chosen = best(equal, "throughput")
+    assert chosen is not None
+    assert chosen.name == "bf16"
+
+
+def test_the_smallest_is_used_where_size_counts() -> None:
+    """And of those the fastest."""
+    points = [point("a", 3.0, num_bytes=100), point("b", 1.1, num_bytes=25), point("c", 1.4, num_bytes=25)]
+    chosen = best(points, "size")
+    assert chosen is not None
+    assert chosen.name == "c"
+    assert best([], "size") is None

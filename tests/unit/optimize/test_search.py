@@ -1,0 +1,158 @@
+"""The search: what is tried, what is asked, what is kept, and what it ends with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.base.errors import SettingsError
+from headrace.ledger.ledger import Ledger
+from headrace.optimize import search as search_module
+from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.search import Goal, optimize
+from headrace.runs.formats.optimization import Attempt, OptimizationDocument
+from headrace.validate.golden import Golden, read_golden
+
+pytestmark = pytest.mark.usefixtures("speeds")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Any:
+    """An empty ledger."""
+    with Ledger(tmp_path / "ledger.sqlite") as made:
+        yield made
+
+
+def searched(case: Any, ledger: Ledger | None, tmp_path: Path, **changes: Any) -> OptimizationDocument:
+    """Search with a goal that 600 items can prove."""
+    arguments: dict[str, Any] = {"calibration": case.calibration, "golden": case.golden, **changes}
+    goal = arguments.pop("goal", Goal(max_drop=0.02, batch=8))
+    memory = ledger.attempts if ledger else None
+    return optimize(case.model, store=ArtifactStore(tmp_path / "artifacts"), goal=goal, memory=memory, **arguments)
+
+
+def attempt(document: OptimizationDocument, technique: str, engine: str) -> Attempt:
+    """Return one attempt."""
+    return next(one for one in document.attempts if (one.technique, one.settings["engine"]) == (technique, engine))
+
+
+def test_the_fastest_that_is_still_right_is_recommended(case: Any, ledger: Ledger, tmp_path: Path) -> None:
+    """int8 on OpenVINO, accepted by the golden set; the slower engine was never asked there."""
+    document = searched(case, ledger, tmp_path)
+    chosen = attempt(document, "int8", "openvino")
+    assert document.recommended == chosen.candidate
+    assert (chosen.verdict, chosen.gate) == ("accept", None)
+    assert [gate.name for gate in chosen.validation.gates] == ["static", "census", "parity", "speed", "accuracy"]
+    assert chosen.drop is not None
+    assert chosen.drop.high <= 0.02 + 1e-9
+    slow = attempt(document, "openvino", "openvino")
+    assert (slow.verdict, slow.drop) == ("inconclusive", None)
+    assert not document.interrupted
+    assert document.front[0] == chosen.candidate
+
+
+def test_int8_that_is_wrong_is_repaired(twin: Any, ledger: Ledger, tmp_path: Path) -> None:
+    """Rejected for its answers, by a named gate; equalized it is accepted, and nothing is put back to float32."""
+    document = searched(twin, ledger, tmp_path)
+    broken = attempt(document, "int8", "onnx")
+    assert broken.verdict == "reject"
+    assert broken.gate in ("parity", "accuracy")
+    mended = attempt(document, "int8-equalized", "openvino")
+    assert document.recommended == mended.candidate
+    assert mended.artifact.technique == "int8-equalized"
+    assert mended.artifact.data_sha256 == twin.calibration.sha256
+    assert "int8-reverted" not in {one.technique for one in document.attempts}
+
+
+def test_the_same_is_not_tried_twice(case: Any, ledger: Ledger, tmp_path: Path) -> None:
+    """A second search answers from the ledger; another margin is another question."""
+    first = searched(case, ledger, tmp_path)
+    again = searched(case, ledger, tmp_path)
+    assert all(one.is_recalled for one in again.attempts)
+    assert again.recommended == first.recommended
+    assert len(ledger.attempts.attempts()) == len(first.attempts)
+    other = searched(case, ledger, tmp_path, goal=Goal(max_drop=0.03, batch=8))
+    assert not any(one.is_recalled for one in other.attempts)
+
+
+def test_without_a_golden_set_nothing_is_recommended(case: Any, tmp_path: Path) -> None:
+    """Nobody knows what is still right."""
+    document = searched(case, None, tmp_path, golden=None)
+    assert document.recommended is None
+    assert "--golden" in document.says
+    assert {one.verdict for one in document.attempts} == {"inconclusive"}
+
+
+def test_without_calibration_data_int8_is_not_tried(case: Any, tmp_path: Path) -> None:
+    """It says what is missing."""
+    document = searched(case, None, tmp_path, calibration=None)
+    assert "int8" not in {one.technique for one in document.attempts}
+    assert "--data" in next(skipped.why for skipped in document.skipped if skipped.technique == "int8")
+
+
+def test_calibration_and_golden_sets_share_no_item(case: Any, tmp_path: Path) -> None:
+    """What a model was made from cannot judge it."""
+    both = np.concatenate([case.calibration.inputs, case.inputs[:3]])
+    np.savez(tmp_path / "both.npz", inputs=both)
+    with pytest.raises(SettingsError, match=r"3 items of --data .* are in --golden"):
+        searched(case, None, tmp_path, calibration=read_golden(tmp_path / "both.npz"))
+
+
+def test_what_is_not_faster_is_not_chosen(case: Any, tmp_path: Path, speeds: dict[tuple[str, bool], float]) -> None:
+    """Then the model stays as it is, and the golden set is not asked."""
+    speeds.update(dict.fromkeys(speeds, 0.6))
+    document = searched(case, None, tmp_path)
+    assert document.recommended is None
+    assert "keep the model as it is" in document.says
+    assert document.front == ("baseline",)
+    assert all(one.drop is None for one in document.attempts)
+
+
+def test_an_interrupted_search_keeps_what_it_knows(
+    case: Any, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And goes on from there the next time."""
+    asked: list[str] = []
+    real = search_module.validate_variants
+
+    def interrupted(a: Any, b: Any, golden: Golden | None, *rest: Any, **named: Any) -> Any:
+        asked.append(b.text)
+        if named.get("gates") == ("static", "accuracy") and len(asked) > 5:
+            raise KeyboardInterrupt
+        return real(a, b, golden, *rest, **named)
+
+    monkeypatch.setattr(search_module, "validate_variants", interrupted)
+    document = searched(case, ledger, tmp_path)
+    assert document.interrupted
+    kept = ledger.attempts.attempts()
+    monkeypatch.undo()
+    assert {one.candidate for one in kept} <= {one.candidate for one in document.attempts}
+
+
+def test_artifacts_are_kept_by_their_content(case: Any, tmp_path: Path) -> None:
+    """The same file twice is one; a record tells where it came from."""
+    store = ArtifactStore(tmp_path / "artifacts")
+    first, second = store.add(case.model), store.add(case.model, technique="other")
+    assert first == second
+    assert Path(first.file).read_bytes() == case.model.read_bytes()
+    changed = tmp_path / "changed.onnx"
+    changed.write_bytes(case.model.read_bytes() + b"\x00\x00")
+    third = store.add(changed, parent=first, technique="none", parameters={"a": 1})
+    assert (third.parent, third.parameters) == (first.sha256, {"a": 1})
+    assert len(list((tmp_path / "artifacts").iterdir())) == 2
+
+
+def test_a_budget_ends_the_search(case: Any, tmp_path: Path) -> None:
+    """No new candidate is begun after it, and it is said which were not."""
+    document = searched(case, None, tmp_path, goal=Goal(max_drop=0.02, batch=8, budget_seconds=1e-6))
+    assert document.attempts == ()
+    assert all("budget" in skipped.why for skipped in document.skipped)
+
+
+def test_nets_have_all_classes(case: Any, nets: ModuleType) -> None:
+    """Else the golden set would tell little."""
+    assert len(set(case.golden.labels.tolist())) >= 3

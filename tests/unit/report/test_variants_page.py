@@ -1,0 +1,80 @@
+"""The page of a search: what it says, and that nothing from outside is markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from headrace.report.variants_page import render_variants
+from headrace.runs.formats.decisions import Decision
+from headrace.runs.formats.optimization import Artifact, Attempt, OptimizationDocument, Skipped
+from headrace.runs.formats.profile import Estimate
+from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
+
+SIDE = VariantSide(name="net.onnx@onnx", variant={"engine": "onnx"}, open_seconds=0.1)
+
+
+def attempt(technique: str, **fields: Any) -> Attempt:
+    """Return an attempt; keywords replace fields."""
+    gate = Gate(name="parity", outcome="passed", says="relative L2 0.01 <script>")
+    known: dict[str, Any] = {
+        "id": "a1", "model": "ab" * 32, "technique": technique, "kind": "lossy", "hypothesis": "is faster",
+        "candidate": technique, "settings": {"engine": "onnx"}, "verdict": "accept", "says": "yes", "seconds": 3.0,
+        "artifact": Artifact(sha256="cd" * 32, file="int8.onnx", num_bytes=25, parameters={"pairs": 3}),
+        "speedup": Estimate(1.9, 2.0, 2.1), "drop": Estimate(0.0, 0.001, 0.002),
+        "validation": ValidationDocument(
+            a=SIDE, b=SIDE, verdict="accept", says="yes", gates=(gate,), batch=8, golden="g.npz", num_items=64
+        ),
+    }  # fmt: skip
+    return Attempt(**{**known, **fields})
+
+
+def document(*attempts: Attempt, **fields: Any) -> OptimizationDocument:
+    """Return a search."""
+    known: dict[str, Any] = {
+        "baseline": SIDE, "model": Artifact(sha256="ab" * 32, file="net.onnx", num_bytes=100), "objective": "throughput",
+        "max_drop": 0.005, "batch": 8, "golden": "g.npz", "attempts": attempts, "front": ("int8",), "recommended": "int8",
+        "says": "int8 is 2 times as fast", "skipped": (Skipped(technique="bf16", why="no <flag>"),),
+    }  # fmt: skip
+    return OptimizationDocument(**{**known, **fields})
+
+
+def charts_of(page: str) -> list[dict[str, Any]]:
+    """Return the charts' data."""
+    found = re.search(r'<script type="application/json" id="charts">(.*?)</script>', page)
+    assert found is not None
+    return list(json.loads(found[1]))
+
+
+def test_the_page_says_what_was_found_and_why() -> None:
+    """The recommendation, every attempt with its gates, what was not tried, and decisions."""
+    broken = attempt("int8-raw", id="a2", verdict="reject", gate="parity", drop=None)
+    decision = Decision(1, 1.8e9, "plan.toml", "accept", 1, "anna", "twice as fast", None, "x")
+    page = render_variants(document(attempt("int8"), broken), [decision])
+    for expected in (
+        "A better variant was found",
+        "int8 ← use this",
+        "rejected by parity",
+        "no &lt;flag&gt;",
+        "twice as fast",
+    ):
+        assert expected in page
+    assert "<script>" not in page.split("</main>")[0].split("<body>")[1]
+
+
+def test_points_stand_where_they_were_measured() -> None:
+    """Times as fast to the right, points won upwards; who was not judged is in the other picture alone."""
+    page = render_variants(document(attempt("int8"), attempt("slow", drop=None, speedup=Estimate(0.5, 0.6, 0.7))))
+    pareto, by_size = charts_of(page)
+    points = [one["data"][0]["value"] for one in pareto["option"]["series"] if one["type"] == "scatter"]
+    assert points == [[1.0, 0.0], [2.0, -0.1]]
+    shares = [one["data"][0]["value"] for one in by_size["option"]["series"] if one["type"] == "scatter"]
+    assert shares == [[1.0, 1.0], [2.0, 0.25], [0.6, 0.25]]
+
+
+def test_a_search_that_found_nothing_has_a_page() -> None:
+    """Without pictures."""
+    page = render_variants(document(recommended=None, front=("baseline",)))
+    assert "No better variant was proved" in page
+    assert charts_of(page) == []

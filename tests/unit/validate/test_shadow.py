@@ -1,0 +1,67 @@
+"""What is made of a candidate's answers beside those in use."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from headrace.validate.shadow import ShadowRecord
+
+
+def record(changed: float, num_items: int, *, seconds: tuple[float, float] = (0.02, 0.01)) -> ShadowRecord:
+    """Return a record of batches of 10 with a share of changed answers."""
+    made = ShadowRecord("candidate", 0.02)
+    random = np.random.default_rng(0)
+    for _ in range(num_items // 10):
+        scores = random.standard_normal((10, 4)).astype(np.float32)
+        other = scores.copy()
+        flipped = random.random(10) < changed
+        other[flipped] = -other[flipped]
+        noise = 1 + 0.05 * random.standard_normal()
+        made.add(scores, other, seconds[0] * noise, seconds[1])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("changed", "num_items", "advice"), [(0.0, 2000, "promote"), (0.0, 50, "wait"), (0.2, 1000, "reject")]
+)
+def test_the_advice_follows_what_is_sure(changed: float, num_items: int, advice: str) -> None:
+    """Few changes over many items: promote; too few items: wait; many changes: reject."""
+    document = record(changed, num_items).document()
+    assert document.advice == advice
+    assert document.num_items == num_items
+    assert document.low <= document.disagreement <= document.high
+
+
+def test_speed_is_told_with_an_interval() -> None:
+    """Twice as fast, measured on the same batches."""
+    speed = record(0.0, 400).document().speed
+    assert speed is not None
+    assert speed[0] < 2.0 < speed[2]
+    assert record(0.0, 20).document().speed is None
+
+
+def test_one_broken_answer_is_enough() -> None:
+    """NaN where the model in use had a number."""
+    made = record(0.0, 2000)
+    scores = np.ones((2, 4), np.float32)
+    broken = scores.copy()
+    broken[0, 0] = np.nan
+    made.add(scores, broken, 0.01, 0.01)
+    document = made.document()
+    assert (document.advice, document.broken) == ("reject", 1)
+
+
+def test_answers_that_are_no_scores_are_compared_as_numbers() -> None:
+    """A batch far off counts as changed."""
+    made = ShadowRecord("candidate", 0.5)
+    made.add(np.ones((4, 3, 3)), np.ones((4, 3, 3)), 0.01, 0.01)
+    made.add(np.ones((4, 3, 3)), 5 * np.ones((4, 3, 3)), 0.01, 0.01)
+    assert made.document().disagreement == 0.5
+
+
+def test_a_candidate_that_failed_is_rejected() -> None:
+    """With what it raised."""
+    document = record(0.0, 2000).document(failure="out of memory")
+    assert document.advice == "reject"
+    assert "out of memory" in document.says
