@@ -20,6 +20,8 @@ Point = Mapping[str, Value]
 
 #: Most workers of a stage that waits, unless the Plan has more: threads that sleep are cheap, but not free.
 MOST_WAITING_WORKERS = 64
+#: Most workers of a device stage: each may hold a batch, and a model, in the device's memory.
+MOST_DEVICE_WORKERS = 4
 #: A stage whose service is CPU work to less than this share waits for something else.
 _COMPUTES = 0.5
 _IN_FLIGHT = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -230,7 +232,9 @@ class _Builder:
     def _workers(self, stage: Stage, plan: StagePlan) -> tuple[Value, ...]:
         base = plan.workers or 1
         if stage.kind == "device":
-            return _with(_few(min(self._limits.cores, 4)), base)
+            # One that computes here needs the cores; one that is waited for may take more calls at a time than there are.
+            most = MOST_DEVICE_WORKERS if self._waits(stage) else min(self._limits.cores, MOST_DEVICE_WORKERS)
+            return _with(_few(most), base)
         if self._waits(stage):
             return _with(_powers(MOST_WAITING_WORKERS), base)
         return _with(_few(self._limits.cores + 1), base)
