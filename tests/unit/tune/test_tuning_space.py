@@ -45,6 +45,15 @@ def test_a_waiting_stage_may_have_many_workers() -> None:
     assert max(values_of(space, "stages.fetch.workers")) == 64  # type: ignore[type-var]
 
 
+def test_a_device_that_is_waited_for_may_take_more_calls_than_there_are_cores() -> None:
+    """It computes elsewhere; one that computes here needs the cores."""
+    stages: list[Stage] = [hr.stage("device", spin, kind="device", releases_gil=True)]
+    base = resolve(Plan(), [stages[0].defaults()], 2)
+    for cpu, most in ((0.009, 2), (0.0001, 4)):
+        space = build_space(stages, base, {"device": account("device", kind="device", cpu=cpu)}, Limits(cores=2))
+        assert max(values_of(space, "stages.device.workers")) == most  # type: ignore[type-var]
+
+
 def test_waiting_for_the_gil_is_no_waiting() -> None:
     """A stage that is blocked by the GIL gets no more workers than cores."""
     stages: list[Stage] = [hr.stage("a", spin)]

@@ -156,10 +156,13 @@ def _ordering(facts: Facts) -> Iterator[Proposal]:
 
 
 def held_seconds(facts: Facts) -> float | None:
-    """Return how long done items are held on average before the delivery takes them; None if it cannot be told."""
+    """Return how long done items are held on average before the delivery takes them; None if it cannot be told.
+
+    Of those delivered in the window, as the latency is that it is held against: while a run begins, all wait for the first.
+    """
     spans = facts.evidence.spans
     before, after = facts.stages[-2], facts.stages[-1]
-    first, last = facts.evidence.stage_rows(before.name), facts.evidence.stage_rows(after.name)
+    first, last = facts.evidence.stage_rows(before.name), after.rows
     done = np.full(len(spans.unit_ids), -1, np.int64)
     done[spans.unit[first]] = spans.put[first]
     known = done[spans.unit[last]] >= 0
