@@ -163,7 +163,7 @@ def _preprocessing(module: Module) -> list[tuple[Stage, Callable[[Any], Any]]]:
 
 
 def _context(stage: Stage, place: int, stages: Sequence[Stage]) -> StageContext:
-    def no_model(path: str | None) -> Any:
+    def no_model(path: str | None = None) -> Any:
         raise SettingsError(f"stage {stage.name} opens a model before the model: make the golden set yourself, as .npz")
 
     following = stages[place + 1] if place + 1 < len(stages) else None
@@ -232,4 +232,4 @@ class _Growing:
         if self._first is None:
             return np.empty((0,))
         self._file.flush()
-        return np.memmap(self._file, self._first.dtype, "r", shape=(self._count, *self._first.shape))  # type: ignore[call-overload]
+        return np.memmap(self._file, self._first.dtype, "r", shape=(self._count, *self._first.shape))

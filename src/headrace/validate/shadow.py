@@ -105,7 +105,7 @@ def _changed(incumbent: Any, candidate: Any) -> np.ndarray:
     """Return (items,) 1.0 where the two give different answers."""
     first, second = top_1(incumbent), top_1(candidate)
     if first is not None and second is not None and len(first) == len(second):
-        return (first != second).astype(float)
+        return np.asarray(first != second, float)
     found = compare_outputs(incumbent, candidate)
     if found.shapes:
         raise ValueError("; ".join(found.shapes))
