@@ -84,7 +84,7 @@ def decision_told(decision: Decision) -> str:
     """Return one decision in words."""
     proof = "" if decision.attempt is None else f" (a{decision.attempt})"
     done = "now holds" if decision.action == "accept" else "is back at"
-    what = "no file" if decision.after is None else f"{done} {_model_of(decision.after)}"
+    what = "is gone" if decision.after is None else f"{done} {_model_of(decision.after)}"
     head = f"d{decision.number}, {_when(decision.created_unix_seconds)}, {decision.who}: {decision.action}{proof}: "
     return "\n".join(wrapped([f"{head}{decision.plan} {what}: {decision.why}"])) + "\n"
 

@@ -229,7 +229,7 @@ class _Search:
     def _settle(self, attempt: Attempt, *, write: bool) -> None:
         if write and self.memory:
             attempt = self.memory.write_attempt(attempt)
-        self.say(f"{attempt.technique} on {_engine(attempt)}: {attempt.verdict}: {attempt.says}")
+        self.say(f"{_named_attempt(attempt)}: {attempt.verdict}: {attempt.says}")
         others = [other for other in self.attempts if other.candidate != attempt.candidate]
         self.attempts[:] = [*others, attempt]
 
@@ -240,8 +240,11 @@ class _Search:
         settings = {
             "artifact": model.artifact, "engine": model.engine, "threads": model.threads, "options": dict(model.options),
         }  # fmt: skip
+        slow = self._is_too_slow(candidate, _estimate(speed, "low", "ratio", "high"))
         if gate is not None:
             verdict, says = "reject", gate.says
+        elif slow and speed is not None:
+            verdict, gate, says = "reject", speed, f"{speed.says}: no gain worth a change"
         else:
             verdict = "inconclusive"
             says = speed.says if speed else document.says
@@ -263,6 +266,13 @@ class _Search:
             hardware=self.hardware,
             key=key,
         )
+
+    def _is_too_slow(self, candidate: Candidate, speedup: Estimate | None) -> bool:
+        """Return whether a candidate is surely not faster, and nothing else speaks for it."""
+        smaller = candidate.artifact.num_bytes < self.subject.original.num_bytes
+        if self.goal.objective == "size" and smaller:
+            return False
+        return speedup is not None and speedup.high <= _LEAST_SPEEDUP
 
     def _key(self, candidate: Candidate) -> str:
         model = candidate.spec.model
@@ -368,8 +378,9 @@ class _Search:
 
     def _says(self, chosen: Point | None) -> str:
         if chosen is not None:
+            attempt = next(one for one in self.attempts if one.candidate == chosen.name)
             return (
-                f"{chosen.name} is {chosen.speedup.mid:.2f} times as fast ({chosen.speedup.low:.2f} to "
+                f"{_named_attempt(attempt)} is {chosen.speedup.mid:.2f} times as fast ({chosen.speedup.low:.2f} to "
                 f"{chosen.speedup.high:.2f}), for a drop of {100 * chosen.drop.mid:+.2f} points "
                 f"({100 * chosen.drop.low:+.2f} to {100 * chosen.drop.high:+.2f}; {100 * self.goal.max_drop:g} are allowed)"
             )
@@ -424,6 +435,10 @@ def _estimate(gate: Gate | None, low: str, mid: str, high: str) -> Estimate | No
 
 def _mid(estimate: Estimate | None) -> float:
     return estimate.mid if estimate else 0.0
+
+
+def _named_attempt(attempt: Attempt) -> str:
+    return f"{attempt.technique} on {_engine(attempt)}"
 
 
 def _named(candidate: Candidate) -> str:
