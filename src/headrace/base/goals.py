@@ -43,6 +43,10 @@ def parse_slo(text: str) -> LatencyGoal:
     return LatencyGoal(float(match[1]), seconds)
 
 
+#: A rate above this is a slip of the finger.
+MOST_PER_SECOND = 1e9
+
+
 def parse_rate(text: str) -> float:
     """Return items per second from text such as `3M/h`, `100/s`, `50k/day`.
 
@@ -50,8 +54,8 @@ def parse_rate(text: str) -> float:
         ValueError: If it is not a rate above 0.
     """
     rate = _per_second(text)
-    if rate is None or rate <= 0:
-        raise ValueError(f"expected a rate above 0 such as 3M/h, 100/s or 50k/day, got {text!r}")
+    if rate is None or not 0 < rate <= MOST_PER_SECOND:
+        raise ValueError(f"expected a rate above 0 such as 3M/h, 100/s or 50k/day, up to 1e9/s, got {text!r}")
     return rate
 
 

@@ -8,6 +8,7 @@ of headrace itself; 130 interrupted, with what was measured kept.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import logging
 import os
@@ -77,7 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader (head, less) has seen enough; Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            return _failed(error, EXIT_MISSING)
         # Not Python's own 1: that would read as the answer to a goal.
         traceback.print_exc()
         print("headrace: this is a defect of headrace; please report it with the lines above", file=sys.stderr)

@@ -192,7 +192,11 @@ def _parsed(option: str, text: str, parse: Callable[[str], Any]) -> Any:
 
 def _times(text: str) -> float:
     """Return how many times as fast: `2`, `2x`, `0.5`."""
-    return _number(text.removesuffix("x"), f"how many times as fast, above 0, such as 2, got {text!r}")
+    what = f"how many times as fast, above 0, such as 2, got {text!r}"
+    times = _number(text.removesuffix("x"), what)
+    if not 1e-6 <= times <= 1e6:
+        raise ValueError(f"expected {what}; allowed: 0.000001 to 1000000")
+    return times
 
 
 def _cores(text: str) -> float:

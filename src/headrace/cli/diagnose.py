@@ -63,6 +63,8 @@ def _status(document: DiagnosisDocument) -> int:
 
     if document.good_enough is False:
         return EXIT_NEGATIVE
+    if document.good_enough:
+        return EXIT_DONE
     if document.first.verdict is VerdictClass.INCONCLUSIVE or (document.goals and document.good_enough is None):
         return EXIT_INCONCLUSIVE
     return EXIT_DONE

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
 
 def read_items(
-    path: str | None, pipeline: str | None, spec: VariantSpec, say: Callable[[str], object]
+    path: str | None,
+    pipeline: str | None,
+    spec: VariantSpec,
+    say: Callable[[str], object],
+    *,
+    labelled: bool = True,
 ) -> Golden | None:
     """Return the set; None if the argument was not given.
 
@@ -22,6 +27,7 @@ def read_items(
         pipeline: MODULE:ATTRIBUTE of the pipeline that prepares a folder's images.
         spec: The model, which may say what its classes are called.
         say: Told what was left out.
+        labelled: Whether a folder's images need labels.
 
     Raises:
         SettingsError: If it cannot be read, or a folder comes without a pipeline.
@@ -48,7 +54,7 @@ def read_items(
             f"{pipeline} has {counted(len(modules), 'module')}, and one must prepare the images; make the set yourself: .npz"
         )
     say(f"{path}: decoding and preprocessing with {pipeline}")
-    return read_golden_folder(Path(path), modules[0], _names(spec), say=say)
+    return read_golden_folder(Path(path), modules[0], _names(spec), labelled=labelled, say=say)
 
 
 def _names(spec: VariantSpec) -> list[str] | None:

@@ -85,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
     """Search, and print what came of it."""
     if args.explain:
         return _explain(args)
+    from headrace.base.errors import SettingsError
     from headrace.base.plan import Plan
     from headrace.cli.optimization_text import as_text
     from headrace.ledger.ledger import Ledger
@@ -92,19 +93,24 @@ def run(args: argparse.Namespace) -> int:
     check_output(args.output, force=args.force)
     check_output(args.report, force=args.force, option="--report")
     plan = Plan.load(args.plan) if args.plan else Plan()
+    if plan.models:
+        raise SettingsError(
+            f"--plan {args.plan} names a model for each task; -o can only write the one for all. Leave --plan out, and put the "
+            "[model] table that is written under [models.TASK]"
+        )
     if args.run_folder and not _is_worth_it(args):
         return EXIT_NOTHING
     with Ledger.open(args.ledger) as ledger:
         document = _search(args, ledger)
         recommended = next((one for one in document.attempts if one.candidate == document.recommended), None)
-        if args.output and recommended is not None:
+        if args.output and recommended is not None and not document.interrupted:
             _accept(args, ledger, plan, document, recommended)
-        if args.report:
+        if args.report and not document.interrupted:
             _write_page(args, ledger, document)
     if args.json:
         _print_json(document)
     else:
-        print(as_text(document, args.output), end="")
+        print(as_text(document, None if document.interrupted else args.output), end="")
     if document.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_DONE if recommended is not None else EXIT_NOTHING
@@ -127,7 +133,7 @@ def _search(args: argparse.Namespace, ledger: Ledger) -> OptimizationDocument:
         Path(args.model),
         store=ArtifactStore(ledger.path.parent / "artifacts"),
         goal=goal,
-        calibration=_items(args, args.data),
+        calibration=_items(args, args.data, labelled=False),
         golden=_items(args, args.golden),
         memory=ledger.attempts,
         hardware=hardware_fingerprint(find_hardware()),
@@ -135,11 +141,11 @@ def _search(args: argparse.Namespace, ledger: Ledger) -> OptimizationDocument:
     )
 
 
-def _items(args: argparse.Namespace, path: str | None) -> Golden | None:
+def _items(args: argparse.Namespace, path: str | None, *, labelled: bool = True) -> Golden | None:
     from headrace.cli.golden_argument import read_items
     from headrace.validate.variant_spec import parse_variant
 
-    return read_items(path, args.pipeline, parse_variant(args.model, args.threads), _say)
+    return read_items(path, args.pipeline, parse_variant(args.model, args.threads), _say, labelled=labelled)
 
 
 def _is_worth_it(args: argparse.Namespace) -> bool:
@@ -198,13 +204,14 @@ def _explain(args: argparse.Namespace) -> int:
     import numpy as np
 
     from headrace.cli.optimization_text import census_text
-    from headrace.validate.census import take_census
+    from headrace.validate.census import check_can_tell, take_census
     from headrace.validate.golden import made_up
     from headrace.validate.variant_spec import parse_variant
 
     spec = parse_variant(args.model, args.threads)
+    check_can_tell(spec)
     size = args.batch or 1
-    given = _items(args, args.data) or made_up(spec.open().inputs[0], size)
+    given = _items(args, args.data, labelled=False) or made_up(spec.open().inputs[0], size)
     batch = np.ascontiguousarray(given.inputs[np.arange(size) % len(given)])
     document = take_census(spec, batch)
     if args.json:

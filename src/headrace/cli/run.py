@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.pipeline_arguments import add_pipeline_arguments, live_view, open_pipeline, points, stdout_kept
@@ -55,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
     from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
     from headrace.pipeline.execute import run as execute
 
+    # Before the Plan is read: what changes while the pipeline is set up is taken up later.
+    args.plan_text = Path(args.plan).read_text() if args.follow and args.plan and Path(args.plan).is_file() else None
     with stdout_kept(args.json):
         pipeline, plan = open_pipeline(args)
         shadow, record = _shadow(args)
@@ -77,8 +80,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _following(args: argparse.Namespace) -> Following | None:
-    from pathlib import Path
-
     from headrace.base.errors import SettingsError
     from headrace.pipeline.following import Following
     from headrace.validate.switching import why_not_switch
@@ -87,7 +88,7 @@ def _following(args: argparse.Namespace) -> Following | None:
         return None
     if not args.plan:
         raise SettingsError("--follow goes with --plan FILE: that file is followed")
-    return Following(file=Path(args.plan), judge=why_not_switch, say=_say)
+    return Following(file=Path(args.plan), judge=why_not_switch, text=args.plan_text, say=_say)
 
 
 def _say(text: str) -> None:

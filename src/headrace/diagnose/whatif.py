@@ -236,6 +236,7 @@ def _warnings(replay: Replay, change: Change, base: Simulated) -> tuple[str, ...
     found = []
     if not replay.document.trusted:
         found.append(f"the run is not trusted: {'; '.join(replay.document.distrust)}")
+    found += [f"not all of the run could be read: {problem}" for problem in replay.document.problems]
     off = base.throughput / replay.throughput - 1
     if abs(off) > 0.15:
         found.append(

@@ -7,8 +7,9 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -124,8 +125,8 @@ class Attempts:
         Raises:
             LedgerError: If the file cannot be written.
         """
-        before = _text_of(plan)
-        return self._decide(plan, "accept", before, text, None if attempt_id is None else _number(attempt_id), why)
+        attempt = None if attempt_id is None else _number(attempt_id)
+        return self._decide(plan, lambda: _Choice("accept", _text_of(plan), text, attempt, why))
 
     def rollback(self, plan: Path, *, why: str = "", force: bool = False) -> Decision:
         """Put back what was in a Plan's file before the newest decision that stands.
@@ -140,20 +141,23 @@ class Attempts:
         Raises:
             LedgerError: If nothing was decided about it, all is taken back already, or the file was changed since.
         """
-        standing = self._standing(plan)
-        if not standing:
-            raise LedgerError(
-                f"there is nothing to take back: the ledger {self._path} holds no decision about {plan} that still stands; "
-                "`headrace ledger list` shows them"
-            )
-        newest, now = standing[-1], _text_of(plan)
-        if now != newest.after and not force:
-            raise LedgerError(
-                f"{plan} was changed since decision d{newest.number}, and that change would be lost; keep a copy, then "
-                "add --force"
-            )
-        reason = why or f"takes back d{newest.number}"
-        return self._decide(plan, "rollback", now, newest.before, newest.attempt, reason)
+
+        def choose() -> _Choice:
+            standing = self._standing(plan)
+            if not standing:
+                raise LedgerError(
+                    f"there is nothing to take back: the ledger {self._path} holds no decision about {plan} that still "
+                    "stands; `headrace ledger list` shows them"
+                )
+            newest, now = standing[-1], _text_of(plan)
+            if now != newest.after and not force:
+                raise LedgerError(
+                    f"{plan} was changed since decision d{newest.number}, and that change would be lost; keep a copy, then "
+                    "add --force"
+                )
+            return _Choice("rollback", now, newest.before, newest.attempt, why or f"takes back d{newest.number}")
+
+        return self._decide(plan, choose)
 
     def decisions(self, *, plan: Path | None = None, last: int | None = None) -> list[Decision]:
         """Return decisions, the newest first.
@@ -162,43 +166,69 @@ class Attempts:
             plan: Only about this file.
             last: At most so many; None for all.
         """
-        condition, values = ("", []) if plan is None else ("WHERE plan = ?", [str(plan.absolute())])
         with self._using():
-            rows = self._connection.execute(
-                f"SELECT number, created, plan, action, attempt, who, why, before, after FROM decisions {condition} {_LAST}",
-                (*values, -1 if last is None else last),
-            ).fetchall()
+            return self._decisions(plan, last)
+
+    def _decisions(self, plan: Path | None, last: int | None = None) -> list[Decision]:
+        condition, values = ("", []) if plan is None else ("WHERE plan = ?", [_place(plan)])
+        rows = self._connection.execute(
+            f"SELECT number, created, plan, action, attempt, who, why, before, after FROM decisions {condition} {_LAST}",
+            (*values, -1 if last is None else last),
+        ).fetchall()
         return [Decision(*row) for row in rows]
 
     def _standing(self, plan: Path) -> list[Decision]:
         """Return the decisions that were not taken back, the oldest first."""
         stack: list[Decision] = []
-        for decision in reversed(self.decisions(plan=plan)):
+        for decision in reversed(self._decisions(plan)):
             if decision.action == "accept":
                 stack.append(decision)
             elif stack:
                 stack.pop()
         return stack
 
-    def _decide(
-        self, plan: Path, action: str, before: str | None, after: str | None, attempt: int | None, why: str
-    ) -> Decision:
-        """Write the decision and the file: the file last, so that what is in force is always written down."""
-        who = _user()
+    def _decide(self, plan: Path, choose: Callable[[], _Choice]) -> Decision:
+        """Write a decision and the file in one transaction: two who decide at once do so one after the other.
+
+        The file is replaced before the decision is committed: one that cannot be written leaves no decision behind.
+        """
+        place, who = _place(plan), _user()
         with self._using(), database.transaction(self._connection):
+            choice = choose()
             created = self._clock.unix_seconds()
             cursor = self._connection.execute(
                 "INSERT INTO decisions (created, plan, action, attempt, who, why, before, after, headrace_version)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (created, str(plan.absolute()), action, attempt, who, why, before, after, headrace_version()),
-            )
+                (
+                    created, place, choice.action, choice.attempt, who, choice.why, choice.before, choice.after,
+                    headrace_version(),
+                ),
+            )  # fmt: skip
             with _writing(plan):
-                if after is None:
+                if choice.after is None:
                     plan.unlink(missing_ok=True)
                 else:
-                    replace_file(plan, after.encode())
+                    replace_file(plan, choice.after.encode())
             number = int(cursor.lastrowid or 0)
-        return Decision(number, created, str(plan.absolute()), action, attempt, who, why, before, after)  # type: ignore[arg-type]
+        return Decision(
+            number, created, place, choice.action, choice.attempt, who, choice.why, choice.before, choice.after
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """What is to be decided."""
+
+    action: Literal["accept", "rollback"]
+    before: str | None
+    after: str | None
+    attempt: int | None
+    why: str
+
+
+def _place(plan: Path) -> str:
+    """Return the one name of a file, from whichever folder and however it is written; a link stays a link."""
+    return str(plan.absolute().parent.resolve() / plan.name)
 
 
 def _number(attempt_id: str) -> int:

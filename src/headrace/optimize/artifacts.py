@@ -33,7 +33,8 @@ class ArtifactStore:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        # Absolute: Plans and the ledger name these files, and are used from other folders too.
+        self.folder = folder.resolve()
 
     def add(
         self,
@@ -87,8 +88,9 @@ class ArtifactStore:
     @staticmethod
     def _read(place: Path) -> Artifact:
         try:
-            return msgspec.json.decode((place / _RECORD).read_bytes(), type=Artifact)
+            kept = msgspec.json.decode((place / _RECORD).read_bytes(), type=Artifact)
         except msgspec.DecodeError as error:
             raise EngineError(
                 f"{place / _RECORD} cannot be read: {error}; remove the folder, and it is made anew"
             ) from None
+        return msgspec.structs.replace(kept, file=str(place / Path(kept.file).name))  # the store may have been moved

@@ -27,6 +27,7 @@ import onnxruntime
 from headrace.base.errors import EngineError
 from headrace.base.words import counted
 from headrace.optimize.onnx_files import Graph, load, onnx, save
+from headrace.validate.golden import spread
 
 #: Items on which groups are ranked.
 RANKING_ITEMS = 64
@@ -73,7 +74,7 @@ def revert(
         EngineError: If a file cannot be read, or no few groups are to blame.
     """
     model, source = load(quantized), load(original)
-    items = items[:RANKING_ITEMS]
+    items = items[spread(len(items), RANKING_ITEMS)]
     wanted = _answers(source, items)
     groups = _groups(Graph(model))
     before = error = _distance(_answers(model, items), wanted)

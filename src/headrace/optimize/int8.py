@@ -20,6 +20,7 @@ import numpy as np
 
 from headrace.base.errors import EngineError
 from headrace.optimize.onnx_files import load
+from headrace.validate.golden import spread
 
 # onnxruntime.quantization warns of what is done here on purpose, through the root logger.
 _NOISY = logging.getLogger()
@@ -53,7 +54,7 @@ def quantize(artifact: Path, calibration: np.ndarray, output: Path, *, signed: b
         )
     first = inputs[0].type.tensor_type.shape.dim[0]
     size = first.dim_value or _BATCH
-    items = calibration[:CALIBRATION_ITEMS]
+    items = calibration[spread(len(calibration), CALIBRATION_ITEMS)]
     level = _NOISY.level
     _NOISY.setLevel(logging.ERROR)
     try:

@@ -55,6 +55,11 @@ def best(points: Sequence[Point], objective: str) -> Point | None:
     return min(equals, key=lambda point: (KINDS.index(point.kind), -point.speedup.mid))
 
 
+def is_smaller(a: Point, b: Point) -> bool:
+    """Return whether A's file is smaller than B's by more than nothing."""
+    return a.num_bytes * (1 + _SAME_SIZE) < b.num_bytes
+
+
 def _overlap(a: Point, b: Point) -> bool:
     return a.speedup.low <= b.speedup.high and b.speedup.low <= a.speedup.high
 
@@ -63,5 +68,5 @@ def _dominates(a: Point, b: Point) -> bool:
     """Return whether A is surely better than B on one axis and surely worse on none."""
     faster, slower = a.speedup.low > b.speedup.high, a.speedup.high < b.speedup.low
     righter, wronger = a.drop.high < b.drop.low, a.drop.low > b.drop.high
-    smaller, larger = a.num_bytes * (1 + _SAME_SIZE) < b.num_bytes, a.num_bytes > b.num_bytes * (1 + _SAME_SIZE)
+    smaller, larger = is_smaller(a, b), is_smaller(b, a)
     return (faster or righter or smaller) and not (slower or wronger or larger)

@@ -15,26 +15,27 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import msgspec
+import numpy as np
 
 from headrace.base.errors import EngineError, MissingExtra, SettingsError
 from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.base.words import counted
 from headrace.optimize.artifacts import ArtifactStore
-from headrace.optimize.pareto import Point, best, front
+from headrace.optimize.pareto import Point, best, front, is_smaller
 from headrace.optimize.processor import cpu_flags
 from headrace.optimize.techniques import LADDER, REPAIRS, Candidate, Subject, Technique, installed_engines
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument, Skipped
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
 from headrace.runs.hardware import find_versions
-from headrace.validate.golden import Golden
+from headrace.validate.golden import Golden, spread
 from headrace.validate.variants import CHEAP_GATES, PARITY_ITEMS, Policy, validate_variants
 
 #: Candidates that may be asked on the golden set; the probability of a wrong acceptance is divided by it.
@@ -117,6 +118,7 @@ def optimize(
         original=original, store=store, calibration=calibration, threads=goal.threads, flags=cpu_flags(),
         engines=installed_engines(),
     )  # fmt: skip
+    _check_fits(subject, [one for one in (calibration, golden) if one is not None])
     search = _Search(subject, goal, golden, memory, hardware, say)
     with contextlib.suppress(KeyboardInterrupt):
         search.run()
@@ -133,6 +135,19 @@ def _check_disjoint(calibration: Golden, golden: Golden) -> None:
             f"{counted(shared, 'item')} of --data {calibration.name} {'is' if shared == 1 else 'are'} in --golden "
             f"{golden.name} too; what a model was made from cannot judge it: keep the two apart"
         )
+
+
+def _check_fits(subject: Subject, sets: Sequence[Golden]) -> None:
+    """Raise EngineError if the model cannot be opened, SettingsError if it does not take the items of a set."""
+    model = subject.baseline().open()
+    for one in sets:
+        try:
+            model(np.ascontiguousarray(one.inputs[:1]))
+        except Exception as error:  # engines raise their own types
+            raise SettingsError(
+                f"{subject.path.name} does not take the items of {one.name}, {one.inputs.dtype}{list(one.inputs.shape)}: "
+                f"{error}"
+            ) from None
 
 
 @dataclass(slots=True)
@@ -158,6 +173,9 @@ class _Search:
             self._try_technique(technique)
         waiting = [attempt for attempt in self.attempts if self._is_worth_confirming(attempt)]
         failed = {attempt.candidate for attempt in self.attempts if _fails_by_answers(attempt)}
+        failed |= {
+            one.candidate for one in self.attempts if one.drop is not None and one.verdict != "accept"
+        }  # recalled
         while waiting:
             fastest = max(waiting, key=lambda attempt: _mid(attempt.speedup))
             waiting.remove(fastest)
@@ -207,9 +225,17 @@ class _Search:
         """Ask the cheap gates, or recall what they said."""
         key = self._key(candidate)
         known = self.memory.recall(key) if self.memory else None
-        if known is not None:
+        # What was left open without the golden set is asked again: it may have been a noisy minute.
+        if known is not None and (known.verdict != "inconclusive" or known.drop is not None):
             self.baseline = self.baseline or known.validation.a
-            attempt = msgspec.structs.replace(known, is_recalled=True)
+            # Paths are those of today: the ledger's folder may have been moved.
+            attempt = msgspec.structs.replace(
+                known,
+                is_recalled=True,
+                candidate=candidate.spec.text,
+                settings=_settings(candidate),
+                artifact=candidate.artifact,
+            )
             self.say(f"{_named(candidate)}: known from {known.id}: {known.verdict}: {known.says}")
             self.attempts.append(attempt)
             return attempt
@@ -236,10 +262,6 @@ class _Search:
     def _attempt(self, candidate: Candidate, document: ValidationDocument, seconds: float, key: str) -> Attempt:
         gate = next((gate for gate in document.gates if gate.outcome == "rejected"), None)
         speed = _of(document, "speed")
-        model = candidate.spec.model
-        settings = {
-            "artifact": model.artifact, "engine": model.engine, "threads": model.threads, "options": dict(model.options),
-        }  # fmt: skip
         slow = self._is_too_slow(candidate, _estimate(speed, "low", "ratio", "high"))
         if gate is not None:
             verdict, says = "reject", gate.says
@@ -255,7 +277,7 @@ class _Search:
             kind=candidate.kind,
             hypothesis=candidate.hypothesis,
             candidate=candidate.spec.text,
-            settings=settings,
+            settings=_settings(candidate),
             artifact=candidate.artifact,
             verdict=verdict,  # type: ignore[arg-type]
             gate=gate.name if gate else None,
@@ -278,7 +300,7 @@ class _Search:
         model = candidate.spec.model
         decides = [
             self.subject.original.sha256, candidate.artifact.sha256, model.engine, model.threads, dict(model.options),
-            self.goal.batch, self.goal.max_drop, self.goal.threads, self.hardware,
+            self.goal.batch, self.goal.max_drop, self.goal.threads, self.goal.objective, self.hardware,
             self.subject.calibration.sha256 if self.subject.calibration else "",
             self.golden.sha256 if self.golden else "",
             {name: version for name, version in find_versions().items() if name in ("onnxruntime", "openvino")},
@@ -296,7 +318,8 @@ class _Search:
         given = self.subject.calibration or self.golden
         if given is None:
             return None
-        return Golden(name=given.name, inputs=given.inputs[:PARITY_ITEMS], labels=None, sha256=given.sha256)
+        items = given.inputs[spread(len(given), PARITY_ITEMS)]
+        return Golden(name=given.name, inputs=items, labels=None, sha256=given.sha256)
 
     # --- the golden set
 
@@ -357,7 +380,7 @@ class _Search:
             name="baseline", kind="lossless", speedup=Estimate(1.0, 1.0, 1.0), drop=_NO_DROP,
             num_bytes=self.subject.original.num_bytes,
         )  # fmt: skip
-        chosen = best(points, self.goal.objective)
+        chosen = best([point for point in points if _is_better(point, start, self.goal.objective)], self.goal.objective)
         uses = self.memory.golden_uses(self.golden.sha256) if self.memory and self.golden else 0
         return OptimizationDocument(
             baseline=self.baseline or VariantSide(name=self.subject.baseline().text, variant={}, open_seconds=0.0),
@@ -377,18 +400,26 @@ class _Search:
         )
 
     def _says(self, chosen: Point | None) -> str:
+        if chosen is not None and self.interrupted:
+            return "interrupted; the same command goes on. So far: " + self._found(chosen)
         if chosen is not None:
-            attempt = next(one for one in self.attempts if one.candidate == chosen.name)
-            return (
-                f"{_named_attempt(attempt)} is {chosen.speedup.mid:.2f} times as fast ({chosen.speedup.low:.2f} to "
-                f"{chosen.speedup.high:.2f}), for a drop of {100 * chosen.drop.mid:+.2f} points "
-                f"({100 * chosen.drop.low:+.2f} to {100 * chosen.drop.high:+.2f}; {100 * self.goal.max_drop:g} are allowed)"
-            )
+            return self._found(chosen)
         if self.interrupted:
             return "interrupted before anything was proved; the same command goes on"
         if self.golden is None:
             return "nothing is recommended without a golden set: nobody knows what is still right; give --golden"
         return "nothing better was found and proved: keep the model as it is"
+
+    def _found(self, chosen: Point) -> str:
+        attempt = next(one for one in self.attempts if one.candidate == chosen.name)
+        values = next((gate.values for gate in attempt.validation.gates if gate.name == "accuracy"), {})
+        before, after = values.get("a"), values.get("b")
+        right = "" if before is None or after is None else f"{after:.2%} right against {before:.2%}, "
+        return (
+            f"{_named_attempt(attempt)} is {chosen.speedup.mid:.2f} times as fast ({chosen.speedup.low:.2f} to "
+            f"{chosen.speedup.high:.2f}); {right}a drop of {100 * chosen.drop.mid:+.2f} points, {100 * self.goal.max_drop:g} "
+            "allowed"
+        )
 
     def _warnings(self, uses: int) -> list[str]:
         found = []
@@ -406,6 +437,22 @@ class _Search:
                 "items would"
             )
         return found
+
+
+def _is_better(point: Point, start: Point, objective: str) -> bool:
+    """Return whether a variant is surely better than the model as given at what is asked for."""
+    return is_smaller(point, start) if objective == "size" else point.speedup.low > 1.0
+
+
+def _settings(candidate: Candidate) -> dict[str, Any]:
+    """Return a candidate's `[model]` table."""
+    model = candidate.spec.model
+    return {
+        "artifact": model.artifact,
+        "engine": model.engine,
+        "threads": model.threads,
+        "options": dict(model.options),
+    }
 
 
 def _point(attempt: Attempt) -> Point:

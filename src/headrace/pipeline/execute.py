@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.clock import SystemClock
-from headrace.base.errors import RunFolderError
+from headrace.base.errors import RunFolderError, SettingsError
 from headrace.base.metering import Metering
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan, StageDefaults, resolve
@@ -141,6 +141,8 @@ def run(
     slots = None
     if follow is not None or shadow is not None:
         _check_slots(pipeline, resolved, "--follow" if follow else "--shadow")
+        if shadow is not None:
+            _check_shadow(pipeline, follow)
         slots = ModelSlots(shadow)
     clock = SystemClock()
     metering = Metering()
@@ -232,6 +234,14 @@ def _resolved(pipeline: Pipeline, plan: Plan | str | Path | None) -> tuple[Plan,
     for warning in threads.warnings:
         logger.warning("%s", warning)
     return resolved, threads
+
+
+def _check_shadow(pipeline: Pipeline, follow: Following | None) -> None:
+    """Raise SettingsError if it would not be clear beside which model a shadow runs."""
+    devices = [stage.name for stage in pipeline.stages if stage.kind == "device"]
+    if len(devices) != 1 or follow is not None:
+        beside = "a model that may change (--follow)" if follow else f"{len(devices)} device stages"
+        raise SettingsError(f"a shadow runs beside one model, and here it would beside {beside}; run it apart")
 
 
 def _check_slots(pipeline: Pipeline, plan: Plan, option: str) -> None:

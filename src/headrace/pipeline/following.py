@@ -41,6 +41,8 @@ class Following:
 
     file: Path
     judge: Judge
+    text: str | None = None
+    """What stood in it when the run's Plan was read; None: as it is when the run begins."""
     say: Callable[[str], object] = lambda text: None
     """Told of each switch and each refusal."""
 
@@ -60,7 +62,8 @@ class PlanFollower:
         self._slots = slots
         self._plan = plan
         self._switched = switched
-        self._seen = self._text()
+        self._seen = following.text if following.text is not None else self._text()
+        self._half_seen = self._seen
         self._written = self._parsed(self._seen) or plan
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="plan-follower", daemon=True)
@@ -83,24 +86,30 @@ class PlanFollower:
     def look(self) -> bool:
         """Look at the file; return whether models were switched."""
         text = self._text()
+        if text != self._half_seen:
+            self._half_seen = text  # it may be half written: a text counts once it was read twice
+            return False
         if text == self._seen:
             return False
         self._seen = text
         wanted = self._parsed(text)
         if wanted is None:
             return False
-        before, self._written = self._written, wanted
-        if dataclasses.replace(wanted, model=before.model, models=before.models) != before:
+        in_force = (self._written.model, self._written.models)
+        rest = dataclasses.replace(wanted, model=in_force[0], models=in_force[1])
+        if rest != self._written:
             self._say("only the model of a Plan can change while it runs; for the rest, start again")
-        if (wanted.model, wanted.models) == (before.model, before.models):
+            self._written = rest
+        if (wanted.model, wanted.models) == in_force or not self._switch(wanted):
             return False
-        return self._switch(wanted)
+        self._written = wanted  # after a refusal the next change of the file is another try
+        return True
 
     def _switch(self, wanted: Plan) -> bool:
         """Open, warm up and judge a model for each slot; switch all or none."""
         ready: list[tuple[ModelSlot, Model]] = []
         if not self._slots.all():
-            self._say("the model stays: none is open yet; change the file again later")
+            self._say("the model stays: none is open yet; write the file again later")
             return False
         for slot in self._slots.all():
             settings = wanted.models.get(slot.task, wanted.model)
@@ -126,11 +135,13 @@ class PlanFollower:
     def _refusal(self, slot: ModelSlot, model: Model, settings: ModelPlan) -> str | None:
         samples = slot.samples()
         if not samples:
-            return f"no batch has been through yet on which {settings.artifact} could be tried; change the file again later"
+            return "no batch has been through yet on which the new one could be tried; write the file again later"
         try:
             after = [model(batch) for batch in samples]
         except Exception as error:  # engines raise their own types
-            return f"{settings.artifact} on {settings.engine} refuses a batch of this run: {error}"
+            return f"{model.variant.get('artifact')} on {settings.engine} refuses a batch of this run: {error}"
+        if settings.artifact is None or dict(model.variant) in slot.variants:
+            return None  # the module's own model, or one that was here before: whoever goes back has a reason
         before = [slot.model(batch) for batch in samples]
         return self._following.judge(before, after, settings)
 

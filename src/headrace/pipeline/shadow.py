@@ -79,11 +79,12 @@ class Shadow:
         if not self._is_idle:
             self.num_passed_by += 1
             return
-        copied = {name: np.array(one) for name, one in batch.items()} if isinstance(batch, Mapping) else np.array(batch)
+        # Copies of both: the runtime writes over the one, and the user's code may write over the other.
+        copied, kept = _copied(batch), _copied(answers)
         with self._wake:
             if self._is_idle:  # else another worker was faster
                 self._is_idle = False
-                self._offer = _Offer(copied, answers, seconds)
+                self._offer = _Offer(copied, kept, seconds)
                 self._wake.notify()
 
     def _work(self) -> None:
@@ -117,3 +118,9 @@ class Shadow:
             self.failure = str(error) or type(error).__name__
             return
         self._num_failures = 0
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: np.array(one) for name, one in value.items()}
+    return np.array(value)

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from headrace.base.errors import SettingsError
+from headrace.base.errors import LedgerError, SettingsError
 from headrace.base.plan import Plan
 from headrace.base.settings import check
 from headrace.ledger.ledger import Ledger
@@ -129,7 +129,10 @@ def climb(
         is_emulated=any(block.is_emulated for block in _all_blocks(measured)),
     )
     if ledger:
-        write_measurements(document, ledger, began)
+        try:
+            write_measurements(document, ledger, began)
+        except LedgerError as error:  # minutes were spent on measuring; that is kept
+            document = msgspec.structs.replace(document, warnings=(*document.warnings, f"not in the ledger: {error}"))
     return describe(document)
 
 

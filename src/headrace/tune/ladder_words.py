@@ -7,12 +7,14 @@ import msgspec
 from headrace.base.words import counted
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.tuning import LadderDocument, LadderStep
+from headrace.validate.intervals import FEWEST_PAIRS
 
 
 def describe(document: LadderDocument) -> LadderDocument:
     """Return the document with its sentences, and each step with its own."""
+    rounds = document.num_rounds
     steps = tuple(
-        msgspec.structs.replace(step, says=f"{step.says}: {verdict(step)}" if step.ratio_before else step.says)
+        msgspec.structs.replace(step, says=f"{step.says}: {verdict(step, rounds)}" if step.ratio_before else step.says)
         for step in document.steps
     )
     lines = [
@@ -26,11 +28,13 @@ def describe(document: LadderDocument) -> LadderDocument:
     return msgspec.structs.replace(document, steps=steps, says=tuple(line for line in lines if line))
 
 
-def verdict(step: LadderStep) -> str:
-    """Return what a step did against the one before, in words."""
+def verdict(step: LadderStep, num_rounds: int) -> str:
+    """Return what a step did against the one before, in words; from too few rounds nothing but the ratio."""
     ratio = step.ratio_before
     if ratio is None:
         return "the start"
+    if num_rounds < FEWEST_PAIRS:
+        return f"x{ratio.mid:.2f} so far; {counted(num_rounds, 'round')} cannot tell more, {FEWEST_PAIRS} can"
     if ratio.low <= 1 <= ratio.high:
         return f"no change ({written(ratio)} holds 1)"
     return f"{'faster' if ratio.mid > 1 else 'slower'}, {written(ratio)}"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.base.errors import HeadraceError, Interrupted
+from headrace.base.errors import HeadraceError, Interrupted, LedgerError
 from headrace.base.plan import Plan
 from headrace.base.settings import check
 from headrace.base.words import counted
@@ -277,7 +277,18 @@ class _Tuning:
         found = self._rounds.judged(entrant, Question(), base)
         if found is not None and found.interval is not None:
             pairs = counted(len(entrant.ratios(base)), "pair")
-            self._ledger.write_measurement(prediction.id, found.interval, f"headrace tune, {pairs} of blocks in turn")
+            try:
+                self._ledger.write_measurement(
+                    prediction.id, found.interval, f"headrace tune, {pairs} of blocks in turn"
+                )
+            except LedgerError as error:  # a Plan that was proved is not lost over it
+                self._warnings.append(f"not in the ledger: {error}")
+
+    def _record(self) -> TrackRecord:
+        try:
+            return TrackRecord(num=0) if self._ledger is None else self._ledger.track_record()
+        except LedgerError:
+            return TrackRecord(num=0)
 
     # --- concluding --------------------------------------------------------------------------------------------------
 
@@ -294,7 +305,7 @@ class _Tuning:
             candidates=self._candidates,
             costs=self._costs,
             best=best,
-            record=TrackRecord(num=0) if self._ledger is None else self._ledger.track_record(),
+            record=self._record(),
             warnings=tuple(self._warnings),
         )
         document = tuning_document(outcome)

@@ -46,6 +46,12 @@ def is_quantized(artifact: Path) -> bool:
     return any(name in content for name in _QUANTIZED)
 
 
+def check_can_tell(spec: VariantSpec) -> None:
+    """Raise SettingsError if a variant's engine does not tell of its layers."""
+    if spec.model.artifact is None or spec.model.engine not in PROFILERS:
+        raise SettingsError(f"{spec.text}: the engine tells nothing of its layers; expected {', '.join(PROFILERS)}")
+
+
 def take_census(spec: VariantSpec, batch: np.ndarray, *, seconds: float = 1.0) -> CensusDocument:
     """Return how a variant really runs: what its layers compute in, and what takes its time.
 
@@ -58,9 +64,8 @@ def take_census(spec: VariantSpec, batch: np.ndarray, *, seconds: float = 1.0) -
         EngineError: If it cannot be opened, or its engine gives no profile.
         SettingsError: If its engine does not tell of its layers.
     """
-    if spec.model.artifact is None or spec.model.engine not in PROFILERS:
-        raise SettingsError(f"{spec.text}: the engine tells nothing of its layers; expected {', '.join(PROFILERS)}")
-    artifact = Path(spec.model.artifact)
+    check_can_tell(spec)
+    artifact = Path(spec.model.artifact or "")
     layers = measure_layers(
         artifact,
         engine=spec.model.engine,
@@ -201,10 +206,9 @@ def _quantized_advice(layers: LayersDocument, conversion_share: float, written: 
 
 def _plain_advice(groups: Sequence[LayerGroup]) -> Iterator[str]:
     share = sum(group.share for group in groups if group.kind == "product")
-    bound = "any number of times" if share >= 1 else f"{1 / (1 - share):.1f} times"
     yield (
-        f"not quantized: convolutions and products take {share:.0%} of the time, so if int8 made them cost nothing, the model "
-        f"would be {bound} as fast"
+        f"not quantized: convolutions and products take {share:.0%} of the time, and int8 makes nothing else faster; try it: "
+        "`headrace optimize MODEL --data CALIBRATION --golden GOLDEN`"
     )
 
 

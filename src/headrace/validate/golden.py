@@ -87,6 +87,11 @@ def read_golden(path: Path) -> Golden:
     )  # fmt: skip
 
 
+def spread(num_items: int, most: int) -> np.ndarray:
+    """Return the places of at most so many items, evenly over a set, which may be sorted by class."""
+    return np.unique(np.linspace(0, num_items - 1, min(num_items, most)).round().astype(int))
+
+
 def made_up(spec: TensorSpec, num_items: int) -> Golden:
     """Return noise of the shape that a model takes; free axes beyond the first are 1.
 

@@ -59,6 +59,7 @@ def read_golden_folder(
     module: Module,
     names: Sequence[str] | None = None,
     *,
+    labelled: bool = True,
     say: Callable[[str], object] = lambda text: None,
 ) -> Golden:
     """Return the golden set of a folder.
@@ -68,20 +69,21 @@ def read_golden_folder(
         module: Of the pipeline; its input must be an image.
         names: Of the classes in the order of the model's output; None: labels must be numbers, or folders in the order of
             their names.
+        labelled: Whether labels are asked for; without, any images will do, in folders or not.
         say: Told what was left out.
 
     Raises:
         SettingsError: If there are no images, a label is no class, or images end up in different shapes.
     """
-    rows = _rows(folder)
-    numbers = _numbers(rows, names, folder)
+    rows = _rows(folder, labelled)
+    numbers = _numbers(rows, names, folder) if labelled else None
     calls = _preprocessing(module)
     digest = hashlib.sha256()
     kept: list[int] = []
     looks: list[tuple[float, float, float]] = []
     with _Growing() as inputs:
         for number, row in enumerate(rows):
-            data = row.file.read_bytes()
+            data = _read(row.file)
             try:
                 array, look = _one(calls, data)
             except DecodeRejected:
@@ -104,7 +106,19 @@ def read_golden_folder(
     )  # fmt: skip
 
 
-def _rows(folder: Path) -> list[_Row]:
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{file} cannot be read: {error.strerror}; take its line out, or put it back") from None
+
+
+def _rows(folder: Path, labelled: bool) -> list[_Row]:
+    if not labelled:
+        files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in _IMAGES)
+        if not files:
+            raise SettingsError(f"{folder}: no images; expected files such as a.jpg, in folders or not")
+        return [_Row(file, None, "") for file in files]
     manifest = folder / LABELS
     rows = list(_listed(manifest) if manifest.is_file() else _in_folders(folder))
     if not rows:

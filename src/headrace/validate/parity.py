@@ -79,6 +79,12 @@ def top_1(outputs: Any) -> np.ndarray | None:
     return np.asarray(scores[0].argmax(axis=1))
 
 
+def num_classes(outputs: Any) -> int:
+    """Return how many scores an item has; 0 if the answers are no scores."""
+    scores = [array for array in _named(outputs).values() if array.ndim == 2 and array.dtype.kind == "f"]
+    return scores[0].shape[1] if len(scores) == 1 else 0
+
+
 def num_broken(outputs: Any) -> int:
     """Return how many items have a NaN or an infinity among their answers."""
     return int((~np.isfinite(_flat(_named(outputs))).all(axis=1)).sum())

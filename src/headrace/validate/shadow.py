@@ -103,10 +103,10 @@ class ShadowRecord:
 
 def _changed(incumbent: Any, candidate: Any) -> np.ndarray:
     """Return (items,) 1.0 where the two give different answers."""
-    first, second = top_1(incumbent), top_1(candidate)
-    if first is not None and second is not None and len(first) == len(second):
-        return np.asarray(first != second, float)
     found = compare_outputs(incumbent, candidate)
     if found.shapes:
-        raise ValueError("; ".join(found.shapes))
+        raise ValueError(f"it answers in another shape: {'; '.join(found.shapes)}")
+    first, second = top_1(incumbent), top_1(candidate)
+    if first is not None and second is not None:
+        return np.asarray(first != second, float)
     return np.full(found.num_items, float(found.worst_l2 > _SAME))

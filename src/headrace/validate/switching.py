@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from headrace.base.plan import ModelPlan
-from headrace.validate.census import is_quantized
 from headrace.validate.parity import BANDS, compare_outputs
 from headrace.validate.variants import MOST_BANDS, joined
 
@@ -29,11 +27,10 @@ def why_not_switch(before: Sequence[Any], after: Sequence[Any], settings: ModelP
         return f"{what} answers in another shape: {'; '.join(found.shapes)}"
     if found.broken_b > found.broken_a:
         return f"{found.broken_b} of {found.num_items} answers of {what} hold a NaN or an infinity"
-    artifact = settings.artifact
-    quantized = artifact is not None and Path(artifact).is_file() and is_quantized(Path(artifact))
-    band = BANDS["int8"] if quantized else BANDS.get(str(settings.options.get("precision", "f32")), BANDS["int8"])
-    # The model in use may itself be the rougher one.
-    limit = MOST_BANDS * max(band, BANDS["bf16"])
+    if found.broken_a > found.broken_b:
+        return None  # nothing to hold it against: the model in use is the broken one
+    # Either of the two may be the rougher one.
+    limit = MOST_BANDS * BANDS["int8"]
     if found.relative_l2 > limit:
         return (
             f"the answers of {what} are {found.relative_l2:.2g} off those of the model in use (relative L2, {found.num_items} "

@@ -45,7 +45,8 @@ def parse_variant(text: str, threads: int = 1) -> VariantSpec:
     Raises:
         SettingsError: If it names no file, an unknown engine, or a setting that is not KEY=VALUE.
     """
-    artifact, _, rest = text.partition("@") if not Path(text).exists() else (text, "", "")
+    # At the last @ before an engine: a file's name may hold one.
+    artifact, _, rest = text.rpartition("@") if "@" in text and not Path(text).exists() else (text, "", "")
     name, *settings = rest.split(",") if rest else ["onnx"]
     check(bool(artifact), "model", text, "MODEL[@ENGINE[,KEY=VALUE]...] such as scenes.onnx@openvino,precision=bf16")
     check(name in ENGINES, "engine", name, ", ".join(ENGINES))

@@ -29,11 +29,11 @@ from headrace.base.words import counted
 from headrace.profiler.layers.table import PROFILERS
 from headrace.runs.formats.variants import Gate, GateName, Outcome, ValidationDocument, VariantSide
 from headrace.validate.census import LEAST_INT8_SHARE, is_quantized, take_census
-from headrace.validate.golden import Golden, made_up
+from headrace.validate.golden import Golden, made_up, spread
 from headrace.validate.interrupts import noticing
 from headrace.validate.model_speed import measure_speed
 from headrace.validate.noninferiority import Decision, Finding, judge_drop, largest_discordance
-from headrace.validate.parity import BANDS, compare_outputs, num_broken, top_1
+from headrace.validate.parity import BANDS, compare_outputs, num_broken, num_classes, top_1
 from headrace.validate.slices import FEWEST_SOURCES, drop_by_source, worst_slice
 from headrace.validate.variant_spec import VariantSpec
 
@@ -46,6 +46,8 @@ _OUTCOMES: Mapping[Decision, Outcome] = {
     Decision.REJECT: "rejected",
     Decision.INCONCLUSIVE: "inconclusive",
 }
+#: Standard errors beyond chance from which on the labels are believed to be those of the model.
+_BEYOND_CHANCE = 3.0
 #: How long a census lasts.
 _CENSUS_SECONDS = 0.5
 #: Those that need no labels and take seconds: what a search asks of every candidate.
@@ -172,7 +174,9 @@ class _Validation:
         return _gate("census", "rejected", says, values, limits)
 
     def _parity(self) -> Gate:
-        first, second = (list(self._calls(opened, PARITY_ITEMS)) for opened in (self.a, self.b))
+        first, second = (
+            list(self._calls(opened, spread(len(self.golden), PARITY_ITEMS))) for opened in (self.a, self.b)
+        )
         if self.is_interrupted():  # then one of the two has answered fewer
             return _gate("parity", "inconclusive", "interrupted")
         found = compare_outputs(joined(first), joined(second))
@@ -224,7 +228,7 @@ class _Validation:
         margin, limits = self.policy.max_drop, {"max_drop": self.policy.max_drop}
         if self.golden.is_made_up:
             return _gate("accuracy", "skipped", "not known: there is no golden set; give one with --golden", {}, limits)
-        answers = [_read_answers(self._calls(opened, len(self.golden))) for opened in (self.a, self.b)]
+        answers = [_read_answers(self._calls(opened, np.arange(len(self.golden)))) for opened in (self.a, self.b)]
         if self.is_interrupted():
             return _gate("accuracy", "inconclusive", "interrupted", {}, limits)
         broken = [one.broken for one in answers]
@@ -246,9 +250,9 @@ class _Validation:
             "drop": found.drop, "low": found.low, "high": found.high, "discordance": found.discordance,
             "a": right[0] if right else None, "b": right[1] if right else None,
         }  # fmt: skip
-        if right is not None and max(right) == 0:
-            says = "neither is right for any item: the labels are not the classes' places in the output, counted from 0"
-            return _gate("accuracy", "inconclusive", says, values, limits)
+        doubt = None if labels is None or right is None else _doubt(labels, answers[0].num_classes, right[0])
+        if doubt is not None:
+            return _gate("accuracy", "inconclusive", doubt, values, limits)
         outcome, says = _OUTCOMES[found.decision], _accuracy_says(found, right, margin)
         if outcome != "rejected":
             hidden = worst_slice(differences, self._parts(), self.policy.max_slice_drop)
@@ -289,13 +293,12 @@ class _Validation:
         """Return items of the golden set, around again where there are too few."""
         return np.ascontiguousarray(self.golden.inputs[np.arange(size) % len(self.golden)])
 
-    def _calls(self, opened: _Opened, num_items: int) -> Iterator[Any]:
-        """Give the answers to the first items, batch by batch."""
-        inputs = self.golden.inputs[:num_items]
-        for start in range(0, len(inputs), self.policy.batch):
+    def _calls(self, opened: _Opened, places: np.ndarray) -> Iterator[Any]:
+        """Give the answers to the items at these places, batch by batch."""
+        for start in range(0, len(places), self.policy.batch):
             if self.is_interrupted():
                 return
-            yield opened.model(np.ascontiguousarray(inputs[start : start + self.policy.batch]))
+            yield opened.model(np.ascontiguousarray(self.golden.inputs[places[start : start + self.policy.batch]]))
 
 
 def validate_variants(
@@ -417,15 +420,34 @@ class _Answers:
     """(items,); None where the answers are no scores."""
     broken: int
     """Items with a NaN or an infinity."""
+    num_classes: int
 
 
 def _read_answers(calls: Iterator[Any]) -> _Answers:
-    found, broken = [], 0
+    found, broken, classes = [], 0, 0
     for outputs in calls:
         found.append(top_1(outputs))
         broken += num_broken(outputs)
+        classes = num_classes(outputs)
     known = [one for one in found if one is not None]
-    return _Answers(np.concatenate(known) if known and len(known) == len(found) else None, broken)
+    return _Answers(np.concatenate(known) if known and len(known) == len(found) else None, broken, classes)
+
+
+def _doubt(labels: np.ndarray, classes: int, right: float) -> str | None:
+    """Return why labels cannot be those of this model; None if they may be."""
+    if labels.min() < 0 or labels.max() >= classes:
+        return (
+            f"the labels go from {labels.min()} to {labels.max()}, and the model has {classes} classes: labels are the "
+            "classes' places in the output, counted from 0"
+        )
+    commonest = float(np.bincount(labels).max() / len(labels))
+    chance = commonest + _BEYOND_CHANCE * np.sqrt(commonest * (1 - commonest) / len(labels))
+    if len(np.unique(labels)) > 1 and right <= chance:
+        return (
+            f"A itself is right for {right:.2%} of the items, and always naming the commonest class for {commonest:.2%}: "
+            "labels or preprocessing are not those of this model"
+        )
+    return None
 
 
 def joined(answers: Sequence[Any]) -> Any:

@@ -124,6 +124,21 @@ def test_an_accepted_model_takes_over_and_a_rollback_takes_it_back(tmp_path: Pat
     assert [variant["artifact"] for variant in result.variants] == ["a.onnx", "b.onnx"]
 
 
+def test_the_way_back_from_a_wrong_model_is_open(tmp_path: Path) -> None:
+    """A model that answers far off came in before anybody knew; the rollback takes it out, however far off it is."""
+    said: list[str] = []
+    plan = tmp_path / "plan.toml"
+    text = f'[model]\nartifact = "{save(tmp_path / "far.onnx", FAR)}"\n'
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.attempts.accept(plan, text, why="a test")
+        actions: dict[int, Callable[[], object]] = {600: lambda: ledger.attempts.rollback(plan)}
+        _, results = followed(tmp_path, actions, said, plan=[f'model.artifact="{tmp_path / "far.onnx"}"'])
+    assert len(results) == ITEMS
+    assert factors(results)[0] == pytest.approx(FAR)
+    assert factors(results)[-1] == pytest.approx(FACTOR)
+    assert "switched to a.onnx" in said[-1]
+
+
 def test_spans_say_which_plan_was_in_force(tmp_path: Path) -> None:
     """And the run folder holds both Plans."""
     said: list[str] = []

@@ -240,7 +240,10 @@ def test_lists_of_one_pipeline_and_of_few(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["list", "--ledger", "none.sqlite"], "there is no ledger none.sqlite; `headrace whatif` makes it"),
+        (
+            ["list", "--ledger", "none.sqlite"],
+            "there is no ledger none.sqlite; `headrace whatif` and `headrace optimize` make it",
+        ),
         (["show", "p7"], "has no prediction p7; it holds p1 to p1"),
         (["show", "seven"], "'seven' is no id of a prediction"),
         (["show", "p1", "--plan", "--json"], "--plan prints TOML and --json JSON"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,26 @@ def test_a_file_that_somebody_changed_is_not_lost(ledger: Ledger, tmp_path: Path
     ledger.attempts.rollback(plan, force=True)
     assert not plan.exists()
     assert ledger.attempts.decisions()[0].before == "mine"
+
+
+def test_a_file_has_one_name(ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From another folder, and by a relative way, it is the same decision."""
+    (tmp_path / "sub").mkdir()
+    ledger.attempts.accept(tmp_path / "plan.toml", "one", why="first")
+    monkeypatch.chdir(tmp_path / "sub")
+    ledger.attempts.rollback(Path("../plan.toml"))
+    assert not (tmp_path / "plan.toml").exists()
+
+
+def test_two_rollbacks_at_once_take_back_two(ledger: Ledger, tmp_path: Path) -> None:
+    """One after the other, whoever comes first."""
+    plan = tmp_path / "plan.toml"
+    for text in ("one", "two", "three"):
+        ledger.attempts.accept(plan, text, why=text)
+    with Ledger(ledger.path) as other, ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(one.attempts.rollback, plan) for one in (ledger, other)]:
+            done.result()
+    assert plan.read_text() == "one"
 
 
 def test_what_cannot_be_written_is_not_decided(ledger: Ledger, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.base.errors import SettingsError
+from headrace.base.errors import EngineError, SettingsError
 from headrace.ledger.ledger import Ledger
 from headrace.optimize import search as search_module
 from headrace.optimize.artifacts import ArtifactStore
@@ -77,6 +77,33 @@ def test_the_same_is_not_tried_twice(case: Any, ledger: Ledger, tmp_path: Path) 
     assert len(ledger.attempts.attempts()) == len(first.attempts)
     other = searched(case, ledger, tmp_path, goal=Goal(max_drop=0.03, batch=8))
     assert not any(one.is_recalled for one in other.attempts)
+
+
+def test_a_repair_is_recalled_too(twin: Any, ledger: Ledger, tmp_path: Path) -> None:
+    """The second search ends with the same variant, and what its files are called today."""
+    first = searched(twin, ledger, tmp_path)
+    again = searched(twin, ledger, tmp_path)
+    assert again.recommended == first.recommended
+    assert "int8-equalized" in {one.technique for one in again.attempts if one.is_recalled}
+
+
+def test_another_objective_is_another_question(case: Any, ledger: Ledger, tmp_path: Path) -> None:
+    """What was found for speed is asked anew for size, for which a file that is no smaller is no gain."""
+    searched(case, ledger, tmp_path)
+    document = searched(case, ledger, tmp_path, goal=Goal(max_drop=0.02, batch=8, objective="size"))
+    assert not any(one.is_recalled for one in document.attempts)
+    assert all(one.artifact.num_bytes >= document.model.num_bytes for one in document.attempts)  # so small a network
+    assert document.recommended is None
+
+
+def test_what_the_model_does_not_take_is_said_before(case: Any, tmp_path: Path) -> None:
+    """A set of another shape is misuse, not a result; so is a file that is no model."""
+    np.savez(tmp_path / "wide.npz", inputs=np.zeros((40, 3, 5), np.float32))
+    with pytest.raises(SettingsError, match="does not take the items"):
+        searched(case, None, tmp_path, calibration=read_golden(tmp_path / "wide.npz"))
+    (tmp_path / "text.onnx").write_text("no model")
+    with pytest.raises(EngineError):
+        optimize(tmp_path / "text.onnx", store=ArtifactStore(tmp_path / "artifacts"), goal=Goal())
 
 
 def test_without_a_golden_set_nothing_is_recommended(case: Any, tmp_path: Path) -> None:

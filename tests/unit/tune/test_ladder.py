@@ -62,7 +62,8 @@ def test_rounds_that_lack_one_side_are_left_out() -> None:
 )
 def test_no_change_is_said_when_the_interval_holds_1(ratio: Estimate, says: str) -> None:
     """What may be nothing is called nothing."""
-    assert verdict(step("overlap", 10.0, ratio)).startswith(says)
+    assert verdict(step("overlap", 10.0, ratio), 8).startswith(says)
+    assert "so far" in verdict(step("overlap", 10.0, ratio), 2)
 
 
 def test_a_busy_machine_is_named() -> None:

@@ -118,6 +118,18 @@ def test_shapes_must_be_one(tmp_path: Path) -> None:
         read_golden_folder(tmp_path, Uneven())
 
 
+def test_without_labels_any_images_will_do(tmp_path: Path) -> None:
+    """In folders or not; one that its list names and that is gone is said."""
+    write(tmp_path / "1.png", 10)
+    write(tmp_path / "deeper" / "2.png", 200)
+    golden = read_golden_folder(tmp_path, Small(), labelled=False)
+    assert golden.labels is None
+    assert len(golden) == 2
+    (tmp_path / "labels.jsonl").write_text('{"file": "gone.png", "label": 0}')
+    with pytest.raises(SettingsError, match=r"gone\.png cannot be read"):
+        read_golden_folder(tmp_path, Small())
+
+
 def test_bad_lines_and_empty_folders_are_said(tmp_path: Path) -> None:
     """With the line's number, and what was expected."""
     with pytest.raises(SettingsError, match="no images"):

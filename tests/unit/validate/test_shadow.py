@@ -60,6 +60,13 @@ def test_answers_that_are_no_scores_are_compared_as_numbers() -> None:
     assert made.document().disagreement == 0.5
 
 
+def test_another_number_of_classes_is_no_answer() -> None:
+    """Its largest score may be in the same place all the same."""
+    made = ShadowRecord("candidate", 0.02)
+    with pytest.raises(ValueError, match="another shape"):
+        made.add(np.eye(4, 11), np.eye(4, 20), 0.01, 0.01)
+
+
 def test_a_candidate_that_failed_is_rejected() -> None:
     """With what it raised."""
     document = record(0.0, 2000).document(failure="out of memory")

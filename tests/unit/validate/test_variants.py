@@ -187,7 +187,11 @@ def test_labels_that_fit_nothing_prove_nothing(incumbent: str, golden: Callable[
     good = golden()
     document = judge(incumbent, incumbent, dataclasses.replace(good, labels=np.full(len(good), 99)))
     assert document.verdict == "inconclusive"
-    assert "neither is right" in document.says
+    assert "the labels go from 99 to 99, and the model has 5 classes" in document.says
+    shuffled = np.random.default_rng(0).permutation(good.labels)
+    document = judge(incumbent, incumbent, dataclasses.replace(good, labels=shuffled))
+    assert document.verdict == "inconclusive"
+    assert "the commonest class" in document.says
 
 
 @pytest.mark.parametrize("asked", range(1, 60, 7))

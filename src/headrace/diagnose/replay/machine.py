@@ -7,13 +7,11 @@ import numpy as np
 from headrace.diagnose.cpu_account import OUTSIDE
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.replay.needs import Needs
-from headrace.diagnose.replay.structure import Machine
+from headrace.diagnose.replay.structure import MOST_TAKEN, Machine
 from headrace.runs.formats.profile import ProfileDocument
 
 #: Others' use of the machine below this is no more than the noise of the measurement.
 _NOISE_CORES = 0.05
-#: Share of the cores that others are taken to keep at most.
-_MOST_TAKEN = 0.9
 #: Without an account of CPU time: what the runtime takes for each job and stage, measured by `python -m benchmarks.ladder`.
 _OVERHEAD_SECONDS = 8e-6
 #: Workers that find nothing to do wake up now and then; what is beyond so many times the usual is not for jobs.
@@ -30,7 +28,7 @@ def find_machine(evidence: Evidence, document: ProfileDocument, needs: Needs) ->
     bytes_in = {stage.name: stage.bytes_in or 0.0 for stage in document.stages}
     bytes_out = {stage.name: stage.bytes_out or 0.0 for stage in document.stages}
     # Of what others used a run could have had a part, had it had work: some is left of the smallest machine.
-    taken = min(other, _MOST_TAKEN * cores) if others else 0.0
+    taken = min(other, MOST_TAKEN * cores) if others else 0.0
     return Machine(
         cores=cores,
         others=others,

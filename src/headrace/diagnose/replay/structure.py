@@ -32,6 +32,9 @@ from headrace.diagnose.simulator.system import (
 from headrace.diagnose.span_columns import Array
 from headrace.runs.formats.prediction import Change
 
+#: Share of the cores that others are taken to keep at most.
+MOST_TAKEN = 0.9
+
 #: A worker takes about this much cheap work at once, at most so many units; as the runtime's stations do.
 _CHUNK_SECONDS, _MOST_AT_ONCE = 0.001, 64
 #: What handing an item to a child process and back costs: in this process with the GIL, in the child without, each a fixed part
@@ -151,15 +154,16 @@ class _Builder:
         limit = self.plan.source.max_in_flight or max(
             sum(station.capacity + station.workers for station in stations), self.plan.source.receive_batch
         )
+        cores = scenario.change.cores or scenario.machine.cores
         return System(
             stations=stations,
             num_jobs=len(scenario.sample),
             receivers=receivers,
             routes=routes,
             route_of=route_of,
-            cores=scenario.change.cores or scenario.machine.cores,
+            cores=cores,
             others=0.0 if scenario.change.quiet else scenario.machine.others,
-            taken=0.0 if scenario.change.quiet else scenario.machine.taken,
+            taken=0.0 if scenario.change.quiet else min(scenario.machine.taken, MOST_TAKEN * cores),
             pace=scenario.machine.pace,
             wake_seconds=scenario.machine.wake_seconds,
             switch_seconds=scenario.switch_seconds,

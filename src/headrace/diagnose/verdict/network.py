@@ -59,7 +59,8 @@ def is_waiting(view: StageView) -> bool:
     outside = view.waits("network", "sleep", "process", "other") if is_io else view.waits("network")
     if outside is None:
         return is_io
-    return outside >= max(view.waits("disk") or 0.0, view.waits("lock") or 0.0, view.waits("gil") or 0.0)
+    inside = ("disk", "lock", "gil") if is_io else ("disk", "lock", "gil", "sleep")
+    return (is_io or outside > 0) and outside >= max(view.waits(cause) or 0.0 for cause in inside)
 
 
 def more_workers(view: StageView, times: int = 2) -> Advice:
