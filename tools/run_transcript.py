@@ -54,7 +54,8 @@ def _printed(command: str, folder: Path) -> str:
         text=True,
         check=False,
     )
-    return done.stdout.rstrip("\n") + "\n" if done.stdout.strip() else ""
+    printed = done.stdout.replace(str(folder.resolve()), "~")  # where it ran is nobody's business
+    return printed.rstrip("\n") + "\n" if printed.strip() else ""
 
 
 def _cut(printed: str, before: str) -> str:

@@ -183,9 +183,17 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     """Return how many migrations were applied; 0 for an empty file, an error for anything that is no ledger."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (num_tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    # One transaction: another process may be making the file, and half of its work would look like somebody else's.
+    is_alone = not connection.in_transaction
+    if is_alone:
+        connection.execute("BEGIN")
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (num_tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    finally:
+        if is_alone and connection.in_transaction:
+            connection.execute("COMMIT")
     if application != APPLICATION_ID and (num_tables or application):
         raise LedgerError(f"{path} is a SQLite file of something else, not a ledger; name another file with --ledger")
     if version > len(MIGRATIONS):
