@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import EngineError, MissingExtra, SettingsError
+from headrace.base.plan import ModelPlan
 from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.base.words import counted
@@ -36,6 +37,7 @@ from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
 from headrace.runs.hardware import find_versions
 from headrace.validate.golden import Golden, spread
+from headrace.validate.variant_spec import VariantSpec
 from headrace.validate.variants import CHEAP_GATES, PARITY_ITEMS, Policy, validate_variants
 
 #: Candidates that may be asked on the golden set; the probability of a wrong acceptance is divided by it.
@@ -160,7 +162,6 @@ class _Search:
     say: Callable[[str], object]
     attempts: list[Attempt] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
-    kinds: dict[str, Any] = field(default_factory=dict)
     baseline: VariantSide | None = None
     num_confirmed: int = 0
     interrupted: bool = True
@@ -173,9 +174,6 @@ class _Search:
             self._try_technique(technique)
         waiting = [attempt for attempt in self.attempts if self._is_worth_confirming(attempt)]
         failed = {attempt.candidate for attempt in self.attempts if _fails_by_answers(attempt)}
-        failed |= {
-            one.candidate for one in self.attempts if one.drop is not None and one.verdict != "accept"
-        }  # recalled
         while waiting:
             fastest = max(waiting, key=lambda attempt: _mid(attempt.speedup))
             waiting.remove(fastest)
@@ -307,8 +305,8 @@ class _Search:
         ]  # fmt: skip
         return hashlib.sha256(msgspec.json.encode(decides, order="sorted")).hexdigest()[:16]
 
-    def _policy(self, **changes: Any) -> Policy:
-        return Policy(max_drop=self.goal.max_drop, batch=self.goal.batch, alpha=_ALPHA / MOST_CONFIRMED, **changes)
+    def _policy(self) -> Policy:
+        return Policy(max_drop=self.goal.max_drop, batch=self.goal.batch, alpha=_ALPHA / MOST_CONFIRMED)
 
     def _search_set(self) -> Golden | None:
         """Return the items on which candidates are compared before the golden set is asked; their labels are not looked at.
@@ -341,7 +339,7 @@ class _Search:
             return False
         self.num_confirmed += 1
         began = time.monotonic()
-        spec = next(spec for spec in (self._spec_of(attempt),))
+        spec = VariantSpec(attempt.candidate, ModelPlan(**attempt.settings))
         document = validate_variants(
             self.subject.baseline(), spec, self.golden, self._policy(), gates=("static", "accuracy")
         )
@@ -364,12 +362,6 @@ class _Search:
         )  # fmt: skip
         self._settle(judged, write=True)
         return verdict == "accept"
-
-    def _spec_of(self, attempt: Attempt) -> Any:
-        from headrace.base.plan import ModelPlan
-        from headrace.validate.variant_spec import VariantSpec
-
-        return VariantSpec(attempt.candidate, ModelPlan(**attempt.settings))
 
     # --- what came of it
 
@@ -467,7 +459,8 @@ def _point(attempt: Attempt) -> Point:
 
 
 def _fails_by_answers(attempt: Attempt) -> bool:
-    return attempt.verdict == "reject" and attempt.gate in ("parity", "accuracy")
+    """Return whether it was turned down, or left open by the golden set, for what it answers; now or before."""
+    return attempt.verdict != "accept" and (attempt.gate in ("parity", "accuracy") or attempt.drop is not None)
 
 
 def _of(document: ValidationDocument, name: str) -> Gate | None:

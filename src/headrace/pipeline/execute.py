@@ -138,12 +138,7 @@ def run(
         HeadraceError: If a part cannot be opened, or a worker breaks.
     """
     resolved, threads = _resolved(pipeline, plan)
-    slots = None
-    if follow is not None or shadow is not None:
-        _check_slots(pipeline, resolved, "--follow" if follow else "--shadow")
-        if shadow is not None:
-            _check_shadow(pipeline, follow)
-        slots = ModelSlots(shadow)
+    slots = _slots(pipeline, resolved, follow, shadow)
     clock = SystemClock()
     metering = Metering()
     counters = Counters()
@@ -234,6 +229,16 @@ def _resolved(pipeline: Pipeline, plan: Plan | str | Path | None) -> tuple[Plan,
     for warning in threads.warnings:
         logger.warning("%s", warning)
     return resolved, threads
+
+
+def _slots(pipeline: Pipeline, plan: Plan, follow: Following | None, shadow: Shadow | None) -> ModelSlots | None:
+    """Return where models are put that may change or have company; None: they are called as they are."""
+    if follow is None and shadow is None:
+        return None
+    _check_slots(pipeline, plan, "--follow" if follow else "--shadow")
+    if shadow is not None:
+        _check_shadow(pipeline, follow)
+    return ModelSlots(shadow)
 
 
 def _check_shadow(pipeline: Pipeline, follow: Following | None) -> None:

@@ -143,21 +143,28 @@ def test_an_interrupted_search_keeps_what_it_knows(
     case: Any, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And goes on from there the next time."""
-    asked: list[str] = []
+    confirmed: list[str] = []
     real = search_module.validate_variants
 
     def interrupted(a: Any, b: Any, golden: Golden | None, *rest: Any, **named: Any) -> Any:
-        asked.append(b.text)
-        if named.get("gates") == ("static", "accuracy") and len(asked) > 5:
-            raise KeyboardInterrupt
+        if named["gates"] == ("static", "accuracy"):
+            confirmed.append(b.text)
+            if len(confirmed) == 2:
+                raise KeyboardInterrupt
         return real(a, b, golden, *rest, **named)
 
     monkeypatch.setattr(search_module, "validate_variants", interrupted)
     document = searched(case, ledger, tmp_path)
     assert document.interrupted
-    kept = ledger.attempts.attempts()
-    monkeypatch.undo()
-    assert {one.candidate for one in kept} <= {one.candidate for one in document.attempts}
+    assert document.says.startswith("interrupted")
+    kept = {one.candidate for one in ledger.attempts.attempts()}
+    assert confirmed[0] in kept
+    assert confirmed[1] not in kept
+    monkeypatch.setattr(search_module, "validate_variants", real)
+    again = searched(case, ledger, tmp_path)
+    assert kept == {one.candidate for one in again.attempts if one.is_recalled}
+    assert again.recommended == confirmed[0]
+    assert not again.interrupted
 
 
 def test_artifacts_are_kept_by_their_content(case: Any, tmp_path: Path) -> None:
