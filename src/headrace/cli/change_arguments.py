@@ -77,6 +77,7 @@ def change_of(args: argparse.Namespace, plan: Plan, stages: Sequence[StageInfo])
     from headrace.runs.formats.prediction import Change
 
     names = [stage.name for stage in stages]
+    _refuse_contradictions(args)
     return Change(
         settings=plan_settings(args.settings, plan, stages),
         speedups=_by_stage("--speedup", args.speedup, [*names, _RECEIVING], _times),
@@ -88,6 +89,18 @@ def change_of(args: argparse.Namespace, plan: Plan, stages: Sequence[StageInfo])
         arrival_rate=_given("--arrival-rate", args.arrival_rate, parse_rate),
         quiet=args.quiet_machine,
     )
+
+
+def _refuse_contradictions(args: argparse.Namespace) -> None:
+    """Raise SettingsError if two options say different things of one."""
+    keys = [text.partition("=")[0].strip() for option in (args.settings, getattr(args, "vary", [])) for text in option]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise SettingsError(f"{twice} is set twice, and only one value can be predicted; give it once")
+    faster = {text.partition("=")[0].strip() for text in args.speedup}
+    both = next((stage for stage in args.drop if stage in faster), None)
+    if both is not None:
+        raise SettingsError(f"--drop {both} and --speedup {both} contradict one another; give one of them")
 
 
 def plan_settings(settings: Sequence[str], plan: Plan, stages: Sequence[StageInfo]) -> tuple[str, ...]:

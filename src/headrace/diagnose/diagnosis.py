@@ -8,6 +8,7 @@ from headrace.diagnose.bounds import find_bounds
 from headrace.diagnose.candidates import find_candidates
 from headrace.diagnose.document import profile_document
 from headrace.diagnose.replay import CannotReplay, Replay
+from headrace.diagnose.trust import FEWEST_JOBS
 from headrace.diagnose.verdict.facts import Facts
 from headrace.diagnose.verdict.goals import Goal, RateGoal, check_goals, good_enough
 from headrace.diagnose.verdict.proposal import line
@@ -19,9 +20,6 @@ from headrace.runs.formats.profile import ProfileDocument
 from headrace.runs.reader import Run
 
 __all__ = ["Goal", "RateGoal", "diagnosis_document"]
-
-#: Jobs below which a verdict would be chance: the median of 30 is known to about a fifth of the spread.
-FEWEST_JOBS = 30
 
 
 def diagnosis_document(run: Run, goals: Sequence[Goal] = ()) -> DiagnosisDocument:

@@ -87,6 +87,21 @@ class Completions:
         done = float(count[-1] - count[start])
         return done / width if width > 0 and done >= self.batch else None
 
+    def relative_error(self, first: float, last: float) -> float:
+        """Return the standard error of the rate between two moments as a share of it; 0 if there are too few to tell.
+
+        References:
+            Batch means; see `estimates.standard_error`.
+        """
+        num_bins = min(
+            _MOST_BINS, int((self.at(np.array([last])) - self.at(np.array([first])))[0] // max(_PER_BIN, self.batch))
+        )
+        if num_bins < _FEWEST_BINS:
+            return 0.0
+        rates = np.diff(self.at(np.linspace(first, last, num_bins + 1)))
+        error, mean = standard_error(rates), float(rates.mean())
+        return error / mean if error is not None and mean > 0 else 0.0
+
 
 def completions(evidence: Evidence, *, delivered: bool = False) -> Completions:
     """Return what is best known of completions: each one, where all have spans; else the sampled counter; else the sample.

@@ -17,6 +17,8 @@ from headrace.diagnose.span_checks import clock_order, lost_spans, run_folder, s
 from headrace.runs.formats.profile import Check, CheckStatus, CpuAccount, Distribution, Window
 from headrace.runs.formats.profiling import OverheadEstimate
 
+#: Jobs below which a verdict or a prediction would be chance: the median of 30 is known to about a fifth of the spread.
+FEWEST_JOBS = 30
 _EXPLAINED = 0.85
 _EXPLAINED_TOO_MUCH = 1.05
 #: CPU seconds below which shares of them fail or pass by chance.

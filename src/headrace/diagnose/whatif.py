@@ -1,8 +1,9 @@
 """Predicts what a change of a recorded run would do, with an interval, and says when it cannot.
 
-The prediction is the measured throughput times the ratio of two simulations, changed and as recorded. Its interval joins two
-spreads: of the run, by simulating resampled blocks of its jobs, and of the simulator, by how far earlier predictions of this
-ledger were off once measured; until there are enough of those, by how far they were off in `benchmarks/whatif_error`.
+The prediction is the measured throughput times the ratio of two simulations, changed and as recorded. The ratio's interval
+joins two spreads: of the run, by simulating resampled blocks of its jobs, and of the simulator, by how far earlier predictions
+of this ledger were off once measured; until there are enough of those, by how far they were off in `benchmarks/whatif_error`.
+The interval of the throughput adds how well the recorded one is known.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from headrace.diagnose.bounds import bound_ratio
 from headrace.diagnose.replay import Replay, Simulated
 from headrace.diagnose.replay.plans import check_costs, not_simulated
 from headrace.diagnose.replay.structure import group_stages
+from headrace.diagnose.trust import FEWEST_JOBS
 from headrace.runs.formats.prediction import Change, PredictedMetric, PredictionDocument, TrackRecord
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.run_folder import headrace_version
@@ -159,10 +161,13 @@ def _interval(replay: Replay, change: Change, mid: float, record: TrackRecord) -
 
 
 def _throughput(replay: Replay, ratio: Estimate) -> PredictedMetric:
-    base = replay.throughput
-    return PredictedMetric(
-        base=base, predicted=Estimate(base * ratio.low, base * ratio.mid, base * ratio.high), ratio=ratio
+    """Return the rate: its interval is the ratio's, widened by how well the recorded run's own rate is known."""
+    base, mid = replay.throughput, replay.throughput * ratio.mid
+    below, above = (
+        math.exp(math.hypot(math.log(side), _NINE_IN_TEN * replay.throughput_error))
+        for side in (ratio.mid / ratio.low, ratio.high / ratio.mid)
     )
+    return PredictedMetric(base=base, predicted=Estimate(mid / below, mid, mid * above), ratio=ratio)
 
 
 def _latency(replay: Replay, change: Change, after: Simulated, percent: float) -> PredictedMetric:
@@ -236,6 +241,11 @@ def _warnings(replay: Replay, change: Change, base: Simulated) -> tuple[str, ...
     found = []
     if not replay.document.trusted:
         found.append(f"the run is not trusted: {'; '.join(replay.document.distrust)}")
+    if replay.document.latency.num_samples < FEWEST_JOBS:
+        found.append(
+            f"it rests on {counted(replay.document.latency.num_samples, 'job')}, and {FEWEST_JOBS} are the fewest that a "
+            "diagnosis takes: profile more items"
+        )
     found += [f"not all of the run could be read: {problem}" for problem in replay.document.problems]
     off = base.throughput / replay.throughput - 1
     if abs(off) > 0.15:

@@ -330,3 +330,20 @@ def test_the_proof_fits_the_change(
     """A Plan is compared, a change in the code too, a change of the surroundings is profiled there."""
     assert main(["whatif", "first", *arguments, "--ledger", "my ledger"]) == 0
     assert proof in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--set", "fetch.workers=2", "--set", "fetch.workers=4"], "fetch.workers is set twice"),
+        (["--set", "fetch.workers=2", "--vary", "fetch.workers=4,8"], "fetch.workers is set twice"),
+        (["--drop", "fetch", "--speedup", "fetch=2"], "contradict one another"),
+    ],
+)
+def test_options_that_contradict_one_another_are_refused(
+    fake: Fake, capsys: pytest.CaptureFixture[str], options: list[str], named: str
+) -> None:
+    """Two values for one thing: which of them was meant is asked, not guessed."""
+    assert main(["whatif", "first", *options]) == 2
+    assert named in capsys.readouterr().err
+    assert not fake.asked

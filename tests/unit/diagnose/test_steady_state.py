@@ -51,6 +51,19 @@ def test_a_rate_counts_from_one_completion_to_another() -> None:
     assert done.rate(0.0, 17.0) == pytest.approx(1.0)
 
 
+def test_the_error_of_a_rate_is_that_of_its_count() -> None:
+    """Poisson arrivals: the count of n has a spread of sqrt(n); a steady stream has none, a short one none that is known."""
+    rng = np.random.default_rng(3)
+    errors = []
+    for _ in range(40):
+        at = np.cumsum(rng.exponential(1.0, 900))
+        errors.append(Completions(at, np.arange(1, 901.0), 1, is_sampled=False).relative_error(0.0, float(at[-1])))
+    assert np.mean(errors) == pytest.approx(1 / 30, rel=0.15)
+    even = Completions(np.arange(900.0), np.arange(1, 901.0), 1, is_sampled=False)
+    assert even.relative_error(0.0, 899.0) < 0.003
+    assert even.relative_error(0.0, 20.0) == 0.0
+
+
 def test_a_rate_of_batches_is_not_too_high() -> None:
     """Ten batches of four, a second apart: four a second, though all of a batch comes at once."""
     at = np.repeat(np.arange(10.0), 4) + np.tile([0.0, 0.001, 0.002, 0.003], 10)

@@ -39,6 +39,7 @@ from headrace.diagnose.replay.structure import (
 from headrace.diagnose.simulator import Trace, simulate
 from headrace.diagnose.simulator.system import System
 from headrace.diagnose.span_columns import Array
+from headrace.diagnose.steady_state import completions
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import ProfileDocument
 from headrace.runs.reader import Run
@@ -158,6 +159,12 @@ class Replay:
     def throughput(self) -> float:
         """Jobs per second, as measured in the steady part of the recorded run."""
         return self.document.throughput or 0.0
+
+    @property
+    def throughput_error(self) -> float:
+        """Standard error of that, as a share of it; 0 where the run is too short to tell."""
+        window = self.document.window
+        return completions(self.evidence, delivered=True).relative_error(window.from_seconds, window.to_seconds)
 
     @property
     def cores(self) -> float:

@@ -28,6 +28,8 @@ _TOO_MANY_THREADS = 2.0
 #: Share of all CPU that a stage must use for its trend to count.
 _COUNTS = 0.05
 _RISE = 1.10
+#: Speed-up of a stage's own code that is predicted as an example.
+_EXAMPLE = 1.5
 #: The stages' rises may differ by this ratio and still have one cause.
 _TOGETHER = 1.5
 #: Of what more cores give: a stage that gives less alone is not the one to blame.
@@ -99,7 +101,12 @@ def _own_work(facts: Facts, view: StageView) -> Proposal:
         size = max(view.account.bytes_in or 0.0, view.account.bytes_out or 0.0)
         lines.append(line("bytes", f"a result has {format_size(size)}", size, _LARGE_RESULT, is_large))
     extra = ("decode.scale=auto",) if view.work == "decode" and facts.plan.decode.scale == "full" else ()
-    advice = [Advice(says=_HOW[view.work], settings=extra, change=Change(speedups={view.name: 1.5}))]
+    how = _HOW[view.work]
+    if extra:
+        advice = [Advice(says=how, settings=extra)]
+    else:  # what it would come to nobody knows beforehand: one example, called so
+        example = Change(speedups={view.name: _EXAMPLE})
+        advice = [Advice(says=f"{how} (predicted as if {view.name} ran {_EXAMPLE:g} times as fast)", change=example)]
     busy = facts.core_utilization
     if (busy is None or busy < _ALL_CORES) and view.workers < facts.cores:
         settings = (f"{view.account.station}.workers={max(view.workers + 1, int(facts.cores))}",)

@@ -66,6 +66,24 @@ def test_nothing_changed_is_predicted_to_change_nothing(replay_of: Make) -> None
     assert ratio.high - ratio.low < 0.1
 
 
+def test_the_rate_is_no_better_known_than_that_of_the_run(replay_of: Make) -> None:
+    """The interval of the rate is the ratio's, and wider where the recorded rate is itself uncertain."""
+    replay = replay_of(WAITING)
+    throughput = predict(replay, Change()).throughput
+    assert throughput.ratio is not None
+    assert throughput.predicted is not None
+    spread = throughput.predicted.high / throughput.predicted.mid
+    assert replay.throughput_error > 0
+    assert spread > throughput.ratio.high / throughput.ratio.mid
+
+
+def test_few_jobs_are_warned_of(replay_of: Make) -> None:
+    """Fewer jobs than a diagnosis takes: predicted all the same, with a warning."""
+    few = replay_of(WAITING, num=20)
+    assert any("rests on" in warning for warning in predict(few, Change()).warnings)
+    assert not any("rests on" in warning for warning in predict(replay_of(WAITING), Change()).warnings)
+
+
 def test_latency_of_full_queues_is_refused_with_the_next_option(replay_of: Make) -> None:
     """A source that is read as fast as possible says nothing of latency: say how many come."""
     metric = predict(replay_of(WAITING), Change()).latency_p99
