@@ -16,6 +16,7 @@ import numpy as np
 from headrace.base.statistics import percentile
 from headrace.base.words import counted
 from headrace.diagnose.bounds import bound_ratio
+from headrace.diagnose.prediction_interval import USUAL_ERROR, interval, nine_in_ten
 from headrace.diagnose.replay import Replay, Simulated
 from headrace.diagnose.replay.plans import check_costs, not_simulated
 from headrace.diagnose.replay.structure import group_stages
@@ -26,19 +27,10 @@ from headrace.runs.run_folder import headrace_version
 
 #: Simulations of resampled jobs that an interval is made of.
 _RESAMPLED = 12
-#: Nine in ten lie within so many standard deviations that were estimated from those (Student's t, 11 degrees of freedom). Their
-#: own 5th and 95th percentile would hold three in four.
-_NINE_IN_TEN = 1.796
 #: Jobs simulated for a latency: twice what p99 needs.
 _LATENCY_JOBS = 1500
-#: Of nine predictions in ten, the largest error: the goal of `benchmarks/whatif_error`, used until the ledger knows better.
-USUAL_ERROR = 0.10
 #: Measured predictions from which on the ledger's own record counts.
 _ENOUGH_RECORDED = 10
-#: A change of throughput by this much (as a logarithm) or more may be off by all of that; smaller ones by less.
-_FULL_CHANGE = math.log(1.25)
-#: What even a prediction of no change may be off: the noise of a measurement.
-_LEAST_ERROR = 0.02
 #: Above this share of run delay in CPU work, latencies depend on what others do next, and are refused.
 MOST_RUN_DELAY = 0.10
 #: Above this utilization of any resource latency depends on how long the overload lasts.
@@ -155,16 +147,14 @@ def _interval(replay: Replay, change: Change, mid: float, record: TrackRecord) -
     error = USUAL_ERROR
     if record.num >= _ENOUGH_RECORDED and record.p90_error is not None:
         error = record.p90_error
-    model = max(_LEAST_ERROR, error * min(1.0, abs(math.log(mid)) / _FULL_CHANGE))
-    width = math.exp(math.hypot(_NINE_IN_TEN * float(np.std(logs, ddof=1)), model))
-    return Estimate(low=mid / width, mid=mid, high=mid * width)
+    return interval(mid, logs, error)
 
 
 def _throughput(replay: Replay, ratio: Estimate) -> PredictedMetric:
     """Return the rate: its interval is the ratio's, widened by how well the recorded run's own rate is known."""
     base, mid = replay.throughput, replay.throughput * ratio.mid
     below, above = (
-        math.exp(math.hypot(math.log(side), _NINE_IN_TEN * replay.throughput_error))
+        math.exp(math.hypot(math.log(side), nine_in_ten(_RESAMPLED) * replay.throughput_error))
         for side in (ratio.mid / ratio.low, ratio.high / ratio.mid)
     )
     return PredictedMetric(base=base, predicted=Estimate(mid / below, mid, mid * above), ratio=ratio)
@@ -182,7 +172,7 @@ def _latency(replay: Replay, change: Change, after: Simulated, percent: float) -
         for seed in range(1, _RESAMPLED + 1)
     ]
     logs = [math.log(value) for value in values if value]
-    spread = _NINE_IN_TEN * float(np.std(logs, ddof=1)) if len(logs) > 1 else 0.0
+    spread = nine_in_ten(_RESAMPLED) * float(np.std(logs, ddof=1)) if len(logs) > 1 else 0.0
     mid = found.value
     width = math.exp(spread) * (1 + max(USUAL_ERROR, _latency_error(replay, percent, measured)))
     predicted = Estimate(mid / width, mid, mid * width)

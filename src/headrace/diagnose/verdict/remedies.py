@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 
 from headrace.base.errors import SettingsError
+from headrace.diagnose.prediction_interval import interval
 from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.verdict.proposal import Advice
 from headrace.runs.formats.diagnosis import Remedy
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import Estimate
 
-#: Resampled runs that give a remedy's interval, from the least to the greatest.
+#: Resampled runs that give the spread of a remedy's ratio.
 _RESAMPLES = 8
-#: Jobs of each: a remedy's interval is a hint, `headrace whatif` gives the one to hold it to.
+#: Jobs of each: `headrace whatif` takes more, and knows the ledger's record of this simulator.
 _JOBS = 500
 
 
@@ -32,16 +34,14 @@ def _remedy(replay: Replay, advice: Advice) -> Remedy:
 
 
 def predicted_ratio(replay: Replay, change: Change) -> Estimate | None:
-    """Return the throughput of a change over that of the run, with the range of resampled runs; None if it is refused."""
+    """Return the throughput of a change over that of the run, with its interval; None if it is refused."""
     try:
         mid = replay.ratio(change)
-        found = []
-        for seed in range(_RESAMPLES):
-            base = replay.simulate(Change(), seed=seed, num_jobs=_JOBS, resampled=True).throughput
-            found.append(replay.simulate(change, seed=seed, num_jobs=_JOBS, resampled=True).throughput / base)
+        seeds = range(1, _RESAMPLES + 1)
+        logs = [math.log(replay.ratio(change, seed=seed, num_jobs=_JOBS, resampled=True)) for seed in seeds]
     except (CannotReplay, SettingsError, ValueError):
         return None
-    return Estimate(min(mid, *found), mid, max(mid, *found))
+    return interval(mid, logs)
 
 
 def whatif_command(replay: Replay, change: Change) -> str:
