@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -13,6 +14,11 @@ COLUMNS = 80
 def counted(number: int, what: str) -> str:
     """Return a number of things: `1 item`, `1,200 items`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def quoted(argument: object) -> str:
+    """Return an argument as a shell takes it, for commands that people copy: `'my plan.toml'`."""
+    return shlex.quote(str(argument))
 
 
 def wrapped(lines: Iterable[str]) -> list[str]:

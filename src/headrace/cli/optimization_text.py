@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.base.units import format_duration, format_size
-from headrace.base.words import aligned, wrapped
+from headrace.base.words import aligned, quoted, wrapped
 
 if TYPE_CHECKING:
     from headrace.runs.formats.census import CensusDocument
@@ -24,7 +24,10 @@ def as_text(document: OptimizationDocument, plan_file: str | None) -> str:
         document: The search.
         plan_file: The Plan that was to be written.
     """
-    parts = [wrapped([document.says]), _table(document), _bars(document), _reasons(document), _end(document, plan_file)]
+    parts = [
+        wrapped([document.says]), _table(document), _bars(document), _layouts(document), _reasons(document),
+        _end(document, plan_file),
+    ]  # fmt: skip
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
@@ -82,6 +85,25 @@ def _bars(document: OptimizationDocument) -> list[str]:
     return aligned(rows)
 
 
+def _layouts(document: OptimizationDocument) -> list[str]:
+    """Return the layouts that were timed; `*` marks the last that took another's place."""
+    layout = document.layout
+    if layout is None or not layout.layouts:
+        return []
+    rows = [["", "workers x threads", "batch", "items/s", "times", "interval", "held against"]]
+    used = next(one for one in reversed(layout.layouts) if one.chosen)
+    for one in layout.layouts:
+        ratio = one.ratio
+        rows.append(
+            [
+                "*" if one is used and layout.verdict == "accept" else "", f"{one.workers} x {one.threads}", str(one.batch),
+                f"{one.items_per_second:.4g}", "" if ratio is None else f"{ratio.mid:.2f}",
+                "" if ratio is None else f"{ratio.low:.2f} to {ratio.high:.2f}", one.against,
+            ]
+        )  # fmt: skip
+    return [*aligned(rows), "", *wrapped([f"layout: {layout.says}"])]
+
+
 def _high(estimate: Estimate | None) -> float:
     return estimate.high if estimate else 0.0
 
@@ -99,9 +121,10 @@ def _reasons(document: OptimizationDocument) -> list[str]:
 
 def _end(document: OptimizationDocument, plan_file: str | None) -> Sequence[str]:
     lines = [line for warning in document.warnings for line in wrapped([f"note: {warning}"])]
-    if document.recommended and plan_file:
-        lines.append(f"written: {plan_file}; take it back: headrace ledger rollback {plan_file}")
-    elif document.recommended:
+    laid_out = document.layout is not None and document.layout.verdict == "accept"
+    if (document.recommended or laid_out) and plan_file:
+        lines.append(f"written: {plan_file}; take it back: headrace ledger rollback {quoted(plan_file)}")
+    elif document.recommended or laid_out:
         lines.append(
             "next: the same with -o plan.toml writes a Plan that uses it, at once: what was tried is in the ledger"
         )

@@ -17,7 +17,7 @@ must have no item in common. With --run nothing is tried where the model is too 
 
 -o writes a Plan that uses the variant; `headrace ledger rollback PLAN` takes it back. --report writes a page with the picture.
 
-Exit status: 0 a variant is recommended; 2 misuse; 3 something is not installed; 4 none is; 130 interrupted, and the same
+Exit status: 0 a variant or a layout is recommended; 2 misuse; 3 something is not installed; 4 none is; 130 interrupted, and the same
 command goes on.
 """
 
@@ -28,14 +28,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.base.words import quoted
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.output_file import check_output
 from headrace.cli.pipeline_arguments import points, positive, seconds
 from headrace.cli.whatif import add_ledger_argument
 
 if TYPE_CHECKING:
+    from headrace.base.plan import Plan
     from headrace.ledger.ledger import Ledger
-    from headrace.runs.formats.optimization import Attempt, OptimizationDocument
+    from headrace.optimize.layout import Shares
+    from headrace.runs.formats.optimization import OptimizationDocument
     from headrace.validate.golden import Golden
 
 EXIT_NOTHING = 4
@@ -65,6 +68,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch", type=positive, metavar="N", help="items of the calls that are timed (default: 1 for latency, else 8)"
     )
     parser.add_argument("--threads", type=positive, default=1, metavar="N", help="threads of a call (default 1)")
+    parser.add_argument(
+        "--no-layout", action="store_true", help="do not look for workers, threads and batch of what won"
+    )
     parser.add_argument("--budget", type=seconds, metavar="TIME", help="begin no new candidate after it: 10m")
     parser.add_argument(
         "--run", metavar="RUN", dest="run_folder", help="a profiled run; says whether the model is worth it"
@@ -101,10 +107,11 @@ def run(args: argparse.Namespace) -> int:
     if args.run_folder and not _is_worth_it(args):
         return EXIT_NOTHING
     with Ledger.open(args.ledger) as ledger:
-        document = _search(args, ledger)
-        recommended = next((one for one in document.attempts if one.candidate == document.recommended), None)
-        if args.output and recommended is not None and not document.interrupted:
-            _accept(args, ledger, plan, document, recommended)
+        stage = _device_stage(args)
+        document = _search(args, ledger, plan, stage)
+        proved = bool(document.recommended or (document.layout and document.layout.verdict == "accept"))
+        if args.output and proved and not document.interrupted:
+            _accept(args, ledger, plan, document, stage)
         if args.report and not document.interrupted:
             _write_page(args, ledger, document)
     if args.json:
@@ -113,13 +120,25 @@ def run(args: argparse.Namespace) -> int:
         print(as_text(document, None if document.interrupted else args.output), end="")
     if document.interrupted:
         return EXIT_INTERRUPTED
-    return EXIT_DONE if recommended is not None else EXIT_NOTHING
+    return EXIT_DONE if proved else EXIT_NOTHING
 
 
-def _search(args: argparse.Namespace, ledger: Ledger) -> OptimizationDocument:
+def _device_stage(args: argparse.Namespace) -> str:
+    """Return the name of the stage that runs the model: that of a module, unless the pipeline calls it otherwise."""
+    if not args.pipeline:
+        return "process"
+    from headrace.cli.loading import load_pipeline
+    from headrace.stages.module import ProcessStage
+
+    names = [stage.name for stage in load_pipeline(args.pipeline).stages if isinstance(stage, ProcessStage)]
+    return names[0] if len(names) == 1 else "process"
+
+
+def _search(args: argparse.Namespace, ledger: Ledger, plan: Plan, stage: str) -> OptimizationDocument:
     from headrace.ledger.ledger import hardware_fingerprint
     from headrace.optimize.artifacts import ArtifactStore
     from headrace.optimize.search import Goal, optimize
+    from headrace.pipeline.governor import usable_cores
     from headrace.runs.hardware import find_hardware
 
     goal = Goal(
@@ -128,6 +147,8 @@ def _search(args: argparse.Namespace, ledger: Ledger) -> OptimizationDocument:
         threads=args.threads,
         batch=args.batch or (1 if args.objective == "latency" else 8),
         budget_seconds=args.budget,
+        layout=None if args.no_layout else _layout(args, plan, stage),
+        cores=usable_cores(),
     )
     return optimize(
         Path(args.model),
@@ -166,30 +187,41 @@ def _is_worth_it(args: argparse.Namespace) -> bool:
     return True
 
 
-def _accept(
-    args: argparse.Namespace, ledger: Ledger, plan: object, document: OptimizationDocument, chosen: Attempt
-) -> None:
+def _layout(args: argparse.Namespace, plan: Plan, stage: str) -> Shares:
+    """Return the layout of the Plan as it is."""
+    from headrace.base.plan import StagePlan
+    from headrace.optimize.layout import Shares
+
+    now = plan.stages.get(stage, StagePlan())
+    batch = now.batch or (args.batch or 1 if args.objective == "latency" else 1)
+    return Shares(workers=now.workers or 1, threads=args.threads, batch=batch)
+
+
+def _accept(args: argparse.Namespace, ledger: Ledger, plan: Plan, document: OptimizationDocument, stage: str) -> None:
     """Write the Plan and the decision."""
-    import dataclasses
     import datetime
 
-    from headrace.base.plan import ModelPlan, Plan
+    from headrace.optimize.better_plan import better_plan, proof_of
     from headrace.runs.hardware import find_hardware
     from headrace.runs.plan_file import plan_text
 
-    assert isinstance(plan, Plan)
-    changed = dataclasses.replace(plan, model=ModelPlan(**chosen.settings))
-    says = f"{chosen.technique}: {chosen.hypothesis}"
+    proof = proof_of(document)
+    changed, reasons = better_plan(plan, document, stage)
     text = plan_text(
         changed,
-        {"model.artifact": says},
-        [document.says, f"Attempt {chosen.id} of the ledger; headrace ledger rollback {args.output} takes it back."],
+        reasons,
+        [
+            document.says,
+            f"Attempt {proof.id} of the ledger; headrace ledger rollback {quoted(args.output)} takes it back.",
+        ],
         made_by="optimize",
         subject=args.model,
         hardware=find_hardware(),
         today=datetime.datetime.now(tz=datetime.UTC).date(),
     )
-    ledger.attempts.accept(Path(args.output), text, attempt_id=chosen.id, why=document.says)
+    ledger.attempts.accept(
+        Path(args.output), text, attempt_id=proof.id, why=document.says, unless_exists=not args.force
+    )
 
 
 def _write_page(args: argparse.Namespace, ledger: Ledger, document: OptimizationDocument) -> None:

@@ -113,7 +113,9 @@ class Attempts:
 
     # --- decisions
 
-    def accept(self, plan: Path, text: str, *, attempt_id: str | None = None, why: str) -> Decision:
+    def accept(
+        self, plan: Path, text: str, *, attempt_id: str | None = None, why: str, unless_exists: bool = False
+    ) -> Decision:
         """Put a Plan in the place of the one in a file, and write down what was there.
 
         Args:
@@ -121,12 +123,22 @@ class Attempts:
             text: The Plan as TOML.
             attempt_id: Of the attempt that proved it.
             why: In words.
+            unless_exists: Leave a file alone that somebody has made meanwhile.
 
         Raises:
-            LedgerError: If the file cannot be written.
+            LedgerError: If the file cannot be written, or is there and must not be.
         """
         attempt = None if attempt_id is None else _number(attempt_id)
-        return self._decide(plan, lambda: _Choice("accept", _text_of(plan), text, attempt, why))
+
+        def choose() -> _Choice:
+            before = _text_of(plan)
+            if before is not None and unless_exists:
+                raise LedgerError(
+                    f"{plan} was made by somebody else meanwhile; name another, or replace it with --force"
+                )
+            return _Choice("accept", before, text, attempt, why)
+
+        return self._decide(plan, choose)
 
     def rollback(self, plan: Path, *, why: str = "", force: bool = False) -> Decision:
         """Put back what was in a Plan's file before the newest decision that stands.

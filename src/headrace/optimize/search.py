@@ -29,6 +29,8 @@ from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.base.words import counted
 from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.layout import Shares
+from headrace.optimize.layout_rung import LayoutRung
 from headrace.optimize.pareto import Point, best, front, is_smaller
 from headrace.optimize.processor import cpu_flags
 from headrace.optimize.techniques import LADDER, REPAIRS, Candidate, Subject, Technique, installed_engines
@@ -37,6 +39,7 @@ from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
 from headrace.runs.hardware import find_versions
 from headrace.validate.golden import Golden, spread
+from headrace.validate.interrupts import noticing
 from headrace.validate.variant_spec import VariantSpec
 from headrace.validate.variants import CHEAP_GATES, PARITY_ITEMS, Policy, validate_variants
 
@@ -76,6 +79,10 @@ class Goal:
     """Items of the calls that are timed."""
     budget_seconds: float | None = None
     """No new candidate is begun after it."""
+    layout: Shares | None = None
+    """Workers, threads and batch that the Plan has now, from where better ones are looked for; None: they are not."""
+    cores: int = 1
+    """That the model may use; those of a pipeline's other stages are among them."""
 
     def __post_init__(self) -> None:
         """Check every value."""
@@ -124,6 +131,7 @@ def optimize(
     search = _Search(subject, goal, golden, memory, hardware, say)
     with contextlib.suppress(KeyboardInterrupt):
         search.run()
+        search.find_layout()
         search.interrupted = False
     return search.document()
 
@@ -163,6 +171,7 @@ class _Search:
     attempts: list[Attempt] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     baseline: VariantSide | None = None
+    layout: Attempt | None = None
     num_confirmed: int = 0
     interrupted: bool = True
     """Until the search has come to its end."""
@@ -363,16 +372,50 @@ class _Search:
         self._settle(judged, write=True)
         return verdict == "accept"
 
+    # --- the last rung
+
+    def find_layout(self) -> None:
+        """Look for workers, threads and batch of what won, or of the model as given."""
+        first, objective = self.goal.layout, self.goal.objective
+        items = self._search_set()
+        if first is None or items is None or objective == "size" or self._is_over_budget():
+            return
+        won = self._chosen()
+        chosen = next((attempt for attempt in self.attempts if won is not None and attempt.candidate == won.name), None)
+        rung = LayoutRung(
+            subject=self.subject, first=first, cores=self.goal.cores, objective=objective, items=items.inputs,
+            hardware=self.hardware, say=self.say,
+        )  # fmt: skip
+        known = self.memory.recall(rung.key(chosen)) if self.memory else None
+        if known is not None:
+            self.say(f"layout: known from {known.id}: {known.verdict}: {known.says}")
+            self.layout = rung.recalled(known, chosen)
+            return
+        with noticing() as is_interrupted:
+            found = rung.climb(chosen, is_interrupted)
+            if is_interrupted():
+                raise KeyboardInterrupt
+        if found is not None:
+            self.layout = self.memory.write_attempt(found) if self.memory else found
+            self.say(f"layout: {found.verdict}: {found.says}")
+
     # --- what came of it
+
+    def _chosen(self) -> Point | None:
+        points = [_point(attempt) for attempt in self.attempts if attempt.verdict == "accept" and attempt.speedup]
+        start = self._start()
+        return best([point for point in points if _is_better(point, start, self.goal.objective)], self.goal.objective)
+
+    def _start(self) -> Point:
+        return Point(
+            name="baseline", kind="lossless", speedup=Estimate(1.0, 1.0, 1.0), drop=_NO_DROP,
+            num_bytes=self.subject.original.num_bytes,
+        )  # fmt: skip
 
     def document(self) -> OptimizationDocument:
         """Return what is known so far."""
         points = [_point(attempt) for attempt in self.attempts if attempt.verdict == "accept" and attempt.speedup]
-        start = Point(
-            name="baseline", kind="lossless", speedup=Estimate(1.0, 1.0, 1.0), drop=_NO_DROP,
-            num_bytes=self.subject.original.num_bytes,
-        )  # fmt: skip
-        chosen = best([point for point in points if _is_better(point, start, self.goal.objective)], self.goal.objective)
+        start, chosen = self._start(), self._chosen()
         uses = self.memory.golden_uses(self.golden.sha256) if self.memory and self.golden else 0
         return OptimizationDocument(
             baseline=self.baseline or VariantSide(name=self.subject.baseline().text, variant={}, open_seconds=0.0),
@@ -384,6 +427,7 @@ class _Search:
             golden_uses=uses,
             attempts=tuple(self.attempts),
             skipped=tuple(self.skipped),
+            layout=self.layout,
             front=tuple(point.name for point in front([start, *points])),
             recommended=chosen.name if chosen else None,
             says=self._says(chosen),
@@ -392,6 +436,10 @@ class _Search:
         )
 
     def _says(self, chosen: Point | None) -> str:
+        laid_out = self.layout is not None and self.layout.verdict == "accept" and not self.interrupted
+        return self._says_of_variant(chosen) + (f"; {self.layout.says}" if laid_out and self.layout else "")
+
+    def _says_of_variant(self, chosen: Point | None) -> str:
         if chosen is not None and self.interrupted:
             return "interrupted; the same command goes on. So far: " + self._found(chosen)
         if chosen is not None:

@@ -26,7 +26,9 @@ def render_variants(document: OptimizationDocument, decisions: Sequence[Decision
         document: The search.
         decisions: Of the ledger, the newest first.
     """
-    sections = [_picture(document), _attempts(document), _gates(document), _skipped(document), _decided(decisions)]
+    sections = [
+        _picture(document), _attempts(document), _layouts(document), _gates(document), _skipped(document), _decided(decisions),
+    ]  # fmt: skip
     footer = (
         f"Made by headrace {headrace_version()} for the model {document.model.sha256[:16]}. "
         f"A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."
@@ -180,6 +182,29 @@ def _row(document: OptimizationDocument, attempt: Attempt) -> list[str | None]:
         size(attempt.artifact.num_bytes),
         seconds(attempt.seconds),
     ]
+
+
+def _layouts(document: OptimizationDocument) -> Section | None:
+    layout = document.layout
+    if layout is None or not layout.layouts:
+        return None
+    rows = [
+        [
+            f"{one.workers} x {one.threads}{' ← taken' if one.chosen else ''}", str(one.batch), digits(one.items_per_second),
+            None if one.ratio is None else digits(one.ratio.mid),
+            None if one.ratio is None else f"{digits(one.ratio.low)} to {digits(one.ratio.high)}", one.against or None,
+        ]
+        for one in layout.layouts
+    ]  # fmt: skip
+    head = ["workers x threads", "batch", "items per second", "times", "interval", "held against"]
+    return Section(
+        anchor="layout",
+        title="Workers, threads and batch",
+        parts=[
+            table(head, rows, text_columns=1, caption="Layouts in the order in which they were timed"),
+            note(layout.says, ". The model alone: the other stages of a pipeline use the same cores."),
+        ],
+    )
 
 
 def _gates(document: OptimizationDocument) -> Section | None:

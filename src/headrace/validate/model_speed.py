@@ -66,9 +66,27 @@ def measure_speed(
         None if it was stopped before there were enough rounds for an interval.
     """
     calls = {model: _calls_of_block(model, batch) for model in (a, b)}
+    first, second = (lambda model=model: _block(model, batch, calls[model]) for model in (a, b))
+    return measure_turns(first, second, rounds=rounds, stop=stop)
+
+
+def measure_turns(
+    a: Callable[[], float], b: Callable[[], float], *, rounds: int = ROUNDS, stop: Callable[[], bool] = lambda: False
+) -> Speed | None:
+    """Run blocks of two in turn.
+
+    Args:
+        a: Runs a block of the incumbent, warm, and returns what a call (or an item) of it took, seconds.
+        b: The same of the candidate.
+        rounds: Of A, B, A; at least 6.
+        stop: Asked after each round; what was measured by then counts.
+
+    Returns:
+        None if it was stopped before there were enough rounds for an interval.
+    """
     against, itself, seconds_a, seconds_b = [], [], [], []
     for _ in range(max(rounds, FEWEST_PAIRS)):
-        before, middle, after = (_block(model, batch, calls[model]) for model in (a, b, a))
+        before, middle, after = a(), b(), a()
         against.append(math.log(before * after) / 2 - math.log(middle))
         itself.append(math.log(after / before))
         seconds_a += [before, after]

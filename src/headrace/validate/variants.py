@@ -98,14 +98,22 @@ class _Opened:
         )
 
     def is_quantized(self) -> bool:
-        return self.spec.model.artifact is not None and is_quantized(Path(self.spec.model.artifact))
+        return _is_quantized(self.spec)
 
     def precision(self) -> str:
-        """Return what it computes in: int8 where its file is quantized, else what the engine says."""
-        if self.is_quantized():
-            return "int8"
-        said = str(self.model.variant.get("precision", "f32"))
-        return said if said in BANDS else "f32"
+        return precision_of(self.spec, self.model)
+
+
+def precision_of(spec: VariantSpec, model: Model | None = None) -> str:
+    """Return what a variant computes in: int8 where its file is quantized, else what the engine says, or is asked for."""
+    if _is_quantized(spec):
+        return "int8"
+    said = str((model.variant if model else spec.model.options).get("precision", "f32"))
+    return said if said in BANDS else "f32"
+
+
+def _is_quantized(spec: VariantSpec) -> bool:
+    return spec.model.artifact is not None and is_quantized(Path(spec.model.artifact))
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ def optimize(case: Any, folder: Path, *arguments: str) -> int:
     """Run the command with the case's sets and a ledger in the folder."""
     sets = ["--data", str(case.folder / "calibration.npz"), "--golden", str(case.folder / "golden.npz")]
     ledger = ["--ledger", str(folder / "ledger.sqlite")]
-    return main(["optimize", str(case.model), *sets, "--max-drop", "2pt", *ledger, *arguments])
+    return main(["optimize", str(case.model), *sets, "--max-drop", "2pt", "--no-layout", *ledger, *arguments])
 
 
 def test_from_a_model_to_a_plan_and_back(case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

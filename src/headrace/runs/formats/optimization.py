@@ -34,6 +34,37 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     """Of the calibration set; empty where none was needed."""
 
 
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to share the cores among calls of a model."""
+
+    workers: int
+    """Of the device stage, each with a model of its own."""
+    threads: int
+    """Inside one call."""
+    batch: int
+    items_per_second: float
+    """Of all workers together, median of its blocks; the model alone, without the rest of a pipeline."""
+    ratio: Estimate | None = None
+    """Items per second over those of the layout that it was held against, in the same minutes; None: the first one."""
+    against: str = ""
+    """That layout: `1 x 2 threads, batch 8`."""
+    chosen: bool = False
+    """Whether it took that one's place."""
+
+
+class Whole(msgspec.Struct, frozen=True, kw_only=True):
+    """What all of it came to: the recommended variant in its layout against the model as given in the Plan's, in turn."""
+
+    ratio: Estimate
+    """Items per second after over before."""
+    before_per_second: float
+    """Items per second of the model alone, without the rest of a pipeline."""
+    after_per_second: float
+    before: str
+    """The layout: `1 x 1 thread, batch 1`."""
+    after: str
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One variant that was tried, and what came of it."""
 
@@ -50,6 +81,12 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """The variant as `headrace validate` takes it."""
     settings: dict[str, Any] = {}
     """Its `[model]` table in a Plan."""
+    stages: dict[str, int] = {}
+    """Its device stage's `workers` and `batch` in a Plan; only of the technique `layout`."""
+    layouts: tuple[Layout, ...] = ()
+    """What was timed to find them, in order."""
+    whole: Whole | None = None
+    """What variant and layout came to together; None: nothing was changed, or it was interrupted."""
     artifact: Artifact
     verdict: Literal["accept", "reject", "inconclusive"]
     gate: GateName | None = None
@@ -92,6 +129,9 @@ class OptimizationDocument(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...]
     """In the order in which they were tried."""
     skipped: tuple[Skipped, ...] = ()
+    layout: Attempt | None = None
+    """The search for workers, threads and batch of the recommended variant, or of the model as given where none is; None: it
+    was not made."""
     front: tuple[str, ...] = ()
     """Candidates that none other beats: accuracy against speed and size; the baseline among them as `baseline`."""
     recommended: str | None = None

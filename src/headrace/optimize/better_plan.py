@@ -1,0 +1,60 @@
+"""The Plan that uses what a search found, with the reason of each setting."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from headrace.base.plan import ModelPlan, Plan, StagePlan
+from headrace.runs.formats.optimization import Attempt, OptimizationDocument
+
+
+def proof_of(document: OptimizationDocument) -> Attempt:
+    """Return the attempt that a decision rests on: the variant's, or the layout's where the model stays as it is.
+
+    Raises:
+        ValueError: If nothing was proved.
+    """
+    variant, layout = recommended(document), accepted_layout(document)
+    proof = variant or layout
+    if proof is None:
+        raise ValueError("nothing was proved, so there is nothing to accept")
+    return proof
+
+
+def recommended(document: OptimizationDocument) -> Attempt | None:
+    """Return the attempt whose variant is recommended."""
+    return next((one for one in document.attempts if one.candidate == document.recommended), None)
+
+
+def accepted_layout(document: OptimizationDocument) -> Attempt | None:
+    """Return the layout that was found and proved."""
+    return document.layout if document.layout is not None and document.layout.verdict == "accept" else None
+
+
+def better_plan(plan: Plan, document: OptimizationDocument, stage: str) -> tuple[Plan, dict[str, str]]:
+    """Return a Plan that uses the recommended variant and layout, and {path of a setting: why it was changed}.
+
+    Args:
+        plan: The one that is changed.
+        document: A search that proved something.
+        stage: The device stage that runs the model.
+
+    Raises:
+        ValueError: If nothing was proved.
+    """
+    variant, layout = recommended(document), accepted_layout(document)
+    chosen = layout or proof_of(document)
+    changed = dataclasses.replace(plan, model=ModelPlan(**chosen.settings))
+    reasons = {}
+    if variant is not None:
+        reasons["model.artifact"] = f"{variant.technique}: {variant.hypothesis}"
+    if layout is not None:
+        before = plan.stages.get(stage, StagePlan())
+        after = dataclasses.replace(before, workers=layout.stages["workers"], batch=layout.stages["batch"])
+        changed = dataclasses.replace(changed, stages={**plan.stages, stage: after})
+        if layout.speedup is not None:
+            reasons[f"stages.{stage}.workers"] = (
+                f"layout: {layout.speedup.mid:.2f} times ({layout.speedup.low:.2f} to {layout.speedup.high:.2f}) the items per "
+                "second, with threads and batch"
+            )
+    return changed, reasons

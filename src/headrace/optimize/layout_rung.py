@@ -1,0 +1,179 @@
+"""The last rung of the ladder: the layout of what won, as an attempt like the others, kept in the ledger."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from headrace.base.errors import HeadraceError
+from headrace.base.plan import ModelPlan
+from headrace.optimize.layout import Shares, Swept, answers_alike, compare_layouts, sweep_layouts
+from headrace.optimize.techniques import Subject
+from headrace.runs.formats.optimization import Attempt, Whole
+from headrace.runs.formats.profile import Estimate
+from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
+from headrace.runs.hardware import find_versions
+from headrace.validate.model_speed import Speed
+from headrace.validate.parity import BANDS
+from headrace.validate.variant_spec import VariantSpec
+from headrace.validate.variants import precision_of
+
+TECHNIQUE = "layout"
+_HYPOTHESIS = (
+    "other shares of the cores: calls side by side need not wait for one another's threads (1.1 to 1.4 times measured on two "
+    "cores), and larger batches pay once the kernel is fast"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutRung:
+    """Looks for workers, threads and batch of a variant."""
+
+    subject: Subject
+    first: Shares
+    """Those of the Plan now."""
+    cores: int
+    objective: str
+    items: np.ndarray
+    """(items, ...) as the model takes them."""
+    hardware: str
+    say: Callable[[str], object]
+
+    def key(self, chosen: Attempt | None) -> str:
+        """Return what decides the outcome: the same is not timed twice."""
+        spec = self._spec(chosen)
+        decides = [
+            TECHNIQUE, self.subject.original.sha256, chosen.artifact.sha256 if chosen else "", spec.model.engine,
+            dict(spec.model.options), str(self.first), self.cores, self.objective, self.hardware, self.items.shape[1:],
+            {name: version for name, version in find_versions().items() if name in ("onnxruntime", "openvino")},
+        ]  # fmt: skip
+        return hashlib.sha256(msgspec.json.encode(decides, order="sorted")).hexdigest()[:16]
+
+    def recalled(self, known: Attempt, chosen: Attempt | None) -> Attempt:
+        """Return an attempt of the ledger with the files as they are called today."""
+        artifact = chosen.artifact if chosen else self.subject.original
+        settings = {**known.settings, "artifact": artifact.file}
+        return msgspec.structs.replace(known, is_recalled=True, artifact=artifact, settings=settings)
+
+    def climb(self, chosen: Attempt | None, stop: Callable[[], bool]) -> Attempt | None:
+        """Time layouts of a variant; None if it cannot be run in the first one, or was stopped.
+
+        Args:
+            chosen: The variant that won; None: the model as given.
+            stop: Asked between rounds.
+        """
+        began, spec = time.monotonic(), self._spec(chosen)
+        try:
+            swept = sweep_layouts(
+                spec, self.items, self.first, cores=self.cores, objective=self.objective, stop=stop, say=self.say
+            )
+            if stop():
+                return None
+            gates = (self._parity(spec, swept), _speed_gate(swept, self.first))
+            failed = next((gate for gate in gates if gate.outcome == "rejected"), None)
+            best = self.first if failed else swept.best
+            whole = self._whole(spec, best, stop)
+        except HeadraceError as error:
+            self.say(f"layout: not tried: {error}")
+            return None
+        model = replace(spec.model, threads=best.threads)
+        document = self._validation(spec, gates, best)
+        return Attempt(
+            created_unix_seconds=time.time(),
+            model=self.subject.original.sha256,
+            technique=TECHNIQUE,
+            kind="lossless",
+            hypothesis=_HYPOTHESIS,
+            candidate=_text(model),
+            settings={
+                "artifact": model.artifact, "engine": model.engine, "threads": model.threads, "options": dict(model.options),
+            },
+            stages={"workers": best.workers, "batch": best.batch},
+            layouts=swept.layouts,
+            whole=whole,
+            artifact=chosen.artifact if chosen else self.subject.original,
+            verdict="reject" if failed else "accept",
+            gate=failed.name if failed else None,
+            says=document.says,
+            speedup=_estimate(swept.speed),
+            seconds=time.monotonic() - began,
+            validation=document,
+            hardware=self.hardware,
+            key=self.key(chosen),
+        )  # fmt: skip
+
+    def _spec(self, chosen: Attempt | None) -> VariantSpec:
+        if chosen is None:
+            return self.subject.baseline()
+        return VariantSpec(chosen.candidate, ModelPlan(**chosen.settings))
+
+    def _parity(self, spec: VariantSpec, swept: Swept) -> Gate:
+        """Ask whether an answer depends on what else is in the batch."""
+        batches = (self.first.batch, swept.best.batch)
+        apart = 0.0 if batches[0] == batches[1] else answers_alike(spec, self.items, batches)
+        most = BANDS[precision_of(spec)]
+        values: dict[str, float | None] = {"worst_l2": apart}
+        limits = {"worst_l2": most}
+        if apart <= most:
+            return Gate(name="parity", outcome="passed", says="the same answers", values=values, limits=limits)
+        says = (
+            f"in a batch of {batches[1]} an item is answered otherwise than in one of {batches[0]} (relative L2 {apart:.2g}): "
+            "the model looks at its neighbours"
+        )
+        return Gate(name="parity", outcome="rejected", says=says, values=values, limits=limits)
+
+    def _whole(self, spec: VariantSpec, best: Shares, stop: Callable[[], bool]) -> Whole | None:
+        """Hold variant and layout together against the model as given in the Plan's layout."""
+        baseline = self.subject.baseline()
+        if spec.text == baseline.text and best == self.first:
+            return None
+        found = compare_layouts((baseline, self.first), (spec, best), self.items, stop=stop)
+        if found is None:
+            return None
+        return Whole(
+            ratio=Estimate(found.low, found.ratio, found.high),
+            before_per_second=1.0 / found.a_seconds,
+            after_per_second=1.0 / found.b_seconds,
+            before=str(self.first),
+            after=str(best),
+        )
+
+    def _validation(self, spec: VariantSpec, gates: tuple[Gate, ...], best: Shares) -> ValidationDocument:
+        failed = next((gate for gate in gates if gate.outcome == "rejected"), None)
+        side = VariantSide(name=spec.text, variant=dict(spec.open().variant), open_seconds=0.0)
+        return ValidationDocument(
+            a=side, b=side, verdict="reject" if failed else "accept", says=(failed or gates[-1]).says, gates=gates,
+            batch=best.batch, golden="", num_items=len(self.items),
+        )  # fmt: skip
+
+
+def _speed_gate(swept: Swept, first: Shares) -> Gate:
+    speed = swept.speed
+    if speed is None or speed.low <= 1.0:
+        found = (
+            "" if speed is None else f" ({swept.best} came to {speed.ratio:.2f}, {speed.low:.2f} to {speed.high:.2f})"
+        )
+        return Gate(name="speed", outcome="rejected", says=f"no layout is surely faster than {first}{found}")
+    says = f"{swept.best} does {speed.ratio:.2f} times the items per second ({speed.low:.2f} to {speed.high:.2f}) of {first}"
+    values = {"ratio": speed.ratio, "low": speed.low, "high": speed.high, "noise": speed.noise}
+    return Gate(name="speed", outcome="passed", says=says, values=dict(values))
+
+
+def _text(model: ModelPlan) -> str:
+    settings = "".join(f",{key}={value}" for key, value in {"threads": model.threads, **model.options}.items())
+    return f"{model.artifact}@{model.engine}{settings}"
+
+
+def _estimate(speed: Speed | None) -> Estimate | None:
+    return None if speed is None else Estimate(speed.low, speed.ratio, speed.high)
+
+
+def plan_stage(attempt: Attempt | None) -> dict[str, Any]:
+    """Return the settings of the device stage that an accepted layout asks for; empty without one."""
+    return dict(attempt.stages) if attempt is not None and attempt.verdict == "accept" else {}

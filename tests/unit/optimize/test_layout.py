@@ -1,0 +1,141 @@
+"""Workers, threads and batch of a variant: what is timed, what is kept, and what is written to a Plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from headrace.base.plan import ModelPlan, Plan, StagePlan
+from headrace.cli import main
+from headrace.ledger.ledger import Ledger
+from headrace.optimize import layout as layout_module
+from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.better_plan import better_plan
+from headrace.optimize.layout import Shares, answers_alike, divisions, sweep_layouts
+from headrace.optimize.search import Goal, optimize
+from headrace.validate.variant_spec import VariantSpec, parse_variant
+
+FIRST = Shares(workers=1, threads=1, batch=1)
+
+
+@pytest.fixture(autouse=True)
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of a few milliseconds: what is tested is what is made of them."""
+    monkeypatch.setattr(layout_module, "BLOCK_SECONDS", 0.01)
+
+
+def emulated(**options: float) -> VariantSpec:
+    """Return a device that takes this time; one call at a time, so that more workers gain nothing."""
+    return VariantSpec("device", ModelPlan(engine="emulated", options=options))
+
+
+@pytest.mark.parametrize(
+    ("cores", "wanted"), [(1, [(1, 1)]), (2, [(2, 1), (1, 2)]), (6, [(6, 1), (3, 2), (1, 4), (1, 6)])]
+)
+def test_cores_are_divided_by_powers_of_two(cores: int, wanted: list[tuple[int, int]]) -> None:
+    """From a worker for each core to one worker with all of them."""
+    assert divisions(cores, "throughput") == wanted
+    assert {workers for workers, _ in divisions(cores, "latency")} == {1}
+
+
+def test_batches_grow_where_a_call_costs_by_itself() -> None:
+    """A launch of 5 ms is shared by the items of a batch; the ratio that counts is of new rounds against the first."""
+    found = sweep_layouts(emulated(launch_seconds=0.005), np.zeros((3, 2), np.float32), FIRST, cores=1)
+    assert found.best == Shares(workers=1, threads=1, batch=32)
+    assert [one.batch for one in found.layouts if one.chosen] == [1, 2, 4, 8, 16, 32]
+    assert found.speed is not None
+    assert found.speed.low > 10
+
+
+def test_batches_stay_small_where_they_gain_nothing() -> None:
+    """5 ms an item, whatever the batch: of equals the smaller one stays, and growing ends after two."""
+    found = sweep_layouts(emulated(item_seconds=0.005), np.zeros((3, 2), np.float32), FIRST, cores=1)
+    assert found.best == FIRST
+    assert found.speed is None
+    assert [one.batch for one in found.layouts] == [1, 2, 4]
+
+
+def test_a_batch_that_the_model_refuses_is_left_out(nets: ModuleType, tmp_path: Path) -> None:
+    """A model of a fixed batch keeps it; what it refuses is told."""
+    path = nets.save_net(tmp_path / "net.onnx", nets.make_weights())
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    onnx.save(model, path)
+    items = np.zeros((4, 3, nets.SIDE, nets.SIDE), np.float32)
+    found = sweep_layouts(parse_variant(str(path)), items, FIRST, cores=1)
+    assert found.best.batch == 1
+    assert {"1 x 1 thread, batch 2", "1 x 1 thread, batch 4"} <= set(found.refused)
+
+
+def test_a_stop_ends_the_sweep_with_what_is_known() -> None:
+    """Nothing is timed after it."""
+    items = np.zeros((3, 2), np.float32)
+    found = sweep_layouts(emulated(launch_seconds=0.005), items, FIRST, cores=2, stop=lambda: True)
+    assert (found.best, found.speed) == (FIRST, None)
+    assert len(found.layouts) == 1
+
+
+def test_a_model_that_looks_at_its_neighbours_is_found(case: Any, tmp_path: Path) -> None:
+    """Less the mean of the batch an item is answered otherwise in every batch."""
+    nodes = [helper.make_node("ReduceMean", ["x"], ["m"], axes=[0]), helper.make_node("Sub", ["x", "m"], ["y"])]
+    shape = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in "xy"]
+    graph = helper.make_graph(nodes, "centred", shape[:1], shape[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "centred.onnx")
+    items = np.random.default_rng(0).standard_normal((8, 3)).astype(np.float32)
+    assert answers_alike(parse_variant(str(tmp_path / "centred.onnx")), items, (2, 8)) > 0.1
+    assert answers_alike(parse_variant(str(case.model)), case.inputs, (1, 8)) < 1e-4
+
+
+def searched(case: Any, ledger: Ledger, folder: Path) -> Any:
+    """Search with the layout as the last rung, on a machine of one core."""
+    goal = Goal(max_drop=0.02, batch=8, layout=FIRST, cores=1)
+    return optimize(
+        case.model, store=ArtifactStore(folder / "artifacts"), goal=goal, calibration=case.calibration,
+        golden=case.golden, memory=ledger.attempts,
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("speeds")
+def test_the_layout_of_the_winner_is_an_attempt_of_the_ledger(case: Any, tmp_path: Path) -> None:
+    """With every layout that was timed; a second search recalls it, and a Plan gets its settings where it was accepted."""
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        found = searched(case, ledger, tmp_path).layout
+        assert found is not None
+        assert found.layouts[0].chosen
+        assert found.whole is not None
+        assert ledger.attempts.attempt(found.id).technique == "layout"
+        again = searched(case, ledger, tmp_path)
+    assert again.layout.is_recalled
+    assert again.layout.layouts == found.layouts
+    plan, reasons = better_plan(Plan(stages={"process": StagePlan(queue_items=40)}), again, "process")
+    assert plan.model.artifact is not None
+    assert plan.stages["process"].queue_items == 40
+    if again.layout.verdict == "accept":
+        assert plan.stages["process"].batch == again.layout.stages["batch"]
+        assert "stages.process.workers" in reasons
+    else:
+        assert plan.stages["process"].batch is None
+
+
+@pytest.mark.usefixtures("speeds")
+def test_the_command_writes_a_layout_that_it_shows(
+    case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table of layouts is printed, unless it is left out."""
+    sets = ["--data", str(case.folder / "calibration.npz"), "--golden", str(case.folder / "golden.npz")]
+    ledger = ["--ledger", str(tmp_path / "ledger.sqlite")]
+    plan = tmp_path / "my plan.toml"
+    assert main(["optimize", str(case.model), *sets, "--max-drop", "2pt", *ledger, "-o", str(plan)]) == 0
+    told = capsys.readouterr().out
+    assert "workers x threads" in told
+    assert f"headrace ledger rollback '{plan}'" in told
+    assert Plan.load(plan).model.artifact is not None
+    assert main(["optimize", str(case.model), *sets, "--max-drop", "2pt", *ledger, "--no-layout"]) == 0
+    assert "workers x threads" not in capsys.readouterr().out
