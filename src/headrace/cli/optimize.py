@@ -17,8 +17,8 @@ must have no item in common. With --run nothing is tried where the model is too 
 
 -o writes a Plan that uses the variant; `headrace ledger rollback PLAN` takes it back. --report writes a page with the picture.
 
-Exit status: 0 a variant or a layout is recommended; 2 misuse; 3 something is not installed; 4 none is; 130 interrupted, and the same
-command goes on.
+Exit status: 0 a variant or a layout is recommended; 2 misuse; 3 something is not installed; 4 none is; 130 interrupted, and
+the same command goes on.
 """
 
 from __future__ import annotations
