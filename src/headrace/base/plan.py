@@ -116,6 +116,8 @@ class ModelPlan:
     """Threads inside one call; None: the cores divided by the workers of the stage."""
     options: dict[str, Any] = field(default_factory=dict)
     """The engine's own settings."""
+    sha256: str | None = None
+    """Hash that the model must have, or it is not opened; None: any."""
 
     def __post_init__(self) -> None:
         """Check every value."""

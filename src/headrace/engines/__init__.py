@@ -3,6 +3,7 @@
     onnx_engine.py       ONNX Runtime on the CPU (the default)
     openvino_engine.py   OpenVINO on the CPU, precision pinned
     emulated.py          an accelerator that only takes time: a + b*n per batch of n
+    model_files.py       the gate before every model file; `onnx_references.py` reads which files an ONNX file refers to
 
 A new engine implements `headrace.base.protocols.Engine` and is named in `ENGINES`.
 """
@@ -10,9 +11,12 @@ A new engine implements `headrace.base.protocols.Engine` and is named in `ENGINE
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
-from headrace.base.protocols import Engine
+from headrace.base.plan import ModelPlan
+from headrace.base.protocols import Engine, Model
 from headrace.base.settings import check
+from headrace.engines.model_files import check_trust
 
 #: Engine name in a Plan -> module and class; the module is imported when a Plan names it.
 ENGINES = {
@@ -33,3 +37,23 @@ def engine(name: str) -> Engine:
     module, cls = ENGINES[name]
     found: Engine = getattr(importlib.import_module(module), cls)()
     return found
+
+
+def open_model(plan: ModelPlan, default: str | None, threads: int) -> Model:
+    """Return the model that a Plan names, opened by its engine, if it is the one that the Plan pins.
+
+    Args:
+        plan: `[model]`, or `[models.TASK]`.
+        default: The file that the module names; the Plan's goes before it.
+        threads: Threads inside one call, where the Plan does not say.
+
+    Raises:
+        EngineError: If the file is missing, unreadable, not for this engine, or not the one that the Plan pins.
+        MissingExtra: If the engine's library is not installed.
+        SettingsError: If the engine or an option is unknown or impossible.
+    """
+    name = plan.artifact or default
+    artifact = None if name is None else Path(name)
+    if artifact is not None:
+        check_trust(artifact, plan.sha256)
+    return engine(plan.engine).open(artifact, threads=plan.threads or threads, options=plan.options)

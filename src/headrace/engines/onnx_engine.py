@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import onnxruntime
 from headrace.base.errors import EngineError
 from headrace.base.protocols import Model, TensorSpec
 from headrace.base.settings import build, check
+from headrace.engines.model_files import check_onnx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +69,9 @@ def open_session(artifact: Path, session_options: Any) -> Any:
     """Return a session on the CPU.
 
     Raises:
-        EngineError: If the file is missing or ONNX Runtime cannot open it.
+        EngineError: If the file is missing or refused (`model_files`), or ONNX Runtime cannot open it.
     """
-    if not artifact.is_file():
-        raise EngineError(
-            f"model file {artifact} does not exist; relative paths start at the module's own folder, those of a Plan's "
-            "model.artifact at the working folder"
-        )
+    check_onnx(artifact)
     try:
         return onnxruntime.InferenceSession(str(artifact), session_options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises its own types, none of them public
@@ -95,7 +91,7 @@ class OnnxModel:
             "engine": "onnx",
             "engine_version": onnxruntime.__version__,
             "artifact": artifact.name,
-            "sha256": hashlib.sha256(artifact.read_bytes()).hexdigest(),
+            "sha256": check_onnx(artifact).sha256(),
             "threads": threads,
             "provider": session.get_providers()[0],
         }

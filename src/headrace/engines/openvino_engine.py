@@ -12,7 +12,6 @@ References:
 from __future__ import annotations
 
 import functools
-import hashlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ import numpy as np
 from headrace.base.errors import EngineError, MissingExtra
 from headrace.base.protocols import Model, TensorSpec
 from headrace.base.settings import build, check
+from headrace.engines.model_files import check_openvino
 
 try:
     import openvino
@@ -98,13 +98,9 @@ def read_model(artifact: Path) -> Any:
     """Return a model as it stands in its file.
 
     Raises:
-        EngineError: If the file is missing or OpenVINO cannot read it.
+        EngineError: If the file is missing or refused (`model_files`), or OpenVINO cannot read it.
     """
-    if not artifact.is_file():
-        raise EngineError(
-            f"model file {artifact} does not exist; relative paths start at the module's own folder, those of a Plan's "
-            "model.artifact at the working folder"
-        )
+    check_openvino(artifact)
     try:
         return core().read_model(str(artifact))
     except RuntimeError as error:
@@ -136,7 +132,7 @@ class OpenVinoModel:
             "engine": "openvino",
             "engine_version": openvino.__version__,
             "artifact": artifact.name,
-            "sha256": hashlib.sha256(artifact.read_bytes()).hexdigest(),
+            "sha256": check_openvino(artifact).sha256(),
             "threads": threads,
             "precision": compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name(),
         }

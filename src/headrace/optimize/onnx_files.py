@@ -9,6 +9,7 @@ from typing import Any
 import onnxruntime
 
 from headrace.base.errors import EngineError, MissingExtra
+from headrace.engines.onnx_engine import open_session
 
 try:
     import onnx
@@ -62,10 +63,7 @@ def fold(artifact: Path, output: Path) -> None:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(output)
     options.log_severity_level = 3
-    try:
-        onnxruntime.InferenceSession(str(artifact), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime raises its own types, none of them public
-        raise EngineError(f"model file {artifact} cannot be opened by ONNX Runtime: {error}") from error
+    open_session(artifact, options)
     model = load(output)
     for number, node in enumerate(model.graph.node):
         node.name = node.name or f"{node.op_type}_{number}"

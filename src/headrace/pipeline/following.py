@@ -22,7 +22,7 @@ from typing import Any
 from headrace.base.errors import HeadraceError
 from headrace.base.plan import ModelPlan, Plan
 from headrace.base.protocols import Model
-from headrace.engines import engine
+from headrace.engines import open_model
 from headrace.pipeline.model_slots import ModelSlot, ModelSlots
 
 logger = logging.getLogger("headrace.run")
@@ -168,7 +168,4 @@ class PlanFollower:
 
 
 def _opened(slot: ModelSlot, settings: ModelPlan) -> Model:
-    artifact = settings.artifact or slot.default
-    return engine(settings.engine).open(
-        None if artifact is None else Path(artifact), threads=settings.threads or slot.threads, options=settings.options
-    )
+    return open_model(settings, slot.default, slot.threads)

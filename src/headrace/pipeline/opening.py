@@ -6,14 +6,13 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from headrace.base.clock import Clock
 from headrace.base.metering import Metering
 from headrace.base.plan import Plan
 from headrace.base.protocols import Instrument, Model
-from headrace.engines import engine
+from headrace.engines import open_model
 from headrace.pipeline.governor import limit_library_threads
 from headrace.pipeline.group import Group
 from headrace.pipeline.model_slots import ModelSlots
@@ -93,20 +92,18 @@ class _ModelOpener:
     def __call__(self, path: str | None = None) -> Model:
         settings = self._spec.plan.models.get(self._stage.task, self._spec.plan.model)
         artifact = settings.artifact or path
-        options = settings.options
-        key = (settings.engine, artifact, self._spec.model_threads, repr(sorted(options.items())))
+        threads = self._spec.model_threads
+        key = (settings.engine, artifact, settings.sha256, threads, repr(sorted(settings.options.items())))
         with _models_lock:
             model = _models.get(key)
             if model is None:
-                model = _models[key] = engine(settings.engine).open(
-                    None if artifact is None else Path(artifact), threads=self._spec.model_threads, options=options
-                )
+                model = _models[key] = open_model(settings, path, threads)
         variant = dict(model.variant)
         if variant not in self._variants:
             self._variants.append(variant)
         if self._spec.slots is None:
             return model
-        return self._spec.slots.around(model, task=self._stage.task, default=path, threads=self._spec.model_threads)
+        return self._spec.slots.around(model, task=self._stage.task, default=path, threads=threads)
 
 
 def groups(stages: Sequence[Stage], plan: Plan) -> list[tuple[Stage, ...]]:

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from headrace import engines
 from headrace.base.errors import HeadraceError
 from headrace.base.plan import Plan
 from headrace.base.protocols import Model
-from headrace.engines import engine
 from headrace.pipeline.batch_buffer import BatchBuffer
 from headrace.pipeline.definition import Pipeline
 from headrace.profiler.isolation.bench import Bench
@@ -80,7 +80,7 @@ def _calls(bench: Bench, stage: Stage, values: list[Any]) -> list[ModelCall]:
     def open_model(path: str | None = None) -> Model:
         artifact = settings.artifact or path
         file = None if artifact is None else Path(artifact)
-        model = engine(settings.engine).open(file, threads=threads, options=settings.options)
+        model = engines.open_model(settings, path, threads)
         if file is None:
             return model
         return _NotingModel(

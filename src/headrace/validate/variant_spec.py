@@ -13,7 +13,7 @@ from pathlib import Path
 from headrace.base.plan import ModelPlan, Plan
 from headrace.base.protocols import Model
 from headrace.base.settings import check
-from headrace.engines import ENGINES, engine
+from headrace.engines import ENGINES, open_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,7 @@ class VariantSpec:
             EngineError: If the file is missing, unreadable or not for its engine.
             MissingExtra: If the engine is not installed.
         """
-        artifact = None if self.model.artifact is None else Path(self.model.artifact)
-        return engine(self.model.engine).open(artifact, threads=self.model.threads or 1, options=self.model.options)
+        return open_model(self.model, None, 1)
 
 
 def parse_variant(text: str, threads: int = 1) -> VariantSpec:

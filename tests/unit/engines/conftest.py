@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -43,3 +45,15 @@ def make_model(tmp_path: Path) -> Callable[..., Path]:
         return path
 
     return make
+
+
+@pytest.fixture
+def watch_files() -> Callable[..., Any]:
+    """Return `Watch` of `outside.py` beside this file: test folders are not packages, so it is loaded by its path."""
+    spec = importlib.util.spec_from_file_location("outside", Path(__file__).with_name("outside.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    watch: Callable[..., Any] = module.Watch
+    return watch

@@ -137,9 +137,9 @@ def test_missing_file(tmp_path: Path) -> None:
         OnnxEngine().open(tmp_path / "none.onnx", threads=1, options={})
 
 
-@pytest.mark.parametrize("content", [b"", b"this is no model", b"\x08\x08"], ids=["empty", "text", "cut"])
-def test_broken_file(tmp_path: Path, content: bytes) -> None:
-    """A file that is no model is named, with ONNX Runtime's own words as the cause."""
+def test_broken_file(tmp_path: Path) -> None:
+    """A file with the form of a model and nothing of one in it is named, with ONNX Runtime's own words as the cause."""
+    content = b"\x3a\x02\x08\x08"  # field 7, the graph, of two bytes
     path = tmp_path / "broken.onnx"
     path.write_bytes(content)
     with pytest.raises(EngineError, match=r"model file .*broken\.onnx cannot be opened by ONNX Runtime: ") as caught:

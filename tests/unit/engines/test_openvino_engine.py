@@ -109,7 +109,7 @@ def test_options_are_checked(make_model: MakeModel, options: dict[str, Any], mes
 def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
     """No file named, none there, none that is a model."""
     broken = tmp_path / "broken.onnx"
-    broken.write_bytes(b"not a model")
+    broken.write_bytes(b"\x3a\x02\x08\x08")  # field 7, the graph, of two bytes
     for artifact, message in (
         (None, "needs a model file"),
         (tmp_path / "none.onnx", "does not exist"),
