@@ -76,7 +76,7 @@ def external_tensors(artifact: Path) -> list[ExternalTensor]:
                 return _read(data)
             except _Malformed as error:
                 raise EngineError(
-                    f"model file {artifact} is no ONNX file that can be read: {error}; it was cut off, or is of another format"
+                    f"model file {artifact} cannot be opened: it is no ONNX file, or was cut off ({error})"
                 ) from None
 
 

@@ -181,7 +181,7 @@ def test_models_that_cannot_be_measured_say_why(tmp_path: Path, models: ModuleTy
     with pytest.raises(EngineError, match="does not exist"):
         measure(tmp_path / "none.onnx")
     (tmp_path / "text.onnx").write_text("text")
-    with pytest.raises(EngineError, match="cannot be opened by ONNX Runtime"):
+    with pytest.raises(EngineError, match="cannot be opened"):
         measure(tmp_path / "text.onnx")
     fixed = models.small_network(tmp_path / "fixed.onnx", batch=1)
     with pytest.raises(EngineError, match="batches of 1 only"):
