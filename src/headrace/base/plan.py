@@ -162,6 +162,13 @@ class RunPlan:
     """Run each batch size once with the first real items before timing starts; gives the device's cost curve."""
     grace_seconds: float = 30.0
     """After SIGTERM or Ctrl-C: time to finish what was received; the rest is returned to the source."""
+    silent_seconds: float = 60.0
+    """With --supervise: a worker that gives no sign of life for so long, because native code holds Python's lock, is killed
+    and started again."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        check(self.silent_seconds > 0, "silent_seconds", self.silent_seconds, "more than 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,6 +62,7 @@ class Job:
         attempt: 1 for the first delivery.
         max_attempts: The delivery after which a failure is final; None where the source never gives up.
         sent_at: When it was sent, Unix seconds by the queue's clock; set by sources that know it, None elsewhere.
+        on_work: Called with 1 when a stage begins to work on it and with -1 when it is through; None: nobody asks.
         lost: Set by the source when another worker may have the job by now (its lease ran out); work on it is dropped.
     """
 
@@ -73,6 +74,7 @@ class Job:
         "id",
         "lost",
         "max_attempts",
+        "on_work",
         "payload",
         "sent_at",
         "sequence",
@@ -104,6 +106,7 @@ class Job:
         self.attempt = attempt
         self.max_attempts = max_attempts
         self.sent_at: float | None = None
+        self.on_work: Callable[[int], None] | None = None
         self.lost = False
         self._settle = settle or _ignore
 

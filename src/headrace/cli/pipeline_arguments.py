@@ -41,7 +41,6 @@ def open_pipeline(args: argparse.Namespace) -> tuple[Pipeline, Plan]:
         SettingsError: If one of them cannot be found or is not what it should be.
     """
     from headrace.base.errors import SettingsError
-    from headrace.base.plan import Plan
     from headrace.cli.loading import load_pipeline, parse_source
 
     if args.drain and not args.source:
@@ -49,8 +48,15 @@ def open_pipeline(args: argparse.Namespace) -> tuple[Pipeline, Plan]:
     pipeline = load_pipeline(args.pipeline)
     if args.source:
         pipeline.source = parse_source(args.source, drain=args.drain)
+    return pipeline, open_plan(args)
+
+
+def open_plan(args: argparse.Namespace) -> Plan:
+    """Return the Plan that the arguments name; raises SettingsError like `open_pipeline`."""
+    from headrace.base.plan import Plan
+
     plan = Plan.load(args.plan) if args.plan else Plan()
-    return pipeline, plan.with_settings(args.settings)
+    return plan.with_settings(args.settings)
 
 
 @contextlib.contextmanager

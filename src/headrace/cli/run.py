@@ -5,6 +5,7 @@
     headrace run jobs:pipeline --source photos/ --limit 100
     headrace run jobs:pipeline --plan plan.toml --follow
     headrace run jobs:pipeline --shadow scenes_int8.onnx@openvino
+    headrace run jobs:pipeline --source sqlite:///jobs.db --supervise 2
 
 The first Ctrl-C finishes what was received within the Plan's run.grace_seconds and gives the rest back to the source; a
 second one gives everything back at once.
@@ -15,6 +16,9 @@ With --follow the model changes under the running pipeline whenever the Plan's f
 With --shadow a candidate, MODEL[@ENGINE[,KEY=VALUE]...], answers some of the batches too, at the lowest priority and for a
 tenth of the time; its answers are compared and thrown away. The end of the run says how many changed, and whether to
 promote it.
+
+With --supervise N, N worker processes run the pipeline and share its queue and this machine's cores. One that dies is started
+again; the job that killed it is found, run alone, and dead-lettered if it does so again. See the guide on supervising.
 """
 
 from __future__ import annotations
@@ -25,9 +29,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.pipeline_arguments import add_pipeline_arguments, live_view, open_pipeline, points, stdout_kept
+from headrace.cli.pipeline_arguments import (
+    add_pipeline_arguments,
+    live_view,
+    open_pipeline,
+    points,
+    positive,
+    stdout_kept,
+)
 
 if TYPE_CHECKING:
+    from headrace.base.seat import Seat
+    from headrace.pipeline.execute import Result, View
     from headrace.pipeline.following import Following
     from headrace.pipeline.shadow import Shadow
     from headrace.runs.formats.shadow import ShadowDocument
@@ -48,35 +61,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-disagreement", type=points, default=0.01, metavar="SHARE",
         help="changed answers that are acceptable of a shadow: 1%% (default) or 0.01",
     )  # fmt: skip
+    parser.add_argument(
+        "--supervise", type=positive, metavar="N", help="run N worker processes, and start again those that die"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.run/1)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the pipeline and print its table of stages."""
     from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
-    from headrace.pipeline.execute import run as execute
+    from headrace.cli.supervising import supervise
 
-    # Before the Plan is read: what changes while the pipeline is set up is taken up later.
-    args.plan_text = Path(args.plan).read_text() if args.follow and args.plan and Path(args.plan).is_file() else None
+    if args.supervise:
+        return supervise(args, _run_worker)
     with stdout_kept(args.json):
-        pipeline, plan = open_pipeline(args)
-        shadow, record = _shadow(args)
-        result = execute(
-            pipeline,
-            plan,
-            output=args.output,
-            limit=args.limit,
-            force=args.force,
-            view=functools.partial(live_view, args.limit),
-            follow=_following(args),
-            shadow=shadow,
-        )
-    beside = record.document(shadow.num_passed_by, shadow.failure) if shadow and record else None
+        result, beside = _execute(args, functools.partial(live_view, args.limit))
     if args.json:
         _print_json(result, beside)
     else:
         _print_table(result, beside)
     return EXIT_INTERRUPTED if result.interrupted else EXIT_DONE
+
+
+def _run_worker(args: argparse.Namespace, seat: Seat) -> tuple[int, bytes]:
+    """Run the pipeline in a worker process and return its exit status and its result as JSON."""
+    import msgspec
+
+    from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
+
+    result, _ = _execute(args, None, seat)
+    return EXIT_INTERRUPTED if result.interrupted else EXIT_DONE, msgspec.json.encode(as_dict(result))
+
+
+def _execute(
+    args: argparse.Namespace, view: View | None, seat: Seat | None = None
+) -> tuple[Result, ShadowDocument | None]:
+    """Run the pipeline that the arguments name."""
+    from headrace.pipeline.execute import run as execute
+
+    # Before the Plan is read: what changes while the pipeline is set up is taken up later.
+    args.plan_text = Path(args.plan).read_text() if args.follow and args.plan and Path(args.plan).is_file() else None
+    pipeline, plan = open_pipeline(args)
+    shadow, record = _shadow(args)
+    result = execute(
+        pipeline,
+        plan,
+        output=args.output,
+        limit=args.limit,
+        force=args.force,
+        view=view,
+        follow=_following(args),
+        shadow=shadow,
+        seat=seat,
+    )
+    return result, record.document(shadow.num_passed_by, shadow.failure) if shadow and record else None
 
 
 def _following(args: argparse.Namespace) -> Following | None:

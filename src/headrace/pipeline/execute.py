@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import signal
 import statistics
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan, StageDefaults, resolve
 from headrace.base.protocols import Instrument
 from headrace.base.records import Counters, StageStatistics
+from headrace.base.seat import OutcomeCounter, Seat, TakesSeat, with_beat
 from headrace.base.settings import check
 from headrace.engines import ENGINES
 from headrace.pipeline.definition import Pipeline
@@ -113,6 +115,7 @@ def run(
     first_alone: bool = False,
     follow: Following | None = None,
     shadow: Shadow | None = None,
+    seat: Seat | None = None,
 ) -> Result:
     """Run a pipeline until its source has no more, or until SIGTERM or Ctrl-C.
 
@@ -132,12 +135,15 @@ def run(
             comes after a slow stage goes on faster than that stage can for as long as they last.
         follow: A Plan's file whose model is taken up whenever it changes; None: the model stays.
         shadow: Runs a candidate beside the model, on some of its batches.
+        seat: Of a worker process that shares machine and queue with others under a supervisor; SIGINT alone ends it.
 
     Raises:
         SettingsError: If the Plan does not fit the pipeline; nothing has run.
         HeadraceError: If a part cannot be opened, or a worker breaks.
     """
-    resolved, threads = _resolved(pipeline, plan)
+    resolved, threads = _resolved(pipeline, plan, seat.num_workers if seat else 1)
+    if seat is not None:
+        _seat_source(pipeline, seat)
     slots = _slots(pipeline, resolved, follow, shadow)
     clock = SystemClock()
     metering = Metering()
@@ -150,12 +156,13 @@ def run(
         counters=counters,
         limit=limit,
         clock=clock,
-        tick=summary.digest,
+        tick=with_beat(summary.digest, seat.table) if seat else summary.digest,
         metering=metering,
         instruments=instruments,
         warm_up=WarmUp(curve_batch=curve_batch, repeats=curve_repeats),
         first_alone=first_alone,
         slots=slots,
+        signals=(signal.SIGINT,) if seat else (signal.SIGINT, signal.SIGTERM),
     )
     # After the Runtime has found the Plan possible: one that is not leaves no folder behind.
     folder = None
@@ -168,7 +175,8 @@ def run(
         folder.update(stages=_stage_infos(runtime, pipeline))
         spans = SpanWriter(folder.spans)
         writers = [spans, ErrorLog(folder.path / "errors.jsonl")]
-    runtime.observers = Observers([summary, *writers, *observers])
+    seated = [OutcomeCounter(seat.table)] if seat else []
+    runtime.observers = Observers([summary, *writers, *seated, *observers])
     summary.workers.update(
         (stage.name, station.num_workers) for station in runtime.stations for stage in station.stages
     )
@@ -217,10 +225,20 @@ def run(
     return result
 
 
-def _resolved(pipeline: Pipeline, plan: Plan | str | Path | None) -> tuple[Plan, ThreadBudget]:
-    """Return the Plan with every setting as used, and who computes with how many threads."""
+def _seat_source(pipeline: Pipeline, seat: Seat) -> None:
+    """Let the source know of its supervisor; raise SettingsError where workers could not share it."""
+    if not isinstance(pipeline.source, TakesSeat):
+        raise SettingsError(
+            f"{type(pipeline.source).__name__} cannot be shared by several workers, and each would do all of it; "
+            "--supervise needs a queue: put the items into one with `headrace submit`, or run without --supervise"
+        )
+    pipeline.source.take(seat)
+
+
+def _resolved(pipeline: Pipeline, plan: Plan | str | Path | None, share: int) -> tuple[Plan, ThreadBudget]:
+    """Return the Plan with every setting as used, and who computes with how many threads, one of `share` processes."""
     plan = Plan.load(plan) if isinstance(plan, str | Path) else plan or Plan()
-    cores = usable_cores()
+    cores = max(1, usable_cores() // share)
     stages = [_defaults(stage, plan) for stage in pipeline.stages]
     resolved = resolve(plan, stages, cores)
     for model in (resolved.model, *resolved.models.values()):

@@ -94,6 +94,7 @@ class Runtime:
         instruments: What goes around the calls of the stages.
         warm_up: What is measured at warm-up beyond the Plan's own batch sizes.
         first_alone: Receive one job, and the others when it is through: none waits for what the first one sets up.
+        signals: Those that end the run.
 
     Attributes:
         begun: Set when the first job has come, before it goes anywhere.
@@ -117,7 +118,9 @@ class Runtime:
         warm_up: WarmUp | None = None,
         first_alone: bool = False,
         slots: ModelSlots | None = None,
+        signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
     ) -> None:
+        self._heeded = signals
         self.clock = clock or SystemClock()
         self.plan = plan
         self.plan_id = plan.plan_id
@@ -471,7 +474,7 @@ class Runtime:
             return
         # A handler runs between any two instructions of this thread, perhaps while it holds a lock that `stop` needs: it
         # only counts, and whatever this thread waits for looks at the count.
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.getsignal(number) for number in self._heeded}
         for number in before:
             signal.signal(number, self._note_signal)
         try:

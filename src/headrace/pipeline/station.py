@@ -217,6 +217,7 @@ class Station:
             return Served(items, [], dequeued, 0, None, reason, waited_ns)
         worker.busy_since = dequeued
         self._tell_started(items)
+        _note_work(items, 1)
         began = dequeued
         if not self._is_warm:
             self._warm_up(worker, items[0])
@@ -242,6 +243,7 @@ class Station:
             return
         if served.unpack is not None:
             served.unpack()
+        _note_work(items, -1)
         if self.device_name and self._runtime.observers.wants["batch_formed"]:
             self._tell_batch(items, served.reason, served.waited_ns)
         # Taken before the items move on: after that the next worker may already be changing them.
@@ -329,6 +331,13 @@ class Station:
                 self.stages[mark.stage].name, mark.batch_id, mark.batch_size, str(reason or "idle"), waited_ns / 1e9
             )
             self._runtime.observers.notify("batch_formed", formed)
+
+
+def _note_work(items: Sequence[Item], change: int) -> None:
+    for item in items:
+        on_work = item.job.on_work
+        if on_work is not None:
+            on_work(change)
 
 
 def pause(seconds: float) -> None:

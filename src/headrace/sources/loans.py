@@ -26,9 +26,11 @@ from typing import Literal
 
 from headrace.base.clock import Clock
 from headrace.base.errors import QueueUnavailable
+from headrace.base.in_flight import Place
 from headrace.base.policies.visibility import VisibilityPolicy
 from headrace.base.protocols import STALE, Queue
 from headrace.base.records import Job, Message, Outcome, OutcomeKind
+from headrace.base.seat import Seat
 from headrace.runs.run_folder import encodable
 
 log = logging.getLogger(__name__)
@@ -85,9 +87,21 @@ class LoanCounts:
 class Loan:
     """One message lent to us."""
 
-    __slots__ = ("_book", "job", "lent_at", "lost", "message", "num_tries", "outcome", "receipt")
+    __slots__ = (
+        "_book",
+        "is_suspect",
+        "job",
+        "lent_at",
+        "lost",
+        "max_receives",
+        "message",
+        "num_tries",
+        "outcome",
+        "place",
+        "receipt",
+    )
 
-    def __init__(self, message: Message, book: LoanBook, lent_at: float) -> None:
+    def __init__(self, message: Message, book: LoanBook, lent_at: float, max_receives: int) -> None:
         self.message = message
         self.receipt = message.receipt
         self.job: Job | None = None
@@ -95,11 +109,15 @@ class Loan:
         self.lent_at = lent_at
         self.num_tries = 0
         self.lost = False
+        self.max_receives = max_receives
+        self.is_suspect = False
+        self.place: Place | None = None
         self._book = book
 
     def settle(self, job: Job | None, outcome: Outcome) -> None:
         """Leave the outcome for the next `tend`; never waits, any thread."""
         self.outcome = outcome
+        self._book.note(self, job, outcome)
         self._book.settled.append(self)  # deque.append is atomic
 
 
@@ -113,6 +131,7 @@ class LoanBook:
         clock: The run's.
         ack_items: Outcomes that are sent at once.
         ack_seconds: How long fewer wait for company.
+        seat: Where a supervisor sees what is lent, and tells what killed workers; None: there is none.
     """
 
     def __init__(
@@ -124,7 +143,9 @@ class LoanBook:
         clock: Clock,
         ack_items: int = ACK_ITEMS,
         ack_seconds: float = ACK_SECONDS,
+        seat: Seat | None = None,
     ) -> None:
+        self._seat = seat
         self.settled: deque[Loan] = deque()
         self.counts = LoanCounts()
         self._queue = queue
@@ -162,29 +183,55 @@ class LoanBook:
             if known is not None:
                 known.receipt = message.receipt
                 known.lent_at = now
+                self._renew(known)
                 self.counts.adopted += 1
                 return None
-            loan = Loan(message, self, now)
+            loan = Loan(message, self, now, self._max_receives)
             self._loans[message.id] = loan
+            blamed_for = self._enter(loan)
             self._schedule(loan, self._policy.extend_at(now))
             if message.id in self._delivered:
                 self.counts.redelivered += 1
                 self._put_off("ack", 0.0, [loan])
                 return None
             self.counts.received += 1
-            exhausted = message.receive_count > self._max_receives
+            exhausted = not blamed_for and message.receive_count > loan.max_receives
             self.counts.exhausted += exhausted
         if exhausted:
-            loan.settle(
-                None,
-                Outcome(
-                    OutcomeKind.DEAD_LETTERED,
-                    f"received {message.receive_count} times, allowed are {self._max_receives}, and never settled: "
-                    "its workers died, or took longer than the visibility timeout",
-                ),
+            blamed_for = (
+                f"received {message.receive_count} times, allowed are {loan.max_receives}, and never settled: "
+                "its workers died, or took longer than the visibility timeout"
             )
+        if blamed_for:
+            loan.settle(None, Outcome(OutcomeKind.DEAD_LETTERED, blamed_for))
             return None
         return loan
+
+    def note(self, loan: Loan, job: Job | None, outcome: Outcome) -> None:
+        """Let the supervisor know how a loan ended, as far as nobody else tells it."""
+        if self._seat is None:
+            return
+        if job is None:
+            self._seat.table.count(outcome.kind)
+        if outcome.kind is OutcomeKind.DELIVERED and loan.place is not None:
+            self._seat.table.delivered(loan.place)
+
+    def _enter(self, loan: Loan) -> str:
+        """Enter the loan where the supervisor sees it, and return why it must not run; empty: it may."""
+        if self._seat is None:
+            return ""
+        record = self._seat.record(loan.message.id, loan.message.receive_count)
+        if record is not None:
+            loan.max_receives += record.excused
+            loan.is_suspect = record.is_suspect
+            if record.blamed:
+                return record.reason
+        loan.place = self._seat.table.enter(loan.message.id, loan.receipt, loan.lent_at)
+        return ""
+
+    def _renew(self, loan: Loan) -> None:
+        if self._seat is not None and loan.place is not None:
+            self._seat.table.renew(loan.place, loan.message.id, loan.receipt, loan.lent_at)
 
     def tend(self, *, everything: bool = False) -> None:
         """Send what is due and extend what is late; everything: also what could wait for company."""
@@ -233,12 +280,12 @@ class LoanBook:
         if outcome.kind is OutcomeKind.RETURNED:
             counts.returned += 1
             return "nack", 0.0
-        if outcome.kind is OutcomeKind.RETRY and count < self._max_receives:
+        if outcome.kind is OutcomeKind.RETRY and count < loan.max_receives:
             counts.retried += 1
             # Quarters of a second, so that delays with jitter still share calls.
             return "nack", round(outcome.delay_seconds * 4) / 4
         if outcome.kind is OutcomeKind.RETRY:
-            reason = f"{outcome.reason or 'failed'} (delivery {count} of {self._max_receives})"
+            reason = f"{outcome.reason or 'failed'} (delivery {count} of {loan.max_receives})"
             loan.outcome = Outcome(OutcomeKind.DEAD_LETTERED, reason)
         if outcome.kind is OutcomeKind.REJECTED:
             counts.rejected += 1
@@ -316,6 +363,8 @@ class LoanBook:
             self._put_off(action, delay, again)
 
     def _end(self, loan: Loan) -> None:
+        if self._seat is not None and loan.place is not None:
+            self._seat.table.leave(loan.place)
         with self._lock:
             if self._loans.get(loan.message.id) is loan:
                 del self._loans[loan.message.id]
@@ -359,6 +408,7 @@ class LoanBook:
             elif reason is None:
                 self.counts.extended += 1
                 loan.lent_at = asked_at
+                self._renew(loan)
                 with self._lock:
                     self._schedule(loan, self._policy.extend_at(asked_at))
             elif reason == STALE:

@@ -8,6 +8,7 @@ the reason and leave with the next `tend`.
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from typing import Any
@@ -18,9 +19,11 @@ from headrace.base.plan import SourcePlan
 from headrace.base.policies.visibility import VisibilityPolicy, prefetch_limit
 from headrace.base.protocols import Queue
 from headrace.base.records import Job, Outcome, OutcomeKind, QueueStatistics
+from headrace.base.seat import Seat
 from headrace.base.settings import check
 from headrace.base.units import parse_duration
 from headrace.sources.addresses import open_queue, parse_address
+from headrace.sources.isolation import Isolation
 from headrace.sources.jobs import decode_message
 from headrace.sources.loans import FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS, LoanBook, LoanCounts
 
@@ -68,6 +71,11 @@ class QueueSource:
         self._drain = drain
         self._clock: Clock = clock or SystemClock()
         self._open: _OpenSource | None = None
+        self._seat: Seat | None = None
+
+    def take(self, seat: Seat) -> None:
+        """Note what is received where a supervisor sees it, and run alone what may have killed workers; before `open`."""
+        self._seat = seat
 
     @property
     def is_exhausted(self) -> bool:
@@ -98,6 +106,7 @@ class QueueSource:
             drain=self._drain,
             clock=self._clock,
             owned=isinstance(self._address, str),
+            seat=self._seat,
         )
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
@@ -141,7 +150,7 @@ class QueueSource:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the connection behind when pickled."""
-        return {**self.__dict__, "_open": None}
+        return {**self.__dict__, "_open": None, "_seat": None}
 
     def _opened(self) -> _OpenSource:
         if self._open is None:
@@ -153,13 +162,24 @@ class _OpenSource:
     """The part of a QueueSource that exists between open and close."""
 
     def __init__(
-        self, queue: Queue, *, max_receives: int, max_in_flight: int | None, drain: bool, clock: Clock, owned: bool
+        self,
+        queue: Queue,
+        *,
+        max_receives: int,
+        max_in_flight: int | None,
+        drain: bool,
+        clock: Clock,
+        owned: bool,
+        seat: Seat | None,
     ) -> None:
         self.queue = queue
         policy = VisibilityPolicy(timeout_seconds=queue.visibility_seconds)
-        self.book = LoanBook(queue, policy, max_receives=max_receives, clock=clock)
+        self.book = LoanBook(queue, policy, max_receives=max_receives, clock=clock, seat=seat)
+        self._seat = seat
+        self._isolation = Isolation() if seat else None
+        if seat is not None:
+            _settle_orphans(queue, seat, clock)
         self._max_in_flight = max_in_flight
-        self._max_receives = max_receives
         self._drain = drain
         self._clock = clock
         self._owned = owned
@@ -170,6 +190,9 @@ class _OpenSource:
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         if self._closed.is_set():
             return None
+        isolation = self._isolation
+        if isolation is not None and isolation.is_holding:
+            return isolation.take(limit, wait_seconds)
         try:
             messages = self.queue.receive(limit, wait_seconds=0.0 if self._drain else wait_seconds)
             self.is_exhausted = self._drain and not messages
@@ -184,20 +207,25 @@ class _OpenSource:
         if self._num_outages:
             log.info("%s answers again", self.queue.name)
             self._num_outages = 0
+        if self._seat is not None and messages:
+            self._seat.hear()
         jobs = []
         for message in messages:
             loan = self.book.lend(message)
             if loan is None:
                 continue
+            settle = loan.settle if isolation is None else isolation.counted(loan.settle)
             try:
-                loan.job = decode_message(message, clock=self._clock, settle=loan.settle)
+                loan.job = decode_message(message, clock=self._clock, settle=settle)
             except BadMessage as error:
                 loan.settle(None, Outcome(OutcomeKind.REJECTED, error.reason))
                 continue
-            loan.job.max_attempts = self._max_receives
+            loan.job.max_attempts = loan.max_receives
             loan.job.sent_at = message.sent_at
-            jobs.append(loan.job)
-        return jobs
+            if self._seat is not None and loan.place is not None:
+                loan.job.on_work = functools.partial(self._seat.table.work, loan.place)
+            jobs.append((loan.job, loan.is_suspect))
+        return [job for job, _ in jobs] if isolation is None else isolation.pass_through(jobs)
 
     def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
         limit = prefetch_limit(self.queue.visibility_seconds, throughput, at_least=at_least)
@@ -209,6 +237,8 @@ class _OpenSource:
         if self._closed.is_set():
             return
         self._closed.set()
+        if self._isolation is not None:
+            self._isolation.give_back()
         for _ in range(CLOSING_TRIES):
             self.book.tend(everything=True)
             if not self.book.num_in_flight:
@@ -235,6 +265,18 @@ class _OpenSource:
         pause = min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(self._num_outages, 10))
         self._num_outages += 1
         self._closed.wait(max(FIRST_PAUSE_SECONDS, min(pause, wait_seconds)))
+
+
+def _settle_orphans(queue: Queue, seat: Seat, clock: Clock) -> None:
+    """Ack what the process that died here had delivered, and offer the rest again at once, not after its timeout."""
+    since = clock.now_ns() / 1e9 - queue.visibility_seconds
+    # A loan that may have run out is somebody else's by now.
+    ours = [orphan for orphan in seat.orphans if orphan.receipt and orphan.lent_at > since]
+    try:
+        queue.ack([orphan.receipt for orphan in ours if orphan.delivered])
+        queue.nack([orphan.receipt for orphan in ours if not orphan.delivered])
+    except QueueUnavailable as error:
+        log.info("what was in flight comes back after its visibility timeout: %s", error)
 
 
 def _seconds(visibility: str | float | None) -> float | None:

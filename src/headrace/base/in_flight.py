@@ -1,0 +1,159 @@
+"""What a worker process has in its hands, in memory that outlives it.
+
+How this works: the supervisor makes the table before it forks the worker; both then see the same pages. The worker alone
+writes, from any of its threads, under a lock of its own; the supervisor looks at the counters while the worker lives, and
+at the messages once it is dead. Nothing is written to a disk, and no call to the system is made: an entry costs some
+microseconds, noting that a stage works on it less than one.
+
+    header   signs of life, and how many deliveries ended how
+    slot     stages working on it | whether it was delivered | lengths | lent at | id | receipt
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.base.records import OutcomeKind
+
+#: Messages in flight in one worker that can be told apart; those beyond are not entered. 5 MB, of which only what is used
+#: takes memory.
+NUM_SLOTS = 4096
+# works, delivered, length of id (0: a free slot), length of receipt, lent at
+_SLOT = struct.Struct("<B?HHxxd")
+_ID_BYTES, _RECEIPT_BYTES = 208, 1056
+_SLOT_BYTES = _SLOT.size + _ID_BYTES + _RECEIPT_BYTES
+_KINDS = tuple(OutcomeKind)
+_HEADER = struct.Struct(f"<{1 + len(_KINDS)}Q")
+_NUMBER = struct.Struct("<Q")
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """One message that a worker had."""
+
+    id: str
+    receipt: str
+    """Empty where it was too long to keep."""
+    lent_at: float
+    """Seconds on the host's monotonic clock."""
+    in_work: bool
+    """Whether a stage was working on it."""
+    delivered: bool
+    """Whether only the queue was still to be told."""
+
+
+@dataclass(slots=True)
+class Place:
+    """Where one message stands in a table."""
+
+    slot: int | None
+    """None: the table had no room, or the message has left."""
+
+
+class InFlightTable:
+    """The messages in flight in one worker process, and its signs of life; make it before the fork."""
+
+    def __init__(self, num_slots: int = NUM_SLOTS) -> None:
+        self._num_slots = num_slots
+        self._memory = mmap.mmap(-1, _HEADER.size + num_slots * _SLOT_BYTES)
+        self._lock = threading.Lock()
+        self._free = list(range(num_slots - 1, -1, -1))
+
+    def enter(self, message_id: str, receipt: str, lent_at: float) -> Place:
+        """Enter a message that was just received."""
+        encoded = message_id.encode(errors="surrogateescape")
+        with self._lock:
+            slot = self._free.pop() if self._free and 0 < len(encoded) <= _ID_BYTES else None
+            if slot is not None:
+                self._write(slot, encoded, receipt, lent_at)
+        return Place(slot)
+
+    def work(self, place: Place, change: int) -> None:
+        """Note that one more stage works on the message (1) or one less (-1); any thread."""
+        with self._lock:
+            if place.slot is not None:
+                at = self._at(place.slot)
+                # A fan-out has many of one job in work; beyond 255 it stays in work until it leaves, which errs safely.
+                works = self._memory[at]
+                self._memory[at] = works if works == 255 else max(0, works + change)
+
+    def renew(self, place: Place, message_id: str, receipt: str, lent_at: float) -> None:
+        """Note that the message was lent anew."""
+        with self._lock:
+            if place.slot is not None:
+                self._write(place.slot, message_id.encode(errors="surrogateescape"), receipt, lent_at)
+
+    def delivered(self, place: Place) -> None:
+        """Note that the message's result is where it should be, and only the queue does not know."""
+        with self._lock:
+            if place.slot is not None:
+                self._memory[self._at(place.slot) + 1] = 1
+
+    def leave(self, place: Place) -> None:
+        """Take the message out."""
+        with self._lock:
+            if place.slot is not None:
+                _SLOT.pack_into(self._memory, self._at(place.slot), 0, False, 0, 0, 0.0)
+                self._free.append(place.slot)
+                place.slot = None
+
+    def beat(self) -> None:
+        """Give a sign of life."""
+        self._add(0)
+
+    def count(self, kind: OutcomeKind) -> None:
+        """Count how a delivery ended; any thread."""
+        with self._lock:
+            self._add(1 + _KINDS.index(kind))
+
+    @property
+    def num_beats(self) -> int:
+        """Signs of life so far; 0: it is still opening its models."""
+        return self._header()[0]
+
+    def counts(self) -> Mapping[OutcomeKind, int]:
+        """Return how many deliveries ended how."""
+        return dict(zip(_KINDS, self._header()[1:], strict=True))
+
+    def messages(self) -> list[InFlight]:
+        """Return what is in flight; of a dead worker it is exact but for an entry that it was about to write."""
+        found = []
+        for slot in range(self._num_slots):
+            at = self._at(slot)
+            works, delivered, id_length, receipt_length, lent_at = _SLOT.unpack_from(self._memory, at)
+            if not id_length:
+                continue
+            at += _SLOT.size
+            message_id = self._memory[at : at + id_length].decode(errors="surrogateescape")
+            receipt = self._memory[at + _ID_BYTES : at + _ID_BYTES + receipt_length].decode()
+            found.append(InFlight(message_id, receipt, lent_at, works > 0, delivered))
+        return found
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self._memory.close()
+
+    def _header(self) -> tuple[int, ...]:
+        return _HEADER.unpack_from(self._memory, 0)
+
+    def _at(self, slot: int) -> int:
+        return _HEADER.size + slot * _SLOT_BYTES
+
+    def _add(self, index: int) -> None:
+        (number,) = _NUMBER.unpack_from(self._memory, index * 8)
+        _NUMBER.pack_into(self._memory, index * 8, number + 1)
+
+    def _write(self, slot: int, message_id: bytes, receipt: str, lent_at: float) -> None:
+        kept = receipt.encode()
+        kept = kept if len(kept) <= _RECEIPT_BYTES else b""
+        at = self._at(slot)
+        text = at + _SLOT.size
+        self._memory[text : text + len(message_id)] = message_id
+        self._memory[text + _ID_BYTES : text + _ID_BYTES + len(kept)] = kept
+        # Last, because it makes the entry count.
+        works, delivered = self._memory[at], bool(self._memory[at + 1])
+        _SLOT.pack_into(self._memory, at, works, delivered, len(message_id), len(kept), lent_at)

@@ -1,0 +1,110 @@
+"""Which job killed a worker: what is known about messages that were in flight when a worker process died.
+
+A process that dies takes all its messages with it, the one that killed it and those that were merely there. The rules:
+
+- Messages in work when a worker crashed are suspects, and a suspect is run with nothing beside it.
+- A message that was the only one in work when a worker crashed, and at least for the second time there when one did, is
+  blamed: it is dead-lettered with the reason and run no more.
+- A SIGKILL that the kernel's out-of-memory killer did not send came from outside and blames nobody. Still, a message that
+  met two of them in work is run alone, for there are killers that want to free memory and count nowhere.
+- A delivery that ended with the death of a worker in which others were in work too does not count against the number of
+  deliveries allowed. One that ended alone in work does: so the count ends what nobody can explain.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: Suspected at once after so many kills from outside.
+SUSPICIOUS_KILLS = 2
+#: Blamed after so many crashes, the last of them alone.
+BLAMED_CRASHES = 2
+#: Messages that are remembered: what some hundred deaths with full buffers leave.
+NUM_REMEMBERED = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """One death of a worker process."""
+
+    cause: str
+    """Such as `SIGSEGV` or `exit code 3`."""
+    crashed: bool
+    """It died of what it did; False: it was killed from outside."""
+    in_work: Sequence[str]
+    """Ids of the messages that a stage worked on."""
+    waiting: Sequence[str]
+    """Ids of those that were merely lent to it."""
+
+
+@dataclass(slots=True)
+class Record:
+    """What is known about one message."""
+
+    deaths: int = 0
+    """Workers that died with it, whatever it did."""
+    crashes: int = 0
+    """Crashes while it was in work."""
+    kills: int = 0
+    """Kills from outside while it was in work."""
+    excused: int = 0
+    """Deliveries that are not to count against it."""
+    blamed: bool = False
+    cause: str = ""
+    """Of the last death that it was in work at."""
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether it is to run alone."""
+        return self.crashes > 0 or self.kills >= SUSPICIOUS_KILLS
+
+    @property
+    def reason(self) -> str:
+        """Why it is blamed."""
+        return (
+            f"killed its worker {self.crashes} times ({self.cause}), the last time with nothing else in work: a crash in "
+            "native code or too little memory are the usual causes"
+        )
+
+
+class BlameBook:
+    """What is known about messages that were in flight when workers died. Not thread-safe.
+
+    Args:
+        num_remembered: The oldest records beyond that are forgotten.
+    """
+
+    def __init__(self, num_remembered: int = NUM_REMEMBERED) -> None:
+        self._num_remembered = num_remembered
+        self._records: OrderedDict[str, Record] = OrderedDict()
+
+    def died(self, death: Death) -> None:
+        """Note a death."""
+        alone = len(death.in_work) == 1
+        for message_id in death.waiting:
+            record = self._record(message_id)
+            record.deaths += 1
+            record.excused += 1
+        for message_id in death.in_work:
+            record = self._record(message_id)
+            record.deaths += 1
+            record.cause = death.cause
+            record.excused += not alone
+            if death.crashed:
+                record.crashes += 1
+                record.blamed = record.blamed or (alone and record.crashes >= BLAMED_CRASHES)
+            else:
+                record.kills += 1
+        while len(self._records) > self._num_remembered:
+            self._records.popitem(last=False)
+
+    def get(self, message_id: str) -> Record | None:
+        """Return what is known about a message; None: nothing."""
+        return self._records.get(message_id)
+
+    def _record(self, message_id: str) -> Record:
+        record = self._records.setdefault(message_id, Record())
+        self._records.move_to_end(message_id)
+        return record

@@ -1,0 +1,134 @@
+"""`headrace run --supervise N`: the same run in N worker processes that are started again when they die."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.base.seat import Seat
+    from headrace.pipeline.supervisor import Supervised
+
+#: What the supervisor writes beside the workers' run folders.
+SUPERVISED_FILE = "supervised.json"
+
+
+def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace, Seat], tuple[int, bytes]]) -> int:
+    """Run the command's workers and return the exit status.
+
+    Args:
+        args: As parsed.
+        run_worker: Runs the pipeline in a worker; returns its exit status and its result as JSON.
+    """
+    import headrace.pipeline.execute  # noqa: F401 - once, here: every worker is forked with it
+    from headrace.cli.pipeline_arguments import open_plan, stdout_kept
+    from headrace.pipeline.governor import limit_library_threads
+    from headrace.pipeline.supervisor import Supervisor
+
+    _check(args)
+    plan = open_plan(args)
+    limit_library_threads()
+
+    def work(seat: Seat) -> int:
+        worker_args = argparse.Namespace(**vars(args))
+        if args.output:
+            worker_args.output = str(Path(args.output) / f"worker-{seat.number}-{seat.life}")
+        try:
+            status, document = run_worker(worker_args, seat)
+        except BaseException:
+            seat.finish(b"")  # it is told on stderr, and in the exit status
+            raise
+        seat.finish(document)
+        return status
+
+    with stdout_kept(args.json):
+        supervisor = Supervisor(
+            args.supervise,
+            work,
+            say=_say,
+            grace_seconds=plan.run.grace_seconds,
+            silent_seconds=plan.run.silent_seconds,
+        )
+        result = supervisor.run()
+    if result.reason:
+        _say(result.reason)
+    _tell(args, result)
+    return result.status
+
+
+def _check(args: argparse.Namespace) -> None:
+    from headrace.base.errors import SettingsError
+
+    for option, given in (("--limit", args.limit), ("--shadow", args.shadow)):
+        if given:
+            raise SettingsError(f"{option} is for one worker; leave it or --supervise out")
+    if args.output:
+        _make_folder(Path(args.output), args.force)
+
+
+def _make_folder(folder: Path, force: bool) -> None:
+    """Make the folder that holds the workers' run folders."""
+    from headrace.base.errors import RunFolderError
+    from headrace.runs.run_folder import RunFolder
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        found = sorted(path.name for path in folder.iterdir())
+    except OSError as error:
+        raise RunFolderError(
+            f"run folder {folder} cannot be written: {error.strerror}; choose another with -o"
+        ) from None
+    if not found:
+        return
+    if SUPERVISED_FILE not in found or not force:
+        raise RunFolderError(
+            f"folder {folder} is not empty; choose another with -o"
+            + (", or replace the earlier run in it with --force" if SUPERVISED_FILE in found else "")
+        )
+    for worker in folder.glob("worker-*-*"):
+        RunFolder.create(worker, force=True).discard()
+    (folder / SUPERVISED_FILE).unlink()
+
+
+def _tell(args: argparse.Namespace, result: Supervised) -> None:
+    import msgspec
+
+    from headrace.runs.run_folder import replace_file
+
+    document = msgspec.json.encode(as_dict(args.supervise, result))
+    if args.output:
+        try:
+            replace_file(Path(args.output) / SUPERVISED_FILE, msgspec.json.format(document, indent=2) + b"\n")
+        except OSError as error:
+            _say(f"{args.output}/{SUPERVISED_FILE} cannot be written: {error.strerror}")
+    if args.json:
+        sys.stdout.write(document.decode() + "\n")
+        return
+    outcomes = ", ".join(f"{number:,} {kind.value}" for kind, number in result.outcomes.items() if number) or "no job"
+    print(f"{args.supervise} workers: {outcomes}; {result.num_deaths} deaths, {result.restarts} restarts")
+    if args.output:
+        print(f"run folders: {args.output}/worker-*")
+
+
+def as_dict(num_workers: int, result: Supervised) -> dict[str, Any]:
+    """Return what `--json` prints (schema `headrace.supervised/1`)."""
+    import msgspec
+
+    return {
+        "schema": "headrace.supervised/1",
+        "workers": num_workers,
+        "status": result.status,
+        "reason": result.reason,
+        "deaths": result.num_deaths,
+        "restarts": result.restarts,
+        "last_deaths": result.deaths,
+        "outcomes": {kind.value: number for kind, number in result.outcomes.items()},
+        "runs": [msgspec.Raw(document) for document in result.documents],
+    }
+
+
+def _say(text: str) -> None:
+    print(f"headrace run: {text}", file=sys.stderr, flush=True)

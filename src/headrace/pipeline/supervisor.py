@@ -1,0 +1,423 @@
+"""Several worker processes of one pipeline, started again when they die.
+
+How this works. The supervisor has one thread, runs no user code and opens no model: nothing of what kills workers is in it.
+It forks each worker, so that a new one is there in milliseconds and shares the memory of what was imported; what the two
+share is a `Seat`: a table of what the worker has in flight, which outlives the worker, and a pipe.
+
+    worker dies -> its table is read -> the others hear of it -> a successor, after a pause, gives back what it had lent
+
+How it ends. SIGTERM and Ctrl-C ask the workers to drain, a second one to give everything back at once. Workers that end by
+themselves (a drained queue) are not replaced. What is still there some seconds after the grace period is killed. Workers
+are asked by SIGINT and do not heed SIGTERM: a service manager sends that to all processes of a service, and the second signal
+means something else than the first. Each worker has a process group of its own, so that the terminal's Ctrl-C comes here
+alone. If the supervisor is killed, the kernel kills the workers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import msgspec
+
+from headrace.base.clock import Clock, SystemClock
+from headrace.base.in_flight import InFlight, InFlightTable
+from headrace.base.policies.blame import BlameBook, Death
+from headrace.base.policies.restart import RestartPolicy, Restarts
+from headrace.base.records import OutcomeKind
+from headrace.base.seat import Seat
+from headrace.pipeline.memory_killer import memory_kills
+
+logger = logging.getLogger("headrace")
+
+#: How soon signals and signs of life are heeded; a death wakes the supervisor at once.
+_POLL_SECONDS = 0.05
+#: Beyond the grace period, and for a worker that said it has finished: to close files and leave.
+_LEAVE_SECONDS = 10.0
+#: Deaths that are kept for the summary.
+_MOST_DEATHS = 100
+_PR_SET_PDEATHSIG = 1
+_DEFECT, _INTERRUPTED = 70, 130
+
+#: Runs in the worker and returns its exit status; raises what the command line knows how to report.
+Work = Callable[[Seat], int]
+
+
+class DeathNote(msgspec.Struct, frozen=True, kw_only=True):
+    """One death, for the summary."""
+
+    worker: int
+    life: int
+    pid: int
+    cause: str
+    lived_seconds: float
+    in_work: list[str]
+    """Messages that a stage was working on, as far as there are ten."""
+    num_in_work: int
+    num_waiting: int
+    """Messages that it merely held."""
+
+
+@dataclass
+class Supervised:
+    """What came of it."""
+
+    status: int = 0
+    """For the parent to exit with."""
+    reason: str = ""
+    """Why it ended otherwise than it should; empty: it did not."""
+    restarts: int = 0
+    """Workers started in the place of one that died, or that ended when nobody asked it to."""
+    num_deaths: int = 0
+    deaths: list[DeathNote] = field(default_factory=list)
+    """The last of them."""
+    outcomes: Counter[OutcomeKind] = field(default_factory=Counter)
+    """How deliveries ended, those of workers that died included."""
+    documents: list[bytes] = field(default_factory=list)
+    """What workers that ended orderly said came of their runs."""
+
+
+@dataclass
+class _Worker:
+    """One process."""
+
+    pid: int
+    seat: Seat
+    connection: Connection
+    started_at: float
+    finished: bool = False
+    beats: int = 0
+    silent_seconds: float = 0.0
+    leave_by: float | None = None
+    killed_for: str = ""
+
+
+@dataclass
+class _Place:
+    """What follows one another in one seat."""
+
+    number: int
+    lives: int = 0
+    worker: _Worker | None = None
+    start_at: float | None = 0.0
+    """When the next is due; None: never."""
+    orphans: list[InFlight] = field(default_factory=list)
+
+
+class Supervisor:
+    """Runs workers until all have ended, or until it is told to stop.
+
+    Args:
+        num_workers: Side by side.
+        work: What a worker does.
+        say: Takes a line for people.
+        grace_seconds: How long workers may take to finish what they have when they are asked to stop.
+        silent_seconds: A worker that gives no sign of life for so long is killed.
+        policy: When a worker that died is started again.
+        clock: For tests.
+    """
+
+    def __init__(
+        self,
+        num_workers: int,
+        work: Work,
+        *,
+        say: Callable[[str], None],
+        grace_seconds: float = 30.0,
+        silent_seconds: float = 60.0,
+        policy: RestartPolicy | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.result = Supervised()
+        self._work = work
+        self._say = say
+        self._grace_seconds = grace_seconds
+        self._silent_seconds = silent_seconds
+        self._restarts = Restarts(policy or RestartPolicy(), num_workers)
+        self._clock = clock or SystemClock()
+        self._blame = BlameBook()
+        self._places = [_Place(number) for number in range(num_workers)]
+        self._num_signals = 0
+        self._num_heeded = 0
+        self._stopping = False
+        self._kill_at: float | None = None
+        self._has_begun = False
+        self._num_delivered = 0
+        self._memory_kills = memory_kills()
+        self._random = random.Random()
+
+    def run(self) -> Supervised:
+        """Run until all workers have ended and return what came of it; in a worker this raises SystemExit."""
+        with self._signals():
+            while any(place.worker or place.start_at is not None for place in self._places):
+                now = self._now()
+                self._heed_signals(now)
+                self._start_due(now)
+                self._listen()
+                self._bury_dead()
+                self._watch_beats(self._now() - now)
+        if self._stopping and not self.result.status:
+            self.result.status = _INTERRUPTED
+        return self.result
+
+    # --- starting
+
+    def _start_due(self, now: float) -> None:
+        for place in self._places:
+            if place.start_at is not None and not place.worker and place.start_at <= now:
+                self._start(place)
+            if not self._has_begun:
+                return  # what keeps the first from beginning would keep all of them, and each would say so
+
+    def _start(self, place: _Place) -> None:
+        place.lives += 1
+        place.start_at = None
+        ours, theirs = Pipe()
+        table = InFlightTable()
+        seat = Seat(place.number, place.lives, len(self._places), table, self._blame, theirs, place.orphans)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._become_worker(parent, ours)
+            raise SystemExit(self._work(seat))
+        theirs.close()
+        place.orphans = []
+        place.worker = _Worker(pid, seat, ours, self._now())
+
+    def _become_worker(self, parent: int, ours: Connection) -> None:
+        """Leave behind what is the supervisor's."""
+        os.setpgid(0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before the kernel was told
+            os._exit(1)
+        # Not SIG_IGN: programs that the user's code starts would inherit that.
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        ours.close()
+        for place in self._places:
+            if place.worker is not None:
+                place.worker.connection.close()
+                place.worker.seat.table.close()
+
+    # --- watching
+
+    def _listen(self) -> None:
+        """Wait a moment for what workers say; the end of a pipe is the end of a worker."""
+        by_connection = {
+            place.worker.connection: place.worker for place in self._workers() if not place.worker.finished
+        }
+        if not by_connection:
+            time.sleep(_POLL_SECONDS / 5)
+            return
+        for connection in wait(list(by_connection), _POLL_SECONDS):
+            self._hear(by_connection[connection])
+
+    def _hear(self, worker: _Worker) -> None:
+        with suppress(EOFError, OSError):
+            if worker.connection.poll():
+                document = worker.connection.recv_bytes()
+                worker.finished = True
+                worker.leave_by = self._now() + _LEAVE_SECONDS
+                if document:
+                    self.result.documents.append(document)
+
+    def _watch_beats(self, seconds: float) -> None:
+        now = self._now()
+        delivered = self._total()[OutcomeKind.DELIVERED]
+        if delivered > self._num_delivered:
+            self._num_delivered = delivered
+            self._restarts.delivered()
+        for place in self._workers():
+            worker = place.worker
+            beats = worker.seat.table.num_beats
+            self._has_begun = self._has_begun or beats > 0
+            # What this process slept through (a suspended machine) is not the worker's silence.
+            worker.silent_seconds = 0.0 if beats != worker.beats else worker.silent_seconds + min(seconds, 1.0)
+            worker.beats = beats
+            if worker.finished:
+                if worker.leave_by is not None and now > worker.leave_by:
+                    self._kill(worker, "")
+            elif beats and worker.silent_seconds > self._silent_seconds:
+                self._kill(worker, f"no sign of life for {self._silent_seconds:g} s")
+        if self._kill_at is not None and now > self._kill_at:
+            for place in self._workers():
+                self._kill(place.worker, f"still there {_LEAVE_SECONDS:g} s after the grace period")
+
+    def _kill(self, worker: _Worker, reason: str) -> None:
+        if not worker.killed_for:
+            worker.killed_for = reason or "it had finished"
+            os.kill(worker.pid, signal.SIGKILL)
+
+    def _bury_dead(self) -> None:
+        for place in self._workers():
+            pid, code = os.waitpid(place.worker.pid, os.WNOHANG)
+            if pid:
+                self._ended(place, place.worker, os.waitstatus_to_exitcode(code))
+
+    # --- after an end
+
+    def _ended(self, place: _Place, worker: _Worker, code: int) -> None:
+        place.worker = None
+        table = worker.seat.table
+        self._has_begun = self._has_begun or table.num_beats > 0
+        counts = table.counts()
+        self.result.outcomes.update(counts)
+        if not worker.finished:
+            self._hear(worker)
+        worker.connection.close()
+        if worker.finished:
+            self._finished(place, worker, code, counts[OutcomeKind.DELIVERED] > 0)
+        else:
+            self._died(place, worker, code, table.messages(), counts[OutcomeKind.DELIVERED] > 0)
+        table.close()
+
+    def _finished(self, place: _Place, worker: _Worker, code: int, delivered: bool) -> None:
+        """Decide about one that ended by itself: it has drained its queue, cannot begin, lost its queue, or was asked to."""
+        if code == 0 or self._stopping:
+            return
+        if not self._has_begun:
+            self._end_all(code, "the first worker could not begin; what it said stands above")
+        elif code == _DEFECT and self._restarts.is_storm(self._now()):
+            self._end_in_storm()
+        else:
+            self._again(place, worker, delivered)
+
+    def _died(self, place: _Place, worker: _Worker, code: int, messages: list[InFlight], delivered: bool) -> None:
+        crashed, cause = self._cause(worker, code)
+        in_work = [message.id for message in messages if message.in_work and not message.delivered]
+        waiting = [message.id for message in messages if not message.in_work and not message.delivered]
+        self._tell_others(Death(cause, crashed, in_work, waiting))
+        place.orphans = messages
+        note = DeathNote(
+            worker=place.number,
+            life=place.lives,
+            pid=worker.pid,
+            cause=cause,
+            lived_seconds=round(self._now() - worker.started_at, 3),
+            in_work=in_work[:10],
+            num_in_work=len(in_work),
+            num_waiting=len(waiting),
+        )
+        self.result.num_deaths += 1
+        self.result.deaths = [*self.result.deaths, note][-_MOST_DEATHS:]
+        if self._stopping and code == _INTERRUPTED:
+            return  # asked before it had begun
+        self._say(
+            f"worker {place.number} (process {worker.pid}) died: {cause}; {len(in_work)} jobs in work, {len(waiting)} waiting"
+        )
+        if self._stopping:
+            return
+        if self._restarts.is_storm(self._now()):
+            self._end_in_storm()
+        else:
+            self._again(place, worker, delivered)
+
+    def _again(self, place: _Place, worker: _Worker, delivered: bool) -> None:
+        now = self._now()
+        self.result.restarts += 1
+        place.start_at = now + self._restarts.pause(
+            place.number, now - worker.started_at, delivered, self._random.random()
+        )
+
+    def _end_in_storm(self) -> None:
+        self._end_all(
+            _DEFECT,
+            f"{self._restarts.storm} and delivered nothing meanwhile; the causes stand above: run the pipeline without "
+            "--supervise to look at it",
+        )
+
+    def _end_all(self, status: int, reason: str) -> None:
+        self.result.status, self.result.reason = status, reason
+        self._stop()
+
+    def _cause(self, worker: _Worker, code: int) -> tuple[bool, str]:
+        """Return whether it died of what it did, and of what."""
+        if worker.killed_for:
+            return True, f"SIGKILL by its supervisor: {worker.killed_for}"
+        if code != -signal.SIGKILL:
+            return True, _name(code)
+        before, self._memory_kills = self._memory_kills, memory_kills()
+        if before is not None and self._memory_kills is not None:
+            if self._memory_kills > before:
+                return True, "SIGKILL by the kernel: out of memory"
+            return False, "SIGKILL from outside"
+        return False, "SIGKILL, from outside or out of memory: the kernel's counters cannot be read here"
+
+    def _tell_others(self, death: Death) -> None:
+        self._blame.died(death)
+        news = msgspec.msgpack.encode(death)
+        for place in self._workers():
+            with suppress(OSError):
+                place.worker.connection.send_bytes(news)
+
+    # --- ending
+
+    def _stop(self) -> None:
+        self._stopping = True
+        for place in self._places:
+            place.start_at = None
+        self._kill_at = self._now() + self._grace_seconds + _LEAVE_SECONDS
+        self._ask()
+
+    def _ask(self) -> None:
+        for place in self._workers():
+            os.kill(place.worker.pid, signal.SIGINT)
+
+    def _heed_signals(self, now: float) -> None:
+        while self._num_heeded < self._num_signals:
+            self._num_heeded += 1
+            if not self._stopping:
+                self._say("stopping: workers finish what they have")
+                self._stop()
+            else:
+                self._kill_at = min(self._kill_at or now, now) + _LEAVE_SECONDS
+                self._ask()
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        def note(*_: Any) -> None:
+            self._num_signals += 1
+
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        parent = os.getpid()
+        try:
+            yield
+        finally:
+            if os.getpid() == parent:  # a worker has its own by now
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+
+    def _workers(self) -> list[Any]:
+        return [place for place in self._places if place.worker is not None]
+
+    def _total(self) -> Counter[OutcomeKind]:
+        total = self.result.outcomes.copy()
+        for place in self._workers():
+            total.update(place.worker.seat.table.counts())
+        return total
+
+    def _now(self) -> float:
+        return self._clock.now_ns() / 1e9
+
+
+def _name(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}, without having finished"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

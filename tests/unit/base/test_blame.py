@@ -1,0 +1,83 @@
+"""Which of the messages that were in flight at a worker's death is blamed, and what the others are spared."""
+
+from headrace.base.policies.blame import BlameBook, Death
+
+
+def crash(in_work: list[str], waiting: tuple[str, ...] = ()) -> Death:
+    """Return a crash with these messages."""
+    return Death("SIGSEGV", True, in_work, waiting)
+
+
+def kill(in_work: list[str]) -> Death:
+    """Return a kill from outside."""
+    return Death("SIGKILL", False, in_work, ())
+
+
+def test_one_death_blames_nobody() -> None:
+    """The only message in work at a first crash is a suspect, not yet blamed: it may have been alone by chance."""
+    book = BlameBook()
+    book.died(crash(["a"]))
+    record = book.get("a")
+    assert record is not None
+    assert (record.is_suspect, record.blamed) == (True, False)
+
+
+def test_alone_the_second_time_is_blamed() -> None:
+    """A message that crashed a worker in company and then another one alone is blamed, its neighbour is not."""
+    book = BlameBook()
+    book.died(crash(["a", "b"]))
+    book.died(crash(["a"]))
+    a, b = book.get("a"), book.get("b")
+    assert a is not None
+    assert b is not None
+    assert (a.blamed, b.blamed) == (True, False)
+    assert "2 times (SIGSEGV)" in a.reason
+
+
+def test_company_at_every_death_blames_nobody() -> None:
+    """However often two messages are in work at a crash together, neither is blamed: that is what running alone is for."""
+    book = BlameBook()
+    for _ in range(5):
+        book.died(crash(["a", "b"]))
+    records = [book.get("a"), book.get("b")]
+    assert [record.blamed for record in records if record] == [False, False]
+
+
+def test_deliveries_in_company_are_excused() -> None:
+    """A death does not count as a delivery for what waited, nor for what was in work beside others; alone it does."""
+    book = BlameBook()
+    book.died(crash(["a", "b"], ("c",)))
+    book.died(crash(["a"], ("c",)))
+    excused = {name: record.excused for name in "abc" if (record := book.get(name))}
+    assert excused == {"a": 1, "b": 1, "c": 2}
+
+
+def test_what_waited_is_no_suspect() -> None:
+    """A message that no stage worked on may run beside others."""
+    book = BlameBook()
+    book.died(crash(["a"], ("b",)))
+    record = book.get("b")
+    assert record is not None
+    assert not record.is_suspect
+
+
+def test_kills_from_outside_never_blame() -> None:
+    """A message alone in work at kill after kill runs alone from the second on, and is left to its receive count."""
+    book = BlameBook()
+    book.died(kill(["a"]))
+    once = book.get("a")
+    assert once is not None
+    assert not once.is_suspect
+    for _ in range(9):
+        book.died(kill(["a"]))
+    record = book.get("a")
+    assert record is not None
+    assert (record.is_suspect, record.blamed, record.excused) == (True, False, 0)
+
+
+def test_memory_is_bounded() -> None:
+    """The oldest records go first."""
+    book = BlameBook(num_remembered=2)
+    for name in "abc":
+        book.died(crash([name]))
+    assert [book.get(name) is None for name in "abc"] == [True, False, False]
