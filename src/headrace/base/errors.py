@@ -2,6 +2,7 @@
 
 HeadraceError
 ├── SettingsError             a setting cannot be used; nothing has run yet           (also ValueError)
+│   └── CheckpointError       a run cannot be resumed as asked, or would go over one that was cut off
 ├── MissingExtra              an optional package is not installed                    (also ImportError)
 ├── SourceError               the queue, folder or list cannot be read at all
 │   └── QueueUnavailable      the queue service does not answer
@@ -37,6 +38,10 @@ class HeadraceError(Exception):
 
 class SettingsError(HeadraceError, ValueError):
     """A setting is unknown, of the wrong type or impossible; raised before the first job."""
+
+
+class CheckpointError(SettingsError):
+    """A run cannot be resumed as asked, or would go over one that was cut off."""
 
 
 class MissingExtra(HeadraceError, ImportError):

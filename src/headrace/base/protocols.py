@@ -171,6 +171,40 @@ class Delivery(Protocol):
         ...
 
 
+@runtime_checkable
+class Recoverable(Protocol):
+    """A delivery whose results can be read back, so that a run can be resumed without doing one twice.
+
+    What it holds is the truth about what was delivered: nothing else is written down, and nothing can disagree with it.
+    """
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """Folder beside the results in which a run keeps what else it needs; None where this one cannot be read back."""
+        ...
+
+    @property
+    def has_results(self) -> bool:
+        """Whether any are there."""
+        ...
+
+    def mark(self) -> dict[str, Any]:
+        """Return, before `open`, what tells the results of a new run from those that are there; JSON."""
+        ...
+
+    def recover(self, mark: Mapping[str, Any]) -> set[str]:
+        """Repair, before `open`, what a killed process left unfinished, and return the ids of the results since a mark.
+
+        Args:
+            mark: What `mark` returned when the run began; empty: everything counts.
+
+        Raises:
+            FileNotFoundError: If the results are gone.
+            SettingsError: If they are not those of the mark.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """One input or output of a model."""

@@ -43,6 +43,8 @@ class Outcome:
     """Stage, item, cause and what to do; empty when delivered."""
     delay_seconds: float = 0.0
     """For RETRY: how long the source should hold the job back."""
+    undelivered: bool = False
+    """All went well but for the delivery: the item itself has nothing wrong with it."""
 
 
 DELIVERED = Outcome(OutcomeKind.DELIVERED)

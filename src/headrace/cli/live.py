@@ -55,6 +55,8 @@ class _View:
     progress: Progress
     stages: Sequence[StageStatistics]
     total: int | None
+    done_before: int
+    """By earlier starts of this run."""
     rate_now: float | None
     """Jobs delivered per second of the window."""
     rate_mean: float | None
@@ -82,7 +84,7 @@ class LiveView:
         Args:
             summary: Of the run; somebody else digests it.
             stages: Returns the state of each station's queue and workers, in the order of the pipeline.
-            total: Jobs there will be; None where nobody knows.
+            total: Jobs there will be at most; None for what the summary says is left, where it knows.
             stream: Where to write; None for stderr.
         """
         self._summary = summary
@@ -134,7 +136,8 @@ class LiveView:
         self._readings.append(now)
         while len(self._readings) > 2 and _between(self._readings[1], now) >= WINDOW_SECONDS:
             self._readings.popleft()
-        return _view(self._readings[0], now, self._total)
+        known = [total for total in (self._total, self._summary.left) if total is not None]
+        return _view(self._readings[0], now, min(known, default=None), self._summary.done_before)
 
     def _print_line(self, view: _View) -> None:
         if self._stopping.is_set() and not view.progress.received:
@@ -191,7 +194,7 @@ def _busy_by_station(progress: Progress, stages: Sequence[StageStatistics]) -> d
     return busy
 
 
-def _view(earlier: _Reading, now: _Reading, total: int | None) -> _View:
+def _view(earlier: _Reading, now: _Reading, total: int | None, done_before: int) -> _View:
     progress, window = now.progress, _between(earlier, now)
     rate_now, finished_per_second, busy = None, None, {}
     if window > 0:
@@ -207,6 +210,7 @@ def _view(earlier: _Reading, now: _Reading, total: int | None) -> _View:
         progress,
         now.stages,
         total,
+        done_before,
         rate_now,
         progress.delivered / progress.elapsed_seconds if progress.elapsed_seconds > 0 else None,
         seconds_left,
@@ -225,6 +229,8 @@ def _counts(view: _View) -> str:
         "retried": progress.retried,
         "returned": progress.returned,
     }
+    if view.done_before:
+        counts.insert(0, f"{view.done_before:,} done before")
     return ", ".join(counts + [f"{count:,} {name}" for name, count in optional.items() if count])
 
 

@@ -31,7 +31,7 @@ def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--drain", action="store_true", help="with --source QUEUE: stop when the queue is empty")
     parser.add_argument("--limit", type=positive, metavar="N", help="receive at most N jobs")
-    parser.add_argument("--force", action="store_true", help="replace what an earlier run left in RUN")
+    parser.add_argument("--force", action="store_true", help="replace what an earlier run left")
 
 
 def open_pipeline(args: argparse.Namespace) -> tuple[Pipeline, Plan]:

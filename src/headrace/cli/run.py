@@ -3,12 +3,16 @@
     headrace run jobs:pipeline --plan plan.toml
     headrace run jobs.py:pipeline --set process.batch=8 --set fetch.workers=32 -o runs/first
     headrace run jobs:pipeline --source photos/ --limit 100
+    headrace run jobs:pipeline --resume
     headrace run jobs:pipeline --plan plan.toml --follow
     headrace run jobs:pipeline --shadow scenes_int8.onnx@openvino
     headrace run jobs:pipeline --source sqlite:///jobs.db --supervise 2
 
 The first Ctrl-C finishes what was received within the Plan's run.grace_seconds and gives the rest back to the source; a
 second one gives everything back at once.
+
+A run over a folder or a list of URLs that was cut off, however it ended, goes on with --resume: what is in its results is
+not done again.
 
 With --follow the model changes under the running pipeline whenever the Plan's file does: after `headrace optimize -o` or
 `headrace ledger rollback`. The new one is opened, warmed up and held against the old one on recent items before it takes over.
@@ -24,6 +28,7 @@ again; the job that killed it is found, run alone, and dead-lettered if it does 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import sys
 from pathlib import Path
@@ -51,6 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_pipeline_arguments(parser)
     parser.add_argument("-o", "--output", metavar="RUN", help="write a run folder: spans, errors, plan, environment")
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with a run over a folder or list of URLs that was cut off"
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="DIR",
+        help="keep there what --resume needs; default: beside the results, where they can be read back",
+    )  # fmt: skip
     parser.add_argument(
         "--follow", action="store_true", help="take up another model whenever the file of --plan changes"
     )
@@ -113,6 +125,8 @@ def _execute(
         follow=_following(args),
         shadow=shadow,
         seat=seat,
+        resume=args.resume,
+        checkpoint=args.checkpoint or True,
     )
     return result, record.document(shadow.num_passed_by, shadow.failure) if shadow and record else None
 
@@ -165,13 +179,32 @@ def as_dict(result: Any) -> dict[str, Any]:
         "warnings": list(result.warnings),
         "interrupted": result.interrupted,
         "run_folder": None if result.run_folder is None else str(result.run_folder),
+        "before": None if result.before is None else dataclasses.asdict(result.before),
     }
+
+
+def _before(result: Any) -> str:
+    """Return how far the run was before, and is now."""
+    before, counters = result.before, result.counters
+    ends = {"delivered": before.delivered, "rejected": before.rejected, "given up": before.given_up}
+    kinds = ", ".join(f"{number:,} {name}" for name, number in ends.items() if number)
+    said = f"{before.done:,} of {before.total:,} were done before{f' ({kinds})' if kinds else ''}"
+    for item, reason in before.given_up_now.items():
+        said += f"\n{item} is given up: {reason}"
+    if not before.left:
+        return f"{said}; nothing is left to do"
+    now = counters.delivered + counters.rejected + counters.dead_lettered
+    return f"{said}, {now:,} now, {before.left - now:,} are left"
 
 
 def _print_table(result: Any, beside: ShadowDocument | None) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
+    if result.before is not None:
+        console.print(_before(result), markup=False)
+        if not result.before.left:
+            return
     console.print(result.summary.as_table())
     if result.is_emulated:
         console.print("The device was emulated: its times are settings, not measurements.")

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
+
+import msgspec
 
 from headrace.base.errors import DeliveryFailed, SettingsError
 from headrace.base.records import Job
 from headrace.delivery.encoding import encode
 
 
+class _Line(msgspec.Struct):
+    id: str
+
+
+_id_decoder = msgspec.json.Decoder(_Line)
+
+
 class JsonLines:
     """Appends `{"id", "task", "result"}` to a file; a line is durable once the operating system has it.
 
-    It survives the end of this process at any moment, not the end of the machine. A job delivered twice (delivery is at
-    least once) gives two lines with one id.
+    It survives the end of this process at any moment; the end of the machine only once the file is closed, or the operating
+    system has written it by itself. A job delivered twice (delivery is at least once) gives two lines with one id, except
+    in a run that is resumed, which reads back which ids are there.
 
     Args:
         path: The file; made with its folder if missing, appended to if there.
@@ -29,6 +42,42 @@ class JsonLines:
         self.path = Path(path)
         self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """Where a run keeps what it needs to be resumed; None where lines cannot be read back."""
+        if self.path.exists() and not self.path.is_file():
+            return None  # a pipe, a terminal
+        return self.path.with_name(f"{self.path.name}.checkpoint")
+
+    @property
+    def has_results(self) -> bool:
+        """Whether the file holds anything."""
+        return self.path.is_file() and self.path.stat().st_size > 0
+
+    def mark(self) -> dict[str, Any]:
+        """Return where the results of a new run will begin."""
+        return {"offset": self.path.stat().st_size if self.path.exists() else 0}
+
+    def recover(self, mark: Mapping[str, Any]) -> set[str]:
+        """Return the ids of the results since a mark, and cut off a line that a killed process left unfinished.
+
+        A line that is whole and cannot be read (after a power cut) is left as it is, and counts for nothing.
+        """
+        offset = int(mark.get("offset", 0))
+        found: set[str] = set()
+        with self.path.open("rb+") as file:
+            end = file.seek(0, os.SEEK_END)
+            if end < offset:
+                raise SettingsError(f"{self.path} has {end:,} bytes; it had {offset:,} when the run began")
+            end = file.seek(offset)
+            for line in file:
+                if line.endswith(b"\n"):
+                    end += len(line)
+                    with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
+                        found.add(_id_decoder.decode(line).id)
+            file.truncate(end)
+        return found
 
     def open(self, context: Any) -> None:
         """Open the file, and end a line that a killed process left unfinished."""
@@ -61,7 +110,9 @@ class JsonLines:
         """Nothing waits: the file is not buffered."""
 
     def close(self) -> None:
-        """Close the file."""
+        """Write the file to disk and close it."""
         if self._file is not None:
+            with contextlib.suppress(OSError):  # not what has a disk
+                os.fsync(self._file.fileno())
             self._file.close()
             self._file = None

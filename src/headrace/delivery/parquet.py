@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import pyarrow.parquet
 from headrace.base.errors import DeliveryFailed, SettingsError
 from headrace.base.records import Job
 from headrace.delivery.encoding import encode
+
+logger = logging.getLogger("headrace")
 
 
 class Parquet:
@@ -42,6 +46,42 @@ class Parquet:
         self._part = 0
         self._prefix = ""
 
+    @property
+    def checkpoint(self) -> Path:
+        """Where a run keeps what it needs to be resumed: beside the folder, which readers take as a whole."""
+        return self.folder.with_name(f"{self.folder.name}.checkpoint")
+
+    @property
+    def has_results(self) -> bool:
+        """Whether the folder holds any part."""
+        return any(self.folder.glob("part-*.parquet"))
+
+    def mark(self) -> dict[str, Any]:
+        """Return how the names of a new run's parts begin."""
+        self._prefix = _new_prefix()
+        return {"parts": self._prefix}
+
+    def recover(self, mark: Mapping[str, Any]) -> set[str]:
+        """Return the ids of the results in the parts that a mark names, and remove what a killed process left unfinished.
+
+        A part that cannot be read (after a power cut) is set aside under a name that readers of the folder leave out.
+        """
+        if not self.folder.is_dir():
+            raise FileNotFoundError(self.folder)
+        ours = str(mark.get("parts", "part"))
+        for partial in self.folder.glob(f".{ours}-*.partial"):
+            partial.unlink()
+        found: set[str] = set()
+        for part in sorted(self.folder.glob(f"{ours}-*.parquet")):
+            try:
+                found.update(pyarrow.parquet.ParquetFile(part).read(["id"])["id"].to_pylist())
+            except (OSError, pyarrow.ArrowException, KeyError) as error:
+                aside = part.with_name(f".{part.name}.damaged")
+                os.replace(part, aside)
+                logger.warning("%s cannot be read (%s) and is set aside as %s", part, error, aside.name)
+        self._prefix = f"{ours}-{time.time_ns()}"
+        return found
+
     def open(self, context: Any) -> None:
         """Make the folder."""
         try:
@@ -51,7 +91,7 @@ class Parquet:
                 pass
         except OSError as error:
             raise SettingsError(f"results folder {self.folder} cannot be written: {error}") from None
-        self._prefix = f"part-{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
+        self._prefix = self._prefix or _new_prefix()
 
     def deliver(self, job: Job, result: Any) -> bool:
         """Keep one result for the next file; see `protocols.Delivery.deliver`."""
@@ -73,7 +113,10 @@ class Parquet:
             final = self.folder / f"{self._prefix}-{self._part:06d}.parquet"
             partial = final.with_name(f".{final.name}.partial")
             try:
-                pyarrow.parquet.write_table(_table(self._rows), partial)
+                with partial.open("wb") as file:
+                    pyarrow.parquet.write_table(_table(self._rows), file)
+                    file.flush()
+                    os.fsync(file.fileno())  # or a power cut could leave the name without the content
                 os.replace(partial, final)
             except (OSError, pyarrow.ArrowException) as error:
                 partial.unlink(missing_ok=True)
@@ -84,6 +127,11 @@ class Parquet:
     def close(self) -> None:
         """Write the rest."""
         self.flush()
+        self._prefix = ""
+
+
+def _new_prefix() -> str:
+    return f"part-{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
 
 
 def _table(rows: list[tuple[str, Any]]) -> pyarrow.Table:

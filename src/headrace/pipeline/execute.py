@@ -23,10 +23,12 @@ from headrace.base.records import Counters, StageStatistics
 from headrace.base.seat import OutcomeCounter, Seat, TakesSeat, with_beat
 from headrace.base.settings import check
 from headrace.engines import ENGINES
+from headrace.pipeline.checkpoint import Before, Checkpoint
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.following import Following, PlanFollower
 from headrace.pipeline.governor import ThreadBudget, budget, usable_cores
 from headrace.pipeline.model_slots import ModelSlots
+from headrace.pipeline.resuming import keeping, open_checkpoint
 from headrace.pipeline.runtime import Runtime
 from headrace.pipeline.shadow import Shadow
 from headrace.pipeline.station import WorkerThread
@@ -92,6 +94,8 @@ class Result:
     """What does not add up."""
     interrupted: bool
     run_folder: Path | None
+    before: Before | None = None
+    """How far the run was when it was resumed; None where it was not."""
 
     @property
     def is_emulated(self) -> bool:
@@ -116,6 +120,8 @@ def run(
     follow: Following | None = None,
     shadow: Shadow | None = None,
     seat: Seat | None = None,
+    resume: bool = False,
+    checkpoint: str | Path | bool = True,
 ) -> Result:
     """Run a pipeline until its source has no more, or until SIGTERM or Ctrl-C.
 
@@ -124,7 +130,8 @@ def run(
         plan: How: a Plan or the path of one; None for defaults.
         output: Run folder to write; None for none.
         limit: Receive at most so many jobs.
-        force: Replace what an earlier run left in the folder.
+        force: Replace what an earlier run left in the folder; begin anew where an earlier run over the same source was cut
+            off; with `resume`, go on where it cannot be checked that it is the same run.
         observers: Who else is told.
         view: Shows the run in progress.
         watch: Watches it closely: the profiler.
@@ -136,9 +143,13 @@ def run(
         follow: A Plan's file whose model is taken up whenever it changes; None: the model stays.
         shadow: Runs a candidate beside the model, on some of its batches.
         seat: Of a worker process that shares machine and queue with others under a supervisor; SIGINT alone ends it.
+        resume: Go on with what an earlier run over the same folder or list left, however it ended.
+        checkpoint: Folder in which to keep what that takes; True: beside the results, where they can be read back (JSON
+            Lines, Parquet); False: nowhere.
 
     Raises:
         SettingsError: If the Plan does not fit the pipeline; nothing has run.
+        CheckpointError: If there is nothing to resume, or it is of another run; if a run that was cut off would be gone over.
         HeadraceError: If a part cannot be opened, or a worker breaks.
     """
     resolved, threads = _resolved(pipeline, plan, seat.num_workers if seat else 1)
@@ -164,65 +175,79 @@ def run(
         slots=slots,
         signals=(signal.SIGINT,) if seat else (signal.SIGINT, signal.SIGTERM),
     )
-    # After the Runtime has found the Plan possible: one that is not leaves no folder behind.
-    folder = None
-    spans: SpanWriter | None = None
-    writers: list[SpanWriter | ErrorLog] = []
-    if output is not None:
-        folder = RunFolder.create(
-            output, pipeline=pipeline.name, plans={resolved.plan_id: resolved.as_table()}, force=force
+    # After the Runtime has found the Plan possible: one that is not leaves neither checkpoint nor folder behind.
+    kept: Checkpoint | None = None
+    if checkpoint is not False:
+        place = None if checkpoint is True else Path(checkpoint)
+        kept = open_checkpoint(
+            pipeline, resolved, resume=resume, place=place, force=force, any_model=follow is not None
         )
-        folder.update(stages=_stage_infos(runtime, pipeline))
-        spans = SpanWriter(folder.spans)
-        writers = [spans, ErrorLog(folder.path / "errors.jsonl")]
-    seated = [OutcomeCounter(seat.table)] if seat else []
-    runtime.observers = Observers([summary, *writers, *seated, *observers])
-    summary.workers.update(
-        (stage.name, station.num_workers) for station in runtime.stations for stage in station.stages
-    )
-    status: Status = "failed"
-    ended = False
-
-    def switched(plan: Plan) -> None:
-        """Note that another Plan is in force: spans carry its id from now on."""
-        if folder is not None:
-            folder.update(plans={**folder.info.plans, plan.plan_id: plan.as_table()})
-        runtime.plan_id = plan.plan_id
-
-    follower = PlanFollower(follow, slots, resolved, switched) if follow and slots else nullcontext()
-    try:
-        progress = RunInProgress(
-            summary,
-            runtime.statistics,
-            runtime.worker_threads,
-            runtime.cost_curves,
-            metering,
-            counters,
-            folder,
-            pipeline,
-            resolved,
-            spans,
-            runtime.begun,
-            runtime.before_closing,
-            runtime.receivers_cpu_seconds,
+    with keeping(kept, pipeline, runtime, force=force or follow is not None):
+        if kept is not None:
+            summary.begins_at(kept.num_done, len(kept.left))
+            if not kept.left:
+                return _result(runtime, resolved, summary, threads.warnings, None, kept)
+        folder = None
+        spans: SpanWriter | None = None
+        writers: list[SpanWriter | ErrorLog] = []
+        if output is not None:
+            folder = RunFolder.create(
+                output, pipeline=pipeline.name, plans={resolved.plan_id: resolved.as_table()}, force=force
+            )
+            folder.update(stages=_stage_infos(runtime, pipeline))
+            spans = SpanWriter(folder.spans)
+            writers = [spans, ErrorLog(folder.path / "errors.jsonl")]
+        beside = [*([OutcomeCounter(seat.table)] if seat else ()), *([kept.observer] if kept else ())]
+        runtime.observers = Observers([summary, *writers, *beside, *observers])
+        summary.workers.update(
+            (stage.name, station.num_workers) for station in runtime.stations for stage in station.stages
         )
-        with watch(progress) if watch else nullcontext(), view(summary, runtime.statistics) if view else nullcontext():
-            try:
-                with follower, shadow or nullcontext():
-                    runtime.run()
-            finally:
-                summary.digest(budget_seconds=None)  # before the view's last line
-        status = "interrupted" if runtime.interrupted else "finished"
-        ended = True
-    finally:
-        for writer in writers:
-            writer.close()
-        result = _result(runtime, resolved, summary, threads.warnings, folder)
-        if folder is not None and not ended and not counters.received:
-            folder.discard()  # nothing was measured; the next try may have the same name
-        elif folder is not None:
-            _finish(folder, status, result, runtime, spans.lost_spans if spans else 0)
-    return result
+        status: Status = "failed"
+        ended = False
+
+        def switched(plan: Plan) -> None:
+            """Note that another Plan is in force: spans carry its id from now on."""
+            if folder is not None:
+                folder.update(plans={**folder.info.plans, plan.plan_id: plan.as_table()})
+            runtime.plan_id = plan.plan_id
+
+        follower = PlanFollower(follow, slots, resolved, switched) if follow and slots else nullcontext()
+        try:
+            progress = RunInProgress(
+                summary,
+                runtime.statistics,
+                runtime.worker_threads,
+                runtime.cost_curves,
+                metering,
+                counters,
+                folder,
+                pipeline,
+                resolved,
+                spans,
+                runtime.begun,
+                runtime.before_closing,
+                runtime.receivers_cpu_seconds,
+            )
+            with (
+                watch(progress) if watch else nullcontext(),
+                view(summary, runtime.statistics) if view else nullcontext(),
+            ):
+                try:
+                    with follower, shadow or nullcontext():
+                        runtime.run()
+                finally:
+                    summary.digest(budget_seconds=None)  # before the view's last line
+            status = "interrupted" if runtime.interrupted else "finished"
+            ended = True
+        finally:
+            for writer in writers:
+                writer.close()
+            result = _result(runtime, resolved, summary, threads.warnings, folder, kept)
+            if folder is not None and not ended and not counters.received:
+                folder.discard()  # nothing was measured; the next try may have the same name
+            elif folder is not None:
+                _finish(folder, status, result, runtime, spans.lost_spans if spans else 0)
+        return result
 
 
 def _seat_source(pipeline: Pipeline, seat: Seat) -> None:
@@ -307,7 +332,12 @@ def _defaults(stage: Stage, plan: Plan) -> StageDefaults:
 
 
 def _result(
-    runtime: Runtime, plan: Plan, summary: Summary, warnings: Sequence[str], folder: RunFolder | None
+    runtime: Runtime,
+    plan: Plan,
+    summary: Summary,
+    warnings: Sequence[str],
+    folder: RunFolder | None,
+    kept: Checkpoint | None,
 ) -> Result:
     return Result(
         plan=plan,
@@ -322,6 +352,7 @@ def _result(
         warnings=warnings,
         interrupted=runtime.interrupted,
         run_folder=folder.path if folder else None,
+        before=kept.before if kept else None,
     )
 
 

@@ -30,6 +30,7 @@ from typing import Any
 
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import (
+    DeliveryFailed,
     HeadraceError,
     ItemError,
     ItemFailed,
@@ -98,6 +99,7 @@ class Runtime:
 
     Attributes:
         begun: Set when the first job has come, before it goes anywhere.
+        before_receiving: Called by the thread that called `run` when the workers have opened their stages; may raise.
         before_closing: Called by the thread that called `run` when every job has been settled, before the workers leave.
         receivers_cpu_seconds: {kernel's number: CPU time} of receivers that have ended; they do so before the rest.
     """
@@ -129,6 +131,7 @@ class Runtime:
         self.counters = counters or Counters()
         self.cost_curves: list[CostCurve] = []
         self.begun = threading.Event()
+        self.before_receiving: list[Callable[[], object]] = []
         self.before_closing: list[Callable[[], object]] = []
         self.receivers_cpu_seconds: dict[int, float] = {}
         self.metering = metering or Metering()
@@ -191,6 +194,8 @@ class Runtime:
         with self._signals():
             try:
                 self._start_workers()
+                for call in self.before_receiving:
+                    call()
                 with calm_garbage_collector():
                     supervisor.start()
                     for thread in receivers:
@@ -291,15 +296,16 @@ class Runtime:
     def fail(self, item: Item, error: ItemError, stage: str) -> None:
         """Settle an item's job as rejected or for another try, with the reason."""
         error.located(stage, item.id)
+        undelivered = isinstance(error, DeliveryFailed)
         if isinstance(error, ItemRejected):
             outcome = Outcome(OutcomeKind.REJECTED, str(error))
         elif item.job.max_attempts is not None and item.job.attempt >= item.job.max_attempts:
             last = f"(delivery {item.job.attempt} of {item.job.max_attempts})"
-            outcome = Outcome(OutcomeKind.DEAD_LETTERED, f"{error} {last}")
+            outcome = Outcome(OutcomeKind.DEAD_LETTERED, f"{error} {last}", undelivered=undelivered)
         else:
             doublings = min(item.job.attempt - 1, 60)  # by then the limit is met; 2.0**1024 is no float
             delay = min(_MAX_RETRY_SECONDS, 2.0**doublings) * self.random()
-            outcome = Outcome(OutcomeKind.RETRY, str(error), delay)
+            outcome = Outcome(OutcomeKind.RETRY, str(error), delay, undelivered)
         logger.info("%s: %s", outcome.kind.value, error)
         self._settle(item, outcome)
 
@@ -439,7 +445,7 @@ class Runtime:
                 self._let_leave(station.threads)
             self._outbox.flush()
             for item in self._outbox.abandon():
-                self._settle(item, Outcome(OutcomeKind.RETRY, "deliver: the result could not be written"))
+                self._settle(item, Outcome(OutcomeKind.RETRY, "deliver: the result could not be written", 0.0, True))
         finally:
             self._closing = True
             self._something_due.set()

@@ -199,6 +199,8 @@ class Summary(Observer):
         clock = clock or SystemClock()
         self._now = clock.now_ns
         self._seed = seed
+        self.done_before = 0
+        self.left: int | None = None
         self._lock = threading.Lock()
         self._received: deque[tuple[int, Sequence[Job]]] = deque()
         self._settled: deque[tuple[int, str, int, OutcomeKind]] = deque()
@@ -211,6 +213,10 @@ class Summary(Observer):
         self._first_ns: int | None = None
         self._last_ns = 0
         self._settling: tuple[int, int, int] | None = None  # first and last settled for good, delivered after the first
+
+    def begins_at(self, done_before: int, left: int) -> None:
+        """Note how many entries of the source were done by earlier starts of this run, and how many are left."""
+        self.done_before, self.left = done_before, left
 
     def job_received(self, jobs: Sequence[Job]) -> None:
         """Note the arrival of jobs."""

@@ -131,6 +131,7 @@ def profile(
         instruments=(*instruments, *gpu.instruments, permission),
         curve_batch=settings.curve_batch,
         curve_repeats=_CURVE_REPEATS if settings.curve_batch else 1,
+        checkpoint=False,  # it measures: the next one is to measure the same again
     )
 
 

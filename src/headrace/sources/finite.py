@@ -1,6 +1,7 @@
 """What sources that end have in common: jobs in a fixed order, retries kept in memory, outcomes counted.
 
-Nothing survives the run: a job that was retried too often is counted as dead-lettered and logged with its reason.
+Nothing here survives the run: a job that was retried too often is counted as dead-lettered and logged with its reason. What is
+to survive is told to an `Agenda`, which also says what is left to do; `pipeline.checkpoint` makes one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import heapq
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,6 +44,21 @@ class FiniteCounts:
     returned: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Agenda:
+    """What is left of a source to do, and who wants to know how it ends."""
+
+    entries: Sequence[Entry]
+    num_alone: int
+    """So many of the first are given out one at a time, each when nothing else is in flight."""
+    given_alone: Callable[[str | None], object]
+    """Called with the id of each of those before it is given out, and with None when the last one is through."""
+    settled: Callable[[str, Outcome], object]
+    """Called with the id and how it ended for good, before the next job is given out."""
+    tend: Callable[[], object]
+    """Called every few tens of milliseconds."""
+
+
 class FiniteSource(abc.ABC):
     """Jobs that come to an end. Subclasses say which; `receive` and `settle` from any thread.
 
@@ -54,6 +70,21 @@ class FiniteSource(abc.ABC):
         check(max_receives >= 1, "max_receives", max_receives, "a whole number >= 1")
         self._max_receives = max_receives
         self._open: _OpenFinite | None = None
+        self._agenda: Agenda | None = None
+
+    @property
+    def where(self) -> str | None:
+        """What tells this source from others of its kind, such as a path; None: runs over it keep no checkpoint."""
+        return None
+
+    @property
+    def max_receives(self) -> int:
+        """Tries of one job, unless a Plan says something else."""
+        return self._max_receives
+
+    def follow(self, agenda: Agenda | None) -> None:
+        """Give out what an agenda holds, from the next `open` on; None: everything."""
+        self._agenda = agenda
 
     @abc.abstractmethod
     def entries(self) -> Iterator[Entry]:
@@ -66,7 +97,8 @@ class FiniteSource(abc.ABC):
     def open(self, settings: SourcePlan) -> None:
         """Find out what there is to do."""
         tries = self._max_receives if settings.max_receives is None else settings.max_receives
-        self._open = _OpenFinite(self.entries(), tries, settings.max_in_flight)
+        entries = self.entries() if self._agenda is None else iter(self._agenda.entries)
+        self._open = _OpenFinite(entries, tries, settings.max_in_flight, self._agenda)
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         """Return up to limit jobs; [] while others may still have to be retried; None at the end."""
@@ -77,8 +109,10 @@ class FiniteSource(abc.ABC):
         """Whether everything was given out."""
         return self._open is not None and self._open.is_exhausted
 
-    def tend(self) -> None:  # noqa: B027 - no subclass has anything to do here either
-        """Nothing is ever due."""
+    def tend(self) -> None:
+        """Nothing of its own is ever due."""
+        if self._agenda is not None:
+            self._agenda.tend()
 
     def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
         """Return the Plan's limit: a list has none of its own."""
@@ -100,7 +134,7 @@ class FiniteSource(abc.ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the state of a run behind when pickled."""
-        return {**self.__dict__, "_open": None}
+        return {**self.__dict__, "_open": None, "_agenda": None}
 
     def _opened(self) -> _OpenFinite:
         if self._open is None:
@@ -111,12 +145,17 @@ class FiniteSource(abc.ABC):
 class _OpenFinite:
     """The part of a FiniteSource that exists between open and close."""
 
-    def __init__(self, entries: Iterator[Entry], max_receives: int, max_in_flight: int | None) -> None:
+    def __init__(
+        self, entries: Iterator[Entry], max_receives: int, max_in_flight: int | None, agenda: Agenda | None = None
+    ) -> None:
         self.counts = FiniteCounts()
         self.num_in_flight = 0
         self.max_in_flight = max_in_flight
         self._entries: Iterator[Entry] | None = entries
         self._max_receives = max_receives
+        self._agenda = agenda
+        self._num_alone = agenda.num_alone if agenda else 0
+        """Still to be given out alone; the last one counts until it is through."""
         self._changed = threading.Condition()
         self._again: list[tuple[float, int, int, Entry]] = []
         """Heap of what is offered again: when (time.monotonic()), its place in the source, the attempt it will be."""
@@ -144,10 +183,14 @@ class _OpenFinite:
 
     @property
     def is_exhausted(self) -> bool:
-        return self._entries is None and not self._again
+        # One that is alone gets no company: a delivery that waits for more results would wait in vain.
+        is_alone = bool(self._num_alone and self.num_in_flight)
+        return (self._entries is None or is_alone) and not self._again
 
     def _take(self, limit: int) -> list[Job]:
         jobs: list[Job] = []
+        if self._num_alone:
+            limit = 0 if self.num_in_flight else min(limit, self._next_alone())
         while len(jobs) < limit:
             if self._again and self._again[0][0] <= time.monotonic():
                 _, place, attempt, entry = heapq.heappop(self._again)
@@ -159,6 +202,15 @@ class _OpenFinite:
             self.num_in_flight += 1
             jobs.append(self._job(place, attempt, entry))
         return jobs
+
+    def _next_alone(self) -> int:
+        """Return how many may be given out now that nothing is in flight: one, or any number once all of those are through."""
+        if self._again:  # it has another try
+            return int(self._again[0][0] <= time.monotonic())
+        self._num_alone = 0 if self._agenda is None else max(0, self._agenda.num_alone - self.counts.received)
+        if self._agenda is not None:
+            self._agenda.given_alone(self._agenda.entries[self.counts.received].id if self._num_alone else None)
+        return 1 if self._num_alone else 2**31
 
     def _next_entry(self) -> Entry | None:
         entry = None if self._entries is None else next(self._entries, None)
@@ -184,6 +236,9 @@ class _OpenFinite:
     def _settle(self, place: int, attempt: int, entry: Entry, outcome: Outcome) -> None:
         counts = self.counts
         with self._changed:
+            has_tries = outcome.kind is OutcomeKind.RETRY and attempt < self._max_receives
+            if self._agenda is not None and not has_tries and outcome.kind is not OutcomeKind.RETURNED:
+                self._agenda.settled(entry.id, outcome)
             self.num_in_flight -= 1
             if outcome.kind is OutcomeKind.DELIVERED:
                 counts.delivered += 1
@@ -192,7 +247,7 @@ class _OpenFinite:
             elif outcome.kind is OutcomeKind.RETURNED:
                 counts.returned += 1
                 heapq.heappush(self._again, (time.monotonic(), place, attempt, entry))
-            elif outcome.kind is OutcomeKind.RETRY and attempt < self._max_receives:
+            elif has_tries:
                 counts.retried += 1
                 due = time.monotonic() + outcome.delay_seconds
                 heapq.heappush(self._again, (due, place, attempt + 1, entry))

@@ -39,6 +39,12 @@ class Folder(FiniteSource):
         self._recursive = recursive
         self._patterns = tuple(pattern.lower() for pattern in patterns)
 
+    @property
+    def where(self) -> str:
+        """The path as an absolute one; what counts as an image, where that is not the default."""
+        patterns = "" if self._patterns == IMAGE_PATTERNS else f", only {', '.join(self._patterns)}"
+        return f"the folder {os.path.abspath(self._path)}{patterns}{'' if self._recursive else ', not those below'}"
+
     def entries(self) -> Iterator[Entry]:
         """Return the files found now, in sorted order."""
         files, root = find_files(self._path, recursive=self._recursive, patterns=self._patterns)

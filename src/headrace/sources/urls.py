@@ -23,6 +23,11 @@ class UrlList(FiniteSource):
         super().__init__(max_receives=max_receives)
         self._urls = Path(urls) if isinstance(urls, str) else urls
 
+    @property
+    def where(self) -> str:
+        """The file, or that the URLs are in the program."""
+        return f"the list {self._urls.absolute()}" if isinstance(self._urls, Path) else "a list in the program"
+
     def entries(self) -> Iterator[Entry]:
         """Return the URLs in order; a file is read now, so that what is wrong with it is told before the run."""
         if isinstance(self._urls, Path):

@@ -1,0 +1,78 @@
+"""A file that tells, after the end of a process, which items its workers had in hand.
+
+How this works: each thread that works has a slot of its own and overwrites it whenever it takes items: one small write into
+the page cache, which outlives a killed process (and not a power cut, after which nobody is to blame). A slot is not
+cleared: whoever reads them leaves out what was settled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from headrace.base.observer import Observer
+
+_SLOT_BYTES = 16_384
+_LENGTH_BYTES = 4
+
+
+class InHand(Observer):
+    """Writes what each worker takes; thread-safe.
+
+    Args:
+        path: The file; emptied.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._lock = threading.Lock()
+        self._slots = itertools.count()
+        self._mine = threading.local()
+
+    def stage_started(self, stage: str, item_ids: Sequence[str]) -> None:
+        """Note the items in this thread's slot."""
+        slot = getattr(self._mine, "slot", None)
+        if slot is None:
+            slot = self._mine.slot = next(self._slots)
+        content = _encoded(item_ids)
+        with self._lock, contextlib.suppress(OSError):  # a full disk, or a worker left behind: then nobody is suspected
+            os.pwrite(self._file, content, slot * _SLOT_BYTES)
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:  # or a worker left behind might write into a file that got the same number
+            if self._file >= 0:
+                os.close(self._file)
+            self._file = -1
+
+
+def _encoded(item_ids: Sequence[str]) -> bytes:
+    content = msgspec.msgpack.encode(item_ids)
+    while len(content) > _SLOT_BYTES - _LENGTH_BYTES:
+        item_ids = item_ids[: len(item_ids) // 2]
+        content = msgspec.msgpack.encode(item_ids)
+    return len(content).to_bytes(_LENGTH_BYTES, "little") + content
+
+
+def read_in_hand(path: Path) -> list[str]:
+    """Return the items that workers took last, each once; [] where there is no such file. What cannot be read is left out."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return []
+    found: dict[str, None] = {}
+    for start in range(0, len(content), _SLOT_BYTES):
+        length = int.from_bytes(content[start : start + _LENGTH_BYTES], "little")
+        with contextlib.suppress(msgspec.DecodeError, msgspec.ValidationError):
+            slot = content[start + _LENGTH_BYTES : start + _LENGTH_BYTES + min(length, _SLOT_BYTES)]
+            found.update(dict.fromkeys(msgspec.msgpack.decode(slot, type=list[str])))
+    return list(found)
