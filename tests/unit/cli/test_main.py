@@ -60,7 +60,7 @@ def test_a_closed_stdout_is_no_defect(option: list[str]) -> None:
         ["bash", "-c", shell, sys.executable, "run", "sizes.py", *option], capture_output=True, text=True
     )
     assert ran.returncode == 0, ran.stderr
-    assert "3 received, 3 delivered" in ran.stderr
+    assert "3 received, 3 of 3 delivered" in ran.stderr
 
 
 @pytest.mark.parametrize("command", [["run"], ["profile", "-o", "out"]])
@@ -83,7 +83,7 @@ def test_what_stages_print_is_no_part_of_the_document(
 def test_the_last_line_counts_everything(capsys: pytest.CaptureFixture[str]) -> None:
     """What a log says last is how the run ended."""
     assert main(["run", "sizes.py"]) == 0
-    assert "3 received, 3 delivered" in capsys.readouterr().err
+    assert "3 received, 3 of 3 delivered" in capsys.readouterr().err
 
 
 def test_run_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
