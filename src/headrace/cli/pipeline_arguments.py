@@ -31,7 +31,11 @@ def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--drain", action="store_true", help="with --source QUEUE: stop when the queue is empty")
     parser.add_argument("--limit", type=positive, metavar="N", help="receive at most N jobs")
-    parser.add_argument("--force", action="store_true", help="replace what an earlier run left")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="replace what an earlier run left; with --resume: go on although it may be another run",
+    )
 
 
 def open_pipeline(args: argparse.Namespace) -> tuple[Pipeline, Plan]:
