@@ -17,6 +17,7 @@ from typing import Any
 
 import headrace as hr
 from benchmarks import ladder, measure, ours
+from headrace.base.changed_settings import changed_settings
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.whatif import predict
 from headrace.ledger.ledger import Ledger
@@ -25,7 +26,6 @@ from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import read_run
 from headrace.stages.module import ProcessStage
-from headrace.tune.changed_settings import changed_settings
 
 RUNGS = ("threaded", "overlapped", "batch8")
 #: Items of the sequential run: a third of a second each.

@@ -13,6 +13,7 @@ is not tried twice.
 --data is calibration data, --golden decides: .npz files with the arrays inputs (items, ...), as the model takes them, and
 labels (items,); or folders with labels.jsonl or a folder for each class, which --pipeline decodes and preprocesses. They
 must have no item in common. With --run nothing is tried where the model is too small a share of the run to matter.
+With --pipeline and --source the whole pipeline is measured with what was found, and nothing recommended that gains it nothing.
 --explain shows what the engine makes of one variant: which layers run in int8, and what conversions cost.
 
 -o writes a Plan that uses the variant; `headrace ledger rollback PLAN` takes it back. --report writes a page with the picture.
@@ -75,7 +76,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--run", metavar="RUN", dest="run_folder", help="a profiled run; says whether the model is worth it"
     )
-    parser.add_argument("--anyway", action="store_true", help="go on although --run says that it is not")
+    parser.add_argument(
+        "--source", metavar="SOURCE",
+        help="with --pipeline: a folder, a glob, or a .txt of URLs on which the pipeline is measured with what was found",
+    )  # fmt: skip
+    parser.add_argument(
+        "--anyway",
+        action="store_true",
+        help="go on although --run, or the measured pipeline, says that it gains nothing",
+    )
     parser.add_argument("--explain", action="store_true", help="show what the engine makes of a variant, and stop")
     parser.add_argument("--plan", metavar="FILE", help="the Plan that -o changes (default: an empty one)")
     parser.add_argument("--report", metavar="FILE", help="write a page with accuracy against speed, and every reason")
@@ -109,7 +118,10 @@ def run(args: argparse.Namespace) -> int:
     with Ledger.open(args.ledger) as ledger:
         stage = _device_stage(args)
         document = _search(args, ledger, plan, stage)
-        proved = bool(document.recommended or (document.layout and document.layout.verdict == "accept"))
+        proved = _is_proved(document)
+        if proved and not document.interrupted and args.pipeline and (args.source or args.run_folder):
+            document = _end_to_end(args, ledger, plan, document, stage)
+            proved = _is_proved(document)
         if args.output and proved and not document.interrupted:
             _accept(args, ledger, plan, document, stage)
         if args.report and not document.interrupted:
@@ -121,6 +133,36 @@ def run(args: argparse.Namespace) -> int:
     if document.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_DONE if proved else EXIT_NOTHING
+
+
+def _is_proved(document: OptimizationDocument) -> bool:
+    return bool(document.recommended or (document.layout and document.layout.verdict == "accept"))
+
+
+def _end_to_end(
+    args: argparse.Namespace, ledger: Ledger, plan: Plan, document: OptimizationDocument, stage: str
+) -> OptimizationDocument:
+    """Run the pipeline with what was found, and say what it gains."""
+    import dataclasses
+
+    from headrace.cli.loading import load_pipeline, parse_source
+    from headrace.optimize.better_plan import better_plan
+    from headrace.optimize.end_to_end import Question, judge_end_to_end, judged
+    from headrace.validate.blocks import read_items
+
+    pipeline = load_pipeline(args.pipeline)
+    if args.source:
+        pipeline.source = parse_source(args.source, drain=False)
+    model = dataclasses.replace(plan.model, artifact=plan.model.artifact or str(Path(args.model).absolute()))
+    question = Question(
+        pipeline=pipeline, source=read_items(pipeline), before=dataclasses.replace(plan, model=model),
+        after=better_plan(plan, document, stage)[0], stage=stage, found=document,
+    )  # fmt: skip
+    found = judge_end_to_end(
+        question, runs=ledger.path.parent, recorded=Path(args.run_folder) if args.run_folder else None, ledger=ledger,
+        say=_say,
+    )  # fmt: skip
+    return judged(document, found, anyway=args.anyway)
 
 
 def _device_stage(args: argparse.Namespace) -> str:

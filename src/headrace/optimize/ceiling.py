@@ -49,7 +49,12 @@ def find_ceiling(run: Run) -> Ceiling:
         CannotReplay: If the run cannot be simulated.
         SettingsError: If no stage of it runs a model.
     """
-    replay = Replay.of(run)
+    return ceiling_of(Replay.of(run))
+
+
+def ceiling_of(replay: Replay) -> Ceiling:
+    """Return the same of a run that is ready to be simulated; raises what `find_ceiling` raises."""
+    run = replay.run
     stage = next((stage.name for stage in replay.document.stages if stage.kind == "device"), None)
     if stage is None:
         raise SettingsError(f"{run.path}: no stage runs a model; expected a run of a pipeline with one")

@@ -16,10 +16,10 @@ from headrace.pipeline.governor import usable_cores
 from headrace.profiler.profile import profile
 from headrace.runs.reader import Run, read_run
 from headrace.sources.finite import FiniteSource
-from headrace.tune.parts import over
 from headrace.tune.rounds import Say, TimedItems
 from headrace.tune.sweep import BatchCosts, device_stages, sweep_batches
 from headrace.validate.blocks import FEWEST_ITEMS, Contender, measure_block
+from headrace.validate.parts import over
 
 _PILOT_SECONDS = 0.5
 _PILOT_TRIES = 6

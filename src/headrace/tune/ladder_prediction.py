@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from headrace.base.changed_settings import changed_settings
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.plan import Plan
 from headrace.diagnose.replay import Replay
@@ -18,11 +19,10 @@ from headrace.pipeline.definition import Pipeline
 from headrace.profiler.profile import ProfileSettings, profile
 from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
 from headrace.runs.reader import read_run
-from headrace.tune.changed_settings import changed_settings
 from headrace.tune.ladder_blocks import Rounds
 from headrace.tune.ladder_steps import Step
-from headrace.tune.parts import over
 from headrace.validate.blocks import FEWEST_ITEMS, Contender, SameItems, measure_block
+from headrace.validate.parts import over
 
 Say = Callable[[str], object]
 

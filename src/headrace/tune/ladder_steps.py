@@ -11,10 +11,10 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from headrace.base.changed_settings import changed_settings
 from headrace.base.plan import ModelPlan, Plan, StagePlan
 from headrace.pipeline.definition import Pipeline
 from headrace.stages.stage import Stage
-from headrace.tune.changed_settings import changed_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from headrace.base.changed_settings import changed_settings
 from headrace.base.errors import HeadraceError
 from headrace.base.goals import LatencyGoal
 from headrace.base.plan import Plan
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import StageAccount
-from headrace.tune.changed_settings import changed_settings
 from headrace.tune.objective import Outlook
 from headrace.tune.space import Point, Space, Value
 

@@ -24,8 +24,8 @@ from headrace.pipeline.execute import run
 from headrace.runs.formats.tuning import SweepPoint
 from headrace.sources.finite import FiniteSource
 from headrace.tune.out_of_memory import is_out_of_memory
-from headrace.tune.parts import over
 from headrace.validate.blocks import SameItems
+from headrace.validate.parts import over
 
 #: Largest batch that is tried.
 LARGEST_BATCH = 64

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.base.changed_settings import changed_settings
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
 from headrace.pipeline.definition import Pipeline
 from headrace.stages.stage import Fan, Joined
 from headrace.testing import ListSource
-from headrace.tune.changed_settings import changed_settings
 from headrace.tune.ladder import climb, full_plan
 from headrace.tune.ladder_steps import find_steps
 from headrace.validate.blocks import read_items

@@ -107,6 +107,34 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """Whether this outcome was found in the ledger instead of being measured now."""
 
 
+class EndToEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """What the found variant and layout do for the whole pipeline: predicted first, then measured in pairs of blocks."""
+
+    pipeline: str
+    source: str
+    """The items, in words."""
+    prediction: str = ""
+    """Its id in the ledger; empty where nothing could be predicted."""
+    predicted: Estimate | None
+    """Throughput after over before; None: not predicted."""
+    refused: str = ""
+    """Why nothing was predicted."""
+    measured: Estimate | None
+    """None: too few pairs for an interval."""
+    error: float | None
+    """predicted / measured - 1."""
+    before_per_second: float
+    """Items per second, median of the blocks."""
+    after_per_second: float
+    num_pairs: int
+    verdict: Literal["better", "worse", "no_difference", "underpowered"]
+    ceiling: float | None
+    """Times as fast as a model that cost nothing would make the pipeline; None: not known."""
+    run: str
+    """Folder of the recorded run that it was predicted from."""
+    says: str
+
+
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
     """A technique that was not tried."""
 
@@ -132,6 +160,8 @@ class OptimizationDocument(msgspec.Struct, frozen=True, kw_only=True):
     layout: Attempt | None = None
     """The search for workers, threads and batch of the recommended variant, or of the model as given where none is; None: it
     was not made."""
+    end_to_end: EndToEnd | None = None
+    """None: nobody asked, or nothing was found."""
     front: tuple[str, ...] = ()
     """Candidates that none other beats: accuracy against speed and size; the baseline among them as `baseline`."""
     recommended: str | None = None

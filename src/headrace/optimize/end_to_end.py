@@ -1,0 +1,236 @@
+"""The last gate: does the whole pipeline gain what its model gained? Predicted from a recording first, then measured.
+
+A model five times as fast makes a pipeline that waits for downloads no faster. So the incumbent is recorded, the gain is
+predicted by simulating that recording with the cheaper model and written to the ledger, and only then both run in paired blocks
+over the same items. What the prediction was off by is kept: the ledger's record says how far to trust the next one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from headrace.base.changed_settings import changed_settings
+from headrace.base.errors import HeadraceError, Interrupted
+from headrace.base.plan import Plan, resolve
+from headrace.base.words import counted
+from headrace.diagnose.replay import Replay
+from headrace.diagnose.whatif import predict
+from headrace.ledger.ledger import Ledger
+from headrace.optimize.better_plan import accepted_layout, proof_of
+from headrace.optimize.ceiling import Ceiling, ceiling_of
+from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.governor import usable_cores
+from headrace.profiler.profile import ProfileSettings, profile
+from headrace.runs.formats.comparison import ComparisonDocument
+from headrace.runs.formats.optimization import EndToEnd, OptimizationDocument
+from headrace.runs.formats.prediction import Change, PredictionDocument
+from headrace.runs.formats.profile import Estimate
+from headrace.runs.reader import Run, read_run
+from headrace.sources.finite import FiniteSource
+from headrace.validate.blocks import FEWEST_ITEMS, Contender, SameItems, measure_block
+from headrace.validate.comparison import compare_pipelines
+from headrace.validate.interleaved import Blocks
+from headrace.validate.parts import over
+
+#: How long the incumbent is recorded, in blocks, and within which numbers of items.
+_PROFILED_BLOCKS = 5
+_FEWEST_PROFILED, _MOST_PROFILED = 60, 5000
+#: What is measured: more pairs are taken until it is sure or the time is over.
+BLOCKS = Blocks(pairs=8, seconds=1.0, until_sure=True, time_limit_seconds=120.0)
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is held against what."""
+
+    pipeline: Pipeline
+    source: FiniteSource
+    """Read once; every block has the same items."""
+    before: Plan
+    after: Plan
+    stage: str
+    """The device stage that runs the model."""
+    found: OptimizationDocument
+    """The search that proved the variant or the layout."""
+
+
+def judge_end_to_end(
+    question: Question,
+    *,
+    runs: Path,
+    recorded: Path | None = None,
+    ledger: Ledger | None = None,
+    blocks: Blocks = BLOCKS,
+    say: Say = lambda text: None,
+) -> EndToEnd:
+    """Return what a search's result does for a whole pipeline.
+
+    Args:
+        question: What is held against what.
+        runs: Folder for the recording.
+        recorded: A run folder to predict from, if it is of the same pipeline and Plan; else the incumbent is recorded.
+        ledger: Where the prediction is written before the measurement; None: nowhere.
+        blocks: How much is measured.
+        say: Told about the progress, one line at a time.
+
+    Raises:
+        HeadraceError: If one of the two cannot run.
+        Interrupted: If it was interrupted before anything was measured.
+    """
+    items = SameItems(question.source)
+    run = _recording(question, items, runs, recorded, blocks.seconds * _PROFILED_BLOCKS, say)
+    predicted, ceiling, refused = _predicted(question, run)
+    number = ledger.write_prediction(predicted, hardware=run.info.hardware) if ledger and predicted else ""
+    if predicted is not None and predicted.throughput.ratio is not None:
+        say(f"predicted: {predicted.throughput.ratio.mid:.2f} times the throughput; now it is measured")
+    began = time.time()
+    compared = compare_pipelines(
+        Contender(name="as it is", pipeline=question.pipeline, plan=question.before),
+        Contender(name="with what was found", pipeline=question.pipeline, plan=question.after),
+        question.source,
+        blocks=blocks,
+        say=say,
+    )
+    measured = _measured(compared)
+    if ledger and number and measured is not None:
+        ledger.write_measurement(
+            number, measured, f"{counted(compared.num_pairs, 'interleaved pair')}", measured_at=began
+        )
+    return _told(question, run, compared, predicted, number, refused, ceiling)
+
+
+def _recording(
+    question: Question, items: SameItems, runs: Path, recorded: Path | None, seconds: float, say: Say
+) -> Run:
+    """Return the run to predict from: the one that is there if it is of this Plan, else one that is made now."""
+    defaults = [stage.defaults() for stage in question.pipeline.stages]
+    plan_id = resolve(question.before, defaults, usable_cores()).plan_id
+    if recorded is not None:
+        run = read_run(recorded)
+        if plan_id in run.info.plans and run.info.pipeline == question.pipeline.name:
+            return run
+        say(f"{recorded} is of another pipeline or Plan; recording the one that is changed")
+    pilot = measure_block(
+        Contender(name="as it is", pipeline=question.pipeline, plan=question.before), items, FEWEST_ITEMS
+    )
+    if pilot.interrupted:
+        raise Interrupted("interrupted before the pipeline was measured; nothing is known of it")
+    wanted = math.ceil(seconds * (pilot.throughput or 0.0))
+    items.num_items = min(_MOST_PROFILED, max(_FEWEST_PROFILED, wanted))
+    folder = runs / f"optimize-{question.pipeline.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    say(f"recording {items.num_items:,} items with the Plan as it is, into {folder}")
+    settings = ProfileSettings(measure_overhead=False)
+    result = profile(over(question.pipeline, items), question.before, output=folder, settings=settings)
+    if result.interrupted:
+        raise Interrupted(f"interrupted while recording; what ran until then is in {folder}")
+    return read_run(folder)
+
+
+def _predicted(question: Question, run: Run) -> tuple[PredictionDocument | None, Ceiling | None, str]:
+    """Return the prediction, what a free model would bring, and why there is neither."""
+    try:
+        replay = Replay.of(run)
+        ceiling = ceiling_of(replay)
+        document = predict(replay, _change(question, replay))
+    except (HeadraceError, ValueError) as error:
+        return None, None, str(error)
+    if document.throughput.ratio is None:
+        return None, ceiling, document.throughput.refused
+    return document, ceiling, ""
+
+
+def _change(question: Question, replay: Replay) -> Change:
+    """Return what is done otherwise: the Plan's settings, and what the model costs now."""
+    after = resolve(question.after, [stage.defaults() for stage in question.pipeline.stages], usable_cores())
+    settings = changed_settings(replay.plan, after)
+    layout = accepted_layout(question.found)
+    if layout is None:
+        speedup = proof_of(question.found).speedup
+        return Change(settings=settings, speedups={question.stage: speedup.mid if speedup else 1.0})
+    best = next(one for one in reversed(layout.layouts) if one.chosen)
+    # What a call takes where as many workers run beside it, in each batch that was timed so.
+    curve = {
+        one.batch: one.workers * one.batch / one.items_per_second
+        for one in layout.layouts
+        if (one.workers, one.threads) == (best.workers, best.threads)
+    }
+    return Change(settings=settings, cost_curves={question.stage: curve})
+
+
+def _measured(compared: ComparisonDocument) -> Estimate | None:
+    low, mid, high = compared.ratio_low, compared.ratio, compared.ratio_high
+    return None if low is None or mid is None or high is None else Estimate(low, mid, high)
+
+
+def _told(
+    question: Question,
+    run: Run,
+    compared: ComparisonDocument,
+    predicted: PredictionDocument | None,
+    number: str,
+    refused: str,
+    ceiling: Ceiling | None,
+) -> EndToEnd:
+    measured = _measured(compared)
+    ratio = predicted.throughput.ratio if predicted else None
+    error = None if ratio is None or measured is None else ratio.mid / measured.mid - 1
+    found = EndToEnd(
+        pipeline=question.pipeline.name, source=f"{compared.environment.get('distinct_items', 0):,} items",
+        prediction=number, predicted=ratio, refused=refused, measured=measured, error=error,
+        before_per_second=compared.a.median or 0.0, after_per_second=compared.b.median or 0.0, num_pairs=compared.num_pairs,
+        verdict=compared.verdict, ceiling=ceiling.ratio if ceiling else None, run=str(run.path), says="",
+    )  # fmt: skip
+    return msgspec.structs.replace(found, says=_says(found, ceiling))
+
+
+def _says(found: EndToEnd, ceiling: Ceiling | None) -> str:
+    measured, predicted = found.measured, found.predicted
+    parts = [
+        "end to end nothing is sure: too few pairs"
+        if measured is None
+        else f"end to end {measured.mid:.2f} times the throughput ({measured.low:.2f} to {measured.high:.2f}), "
+        f"{found.before_per_second:.4g} to {found.after_per_second:.4g} items per second"
+    ]
+    if predicted is None:
+        parts.append(f"not predicted: {found.refused}")
+    else:
+        off = "" if found.error is None else f", {100 * found.error:+.0f} % off"
+        parts.append(f"predicted {predicted.mid:.2f} ({predicted.low:.2f} to {predicted.high:.2f}){off}")
+    if found.verdict != "better":
+        parts.append(
+            {"worse": "that is slower", "no_difference": "that is no gain", "underpowered": "that may be no gain"}[
+                found.verdict
+            ]
+        )
+        if ceiling is not None:
+            parts.append(f"{ceiling.says}")
+    return "; ".join(parts)
+
+
+def judged(document: OptimizationDocument, found: EndToEnd, *, anyway: bool) -> OptimizationDocument:
+    """Return a search's document with what its result did for the pipeline, and nothing recommended where it gains nothing.
+
+    For `size` it is enough that the pipeline loses nothing.
+
+    Args:
+        document: The search.
+        found: What was measured.
+        anyway: Recommend it all the same.
+    """
+    gains = found.verdict != "worse" if document.objective == "size" else found.verdict == "better"
+    document = msgspec.structs.replace(document, end_to_end=found)
+    if gains or anyway:
+        return msgspec.structs.replace(document, says=f"{document.says}; {found.says}")
+    layout = document.layout
+    if layout is not None and layout.verdict == "accept":
+        layout = msgspec.structs.replace(layout, verdict="reject", gate="pipeline")
+    says = f"keep what you have: {found.says}. It was about this: {document.says}"
+    return msgspec.structs.replace(document, recommended=None, layout=layout, says=says)

@@ -1,0 +1,121 @@
+"""What a cheaper model does for a whole pipeline: predicted, written down, measured, and refused where it gains nothing."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import headrace as hr
+from headrace.base.plan import ModelPlan, Plan
+from headrace.ledger.ledger import Ledger
+from headrace.optimize.better_plan import better_plan
+from headrace.optimize.end_to_end import Question, judge_end_to_end, judged
+from headrace.runs.formats.optimization import Artifact, Attempt, EndToEnd, OptimizationDocument
+from headrace.runs.formats.profile import Estimate
+from headrace.runs.formats.variants import ValidationDocument, VariantSide
+from headrace.validate.interleaved import Blocks
+
+SIDE = VariantSide(name="device", variant={}, open_seconds=0.0)
+FILE = Artifact(sha256="0" * 64, file="net.onnx", num_bytes=1)
+
+
+class Timed(hr.Module):
+    """A model that only takes time, behind a stage that does too."""
+
+    input = hr.BytesInput()
+
+    def __init__(self, before_seconds: float) -> None:
+        self.before_seconds = before_seconds
+
+    def load(self, context: Any) -> None:
+        """Open what the Plan names."""
+        self.model = context.open_model()
+
+    def preprocess(self, value: Any) -> Any:
+        """Take time."""
+        time.sleep(self.before_seconds)
+        return value
+
+    def process(self, batch: Any) -> list[float]:
+        """Answer."""
+        return [float(one[0]) for one in self.model(batch)]
+
+
+def device(item_seconds: float) -> dict[str, Any]:
+    """Return the `[model]` table of a device."""
+    return {"engine": "emulated", "options": {"item_seconds": item_seconds}}
+
+
+def found(seconds: float, speedup: float) -> OptimizationDocument:
+    """Return a search that recommends a device of this speed."""
+    document = ValidationDocument(
+        a=SIDE, b=SIDE, verdict="accept", says="", gates=(), batch=1, golden="", num_items=1
+    )  # fmt: skip
+    attempt = Attempt(
+        model=FILE.sha256, technique="faster", kind="lossless", hypothesis="it is", candidate="device", says="",
+        settings=device(seconds), artifact=FILE, verdict="accept", seconds=0.0, validation=document,
+        speedup=Estimate(speedup, speedup, speedup),
+    )  # fmt: skip
+    return OptimizationDocument(
+        baseline=SIDE, model=FILE, objective="throughput", max_drop=0.01, batch=1, golden="", attempts=(attempt,),
+        recommended="device", says="faster",
+    )  # fmt: skip
+
+
+def measured(folder: Path, *, before: float, after: float, preparing: float) -> tuple[EndToEnd, OptimizationDocument]:
+    """Measure a pipeline whose model takes `after` seconds an item instead of `before`."""
+    for number in range(40):
+        (folder / f"{number}.txt").write_text("x")
+    source = hr.folder(folder, patterns=["*.txt"])
+    pipeline = hr.Pipeline(source, module=Timed(preparing), delivery=hr.jsonl(folder / "out.jsonl"))
+    plan, search = Plan(model=ModelPlan(**device(before))), found(after, before / after)
+    question = Question(
+        pipeline=pipeline, source=source, before=plan, after=better_plan(plan, search, "process")[0],
+        stage="process", found=search,
+    )  # fmt: skip
+    with Ledger(folder / "ledger.sqlite") as ledger:
+        told = judge_end_to_end(question, runs=folder, ledger=ledger, blocks=Blocks(pairs=6, seconds=0.1))
+    return told, judged(search, told, anyway=False)
+
+
+def test_a_gain_is_predicted_measured_and_remembered(tmp_path: Path) -> None:
+    """Where the model is what takes the time; the prediction stands in the ledger beside what came of it."""
+    told, document = measured(tmp_path, before=0.008, after=0.002, preparing=0.0)
+    assert told.verdict == "better"
+    assert told.predicted is not None
+    assert told.measured is not None
+    assert told.error == pytest.approx(told.predicted.mid / told.measured.mid - 1)
+    assert document.recommended == "device"
+    assert "end to end" in document.says
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        entry = ledger.prediction(told.prediction)
+    assert entry.measured is not None
+    assert entry.measured.ratio.mid == told.measured.mid
+
+
+def test_a_model_that_nobody_waits_for_is_refused_with_the_ceiling(tmp_path: Path) -> None:
+    """Another stage takes eight times as long: half the model's time buys nothing, and it is said what even none would buy."""
+    told, document = measured(tmp_path, before=0.002, after=0.001, preparing=0.016)
+    assert told.verdict != "better"
+    assert told.ceiling is not None
+    assert told.ceiling < 1.5
+    assert document.recommended is None
+    assert "cost nothing at all" in document.says
+    assert judged(found(0.002, 2.0), told, anyway=True).recommended == "device"
+
+
+def test_a_layout_is_refused_with_the_rest() -> None:
+    """It was timed with the model alone."""
+    search = found(0.001, 2.0)
+    layout = msgspec.structs.replace(search.attempts[0], technique="layout", stages={"workers": 2, "batch": 4})
+    told = EndToEnd(
+        pipeline="p", source="40 items", predicted=None, refused="no run", measured=Estimate(0.9, 0.95, 0.99), error=None,
+        before_per_second=10.0, after_per_second=9.5, num_pairs=8, verdict="worse", ceiling=None, run="run", says="slower",
+    )  # fmt: skip
+    document = judged(msgspec.structs.replace(search, layout=layout), told, anyway=False)
+    assert document.layout is not None
+    assert (document.layout.verdict, document.layout.gate) == ("reject", "pipeline")
