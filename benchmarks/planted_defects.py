@@ -34,8 +34,9 @@ from headrace.samples import generator
 from headrace.validate.golden import Golden
 from headrace.validate.golden_folder import read_golden_folder
 from headrace.validate.noninferiority import Decision, judge_drop
+from headrace.validate.policy import Policy
 from headrace.validate.variant_spec import parse_variant
-from headrace.validate.variants import Policy, validate_variants
+from headrace.validate.variants import validate_variants
 
 MODEL = Path(samples.__file__).parent / "models" / "scenes.onnx"
 MAX_DROP, BATCH = 0.01, 8

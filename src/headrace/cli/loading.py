@@ -9,6 +9,7 @@ import sys
 import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from urllib.parse import unquote
 
 import headrace
@@ -47,6 +48,15 @@ def load_pipeline(target: str) -> Pipeline:
         raise SettingsError(f"{target} is a {type(found).__name__}, expected a headrace.Pipeline")
     found.name = target
     return found
+
+
+def load_attribute(target: str) -> Any:
+    """Return what `package.module:attribute` or `path/to/file.py:attribute` names; raises what `load_pipeline` raises."""
+    name, _, attribute = target.partition(":")
+    module = _import_file(target, Path(name)) if name.endswith(".py") else _import(name, os.getcwd())
+    if not hasattr(module, attribute):
+        raise SettingsError(f"{module.__name__} has no attribute {attribute!r}")
+    return getattr(module, attribute)
 
 
 def _import_file(target: str, path: Path) -> ModuleType:

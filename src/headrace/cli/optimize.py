@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.words import quoted
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
+from headrace.cli.metric_argument import add_metric_argument, find_metric
 from headrace.cli.output_file import check_output
 from headrace.cli.pipeline_arguments import points, positive, seconds
 from headrace.cli.whatif import add_ledger_argument
@@ -61,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-drop", type=points, default=0.005, metavar="DROP",
         help="largest acceptable drop of the share of right answers: 0.5pt, 0.5%% or 0.005 (default 0.5pt)",
     )  # fmt: skip
+    add_metric_argument(parser)
     parser.add_argument(
         "--for", choices=("throughput", "latency", "size"), default="throughput", dest="objective",
         help="what to make better (default throughput)",
@@ -186,6 +188,7 @@ def _search(args: argparse.Namespace, ledger: Ledger, plan: Plan, stage: str) ->
     goal = Goal(
         objective=args.objective,
         max_drop=args.max_drop,
+        metric=find_metric(args.metric),
         threads=args.threads,
         batch=args.batch or (1 if args.objective == "latency" else 8),
         budget_seconds=args.budget,

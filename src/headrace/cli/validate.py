@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
+from headrace.cli.metric_argument import add_metric_argument, find_metric
 from headrace.cli.output_file import check_output, write_output
 from headrace.cli.pipeline_arguments import points
 
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-slice-drop", type=points, default=0.05, metavar="DROP",
         help="the same within a part of the golden set, such as a class (default 5pt)",
     )  # fmt: skip
+    add_metric_argument(parser)
     parser.add_argument(
         "--min-speedup", type=float, metavar="RATIO", help="reject a B that is not so many times as fast"
     )
@@ -67,12 +69,17 @@ def run(args: argparse.Namespace) -> int:
     import msgspec
 
     from headrace.cli.golden_argument import read_items
+    from headrace.validate.policy import Policy
     from headrace.validate.variant_spec import parse_variant
-    from headrace.validate.variants import Policy, validate_variants
+    from headrace.validate.variants import validate_variants
 
     check_output(args.output, force=args.force)
     policy = Policy(
-        max_drop=args.max_drop, max_slice_drop=args.max_slice_drop, min_speedup=args.min_speedup, batch=args.batch
+        max_drop=args.max_drop,
+        max_slice_drop=args.max_slice_drop,
+        min_speedup=args.min_speedup,
+        batch=args.batch,
+        metric=find_metric(args.metric),
     )
     a, b = parse_variant(args.a, args.threads), parse_variant(args.b, args.threads)
     golden = read_items(args.golden, args.pipeline, a, _say)

@@ -40,8 +40,10 @@ from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
 from headrace.runs.hardware import find_versions
 from headrace.validate.golden import Golden, spread
 from headrace.validate.interrupts import noticing
+from headrace.validate.metrics import TOP_1, Metric
+from headrace.validate.policy import Policy
 from headrace.validate.variant_spec import VariantSpec
-from headrace.validate.variants import CHEAP_GATES, PARITY_ITEMS, Policy, validate_variants
+from headrace.validate.variants import CHEAP_GATES, PARITY_ITEMS, validate_variants
 
 #: Candidates that may be asked on the golden set; the probability of a wrong acceptance is divided by it.
 MOST_CONFIRMED = 8
@@ -73,7 +75,9 @@ class Goal:
 
     objective: Literal["throughput", "latency", "size"] = "throughput"
     max_drop: float = 0.005
-    """Largest acceptable drop of the share of right answers."""
+    """Largest acceptable drop of the share of right answers, or of what `metric` says."""
+    metric: Metric = TOP_1
+    """How answers are scored."""
     threads: int = 1
     batch: int = 1
     """Items of the calls that are timed."""
@@ -311,11 +315,14 @@ class _Search:
             self.subject.calibration.sha256 if self.subject.calibration else "",
             self.golden.sha256 if self.golden else "",
             {name: version for name, version in find_versions().items() if name in ("onnxruntime", "openvino")},
+            *(() if self.goal.metric.is_default else (self.goal.metric.name, self.goal.metric.source)),
         ]  # fmt: skip
         return hashlib.sha256(msgspec.json.encode(decides, order="sorted")).hexdigest()[:16]
 
     def _policy(self) -> Policy:
-        return Policy(max_drop=self.goal.max_drop, batch=self.goal.batch, alpha=_ALPHA / MOST_CONFIRMED)
+        return Policy(
+            max_drop=self.goal.max_drop, metric=self.goal.metric, batch=self.goal.batch, alpha=_ALPHA / MOST_CONFIRMED
+        )
 
     def _search_set(self) -> Golden | None:
         """Return the items on which candidates are compared before the golden set is asked; their labels are not looked at.
@@ -454,7 +461,14 @@ class _Search:
         attempt = next(one for one in self.attempts if one.candidate == chosen.name)
         values = next((gate.values for gate in attempt.validation.gates if gate.name == "accuracy"), {})
         before, after = values.get("a"), values.get("b")
-        right = "" if before is None or after is None else f"{after:.2%} right against {before:.2%}, "
+        right = ""
+        if before is not None and after is not None:
+            name = self.goal.metric.name
+            right = (
+                f"{after:.2%} right against {before:.2%}, "
+                if name == "top1"
+                else f"{name} {after:.4f} against {before:.4f}, "
+            )
         return (
             f"{_named_attempt(attempt)} is {chosen.speedup.mid:.2f} times as fast ({chosen.speedup.low:.2f} to "
             f"{chosen.speedup.high:.2f}); {right}a drop of {100 * chosen.drop.mid:+.2f} points, {100 * self.goal.max_drop:g} "

@@ -5,6 +5,7 @@ An `.npz` file with
     inputs        (items, ...)   what the model takes, preprocessed, of its type
     labels        (items,)       the number of the right class of each; may be missing
     sources       (items,)       photograph, camera or video that each is from; may be missing
+    truth_NAME    (items, ...)   what else is true of each, such as truth_boxes, for a metric of your own
     slice_NAME    (items,)       which part of the set each is in, such as slice_light: dark, bright; any number of them
 
 or an `.npy` file with the inputs alone. Files are read without pickle.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from headrace.base.errors import SettingsError
 from headrace.base.protocols import TensorSpec
 
 #: Names of arrays in a file.
-SOURCES, SLICE = "sources", "slice_"
+SOURCES, SLICE, TRUTH = "sources", "slice_", "truth_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,10 @@ class Golden:
     """{property: (items,) str}, the part of the set that each item is in."""
     sources: np.ndarray | None = None
     """(items,) str: what each item was cut from; None: not known."""
+    truth: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """{name: (items, ...)}: what else is true of each item, for a user's own metric."""
+    files: Sequence[str] = ()
+    """Of each item; empty for arrays."""
 
     def __len__(self) -> int:
         return len(self.inputs)
@@ -73,6 +78,11 @@ def read_golden(path: Path) -> Golden:
     if labels is not None:
         labels = labels.astype(np.int64)
         digest.update(labels.tobytes())
+    truth = {name: parts.pop(name) for name in list(parts) if name.startswith(TRUTH)}
+    for name, values in truth.items():
+        if not values.ndim or len(values) != len(inputs):
+            raise SettingsError(f"{path}: {name} is {values.dtype}{list(values.shape)}; expected ({len(inputs)}, ...)")
+        digest.update(np.ascontiguousarray(values).tobytes())
     for name, values in parts.items():
         if values.shape != (len(inputs),) or values.dtype.kind not in "USiub":
             raise SettingsError(
@@ -84,6 +94,7 @@ def read_golden(path: Path) -> Golden:
         name=str(path), inputs=inputs, labels=labels, sha256=digest.hexdigest(),
         slices={name.removeprefix(SLICE): values.astype(str) for name, values in parts.items()},
         sources=None if sources is None else sources.astype(str),
+        truth={name.removeprefix(TRUTH): values for name, values in truth.items()},
     )  # fmt: skip
 
 
@@ -119,7 +130,7 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray | None, dict[str, np.ndarr
         with np.load(path, allow_pickle=False) if path.suffix == ".npz" else _Bare(path) as arrays:
             if "inputs" not in arrays:
                 raise SettingsError(f"{path}: no array named inputs; it has {', '.join(arrays) or 'none'}")
-            parts = {name: arrays[name] for name in arrays if name == SOURCES or name.startswith(SLICE)}
+            parts = {name: arrays[name] for name in arrays if name == SOURCES or name.startswith((SLICE, TRUTH))}
             return arrays["inputs"], arrays.get("labels"), parts
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise SettingsError(

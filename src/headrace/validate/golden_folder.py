@@ -102,7 +102,7 @@ def read_golden_folder(
         digest.update(labels.tobytes())
     return Golden(
         name=str(folder), inputs=arrays, labels=labels, sha256=digest.hexdigest(), slices=_slices(looks),
-        sources=_sources([rows[number] for number in kept]),
+        sources=_sources([rows[number] for number in kept]), files=[str(rows[number].file) for number in kept],
     )  # fmt: skip
 
 

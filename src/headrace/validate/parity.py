@@ -68,21 +68,25 @@ def compare_outputs(a: Any, b: Any) -> Parity:
     )
 
 
-def top_1(outputs: Any) -> np.ndarray | None:
-    """Return (items,) int64: the place of the largest score of each item; None if the answers are no scores.
+def scores_of(outputs: Any) -> np.ndarray | None:
+    """Return (items, classes) scores; None if the answers are none.
 
     Scores are the only output, or the only one of two axes and floating numbers, with at least two classes.
     """
     scores = [array for array in _named(outputs).values() if array.ndim == 2 and array.dtype.kind == "f"]
-    if len(scores) != 1 or scores[0].shape[1] < 2:
-        return None
-    return np.asarray(scores[0].argmax(axis=1))
+    return scores[0] if len(scores) == 1 and scores[0].shape[1] >= 2 else None
+
+
+def top_1(outputs: Any) -> np.ndarray | None:
+    """Return (items,) int64: the place of the largest score of each item; None if the answers are no scores."""
+    scores = scores_of(outputs)
+    return None if scores is None else np.asarray(scores.argmax(axis=1))
 
 
 def num_classes(outputs: Any) -> int:
     """Return how many scores an item has; 0 if the answers are no scores."""
-    scores = [array for array in _named(outputs).values() if array.ndim == 2 and array.dtype.kind == "f"]
-    return scores[0].shape[1] if len(scores) == 1 else 0
+    scores = scores_of(outputs)
+    return 0 if scores is None else scores.shape[1]
 
 
 def num_broken(outputs: Any) -> int:

@@ -56,6 +56,23 @@ def worst_slice(differences: Array, parts: Mapping[str, np.ndarray], margin: flo
     return max(found, key=lambda one: one.drop, default=None)
 
 
+def too_small(parts: Mapping[str, np.ndarray], margin: float) -> list[tuple[str, int]]:
+    """Return (name, items) of the parts that show no drop even where every answer was lost, the smallest first.
+
+    Args:
+        parts: {property: (items,)}, the part that each item is in.
+        margin: Largest acceptable drop in a part, above 0 and below 1.
+    """
+    sizes = [
+        (f"{name} {value}", int((values == value).sum()))
+        for name, values in parts.items()
+        for value in np.unique(values)
+    ]
+    alpha = _ALPHA / max(1, len(sizes))
+    needed = next(num for num in range(1, 1000) if judge_drop(-np.ones(num), margin, alpha).decision is Decision.REJECT)
+    return sorted(((name, num) for name, num in sizes if num < needed), key=lambda one: one[1])
+
+
 def drop_by_source(differences: Array, sources: np.ndarray) -> tuple[float, float] | None:
     """Return the 95 % interval of the drop when whole sources are drawn again; None if there are too few.
 

@@ -13,6 +13,7 @@ the speed of its original on two engines, and 20 points apart in accuracy. After
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,59 +26,26 @@ from headrace.base.errors import HeadraceError
 from headrace.base.protocols import Model
 from headrace.base.settings import check
 from headrace.base.units import format_duration
-from headrace.base.words import counted
 from headrace.profiler.layers.table import PROFILERS
-from headrace.runs.formats.variants import Gate, GateName, Outcome, ValidationDocument, VariantSide
+from headrace.runs.formats.variants import Gate, GateName, Outcome, ValidationDocument, VariantSide, WorstItem
+from headrace.validate.accuracy import judge_accuracy
 from headrace.validate.census import LEAST_INT8_SHARE, is_quantized, take_census
 from headrace.validate.golden import Golden, made_up, spread
 from headrace.validate.interrupts import noticing
 from headrace.validate.model_speed import measure_speed
-from headrace.validate.noninferiority import Decision, Finding, judge_drop, largest_discordance
-from headrace.validate.parity import BANDS, compare_outputs, num_broken, num_classes, top_1
-from headrace.validate.slices import FEWEST_SOURCES, drop_by_source, worst_slice
+from headrace.validate.parity import BANDS, compare_outputs
+from headrace.validate.policy import Policy
 from headrace.validate.variant_spec import VariantSpec
 
 #: Items whose answers are compared number by number.
 PARITY_ITEMS = 64
 #: Without labels, an answer further off than so many bands is no rounding.
 MOST_BANDS = 5.0
-_OUTCOMES: Mapping[Decision, Outcome] = {
-    Decision.ACCEPT: "passed",
-    Decision.REJECT: "rejected",
-    Decision.INCONCLUSIVE: "inconclusive",
-}
-#: Standard errors beyond chance from which on the labels are believed to be those of the model.
-_BEYOND_CHANCE = 3.0
 #: How long a census lasts.
 _CENSUS_SECONDS = 0.5
 #: Those that need no labels and take seconds: what a search asks of every candidate.
 CHEAP_GATES: tuple[GateName, ...] = ("static", "census", "parity", "speed")
 ALL_GATES: tuple[GateName, ...] = (*CHEAP_GATES, "accuracy")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """What is asked of the candidate."""
-
-    max_drop: float = 0.005
-    """Largest acceptable drop of the share of right answers."""
-    max_slice_drop: float = 0.05
-    """Largest acceptable drop within a part of the golden set, such as a class."""
-    min_speedup: float | None = None
-    """The least speed-up that makes it worth while; None: it need not be faster."""
-    batch: int = 1
-    """Items of the batch that is timed."""
-    alpha: float = 0.05
-    """Probability of accepting a B that drops by more, at most; who tries several shares it among them."""
-
-    def __post_init__(self) -> None:
-        """Check every value."""
-        check(0 < self.max_drop < 1, "--max-drop", self.max_drop, "more than 0 and less than 100 points")
-        check(
-            0 < self.max_slice_drop < 1, "--max-slice-drop", self.max_slice_drop, "more than 0 and less than 100 points"
-        )
-        check(self.min_speedup is None or self.min_speedup > 0, "--min-speedup", self.min_speedup, "more than 0")
-        check(1 <= self.batch <= 4096, "--batch", self.batch, "1 to 4096")
 
 
 @dataclass(slots=True)
@@ -128,6 +96,7 @@ class _Validation:
     say: Callable[[str], object]
     gates: list[Gate] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    worst: tuple[WorstItem, ...] = ()
 
     def run(self, gates: Sequence[GateName]) -> None:
         """Ask until one rejects."""
@@ -233,67 +202,14 @@ class _Validation:
         return _gate("speed", outcome, says, values, {"min_speedup": least})
 
     def _accuracy(self) -> Gate:
-        margin, limits = self.policy.max_drop, {"max_drop": self.policy.max_drop}
-        if self.golden.is_made_up:
-            return _gate("accuracy", "skipped", "not known: there is no golden set; give one with --golden", {}, limits)
-        answers = [_read_answers(self._calls(opened, np.arange(len(self.golden)))) for opened in (self.a, self.b)]
-        if self.is_interrupted():
-            return _gate("accuracy", "inconclusive", "interrupted", {}, limits)
-        broken = [one.broken for one in answers]
-        if broken[1] > broken[0]:
-            says = f"{broken[1]} of {len(self.golden)} answers of B hold a NaN or an infinity, of A {broken[0]}"
-            return _gate("accuracy", "rejected", says, {"broken": float(broken[1])}, limits)
-        first, second = (one.top_1 for one in answers)
-        if first is None or second is None:
-            return _gate("accuracy", "skipped", "not known: the answers are no scores of classes", {}, limits)
-        labels = self.golden.labels
-        if labels is None:
-            differences = -np.not_equal(first, second).astype(float)
-        else:
-            differences = np.equal(second, labels).astype(float) - np.equal(first, labels).astype(float)
-        # In a random order: files are sorted by class, and the first class alone says nothing of the others.
-        found = judge_drop(np.random.default_rng(0).permutation(differences), margin, self.policy.alpha)
-        right = None if labels is None else [float(np.equal(one, labels).mean()) for one in (first, second)]
-        values = {
-            "drop": found.drop, "low": found.low, "high": found.high, "discordance": found.discordance,
-            "a": right[0] if right else None, "b": right[1] if right else None,
-        }  # fmt: skip
-        doubt = None if labels is None or right is None else _doubt(labels, answers[0].num_classes, right[0])
-        if doubt is not None:
-            return _gate("accuracy", "inconclusive", doubt, values, limits)
-        outcome, says = _OUTCOMES[found.decision], _accuracy_says(found, right, margin)
-        if outcome != "rejected":
-            hidden = worst_slice(differences, self._parts(), self.policy.max_slice_drop)
-            if hidden is not None:
-                values["slice_drop"], limits["max_slice_drop"] = hidden.drop, self.policy.max_slice_drop
-                says = (
-                    f"in the part `{hidden.name}` ({counted(hidden.num_items, 'item')}) it drops by {100 * hidden.drop:.1f} "
-                    f"points, {100 * self.policy.max_slice_drop:g} are allowed; over all: {says}"
-                )
-                return _gate("accuracy", "rejected", says, values, limits)
-        self._note_sources(differences, values)
-        return _gate("accuracy", outcome, says, values, limits)
-
-    def _parts(self) -> dict[str, np.ndarray]:
-        """Return what the golden set is divided by: its classes, and its own slices."""
-        classes = {} if self.golden.labels is None else {"class": self.golden.labels}
-        return {**classes, **self.golden.slices}
-
-    def _note_sources(self, differences: np.ndarray, values: dict[str, float | None]) -> None:
-        if self.golden.sources is None:
-            return
-        interval = drop_by_source(differences, self.golden.sources)
-        if interval is None:
-            self.warnings.append(
-                f"the golden set is from fewer than {FEWEST_SOURCES} sources: it says little about others"
-            )
-            return
-        values["source_low"], values["source_high"] = interval
-        if interval[1] > self.policy.max_drop:
-            self.warnings.append(
-                f"with whole sources drawn anew it is {100 * interval[0]:+.2f} to {100 * interval[1]:+.2f} points: it hangs "
-                "on a few of them; take items from more"
-            )
+        everything = np.arange(len(self.golden))
+        judged = judge_accuracy(
+            lambda: self._calls(self.a, everything), lambda: self._calls(self.b, everything), self.golden, self.policy,
+            names=_class_names(self.a.model), is_interrupted=self.is_interrupted,
+        )  # fmt: skip
+        self.warnings += judged.warnings
+        self.worst = judged.worst
+        return judged.gate
 
     # --- calling
 
@@ -350,8 +266,9 @@ def validate_variants(
         validation.run(gates)
         interrupted = is_interrupted()
     return _document(
-        first.side(), second.side(), validation.gates, golden, policy, validation.warnings, interrupted=interrupted
-    )
+        first.side(), second.side(), validation.gates, golden, policy, validation.warnings, validation.worst,
+        interrupted=interrupted,
+    )  # fmt: skip
 
 
 def _open(spec: VariantSpec) -> _Opened:
@@ -367,6 +284,7 @@ def _document(
     golden: Golden,
     policy: Policy,
     warnings: list[str],
+    worst: Sequence[WorstItem] = (),
     *,
     interrupted: bool,
 ) -> ValidationDocument:
@@ -389,6 +307,8 @@ def _document(
         golden=golden.name,
         golden_sha256=golden.sha256,
         num_items=len(golden),
+        metric=policy.metric.name,
+        worst=tuple(worst),
         next_command=_next(a, b, verdict, golden),
         interrupted=interrupted,
         warnings=tuple(warnings),
@@ -401,61 +321,13 @@ def _next(a: VariantSide, b: VariantSide, verdict: str, golden: Golden) -> str |
     return f"headrace validate {a.name} {b.name} --golden GOLDEN.npz"
 
 
-def _accuracy_says(found: Finding, right: list[float] | None, margin: float) -> str:
-    what = (
-        f"another first answer for {found.discordance:.2%} of {found.num_items:,} items (labels would tell which is right)"
-        if right is None
-        else f"{right[1]:.2%} right against {right[0]:.2%}, of {found.num_items:,} items"
-    )
-    points = f"drop {100 * found.drop:+.2f} points ({100 * found.low:+.2f} to {100 * found.high:+.2f})"
-    limit = f"{100 * margin:g} points are allowed"
-    if found.decision is not Decision.INCONCLUSIVE:
-        return f"{what}; {points}; {limit}, decided after {found.decided_after:,} items"
-    enough = 100 * largest_discordance(margin, found.num_items)
-    more = (
-        f"about {found.more_items:,} more would decide it"
-        if found.more_items
-        else "no number of such items would decide it"
-    )
-    return f"{what}; {points}; {limit}: undecided, {more} (so many can show it only up to {enough:.2g} % of differing answers)"
-
-
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    """What a variant answered to the golden set."""
-
-    top_1: np.ndarray | None
-    """(items,); None where the answers are no scores."""
-    broken: int
-    """Items with a NaN or an infinity."""
-    num_classes: int
-
-
-def _read_answers(calls: Iterator[Any]) -> _Answers:
-    found, broken, classes = [], 0, 0
-    for outputs in calls:
-        found.append(top_1(outputs))
-        broken += num_broken(outputs)
-        classes = num_classes(outputs)
-    known = [one for one in found if one is not None]
-    return _Answers(np.concatenate(known) if known and len(known) == len(found) else None, broken, classes)
-
-
-def _doubt(labels: np.ndarray, classes: int, right: float) -> str | None:
-    """Return why labels cannot be those of this model; None if they may be."""
-    if labels.min() < 0 or labels.max() >= classes:
-        return (
-            f"the labels go from {labels.min()} to {labels.max()}, and the model has {classes} classes: labels are the "
-            "classes' places in the output, counted from 0"
-        )
-    commonest = float(np.bincount(labels).max() / len(labels))
-    chance = commonest + _BEYOND_CHANCE * np.sqrt(commonest * (1 - commonest) / len(labels))
-    if len(np.unique(labels)) > 1 and right <= chance:
-        return (
-            f"A itself is right for {right:.2%} of the items, and always naming the commonest class for {commonest:.2%}: "
-            "labels or preprocessing are not those of this model"
-        )
-    return None
+def _class_names(model: Model) -> list[str] | None:
+    """Return what the classes are called, in the order of the output, where the model's file says so."""
+    try:
+        names = json.loads(model.metadata.get("names", "null"))
+    except ValueError:
+        return None
+    return [str(name) for name in names] if isinstance(names, list) else None
 
 
 def joined(answers: Sequence[Any]) -> Any:

@@ -42,6 +42,22 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     """What it was held against."""
 
 
+class WorstItem(msgspec.Struct, frozen=True, kw_only=True):
+    """An item for which the candidate did worse than the incumbent."""
+
+    item: int
+    """Its place in the golden set, from 0."""
+    file: str = ""
+    """Of a folder's image; empty for arrays."""
+    label: str
+    """What is right: the class's name, or its number; empty: not known."""
+    a: str
+    """The incumbent's first answer; empty where answers are no scores of classes."""
+    b: str
+    loss: float
+    """Score of the incumbent less that of the candidate, up to 1."""
+
+
 class ValidationDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Whether B may stand in for A."""
 
@@ -59,6 +75,10 @@ class ValidationDocument(msgspec.Struct, frozen=True, kw_only=True):
     golden_sha256: str = ""
     num_items: int
     """That both answered."""
+    metric: str = "top1"
+    """How answers were scored."""
+    worst: tuple[WorstItem, ...] = ()
+    """Those that lost most, at most twelve, where answers were scored one by one."""
     next_command: str | None = None
     """What to do next."""
     interrupted: bool = False

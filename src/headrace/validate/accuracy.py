@@ -1,0 +1,352 @@
+"""The last gate of a variant by itself: are its answers as good as the incumbent's, within a margin?
+
+Both answer the whole golden set. Where items have scores (right or not, or a number from 0 to 1) they are compared item by
+item; where only the set has a value, by drawing items again. Where nobody knows what is right the two must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from headrace.base.words import counted
+from headrace.runs.formats.variants import Gate, Outcome, WorstItem
+from headrace.validate.golden import Golden
+from headrace.validate.metrics import Truth, scored
+from headrace.validate.noninferiority import Decision, Finding, judge_drop, largest_discordance
+from headrace.validate.of_sets import SetFinding, judge_set
+from headrace.validate.parity import num_broken, num_classes, top_1
+from headrace.validate.policy import Policy
+from headrace.validate.slices import FEWEST_SOURCES, drop_by_source, too_small, worst_slice
+
+_OUTCOMES: Mapping[Decision, Outcome] = {
+    Decision.ACCEPT: "passed",
+    Decision.REJECT: "rejected",
+    Decision.INCONCLUSIVE: "inconclusive",
+}
+#: Standard errors beyond chance from which on the labels are believed to be those of the model.
+_BEYOND_CHANCE = 3.0
+#: Items that are shown as those that lost most.
+MOST_WORST = 12
+
+Calls = Callable[[], Iterator[Any]]
+
+
+@dataclass(slots=True)
+class Judged:
+    """What the gate said."""
+
+    gate: Gate
+    warnings: list[str] = field(default_factory=list)
+    worst: tuple[WorstItem, ...] = ()
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What a variant answered to the golden set."""
+
+    first: np.ndarray | None
+    """(items,) classes; None where the answers are no scores."""
+    scores: np.ndarray | None
+    """(items,) by the metric; None where it has none for single items."""
+    outputs: Any
+    """Of all items; None where the metric does not need them together."""
+    broken: int
+    """Items with a NaN or an infinity."""
+    num_classes: int
+
+
+def judge_accuracy(
+    a: Calls, b: Calls, golden: Golden, policy: Policy, *, names: list[str] | None, is_interrupted: Callable[[], bool]
+) -> Judged:
+    """Return whether B's answers to a golden set are as good as A's.
+
+    Args:
+        a: Gives A's answers, batch by batch, in the order of the set.
+        b: The same of B.
+        golden: What both answer.
+        policy: What is asked of B.
+        names: Of the classes in the order of the output; None: not known.
+        is_interrupted: Asked between batches.
+
+    Raises:
+        SettingsError: If the metric does not fit the answers.
+    """
+    gate = _Gate(golden, policy, names, is_interrupted)
+    return gate.judge(a, b)
+
+
+@dataclass(slots=True)
+class _Gate:
+    golden: Golden
+    policy: Policy
+    names: list[str] | None
+    is_interrupted: Callable[[], bool]
+    warnings: list[str] = field(default_factory=list)
+
+    def judge(self, a: Calls, b: Calls) -> Judged:
+        golden, metric = self.golden, self.policy.metric
+        if golden.is_made_up:
+            return self._said("skipped", "not known: there is no golden set; give one with --golden")
+        if metric.needs_classes and golden.labels is None and not metric.is_default:
+            return self._said("skipped", f"not known: {metric.name} needs labels, and {golden.name} has none")
+        first, second = (self._answers(calls) for calls in (a, b))
+        if self.is_interrupted() or first is None or second is None:
+            return self._said("inconclusive", "interrupted")
+        if second.broken > first.broken:
+            says = f"{second.broken} of {len(golden)} answers of B hold a NaN or an infinity, of A {first.broken}"
+            return self._said("rejected", says, {"broken": float(second.broken)})
+        if metric.needs_classes and (first.first is None or second.first is None):
+            return self._said("skipped", "not known: the answers are no scores of classes")
+        if first.scores is None or second.scores is None:
+            return self._of_set(first, second)
+        return self._of_items(first, second)
+
+    # --- asking
+
+    def _answers(self, calls: Calls) -> _Answers | None:
+        """Return what a variant answered; None if it was interrupted."""
+        firsts: list[np.ndarray | None] = []
+        scores: list[np.ndarray] = []
+        outputs: list[Any] = []
+        broken = classes = start = 0
+        for answers in calls():
+            found, size = top_1(answers), _size(answers)
+            firsts.append(found)
+            broken += num_broken(answers)
+            classes = num_classes(answers)
+            if self.policy.metric.needs_all:
+                outputs.append(answers)
+            elif found is not None:
+                scores.append(self._scores(answers, slice(start, start + size), found))
+            start += size
+        if self.is_interrupted() or start < len(self.golden):
+            return None
+        known = [one for one in firsts if one is not None]
+        first = np.concatenate(known) if known and len(known) == len(firsts) else None
+        if not self.policy.metric.needs_all:
+            return _Answers(first, np.concatenate(scores) if scores else None, None, broken, classes)
+        together = _joined(outputs)
+        if self.policy.metric.needs_classes and first is None:
+            return _Answers(None, None, None, broken, classes)
+        value = scored(self.policy.metric, together, self._truth(slice(None)), start)
+        return _Answers(first, None if isinstance(value, float) else value, together, broken, classes)
+
+    def _scores(self, answers: Any, places: slice, found: np.ndarray) -> np.ndarray:
+        if self.policy.metric.is_default and self.golden.labels is None:
+            return found.astype(float)  # classes: compared with one another
+        value = scored(self.policy.metric, answers, self._truth(places), len(found))
+        return np.broadcast_to(value, len(found))
+
+    def _truth(self, places: slice | np.ndarray) -> Truth:
+        labels = {} if self.golden.labels is None else {"labels": self.golden.labels[places]}
+        return {**labels, **{name: array[places] for name, array in self.golden.truth.items()}}
+
+    # --- item by item
+
+    def _of_items(self, a: _Answers, b: _Answers) -> Judged:
+        policy, margin, labels = self.policy, self.policy.max_drop, self.golden.labels
+        assert a.scores is not None
+        assert b.scores is not None
+        agreement = policy.metric.is_default and labels is None
+        differences = -np.not_equal(a.scores, b.scores).astype(float) if agreement else b.scores - a.scores
+        # In a random order: files are sorted by class, and the first class alone says nothing of the others.
+        found = judge_drop(np.random.default_rng(0).permutation(differences), margin, policy.alpha)
+        means = None if agreement else (float(a.scores.mean()), float(b.scores.mean()))
+        values = {
+            "drop": found.drop, "low": found.low, "high": found.high, "discordance": found.discordance,
+            "a": means[0] if means else None, "b": means[1] if means else None, "alpha": policy.alpha,
+        }  # fmt: skip
+        limits = {"max_drop": margin}
+        worst = self._worst(a, b, differences)
+        if labels is not None and policy.metric.needs_classes and a.first is not None:
+            doubt = _doubt(labels, a.num_classes, float(np.equal(a.first, labels).mean()))
+            if doubt is not None:
+                return self._said("inconclusive", doubt, values)
+        outcome, says = _OUTCOMES[found.decision], self._says(found, means)
+        if outcome != "rejected":
+            hidden = self._hidden(differences, says, values, limits)
+            if hidden is not None:
+                return Judged(_gate("rejected", hidden, values, limits), self.warnings, worst)
+        self._note_sources(differences, values)
+        return Judged(_gate(outcome, says, values, limits), self.warnings, worst)
+
+    def _hidden(
+        self, differences: np.ndarray, says: str, values: dict[str, float | None], limits: dict[str, float]
+    ) -> str | None:
+        """Return in words the part of the set in which B surely drops too much; None if there is none."""
+        parts, most = self._parts(), self.policy.max_slice_drop
+        hidden = worst_slice(differences, parts, most)
+        if hidden is None:
+            small = too_small(parts, most)
+            if small:
+                named = ", ".join(f"{name} ({num})" for name, num in small[:4]) + (" ..." if len(small) > 4 else "")
+                self.warnings.append(
+                    f"{counted(len(small), 'part')} of the golden set could not show a drop even if B were wrong throughout: "
+                    f"{named} items; more would"
+                )
+            return None
+        values["slice_drop"], limits["max_slice_drop"] = hidden.drop, most
+        return (
+            f"in the part `{hidden.name}` ({counted(hidden.num_items, 'item')}) it drops by {100 * hidden.drop:.1f} points, "
+            f"{100 * most:g} are allowed; over all: {says}"
+        )
+
+    def _parts(self) -> dict[str, np.ndarray]:
+        """Return what the golden set is divided by: its classes, and its own slices."""
+        classes = {} if self.golden.labels is None else {"class": self.golden.labels}
+        return {**classes, **self.golden.slices}
+
+    def _note_sources(self, differences: np.ndarray, values: dict[str, float | None]) -> None:
+        if self.golden.sources is None:
+            return
+        interval = drop_by_source(differences, self.golden.sources)
+        if interval is None:
+            self.warnings.append(
+                f"the golden set is from fewer than {FEWEST_SOURCES} sources: it says little about others"
+            )
+            return
+        values["source_low"], values["source_high"] = interval
+        if interval[1] > self.policy.max_drop:
+            self.warnings.append(
+                f"with whole sources drawn anew it is {100 * interval[0]:+.2f} to {100 * interval[1]:+.2f} points: it hangs "
+                "on a few of them; take items from more"
+            )
+
+    def _worst(self, a: _Answers, b: _Answers, differences: np.ndarray) -> tuple[WorstItem, ...]:
+        """Return the items that lost most, as far as any lost."""
+        order = np.argsort(differences, kind="stable")[:MOST_WORST]
+        return tuple(
+            WorstItem(
+                item=int(place),
+                file=self.golden.files[place] if self.golden.files else "",
+                label="" if self.golden.labels is None else self._name(self.golden.labels[place]),
+                a="" if a.first is None else self._name(a.first[place]),
+                b="" if b.first is None else self._name(b.first[place]),
+                loss=float(-differences[place]),
+            )
+            for place in order
+            if differences[place] < 0
+        )
+
+    def _name(self, number: Any) -> str:
+        known = self.names is not None and 0 <= number < len(self.names)
+        return self.names[int(number)] if known and self.names is not None else str(int(number))
+
+    def _says(self, found: Finding, means: tuple[float, float] | None) -> str:
+        metric, margin, alpha = self.policy.metric, self.policy.max_drop, self.policy.alpha
+        if means is None:
+            what = (
+                f"another first answer for {found.discordance:.2%} of {found.num_items:,} items (labels would tell which is "
+                "right)"
+            )
+        elif metric.is_default:
+            what = f"{means[1]:.2%} right against {means[0]:.2%}, of {found.num_items:,} items"
+        else:
+            what = f"{metric.name} {means[1]:.4f} against {means[0]:.4f}, of {found.num_items:,} items"
+        points = (
+            f"drop {100 * found.drop:+.2f} points ({100 * found.low:+.2f} to {100 * found.high:+.2f}, "
+            f"{100 * (1 - alpha):.3g} % on both sides together)"
+        )
+        limit = f"{100 * margin:g} points are allowed"
+        if found.decision is not Decision.INCONCLUSIVE:
+            return f"{what}; {points}; {limit}, decided after {found.decided_after:,} items ({100 * alpha:.2g} % on its side)"
+        enough = 100 * largest_discordance(margin, found.num_items)
+        more = (
+            f"about {found.more_items:,} more would decide it"
+            if found.more_items
+            else "no number of such items would decide it"
+        )
+        return (
+            f"{what}; {points}; {limit}: undecided, {more} (so many can show it only up to {enough:.2g} % of differing "
+            "answers)"
+        )
+
+    # --- as a set
+
+    def _of_set(self, a: _Answers, b: _Answers) -> Judged:
+        policy, golden, metric = self.policy, self.golden, self.policy.metric
+
+        def value(places: np.ndarray) -> tuple[float, float]:
+            truth = self._truth(places)
+            first, second = (scored(metric, _taken(one.outputs, places), truth, len(places)) for one in (a, b))
+            return float(np.mean(first)), float(np.mean(second))
+
+        found = judge_set(
+            value, len(golden), golden.sources, policy.max_drop, policy.alpha, stop=self.is_interrupted
+        )  # fmt: skip
+        if self.is_interrupted():
+            return self._said("inconclusive", "interrupted")
+        values: dict[str, float | None] = {
+            "drop": found.drop, "low": found.low, "high": found.high, "a": found.a, "b": found.b, "alpha": policy.alpha,
+            "draws": float(found.draws),
+        }  # fmt: skip
+        worst: tuple[WorstItem, ...] = ()
+        if a.first is not None and b.first is not None and golden.labels is not None:
+            before, after = (np.equal(first, golden.labels).astype(float) for first in (a.first, b.first))
+            worst = self._worst(a, b, after - before)
+            limits = {"max_drop": policy.max_drop}
+            says = self._set_says(found)
+            if found.decision is not Decision.REJECT:
+                hidden = self._hidden(after - before, says, values, limits)
+                if hidden is not None:
+                    return Judged(_gate("rejected", hidden, values, limits), self.warnings, worst)
+        else:
+            self.warnings.append(
+                f"{metric.name} has a value for the whole set alone: no part of it was looked at by itself"
+            )
+        judged = self._said(_OUTCOMES[found.decision], self._set_says(found), values)
+        judged.worst = worst
+        return judged
+
+    def _set_says(self, found: SetFinding) -> str:
+        metric, alpha = self.policy.metric, self.policy.alpha
+        open_end = f": undecided, {found.why}" if found.why else ""
+        return (
+            f"{metric.name} {found.b:.4f} against {found.a:.4f}, of {len(self.golden):,} items; drop {100 * found.drop:+.2f} "
+            f"points ({100 * found.low:+.2f} to {100 * found.high:+.2f}, {100 * alpha:.2g} % on each side, "
+            f"{found.draws:,} draws); {100 * self.policy.max_drop:g} points are allowed{open_end}"
+        )
+
+    def _said(self, outcome: Outcome, says: str, values: Mapping[str, float | None] | None = None) -> Judged:
+        return Judged(_gate(outcome, says, values or {}, {"max_drop": self.policy.max_drop}), self.warnings)
+
+
+def _gate(outcome: Outcome, says: str, values: Mapping[str, float | None], limits: Mapping[str, float]) -> Gate:
+    return Gate(name="accuracy", outcome=outcome, says=says, values=dict(values), limits=dict(limits))
+
+
+def _doubt(labels: np.ndarray, classes: int, right: float) -> str | None:
+    """Return why labels cannot be those of this model; None if they may be."""
+    if labels.min() < 0 or labels.max() >= classes:
+        return (
+            f"the labels go from {labels.min()} to {labels.max()}, and the model has {classes} classes: labels are the "
+            "classes' places in the output, counted from 0"
+        )
+    commonest = float(np.bincount(labels).max() / len(labels))
+    chance = commonest + _BEYOND_CHANCE * np.sqrt(commonest * (1 - commonest) / len(labels))
+    if len(np.unique(labels)) > 1 and right <= chance:
+        return (
+            f"A itself is right for {right:.2%} of the items, and always naming the commonest class for {commonest:.2%}: "
+            "labels or preprocessing are not those of this model"
+        )
+    return None
+
+
+def _size(outputs: Any) -> int:
+    return len(next(iter(outputs.values()))) if isinstance(outputs, Mapping) else len(outputs)
+
+
+def _joined(answers: list[Any]) -> Any:
+    if answers and isinstance(answers[0], Mapping):
+        return {name: np.concatenate([one[name] for one in answers]) for name in answers[0]}
+    return np.concatenate(answers)
+
+
+def _taken(outputs: Any, places: np.ndarray) -> Any:
+    if isinstance(outputs, Mapping):
+        return {name: array[places] for name, array in outputs.items()}
+    return outputs[places]

@@ -1,0 +1,112 @@
+"""Whether a candidate is no worse by more than a margin, for what has a value only as a set: F1, areas, mAP.
+
+Items (or whole sources, where it is known what each item is from) are drawn again with replacement, both variants are judged
+on each draw, and the spread of the differences says how far the drop that was seen may be off. Unlike the test of single items
+this looks once, at the end.
+
+References:
+    B. Efron, R. Tibshirani, "An Introduction to the Bootstrap", 1993, chapters 6 and 13.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from headrace.validate.noninferiority import Decision
+from headrace.validate.slices import FEWEST_SOURCES
+
+_MOST_DRAWS = 2000
+#: From fewer draws no spread is taken.
+_FEWEST_DRAWS = 50
+#: Draws beyond an end of the interval from which on it is read off them, instead of from a normal distribution of their spread.
+_BEYOND = 10
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetFinding:
+    """What a comparison of sets came to."""
+
+    decision: Decision
+    a: float
+    b: float
+    drop: float
+    low: float
+    """Of the one-sided intervals of the drop: it is above this with 1 - alpha."""
+    high: float
+    """It is below this with 1 - alpha."""
+    draws: int
+    why: str = ""
+    """Why it is not decided."""
+
+
+def judge_set(
+    value: Callable[[np.ndarray], tuple[float, float]],
+    num_items: int,
+    sources: np.ndarray | None,
+    margin: float,
+    alpha: float,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    seconds: float = _SECONDS,
+) -> SetFinding:
+    """Return whether the candidate's drop is below the margin.
+
+    Args:
+        value: (places of items) -> the values of incumbent and candidate on these.
+        num_items: Of the golden set.
+        sources: (items,) what each is from; None, or too few of them: items are drawn.
+        margin: Largest drop that is acceptable.
+        alpha: Probability of a wrong decision, at most, for each of the two.
+        stop: Asked before each draw.
+        seconds: After which no new draw is made.
+    """
+    a, b = value(np.arange(num_items))
+    groups = _groups(num_items, sources)
+    random = np.random.default_rng(0)
+    drops: list[float] = []
+    ends = time.monotonic() + seconds
+    while len(drops) < _MOST_DRAWS and time.monotonic() < ends and not stop():
+        drawn = random.integers(0, len(groups), len(groups))
+        first, second = value(np.concatenate([groups[number] for number in drawn]))
+        drops.append(first - second)
+    if len(drops) < _FEWEST_DRAWS:
+        why = f"only {len(drops)} draws in {seconds:.0f} s: a faster metric, or fewer items"
+        return SetFinding(
+            decision=Decision.INCONCLUSIVE, a=a, b=b, drop=a - b, low=-1.0, high=1.0, draws=len(drops), why=why
+        )
+    low, high = _ends(np.array(drops), a - b, alpha)
+    # Where nothing differs, every draw says 0, however few items there are: the rule of three.
+    enough = len(groups) >= math.ceil(-math.log(alpha) / margin)
+    decision, why = Decision.INCONCLUSIVE, "more items would narrow it down"
+    if low > margin:
+        decision, why = Decision.REJECT, ""
+    elif high <= margin and enough:
+        decision, why = Decision.ACCEPT, ""
+    elif high <= margin:
+        what = "items" if sources is None or len(groups) == num_items else "sources"
+        why = f"{len(groups)} {what} cannot show so small a margin; {math.ceil(-math.log(alpha) / margin)} may"
+    return SetFinding(decision=decision, a=a, b=b, drop=a - b, low=low, high=high, draws=len(drops), why=why)
+
+
+def _groups(num_items: int, sources: np.ndarray | None) -> list[np.ndarray]:
+    """Return the places of the items that are drawn together."""
+    if sources is not None:
+        names, group = np.unique(sources, return_inverse=True)
+        if len(names) >= FEWEST_SOURCES:
+            return [np.flatnonzero(group == number) for number in range(len(names))]
+    return list(np.arange(num_items)[:, None])
+
+
+def _ends(drops: np.ndarray, drop: float, alpha: float) -> tuple[float, float]:
+    if len(drops) * alpha >= _BEYOND:
+        low, high = np.quantile(drops, [alpha, 1 - alpha])
+        return float(low), float(high)
+    reach = NormalDist().inv_cdf(1 - alpha) * float(drops.std(ddof=1))
+    return drop - reach, drop + reach
