@@ -158,7 +158,7 @@ def main() -> None:
         settings += [f"model.options.{key}={value}" for key, value in options.items()]
     else:
         settings.append(f"model.artifact={json.dumps(jobs['model'])}")
-    plan = hr.Plan.load(PLANS / order["plan"]).with_settings(settings)
+    plan = hr.Plan.load(PLANS / order["plan"]).with_settings(settings).allowing(["127.0.0.1"])
     window = Window()
     with tempfile.TemporaryDirectory() as folder:
         make = {"folder": folder_pipeline, "emulated": emulated_pipeline}.get(order["workload"])

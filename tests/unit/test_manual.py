@@ -10,6 +10,7 @@ import pytest
 
 import headrace
 from headrace.base import plan
+from headrace.base.network_rules import NetworkPlan
 from headrace.base.records import Span
 from headrace.cli.run import as_dict
 from headrace.runs.errors_log import ErrorLine
@@ -17,7 +18,7 @@ from headrace.runs.run_folder import RunInfo
 
 ROOT = Path(__file__).resolve().parents[2]
 CLI = ROOT / "src" / "headrace" / "cli"
-SETTINGS = (plan.Plan, plan.StagePlan, plan.DecodePlan, plan.ModelPlan, plan.SourcePlan, plan.RunPlan)
+SETTINGS = (plan.Plan, plan.StagePlan, plan.DecodePlan, plan.ModelPlan, plan.SourcePlan, plan.RunPlan, NetworkPlan)
 #: Constants and markers that every module has and nobody means by "public".
 FOREIGN = {"annotations", "TYPE_CHECKING"}
 

@@ -1,4 +1,6 @@
-"""HTTP by libcurl: one handle per worker, connections kept alive, limits on time, size, redirects and schemes.
+"""HTTP by libcurl: one handle per worker, connections kept alive, limits on time, rate, size and redirects.
+
+Where a request may go, and that it goes there, is `headrace.base.dialing`'s; each redirect is judged like a new address.
 
 Chosen by CPU cost per request (see `docs/decisions/0004-http-client.md`): with threads, libcurl runs a whole transfer
 without the GIL, so 64 downloads do not queue for it. A handle is not thread-safe: open one per worker.
@@ -7,8 +9,11 @@ without the GIL, so 64 downloads do not queue for it. A handle is not thread-saf
 from __future__ import annotations
 
 import io
+import math
 import os
+import re
 import string
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
@@ -17,6 +22,9 @@ import certifi
 import pycurl
 
 from headrace import __version__
+from headrace.base.dialing import Dialer, Refused, Unresolved
+from headrace.base.errors import SettingsError
+from headrace.base.network_rules import NetworkPlan, NetworkRules
 from headrace.base.settings import check
 
 
@@ -27,7 +35,11 @@ class HttpSettings:
     timeout_seconds: float = 30.0
     """The whole request, redirects included."""
     connect_timeout_seconds: float = 5.0
-    """TCP and TLS set-up."""
+    """Resolving the name; and after that, TCP and TLS set-up."""
+    min_bytes_per_second: int = 100
+    """GET: slower than this for `slow_seconds` on end, the wait for the answer included, ends the request."""
+    slow_seconds: float = 15.0
+    """Rounded up to whole seconds."""
     max_bytes: int = 64 * 10**6
     """Largest body."""
     max_redirects: int = 3
@@ -35,20 +47,23 @@ class HttpSettings:
 
     def __post_init__(self) -> None:
         """Check every value."""
-        for key in ("timeout_seconds", "connect_timeout_seconds", "max_bytes"):
+        for key in ("timeout_seconds", "connect_timeout_seconds", "slow_seconds", "max_bytes"):
             check(getattr(self, key) > 0, key, getattr(self, key), "more than 0")
-        check(self.max_redirects >= 0, "max_redirects", self.max_redirects, "a whole number >= 0")
+        for key in ("max_redirects", "min_bytes_per_second"):
+            check(getattr(self, key) >= 0, key, getattr(self, key), "a whole number >= 0")
 
 
 class HttpError(Exception):
-    """The request got no answer.
+    """The request got no answer, or none that counts.
 
     Attributes:
+        code: Stable name of the cause, with which the message begins: `http.timeout`, `ssrf.address`, ...
         permanent: Whether another try cannot help.
     """
 
-    def __init__(self, message: str, *, permanent: bool) -> None:
-        super().__init__(message)
+    def __init__(self, code: str, url: str, message: str, *, permanent: bool) -> None:
+        super().__init__(f"{code}: {without_secrets(url)}: {message}")
+        self.code = code
         self.permanent = permanent
 
 
@@ -60,15 +75,28 @@ class Response:
     body: bytes
 
 
-#: Causes that no retry mends: the address itself is wrong, or the answer breaks a limit.
-_PERMANENT = {
-    pycurl.E_URL_MALFORMAT,
-    pycurl.E_UNSUPPORTED_PROTOCOL,
-    pycurl.E_FILESIZE_EXCEEDED,
-    pycurl.E_TOO_MANY_REDIRECTS,
+#: Causes with a name of their own, and whether no retry mends them; the others are `http.failed`, and worth one.
+_CAUSES = {
+    pycurl.E_URL_MALFORMAT: ("ssrf.url", True),
+    pycurl.E_UNSUPPORTED_PROTOCOL: ("ssrf.scheme", True),
+    pycurl.E_FILESIZE_EXCEEDED: ("http.too_large", True),
+    pycurl.E_OPERATION_TIMEDOUT: ("http.timeout", False),
+    pycurl.E_COULDNT_RESOLVE_HOST: ("http.resolve", False),
+    pycurl.E_COULDNT_RESOLVE_PROXY: ("http.resolve", False),
+    pycurl.E_COULDNT_CONNECT: ("http.connect", False),
+    pycurl.E_PARTIAL_FILE: ("http.incomplete", False),
+    pycurl.E_SSL_CONNECT_ERROR: ("http.tls", False),
+    pycurl.E_PEER_FAILED_VERIFICATION: ("http.tls", False),
 }
+#: What a GET follows; see RFC 9110, 15.4.
+_REDIRECTS = {301, 302, 303, 307, 308}
+#: Nothing is decoded here: a megabyte can become a gigabyte. libcurl decodes only where its own option asks for it.
+_GET_HEADERS = [b"Accept-Encoding: identity"]
+_ENCODED = re.compile(rb"^content-encoding:[ \t]*(?!identity[ \t]*\r|\r)([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 #: Read buffer. A large one means few callbacks into Python, each of which needs the GIL.
 _BUFFER_BYTES = 512 * 1024
+#: (8, 4, 0): before that, MAXFILESIZE does not hold for a body that comes without its length.
+_OLDEST_LIBCURL = 0x080400
 
 
 #: Told how many connections a request opened and how long setting up the last of them took, in seconds.
@@ -81,69 +109,117 @@ class HttpClient:
     Args:
         settings: Limits.
         on_connect: Called after each request that could not use a connection that was open, whether it succeeded or not.
+        rules: Who may be contacted; None: public servers on their usual ports.
     """
 
-    def __init__(self, settings: HttpSettings, on_connect: OnConnect | None = None) -> None:
+    def __init__(
+        self, settings: HttpSettings, on_connect: OnConnect | None = None, rules: NetworkRules | None = None
+    ) -> None:
+        version = pycurl.version_info()
+        if version[2] < _OLDEST_LIBCURL:
+            raise SettingsError(
+                f"pycurl uses libcurl {version[1]}, which cannot limit every download; it takes 8.4 or newer: "
+                "pip install --force-reinstall --only-binary :all: pycurl"
+            )
         self._settings = settings
         self._on_connect = on_connect
+        self._look_up_seconds = 0.0
+        self._head = io.BytesIO()
         self._curl = curl = pycurl.Curl()
         curl.setopt(pycurl.NOSIGNAL, 1)  # signals and threads do not mix
         curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
-        curl.setopt(pycurl.REDIR_PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
-        curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(settings.timeout_seconds))
+        curl.setopt(pycurl.FOLLOWLOCATION, 0)
         curl.setopt(pycurl.CONNECTTIMEOUT_MS, _milliseconds(settings.connect_timeout_seconds))
         curl.setopt(pycurl.MAXFILESIZE_LARGE, settings.max_bytes)
-        curl.setopt(pycurl.MAXREDIRS, settings.max_redirects)
         curl.setopt(pycurl.BUFFERSIZE, _BUFFER_BYTES)
         curl.setopt(pycurl.TCP_NODELAY, 1)
         curl.setopt(pycurl.TCP_KEEPALIVE, 1)
+        curl.setopt(pycurl.LOW_SPEED_LIMIT, settings.min_bytes_per_second)
         curl.setopt(pycurl.USERAGENT, f"headrace/{__version__}")
         curl.setopt(pycurl.CAINFO, os.environ.get("SSL_CERT_FILE") or certifi.where())
+        self._dialer = Dialer(curl, rules or NetworkRules(NetworkPlan()))
 
     def get(self, url: str) -> Response:
         """Return the answer to a GET, redirects followed.
 
         Raises:
-            HttpError: If there is none.
+            HttpError: If there is none, it breaks a limit, or an address on the way may not be contacted.
         """
-        self._curl.setopt(pycurl.HTTPGET, 1)
-        self._curl.setopt(pycurl.FOLLOWLOCATION, 1)
-        self._curl.unsetopt(pycurl.HTTPHEADER)  # an empty list would leave those of the last POST
-        return self._perform(url)
+        curl, deadline = self._curl, time.monotonic() + self._settings.timeout_seconds
+        curl.setopt(pycurl.HTTPGET, 1)
+        curl.setopt(pycurl.HTTPHEADER, _GET_HEADERS)
+        curl.setopt(pycurl.HEADERFUNCTION, self._head.write)  # a method in C: libcurl calls it for each line
+        curl.setopt(pycurl.LOW_SPEED_TIME, math.ceil(self._settings.slow_seconds))
+        for _ in range(self._settings.max_redirects + 1):
+            self._head.seek(0)
+            self._head.truncate()
+            body = io.BytesIO()
+            status = self._perform(url, body, deadline)
+            moved_to = curl.getinfo(pycurl.REDIRECT_URL) if status in _REDIRECTS else None
+            if not moved_to:
+                self._refuse_encoded(url, status)
+                return Response(status, body.getvalue())
+            if url[:6].lower() == "https:" and moved_to[:5].lower() == "http:":
+                raise HttpError("ssrf.downgrade", url, "it redirects from https to http", permanent=True)
+            url = moved_to
+        raise HttpError(
+            "http.redirects", url, f"more redirects than max_redirects = {self._settings.max_redirects}", permanent=True
+        )
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
         """Return the answer to a POST, redirects not followed.
 
         Raises:
-            HttpError: If there is none.
+            HttpError: If there is none, or the address may not be contacted.
         """
         self._curl.setopt(pycurl.POST, 1)
-        self._curl.setopt(pycurl.FOLLOWLOCATION, 0)
         lines = [f"{name}: {value}" for name, value in headers.items()]
         if any(character in "\r\n\0" for line in lines for character in line):
             # libcurl sends them as they are: the rest would be read as further headers.
-            raise HttpError(f"{without_secrets(url)}: a header holds a line break or NUL", permanent=True)
+            raise HttpError("http.header", url, "a header holds a line break or NUL", permanent=True)
         # "Expect:" off: waiting for "100 Continue" costs a round trip.
         self._curl.setopt(pycurl.HTTPHEADER, [b"Expect:", *(line.encode() for line in lines)])
         self._curl.setopt(pycurl.POSTFIELDS, body)
-        return self._perform(url)
+        self._curl.unsetopt(pycurl.HEADERFUNCTION)
+        self._curl.setopt(pycurl.LOW_SPEED_TIME, 0)  # a receiver may think for as long as the timeout
+        answer = io.BytesIO()
+        status = self._perform(url, answer, time.monotonic() + self._settings.timeout_seconds)
+        return Response(status, answer.getvalue())
 
     def close(self) -> None:
         """Close the connections."""
         self._curl.close()
 
-    def _perform(self, url: str) -> Response:
-        body = io.BytesIO()
+    def _perform(self, url: str, body: io.BytesIO, deadline: float) -> int:
+        """Send the request and return the status; what comes back is written to `body`."""
         try:
-            self._curl.setopt(pycurl.URL, url if url.isascii() else quote(url, safe=string.punctuation))
+            address = url if url.isascii() else quote(url, safe=string.punctuation)
+            self._admit(address, deadline)
+            self._curl.setopt(pycurl.URL, address)
             self._curl.setopt(pycurl.WRITEDATA, body)
             self._perform_and_tell()
         except pycurl.error as error:
+            refusal = self._dialer.after_request()
+            if refusal is not None:
+                raise HttpError(refusal.code, url, refusal.why, permanent=False) from None
             code, message = error.args
-            raise HttpError(f"{without_secrets(url)}: {message}", permanent=code in _PERMANENT) from None
+            name, permanent = _CAUSES.get(code, ("http.failed", False))
+            raise HttpError("http.slow" if "too slow" in message else name, url, message, permanent=permanent) from None
+        except Refused as error:
+            raise HttpError(error.refusal.code, url, error.refusal.why, permanent=True) from None
+        except Unresolved as error:
+            raise HttpError("http.resolve", url, str(error), permanent=False) from None
         except (UnicodeError, ValueError) as error:
-            raise HttpError(f"{without_secrets(url)}: not an address ({error})", permanent=True) from None
-        return Response(self._curl.getinfo(pycurl.RESPONSE_CODE), body.getvalue())
+            raise HttpError("ssrf.url", url, f"not an address ({error})", permanent=True) from None
+        self._dialer.after_request()
+        return int(self._curl.getinfo(pycurl.RESPONSE_CODE))
+
+    def _admit(self, url: str, deadline: float) -> None:
+        before = time.monotonic()
+        self._dialer.admit(url, min(self._settings.connect_timeout_seconds, deadline - before))
+        now = time.monotonic()
+        self._look_up_seconds = now - before
+        self._curl.setopt(pycurl.TIMEOUT_MS, _milliseconds(deadline - now))
 
     def _perform_and_tell(self) -> None:
         try:
@@ -152,7 +228,18 @@ class HttpClient:
             if self._on_connect is not None and (num_new := self._curl.getinfo(pycurl.NUM_CONNECTS)):
                 # From the request's start to the end of TLS, or of TCP where there is none: name look-up is in both.
                 seconds = self._curl.getinfo(pycurl.APPCONNECT_TIME) or self._curl.getinfo(pycurl.CONNECT_TIME)
-                self._on_connect(num_new, seconds)
+                self._on_connect(num_new, self._look_up_seconds + seconds)
+
+    def _refuse_encoded(self, url: str, status: int) -> None:
+        claimed = _ENCODED.search(self._head.getvalue()) if 200 <= status < 300 else None
+        if claimed:
+            raise HttpError(
+                "http.encoding",
+                url,
+                f"the answer is compressed ({claimed.group(1)[:40].decode('latin-1')!r}) although it was asked for as it "
+                "is; store the file without Content-Encoding",
+                permanent=True,
+            )
 
 
 def _milliseconds(seconds: float) -> int:

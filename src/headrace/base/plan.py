@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headrace.base.errors import SettingsError
+from headrace.base.network_rules import NetworkPlan
 from headrace.base.settings import build, check, unknown_key
 
 Kind = Literal["io", "cpu", "device"]
@@ -181,6 +182,7 @@ class Plan:
     models: Mapping[str, ModelPlan] = field(default_factory=dict)
     """By task, where a pipeline has several modules; `model` is the default."""
     source: SourcePlan = SourcePlan()
+    network: NetworkPlan = field(default_factory=NetworkPlan)
     run: RunPlan = RunPlan()
 
     @classmethod
@@ -250,6 +252,10 @@ class Plan:
             place[keys[-1]] = _toml_value(written.strip())
         return Plan.from_table(table)
 
+    def allowing(self, entries: Iterable[str]) -> Plan:
+        """Return this Plan with further entries of `[network] allow`; see `NetworkPlan.allowing`."""
+        return dataclasses.replace(self, network=self.network.allowing(entries))
+
     def as_table(self) -> dict[str, Any]:
         """Return the Plan as nested dicts without what is None; `from_table` reads it back."""
         return {"version": PLAN_VERSION, **_without_none(dataclasses.asdict(self))}
@@ -265,7 +271,7 @@ class Plan:
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
-_TABLES = {"decode": DecodePlan, "model": ModelPlan, "source": SourcePlan, "run": RunPlan}
+_TABLES = {"decode": DecodePlan, "model": ModelPlan, "source": SourcePlan, "network": NetworkPlan, "run": RunPlan}
 
 
 def _is_table_key(keys: list[str]) -> bool:

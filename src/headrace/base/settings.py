@@ -105,6 +105,8 @@ def _readable(hint: Any) -> str:
     if origin is typing.Literal:
         return " or ".join(repr(option) for option in arguments)
     names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    if origin is list:
+        return f"a list of {'whole numbers' if arguments == (int,) else 'texts'}"
     return names.get(
         hint, "a table" if origin in (dict, Mapping) or hint is dict else getattr(hint, "__name__", str(hint))
     )

@@ -17,13 +17,14 @@ budget; 130 interrupted, with the verdict from what was measured.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.output_file import check_output, write_output
-from headrace.cli.pipeline_arguments import stdout_kept
+from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, stdout_kept
 
 if TYPE_CHECKING:
     from headrace.pipeline.definition import Pipeline
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pipeline", metavar="MODULE:ATTRIBUTE", help="the pipeline, where A or B is a Plan or a run folder"
     )
+    add_allow_argument(parser)
     parser.add_argument("--source", help="a folder, a glob, or a .txt of URLs, instead of the pipeline's source")
     parser.add_argument(
         "--measure", action="store_true", help="run two run folders' pipelines again instead of reading them"
@@ -116,7 +118,10 @@ def _compare(args: argparse.Namespace, question: Question) -> ComparisonDocument
         _refuse_measuring(args)
         return compare_runs(runs[0], runs[1], question=question, seed=args.seed)
     _refuse_unused_pipeline(args, any(runs))
-    a, b = _contender(args.a, runs[0], args.pipeline), _contender(args.b, runs[1], args.pipeline)
+    a, b = (
+        dataclasses.replace(contender, plan=contender.plan.allowing(allowed_networks(args)))
+        for contender in (_contender(args.a, runs[0], args.pipeline), _contender(args.b, runs[1], args.pipeline))
+    )
     source = _source(args, a.pipeline)
     _say(
         "deliveries are made, once for every block" if args.deliver else "deliveries are dropped; --deliver makes them"
@@ -128,7 +133,7 @@ def _refuse_measuring(args: argparse.Namespace) -> None:
     """Raise SettingsError for an option that reading two run folders has no use for."""
     from headrace.base.errors import SettingsError
 
-    names = ("pipeline", "source", "blocks", "seconds", "num_items", "until_sure", "time_limit", "deliver")
+    names = ("pipeline", "source", "allow", "blocks", "seconds", "num_items", "until_sure", "time_limit", "deliver")
     given = [f"--{name.removeprefix('num_').replace('_', '-')}" for name in names if getattr(args, name)]
     if given:
         raise SettingsError(f"two run folders are only read; {', '.join(given)} needs --measure, which runs them again")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.output_file import check_output, write_output
-from headrace.cli.pipeline_arguments import stdout_kept
+from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, stdout_kept
 
 if TYPE_CHECKING:
     from headrace.pipeline.definition import Pipeline
@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="settings",
         help="replace one setting of that Plan",
     )
+    add_allow_argument(parser)
     parser.add_argument("--source", help="a folder, a glob, or a .txt of URLs, instead of the pipeline's source")
     parser.add_argument("--price", metavar="PRICE", help="of an hour of this machine, such as 0.75/h")
     parser.add_argument("--blocks", type=int, metavar="N", help="blocks of each step, 6 or more (default 8)")
@@ -87,6 +88,7 @@ def _climb(args: argparse.Namespace) -> Any:
     pipeline = load_pipeline(args.pipeline)
     source = _source(args.source, pipeline)
     full = full_plan(pipeline, Plan.load(args.plan) if args.plan else None, args.settings)
+    full = full.allowing(allowed_networks(args))
     with contextlib.ExitStack() as stack:
         ledger = None
         if settings.run_folder is not None and not args.no_ledger:

@@ -26,6 +26,7 @@ def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
         dest="settings",
         help="replace one setting of the Plan, such as fetch.workers=32 or model.threads=1; may be repeated",
     )
+    add_allow_argument(parser)
     parser.add_argument(
         "--source", help="a queue's address, a folder, a glob, or a .txt of URLs, instead of the pipeline's"
     )
@@ -36,6 +37,24 @@ def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="replace what an earlier run left; with --resume: go on although it may be another run",
     )
+
+
+def add_allow_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare what jobs may make this machine contact."""
+    parser.add_argument(
+        "--allow",
+        action="append",
+        default=[],
+        metavar="NETWORK",
+        help="let jobs name this address, network (10.1.0.0/16), host or .domain, each with :PORT or without, although it is "
+        "private; may be repeated; adds to HEADRACE_ALLOW (separated by commas) and to the Plan's [network] allow",
+    )
+
+
+def allowed_networks(args: argparse.Namespace) -> list[str]:
+    """Return what environment and command line allow beyond the Plan."""
+    from_environment = os.environ.get("HEADRACE_ALLOW", "")
+    return [*filter(None, (entry.strip() for entry in from_environment.split(","))), *args.allow]
 
 
 def open_pipeline(args: argparse.Namespace) -> tuple[Pipeline, Plan]:
@@ -60,7 +79,7 @@ def open_plan(args: argparse.Namespace) -> Plan:
     from headrace.base.plan import Plan
 
     plan = Plan.load(args.plan) if args.plan else Plan()
-    return plan.with_settings(args.settings)
+    return plan.with_settings(args.settings).allowing(allowed_networks(args))
 
 
 @contextlib.contextmanager

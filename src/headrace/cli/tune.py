@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
-from headrace.cli.pipeline_arguments import positive, seconds, stdout_kept
+from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, positive, seconds, stdout_kept
 
 if TYPE_CHECKING:
     from headrace.pipeline.definition import Pipeline
@@ -49,6 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="settings",
         help="replace one setting of that Plan",
     )
+    add_allow_argument(parser)
     parser.add_argument("--source", help="a folder, a glob, or a .txt of URLs, instead of the pipeline's source")
     parser.add_argument(
         "--for",
@@ -127,6 +128,7 @@ def _tune(args: argparse.Namespace) -> Tuned:
     pipeline = load_pipeline(args.pipeline)
     source = _source(args.source, pipeline)
     plan = (Plan.load(args.plan) if args.plan else Plan()).with_settings(args.settings)
+    plan = plan.allowing(allowed_networks(args))
     _say("deliveries are made, in every run" if args.deliver else "deliveries are dropped; --deliver makes them")
     with Ledger.open(args.ledger) as ledger:
         return tune(

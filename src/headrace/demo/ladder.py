@@ -12,7 +12,7 @@ from headrace.base.errors import Interrupted
 from headrace.base.plan import Plan
 from headrace.delivery.callback import Callback
 from headrace.demo.scenes import Scenes
-from headrace.demo.servers import DemoServers
+from headrace.demo.servers import LOOPBACK, DemoServers
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import Result, View
 from headrace.pipeline.governor import usable_cores
@@ -120,7 +120,7 @@ def _for_this_machine(plan: Plan, name: str, rungs: Sequence[Rung]) -> Plan:
     if name == "decode at scale" and before["batched"] < before["overlapped"]:
         # Where batching bought nothing, the next step does not carry it on.
         settings.append("process.batch=1")
-    return plan.with_settings(settings)
+    return plan.with_settings(settings).allowing([LOOPBACK])
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+#: Where they listen, which a Plan has to allow.
+LOOPBACK = "127.0.0.1"
 _START_SECONDS = 30.0
 _MAX_HEAD_BYTES = 16 * 1024
 
@@ -41,7 +43,7 @@ class DemoServers:
         theirs.close()
         if not self._connection.poll(_START_SECONDS):
             raise RuntimeError(f"the demo's servers did not start within {_START_SECONDS:g} s")
-        self.url = f"http://127.0.0.1:{self._connection.recv()}"
+        self.url = f"http://{LOOPBACK}:{self._connection.recv()}"
         self._process = process
         return self
 
@@ -117,7 +119,7 @@ def _serve(connection: Connection, folder: Path, delay_seconds: float) -> None:
 
 
 async def _serve_until_closed(connection: Connection, exchange: _Exchange) -> None:
-    server = await asyncio.start_server(exchange.answer, "127.0.0.1", 0, limit=_MAX_HEAD_BYTES)
+    server = await asyncio.start_server(exchange.answer, LOOPBACK, 0, limit=_MAX_HEAD_BYTES)
     connection.send(server.sockets[0].getsockname()[1])
     closed = asyncio.Event()
     loop = asyncio.get_running_loop()

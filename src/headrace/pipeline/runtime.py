@@ -17,6 +17,7 @@ threads still produce are dropped.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import heapq
 import itertools
 import logging
@@ -42,7 +43,7 @@ from headrace.base.errors import (
 from headrace.base.metering import Metering
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan
-from headrace.base.protocols import Instrument, TakesNotes
+from headrace.base.protocols import Instrument, Source, TakesNotes
 from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind, Span, StageStatistics
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import ThreadBudget, calm_garbage_collector, limit_library_threads
@@ -319,6 +320,7 @@ class Runtime:
     def _lay_out(self, budget: ThreadBudget) -> tuple[list[Station], dict[str, tuple[Station, ...]]]:
         stations: dict[tuple[int, ...], Station] = {}
         routes: dict[str, tuple[Station, ...]] = {}
+        plan = _for_workers(self.plan, self._pipeline.source)
         for task, stages in self._pipeline.routes.items():
             route = []
             for number, group in enumerate(groups(stages, self.plan)):
@@ -327,7 +329,7 @@ class Runtime:
                     devices = [stage for stage in group if stage.kind == "device"]
                     spec = GroupSpec(
                         group,
-                        self.plan,
+                        plan,
                         0,
                         budget.model_threads[devices[0].name] if devices else 1,
                         max((self.plan.stages[stage.name].batch or 1 for stage in devices), default=1),
@@ -852,6 +854,13 @@ class Runtime:
         with self._lock:
             self._max_in_flight = self._capacity() if limit is None else min(limit, self._capacity())
             self._admission.notify_all()
+
+
+def _for_workers(plan: Plan, source: Source) -> Plan:
+    """Return what workers read: jobs that come over a network name no files unless the Plan says which."""
+    if plan.network.files is not None or not getattr(source, "is_remote", False):
+        return plan
+    return dataclasses.replace(plan, network=dataclasses.replace(plan.network, files=[]))
 
 
 def _check_group(group: Sequence[Stage], plan: Plan) -> None:

@@ -82,6 +82,13 @@ class QueueSource:
         """Whether a source that drains its queue has found it empty."""
         return self._open is not None and self._open.is_exhausted
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether its jobs may come from other machines, whose word is not enough to read a file of this one."""
+        if isinstance(self._address, str):
+            return parse_address(self._address)[0].scheme != "sqlite"
+        return not getattr(self._address, "is_local", False)
+
     def open(self, settings: SourcePlan) -> None:
         """Connect; the Plan's `[source]` table wins over what was given at construction.
 

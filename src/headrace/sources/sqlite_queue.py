@@ -96,6 +96,9 @@ class SqliteQueue:
         QueueUnavailable: If the file cannot be opened or is locked for long.
     """
 
+    is_local = True
+    """Who can write here can write on this machine: jobs may name files."""
+
     def __init__(
         self, path: str | Path, *, queue: str = "jobs", visibility_seconds: float = 30.0, clock: Clock | None = None
     ) -> None:

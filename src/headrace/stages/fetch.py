@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,9 @@ import numpy as np
 
 from headrace.base.errors import FetchFailed, FetchRejected
 from headrace.base.http_client import HttpClient, HttpError, HttpSettings, is_permanent, without_secrets
+from headrace.base.network_rules import NetworkRules
 from headrace.base.settings import build
+from headrace.stages.local_files import file_reader
 from headrace.stages.stage import Stage, StageContext
 
 
@@ -21,7 +22,10 @@ class FetchStage(Stage):
 
     Counts `NAME.connections`, those it had to open, and `NAME.connect_microseconds`, what setting them up took.
 
-    Options (`[stages.fetch.options]`): `timeout_seconds`, `connect_timeout_seconds`, `max_bytes`, `max_redirects`.
+    Jobs may be a stranger's: which addresses and which files they may name is the Plan's `[network]`. The reason of a refusal
+    begins with a stable code, such as `ssrf.address`, `http.too_large` or `file.refused`.
+
+    Options (`[stages.fetch.options]`): those of `headrace.base.http_client.HttpSettings`.
     """
 
     kind = "io"
@@ -36,19 +40,22 @@ class FetchStage(Stage):
             context.count(f"{self.name}.connections", number)
             context.count(f"{self.name}.connect_microseconds", round(seconds * 1e6))
 
-        client = HttpClient(settings, count_connection)
+        network = context.plan.network
+        client = HttpClient(settings, count_connection, NetworkRules(network))
+        read_file = file_reader(network.files, settings.max_bytes)
 
         def fetch_one(payload: Any) -> Any:
             if isinstance(payload, bytes | np.ndarray):
                 return payload
             if isinstance(payload, Path):
-                return read_path(payload, settings.max_bytes)
+                return read_file(payload)
             scheme = payload.partition(":")[0].lower()
             if scheme == "file":
-                return read_path(Path(unquote(urlsplit(payload).path)), settings.max_bytes)
+                return read_file(Path(unquote(urlsplit(payload).path)))
             if scheme in ("http", "https"):
                 return download(client, payload)
-            raise FetchRejected(f"address {without_secrets(payload)!r} cannot be fetched; expected http, https or file")
+            shown = without_secrets(payload)
+            raise FetchRejected(f"ssrf.scheme: address {shown!r} cannot be fetched; expected http, https or file")
 
         return fetch_one
 
@@ -67,29 +74,4 @@ def download(client: HttpClient, url: str) -> bytes:
     if 200 <= response.status < 300:
         return response.body
     kind = FetchRejected if is_permanent(response.status) else FetchFailed
-    raise kind(f"{without_secrets(url)} answered {response.status}, expected 200")
-
-
-def read_path(path: Path, max_bytes: int) -> bytes:
-    """Return a file's bytes.
-
-    Raises:
-        FetchFailed: If reading fails on the way (a network file system, a worn disk).
-        FetchRejected: If there is no such file, it may not be read, or it is too large.
-    """
-    try:
-        with path.open("rb") as file:  # buffered: reads on where the system gives less than was asked for
-            # Asking for max_bytes at once would allocate as much for each file.
-            size = min(os.fstat(file.fileno()).st_size, max_bytes)
-            data = file.read(size + 1)
-            if size < len(data) <= max_bytes:  # it grew, or is of a kind that does not tell its size
-                data += file.read(max_bytes + 1 - len(data))
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
-        raise FetchRejected(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise FetchRejected(f"{str(path)!r} is not a path: {error}") from None
-    except OSError as error:
-        raise FetchFailed(f"{path} cannot be read: {error}") from None
-    if len(data) > max_bytes:
-        raise FetchRejected(f"{path} is larger than max_bytes = {max_bytes}")
-    return data
+    raise kind(f"http.status: {without_secrets(url)} answered {response.status}, expected 200")

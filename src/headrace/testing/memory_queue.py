@@ -60,6 +60,8 @@ class MemoryQueue:
         calls: Number of calls by method, for tests of batching.
     """
 
+    is_local = True
+
     def __init__(
         self, *, visibility_seconds: float = 30.0, clock: Clock | None = None, lies: Lies = TRUTHFUL, seed: int = 0
     ) -> None:

@@ -11,6 +11,10 @@ import pytest
 
 from headrace.base.errors import SettingsError
 from headrace.base.http_client import HttpClient, HttpError, HttpSettings, is_permanent, without_secrets
+from headrace.base.network_rules import NetworkPlan, NetworkRules
+
+#: What these servers are on.
+LOOPBACK = NetworkRules(NetworkPlan(allow=["127.0.0.1"]))
 
 
 @pytest.fixture
@@ -19,7 +23,7 @@ def make_client() -> Iterator[Callable[..., HttpClient]]:
     clients: list[HttpClient] = []
 
     def make(**settings: Any) -> HttpClient:
-        clients.append(HttpClient(HttpSettings(**settings)))
+        clients.append(HttpClient(HttpSettings(**settings), rules=LOOPBACK))
         return clients[-1]
 
     yield make
@@ -69,7 +73,7 @@ def test_new_connections_are_told(server: Any) -> None:
     """Only a request that had to open a connection is told of, with a time; also one that failed after that."""
     server.routes["/a"] = lambda handler: handler.answer(200, b"x" * 100)
     told: list[tuple[int, float]] = []
-    client = HttpClient(HttpSettings(max_bytes=10), lambda number, seconds: told.append((number, seconds)))
+    client = HttpClient(HttpSettings(max_bytes=10), lambda number, seconds: told.append((number, seconds)), LOOPBACK)
     with pytest.raises(HttpError):
         client.get(f"{server.url}/a")
     server.routes["/b"] = lambda handler: handler.answer(200, b"x")
@@ -86,7 +90,7 @@ def test_a_server_that_is_not_there_opens_nothing() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}/"
-        client = HttpClient(HttpSettings(), lambda number, seconds: told.append(number))
+        client = HttpClient(HttpSettings(), lambda number, seconds: told.append(number), LOOPBACK)
         with pytest.raises(HttpError):
             client.get(address)
         client.close()

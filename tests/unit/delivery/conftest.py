@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from headrace.base.network_rules import NetworkPlan
+from headrace.base.plan import Plan
+
 
 @dataclass(frozen=True)
 class Call:
@@ -82,4 +85,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 def context() -> SimpleNamespace:
     """What a delivery is opened with: a Plan without options, and counters."""
     counts: Counter[str] = Counter()
-    return SimpleNamespace(options={}, counts=counts, count=lambda name, number: counts.update({name: number}))
+    plan = Plan(network=NetworkPlan(allow=["127.0.0.1"]))
+    return SimpleNamespace(
+        options={}, plan=plan, counts=counts, count=lambda name, number: counts.update({name: number})
+    )

@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 import headrace
+from headrace.base.network_rules import NetworkPlan
 from headrace.base.plan import DecodePlan, Plan
 from headrace.stages.images import slot
 from headrace.stages.stage import Stage, StageContext
@@ -66,10 +67,11 @@ def make_context() -> Callable[..., StageContext]:
         *,
         options: dict[str, Any] | None = None,
         decode: DecodePlan | None = None,
+        network: NetworkPlan | None = None,
         next_stage: Stage | None = None,
         open_model: Any = None,
     ) -> StageContext:
-        plan = Plan(decode=decode or DecodePlan())
+        plan = Plan(decode=decode or DecodePlan(), network=network or NetworkPlan(allow=["127.0.0.1"]))
         return StageContext("stage", 0, plan, options or {}, next_stage, open_model)
 
     return make

@@ -139,7 +139,9 @@ def download_heavy() -> Case:
         shape="download_heavy",
         stages=(FetchStage("fetch"), *Classifier().stages()),
         payloads=_photographs("download_heavy"),
-        plan=Plan().with_settings(["fetch.workers=12", "process.batch=8", "model.threads=1", "deliver.workers=4"]),
+        plan=Plan()
+        .with_settings(["fetch.workers=12", "process.batch=8", "model.threads=1", "deliver.workers=4"])
+        .allowing(["127.0.0.1"]),  # where the shape's own server is
         server=ServerSettings(latency_seconds=0.015, callback_seconds=0.002),
     )
 

@@ -1,0 +1,171 @@
+"""Holds libcurl to the addresses that were judged: a name is resolved once, and what is dialled is what was looked at.
+
+How this works. Before a request, `Dialer.admit` judges where it goes: once per origin and minute, so that a request over a
+connection that is open costs a look into a dictionary. The addresses are given to libcurl (CURLOPT_RESOLVE), and wherever it
+opens a connection, `_open_socket` (CURLOPT_OPENSOCKETFUNCTION) compares the address it is about to dial with them, before a
+packet is sent. A second answer of the name server therefore has no effect.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+import time
+from typing import Any, NamedTuple
+
+import pycurl
+
+from headrace.base.address_ranges import Address
+from headrace.base.network_rules import NOT_PLAIN, NetworkRules, Refusal, Target, as_addresses, origin, parse_target
+
+#: How long a judgement holds; libcurl's own default for what it has resolved.
+JUDGED_SECONDS = 60
+#: Origins remembered by one client.
+_MOST_ORIGINS = 1024
+_STRAYED = Refusal("ssrf.pin", "the connection would have gone to another address than the one judged")
+
+
+class Refused(Exception):
+    """The rules forbid the request."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.why)
+        self.refusal = refusal
+
+
+class Unresolved(Exception):
+    """The name has no address for now."""
+
+
+class _Judged(NamedTuple):
+    until: float
+    addresses: tuple[Address, ...]
+
+
+class Dialer:
+    """Decides what one curl handle may connect to. Not thread-safe, as the handle.
+
+    Args:
+        curl: The handle; its options for names, sockets and proxies are set here and nowhere else.
+        rules: Who may be contacted.
+    """
+
+    def __init__(self, curl: Any, rules: NetworkRules) -> None:
+        self._curl = curl
+        self._rules = rules
+        self._judged: dict[str, _Judged] = {}
+        self._admitted: tuple[Address, ...] = ()
+        self._sockets: list[socket.socket] = []
+        self._strayed = False
+        if rules.proxy:
+            curl.setopt(pycurl.NOPROXY, "")
+            return
+        curl.setopt(pycurl.PROXY, "")  # else libcurl takes one from the environment, and that one resolves
+        # Ours must not outlive theirs: libcurl would resolve for itself (and `_open_socket` refuse what it found).
+        curl.setopt(pycurl.DNS_CACHE_TIMEOUT, 2 * JUDGED_SECONDS)
+        curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
+        curl.setopt(pycurl.SOCKOPTFUNCTION, _set_socket_options)
+
+    def admit(self, url: str, seconds: float) -> None:
+        """Let the next request go to an address; name look-up may take so many seconds.
+
+        Raises:
+            Refused: If the rules forbid it.
+            Unresolved: If its name cannot be resolved in time.
+        """
+        beginning = origin(url)
+        if beginning is None:
+            target = parse_target(url)
+            raise Refused(target if isinstance(target, Refusal) else NOT_PLAIN)
+        judged = self._judged.get(beginning)
+        now = time.monotonic()
+        if judged is None or judged.until <= now:
+            judged = self._judge(beginning, now, seconds)
+        self._admitted = judged.addresses
+        self._strayed = False
+
+    def after_request(self) -> Refusal | None:
+        """Return what was refused while the request ran, and tidy up."""
+        if self._sockets:  # libcurl works on copies
+            for opened in self._sockets:
+                opened.close()
+            self._sockets.clear()
+        return (
+            Refusal("ssrf.pin", "the connection would have gone to another address than the one judged")
+            if self._strayed
+            else None
+        )
+
+    def _judge(self, beginning: str, now: float, seconds: float) -> _Judged:
+        target = parse_target(beginning)
+        if isinstance(target, Refusal):
+            raise Refused(target)
+        refusal = self._rules.judge_name(target)
+        addresses: tuple[Address, ...] = ()
+        if refusal is None:
+            if target.address is not None:
+                addresses = (target.address,)
+            elif not self._rules.proxy:
+                addresses = look_up(target.host, target.port, seconds)
+            refusal = self._rules.judge(target, addresses)
+        if refusal is not None:
+            raise Refused(refusal)
+        if target.address is None and addresses:
+            self._curl.setopt(pycurl.RESOLVE, [_resolve_entry(target, addresses)])
+        if len(self._judged) >= _MOST_ORIGINS:
+            self._judged.clear()
+        judged = self._judged[beginning] = _Judged(now + JUDGED_SECONDS, addresses)
+        return judged
+
+    def _open_socket(self, purpose: int, wanted: Any) -> Any:
+        family, kind, protocol, address = wanted
+        try:
+            known = family in (socket.AF_INET, socket.AF_INET6) and as_addresses([address[0]])[0] in self._admitted
+        except ValueError:
+            known = False
+        if not known:
+            self._strayed = True
+            return pycurl.SOCKET_BAD
+        opened = socket.socket(family, kind, protocol)
+        self._sockets.append(opened)
+        return opened
+
+
+def look_up(host: str, port: int, seconds: float) -> tuple[Address, ...]:
+    """Return every address of a host, by the system's resolver, which knows no time limit of its own.
+
+    Raises:
+        Unresolved: If there is none, or none in time.
+    """
+    answer: queue.SimpleQueue[tuple[Address, ...] | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            rows = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM)
+            answer.put(as_addresses(str(row[4][0]) for row in rows))
+        except (OSError, ValueError) as error:
+            answer.put(error)
+
+    threading.Thread(target=ask, name="headrace-lookup", daemon=True).start()
+    try:
+        found = answer.get(timeout=max(seconds, 0.001))
+    except queue.Empty:
+        raise Unresolved(f"its name was not resolved within {seconds:g} s") from None
+    if isinstance(found, Exception) or not found:
+        why = found.strerror if isinstance(found, OSError) else "no address"
+        raise Unresolved(f"its name cannot be resolved: {why}")
+    return found
+
+
+def _resolve_entry(target: Target, addresses: tuple[Address, ...]) -> str:
+    # The sign: forget it like any other answer.
+    texts = ",".join(f"[{address}]" if address.version == 6 else str(address) for address in addresses)
+    return f"+{target.host}:{target.port}:{texts}"
+
+
+def _set_socket_options(descriptor: int, purpose: int) -> int:
+    # pycurl hands libcurl a plain copy of the socket, which child processes would inherit.
+    os.set_inheritable(descriptor, False)
+    return int(pycurl.SOCKOPT_OK)
