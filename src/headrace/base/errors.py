@@ -31,6 +31,11 @@ A message says what happened, the value seen, what was expected and what to do n
 
 from __future__ import annotations
 
+import re
+
+#: What a reason begins with where callers or monitors tell causes apart.
+_CODE = re.compile(r"([a-z]+\.[a-z_]+): ")
+
 
 class HeadraceError(Exception):
     """The root of all errors that headrace raises on purpose."""
@@ -97,6 +102,12 @@ class ItemError(HeadraceError):
         self.reason = reason
         self.stage: str | None = None
         self.item_id: str | None = None
+
+    @property
+    def code(self) -> str:
+        """The word for machines in front of the reason, such as `decode.bomb`; without one, the name of the class."""
+        found = _CODE.match(self.reason)
+        return found[1] if found else type(self).__name__
 
     def located(self, stage: str, item_id: str) -> ItemError:
         """Return this error with stage and item filled in, where they are not yet."""

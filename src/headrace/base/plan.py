@@ -46,6 +46,9 @@ PLAN_VERSION = 1
 
 #: More of these is a slip of the hand: threads that cannot be started, buffers that cannot be allocated.
 _MOST = {"workers": 1024, "batch": 65_536, "receivers": 256}
+_LEAST_MEMORY = 32 * 2**20
+
+ImageFormat = Literal["jpeg", "png", "webp", "gif", "bmp", "tiff"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,9 @@ class StagePlan:
     """Time within which those tries may begin."""
     time_limit_seconds: float | None = None
     """Longest service of one item; enforced by the process executor, which kills the process, and by no other."""
+    memory_limit_bytes: int | None = None
+    """Memory that one item may ask for beyond what the worker has mapped when its stages are open; enforced by the process
+    executor (RLIMIT_AS), and by no other."""
     options: dict[str, Any] = field(default_factory=dict)
     """The stage's own settings; see its documentation."""
 
@@ -93,6 +99,24 @@ class StagePlan:
             self.time_limit_seconds,
             'only with executor = "process": a thread cannot be stopped',
         )
+        check(
+            self.memory_limit_bytes is None or self.memory_limit_bytes >= _LEAST_MEMORY,
+            "memory_limit_bytes",
+            self.memory_limit_bytes,
+            f"at least {_LEAST_MEMORY:,}: libraries need some for themselves",
+        )
+        check(
+            self.memory_limit_bytes is None or self.executor == "process",
+            "memory_limit_bytes",
+            self.memory_limit_bytes,
+            'only with executor = "process": the memory of a thread is that of all threads',
+        )
+
+    def moved_to(self, executor: Executor, workers: int | None) -> StagePlan:
+        """Return this stage with another executor, without the limits that only a process of its own can have."""
+        return dataclasses.replace(
+            self, executor=executor, workers=workers, time_limit_seconds=None, memory_limit_bytes=None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +127,28 @@ class DecodePlan:
     """`auto`: decode at the smallest scale that still covers what the model needs; `full`: decode every pixel."""
     decoder: Literal["auto", "simplejpeg", "opencv", "pillow"] = "auto"
     """`auto`: simplejpeg for JPEG, OpenCV for the rest, Pillow for what those refuse."""
+    formats: tuple[ImageFormat, ...] = ("jpeg", "png", "webp", "gif", "bmp")
+    """What is accepted, by the first bytes of the file."""
+    max_bytes: int = 256_000_000
+    """Largest file."""
+    max_pixels: int = 50_000_000
+    """Most pixels that decoding may produce; a JPEG decoded at scale counts by what it is reduced to."""
+    max_side: int = 20_000
+    """Longest side of the file's picture, pixels."""
+    max_frames: int = 1_000
+    """Most pictures of an animation, of which the first is taken; 1: no animations."""
+    max_scans: int = 100
+    """Most passes of a JPEG over its pixels; ordinary progressive files have about 10."""
+    max_decoded_bytes: int = 400_000_000
+    """Most memory that decoding may need by what the header says."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        object.__setattr__(self, "formats", tuple(self.formats))  # a file gives a list
+        check(bool(self.formats), "formats", self.formats, "at least one format")
+        for key in ("max_bytes", "max_pixels", "max_side", "max_frames", "max_scans", "max_decoded_bytes"):
+            value = getattr(self, key)
+            check(value >= 1, key, value, "a whole number >= 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,7 +409,7 @@ def _canonical(value: Any) -> Any:
     # Plans that are equal have one id: 5 from a program, 5.0 from a file.
     if isinstance(value, Mapping):
         return {key: _canonical(part) for key, part in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [_canonical(part) for part in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -398,7 +444,7 @@ def _toml(table: Mapping[str, Any], prefix: str = "") -> str:
 
 
 def _toml_scalar(value: Any) -> str:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return "[" + ", ".join(_toml_scalar(part) for part in value) + "]"
     if isinstance(value, Mapping):  # within a list
         return "{" + ", ".join(f"{_toml_key(key)} = {_toml_scalar(part)}" for key, part in value.items()) + "}"

@@ -89,6 +89,8 @@ def _fits(value: object, hint: Any) -> bool:
         return any(_fits(value, option) for option in arguments)
     if origin is typing.Literal:
         return value in arguments
+    if origin is tuple:  # of one type, any length; a file writes it as a list
+        return isinstance(value, list | tuple) and all(_fits(part, arguments[0]) for part in value)
     if hint is Any:
         return True
     if hint is float:
@@ -104,6 +106,8 @@ def _readable(hint: Any) -> str:
         return " or ".join(_readable(option) for option in arguments if option is not type(None))
     if origin is typing.Literal:
         return " or ".join(repr(option) for option in arguments)
+    if origin is tuple:
+        return f"a list of {_readable(arguments[0])}"
     names = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
     if origin is list:
         return f"a list of {'whole numbers' if arguments == (int,) else 'texts'}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import resource
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,3 +111,21 @@ def calm_garbage_collector() -> Iterator[None]:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+def limit_memory(num_bytes: int) -> None:
+    """Let this process map so much more than it has now: whoever asks for more gets a MemoryError, or dies by its own hand.
+
+    Only for a process that does nothing but one stage's work: the limit holds for everything in it.
+
+    Args:
+        num_bytes: Address space, not resident memory; libraries reserve more than they use.
+
+    References:
+        setrlimit(2), RLIMIT_AS.
+    """
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = mapped + num_bytes
+    if hard == resource.RLIM_INFINITY or limit < hard:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))

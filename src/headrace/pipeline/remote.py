@@ -37,7 +37,7 @@ from headrace.base.errors import HeadraceError, ItemError, SettingsError, StageF
 from headrace.base.metering import Metering
 from headrace.base.policies.batching import ReleaseReason
 from headrace.base.records import Job
-from headrace.pipeline.governor import calm_garbage_collector
+from headrace.pipeline.governor import calm_garbage_collector, limit_memory
 from headrace.pipeline.group import Group, new_batch_id
 from headrace.pipeline.item import Item, Mark, measure
 from headrace.pipeline.opening import GroupSpec, open_group
@@ -187,8 +187,8 @@ class RemoteGroup:
             died = _described_end(process.exitcode)
             self._restart()
             return WorkerDied(
-                f"the process working on it died ({died}); a crash in native code or too little memory are the usual "
-                "causes: look at the item"
+                f"the process working on it died ({died}); a crash in native code or too little memory (the machine's, or "
+                "memory_limit_bytes) are the usual causes: look at the item"
             )
 
     def _accept(self, items: Sequence[Item], answer: _Answer) -> None:
@@ -322,6 +322,9 @@ def child_main(connection: Connection, spec: GroupSpec, answers_prefix: str) -> 
     try:
         metering = Metering()
         opened = open_group(spec, SystemClock(), metering)
+        memory = spec.plan.stages[spec.stages[0].name].memory_limit_bytes
+        if memory is not None:
+            limit_memory(memory)
     except BaseException as error:
         connection.send_bytes(f"{type(error).__name__}: {error}"[:4000].encode())
         results.close()

@@ -4,41 +4,41 @@ libjpeg-turbo decodes at 1/2, 1/4 or 1/8 of the size for a fraction of the cost 
 because it leaves out the high frequencies that the resize would throw away. The eighths between are not used: they have no
 SIMD code, and cost more than the next larger power of two (5/8 to 7/8: more than a full decode).
 
-Which decoder served is counted; the odd file that the strict and fast decoder refuses goes to a tolerant one, and only what
-none of them reads is rejected.
+What may be decoded is settled before, from the header: see `decode_limits`. Which decoder served is counted, and so is every
+rejection by its code. The odd file that the strict and fast decoder refuses goes to a tolerant one, except where the strict one
+finds data missing: the tolerant ones would make it up, in grey. That verdict is asked for whichever decoder comes first, so the
+same file is accepted or rejected whatever the Plan says.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import cv2
 import numpy as np
 import simplejpeg
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageFile
 
 from headrace.base.errors import DecodeRejected
 from headrace.base.plan import DecodePlan
 from headrace.base.settings import refuse_options
+from headrace.stages.decode_limits import admitted, reduction
+from headrace.stages.image_header import ImageHeader
 from headrace.stages.images import fit
 from headrace.stages.inputs import ImageInput, TextInput
 from headrace.stages.stage import Stage, StageContext
 
-#: A decoder takes the bytes and the short side that must be covered (0: every pixel) and returns uint8 (h, w, 3) RGB.
-Decoder = Callable[[bytes, int], np.ndarray]
-
-_JPEG_MAGIC = b"\xff\xd8\xff"
-_EXIF_MAGIC = b"Exif\x00\x00"
-_START_OF_SCAN = b"\xda"
-_ORIENTATION_TAG = 274
+#: A decoder takes the bytes, their header and by what to reduce a JPEG (1, 2, 4, 8), and returns uint8 (h, w, 3) RGB, upright.
+Decoder = Callable[[bytes, ImageHeader, int], np.ndarray]
 
 
 def decode(data: bytes, *, short_side: int | None = None, plan: DecodePlan | None = None) -> np.ndarray:
     """Return the image in a file's bytes.
 
     Args:
-        data: JPEG, PNG, WebP or another format that OpenCV or Pillow reads.
+        data: A file in one of the Plan's formats: JPEG, PNG, WebP, GIF or BMP unless it says otherwise.
         short_side: Pixels that the shorter side must have at least, if the file has them; None: every pixel.
         plan: The Plan's `[decode]` table.
 
@@ -46,7 +46,8 @@ def decode(data: bytes, *, short_side: int | None = None, plan: DecodePlan | Non
         uint8 (height, width, 3), RGB, 0-255, upright.
 
     Raises:
-        DecodeRejected: If no decoder reads it.
+        DecodeRejected: If it is more than the Plan allows or cannot be read whole; the reason begins with a code such as
+            `decode.bomb`.
     """
     return DecodeChain(plan or DecodePlan(), short_side, {}).decode(data)
 
@@ -64,6 +65,7 @@ class DecodeChain:
     def __init__(
         self, plan: DecodePlan, short_side: int | None, counts: dict[str, int], *, reuse_buffer: bool = False
     ) -> None:
+        self._plan = plan
         self._cover = short_side or 0 if plan.scale == "auto" else 0
         self._counts = counts
         self._buffer: np.ndarray | None = np.empty(0, np.uint8) if reuse_buffer else None
@@ -78,44 +80,50 @@ class DecodeChain:
 
     def decode(self, data: bytes) -> np.ndarray:
         """Return the image; see `decode`."""
-        if not data:
-            raise DecodeRejected("there are no bytes to decode; check what the sender stored")
-        refusals = []
+        with counted_rejections(self._counts):
+            if not isinstance(data, bytes):
+                raise DecodeRejected(f"decode.type: expected the bytes of an image, got {type(data).__name__}")
+            header = admitted(data, self._plan, self._cover)
+            return self._decode(data, header)
+
+    def _decode(self, data: bytes, header: ImageHeader) -> np.ndarray:
+        factor = 1
+        if header.format == "jpeg":
+            factor = reduction(header.height, header.width, self._cover)
+            if header.components == 4 or next(iter(self._decoders)) != "simplejpeg":
+                _refuse_torn(data)
+        refusals: dict[str, Exception] = {}
         for name, decoder in self._decoders.items():
-            if name == "simplejpeg" and not data.startswith(_JPEG_MAGIC):
+            if name == "simplejpeg" and header.format != "jpeg":
                 continue
             try:
-                image = decoder(data, self._cover)
+                image = decoder(data, header, factor)
             except Exception as error:  # every decoder has its own ways to refuse
-                refusals.append(f"{name}: {str(error).strip() or type(error).__name__}")
+                if name == "simplejpeg":
+                    _raise_if_torn(error)
+                refusals[name] = error
                 continue
             self._counts[f"decode.decoder.{name}"] = self._counts.get(f"decode.decoder.{name}", 0) + 1
             return image
-        start = data[:8].hex(" ")
-        raise DecodeRejected(
-            f"{len(data)} bytes starting with {start} are not an image that can be decoded "
-            f"({'; '.join(refusals)}); check what the sender stored"
-        )
+        raise _refused(data, header, refusals)
 
-    def _simplejpeg(self, data: bytes, cover: int) -> np.ndarray:
-        height, width, colorspace = simplejpeg.decode_jpeg_header(data)[:3]
-        if colorspace in ("CMYK", "YCCK"):
-            raise ValueError(f"{colorspace} is left to the next decoder")
-        factor = reduction(height, width, cover)
-        height, width = -(-height // factor), -(-width // factor)
+    def _simplejpeg(self, data: bytes, header: ImageHeader, factor: int) -> np.ndarray:
+        if header.components == 4:
+            raise ValueError("CMYK is left to the next decoder")
+        height, width = -(-header.height // factor), -(-header.width // factor)
         # The fast transforms cost under one grey level and are used where pixels are being thrown away anyway, not for a
         # full decode. min_factor 1: never enlarge.
         image: np.ndarray = simplejpeg.decode_jpeg(
             data,
             "RGB",
-            fastdct=cover > 0,
-            fastupsample=cover > 0,
+            fastdct=self._cover > 0,
+            fastupsample=self._cover > 0,
             min_height=height,
             min_width=width,
             min_factor=1.0,
             buffer=self._scratch(height * width * 3),
         )
-        return upright(image, orientation(data))
+        return upright(image, header.orientation)
 
     def _scratch(self, num_bytes: int) -> np.ndarray | None:
         if self._buffer is None:
@@ -126,18 +134,55 @@ class DecodeChain:
         return self._buffer
 
 
-def reduction(height: int, width: int, cover: int) -> int:
-    """Return the largest of 8, 4, 2 and 1 by which a JPEG can be reduced so that its shorter side still covers.
+@contextlib.contextmanager
+def counted_rejections(counts: dict[str, int]) -> Iterator[None]:
+    """Count a rejection under its code, as `decode.rejected.bomb`: the rate of each verdict is worth watching."""
+    try:
+        yield
+    except DecodeRejected as rejected:
+        name = f"decode.rejected.{rejected.code.removeprefix('decode.')}"
+        counts[name] = counts.get(name, 0) + 1
+        raise
 
-    Args:
-        height: Pixels.
-        width: Pixels.
-        cover: Pixels that the shorter side must have; 0: all of them.
-    """
-    if cover == 0:
-        return 1
-    return next((factor for factor in (8, 4, 2) if min(height, width) >= factor * cover), 1)
 
+def _refuse_torn(data: bytes) -> None:
+    """Raise DecodeRejected if data of a JPEG is missing or broken; decodes at one eighth, for the verdict alone."""
+    try:
+        colorspace = simplejpeg.decode_jpeg_header(data)[2]
+        simplejpeg.decode_jpeg(data, "CMYK" if colorspace in ("CMYK", "YCCK") else "GRAY", min_height=1, min_width=1)
+    except Exception as error:
+        _raise_if_torn(error)
+
+
+def _raise_if_torn(error: Exception) -> None:
+    # libjpeg goes on after these and makes up what is missing. Not so after "extraneous bytes before marker", which many
+    # cameras cause: every pixel was read, and the tolerant decoders take it.
+    said = str(error)
+    if said.startswith("Premature end"):
+        raise DecodeRejected(f"decode.truncated: {said}; check what the sender stored") from None
+    if said.startswith("Corrupt JPEG data") and "extraneous" not in said:
+        raise DecodeRejected(f"decode.corrupt: {said}; check what the sender stored") from None
+
+
+def _refused(data: bytes, header: ImageHeader, refusals: dict[str, Exception]) -> DecodeRejected:
+    said = "; ".join(f"{name}: {str(error).strip() or type(error).__name__}" for name, error in refusals.items())
+    if any(_is_memory(error) for error in refusals.values()):
+        code = "memory"
+    elif "runcated" in said:
+        code = "truncated"
+    else:
+        code = "corrupt"
+    return DecodeRejected(
+        f"decode.{code}: a {header.format} file of {len(data)} bytes, {header.width} x {header.height} pixels, cannot be "
+        f"decoded ({said:.400}); check what the sender stored"
+    )
+
+
+def _is_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or (isinstance(error, cv2.error) and error.code == _CV_NO_MEMORY)
+
+
+_CV_NO_MEMORY = -4
 
 _REDUCED = {
     1: cv2.IMREAD_COLOR,
@@ -147,51 +192,26 @@ _REDUCED = {
 }
 
 
-def decode_opencv(data: bytes, cover: int) -> np.ndarray:
-    """Return the image as OpenCV reads it (it turns by EXIF itself); JPEG at 1/2, 1/4 or 1/8 where that covers."""
-    factor = 1
-    if cover and data.startswith(_JPEG_MAGIC):
-        height, width = simplejpeg.decode_jpeg_header(data)[:2]
-        factor = reduction(height, width, cover)
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), _REDUCED[factor])
+def decode_opencv(data: bytes, header: ImageHeader, factor: int) -> np.ndarray:
+    """Return the image as OpenCV reads it; see `Decoder`."""
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), _REDUCED[factor] | cv2.IMREAD_IGNORE_ORIENTATION)
     if image is None:
         raise ValueError("not decodable")
-    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+    return upright(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), header.orientation)
 
 
-def decode_pillow(data: bytes, cover: int) -> np.ndarray:
-    """Return the image as Pillow reads it; JPEG by `draft` at the scale that covers."""
-    try:
-        image: Image.Image = Image.open(io.BytesIO(data))
-    except UnidentifiedImageError:
-        raise ValueError("not an image") from None  # Pillow's own message names a memory address
-    if cover:
-        image.draft("RGB", (cover, cover))
-    image = ImageOps.exif_transpose(image)
+def decode_pillow(data: bytes, header: ImageHeader, factor: int) -> np.ndarray:
+    """Return the image as Pillow reads it; see `Decoder`."""
+    if ImageFile.LOAD_TRUNCATED_IMAGES:
+        # A switch of the whole process, with which Pillow makes up what is missing.
+        raise ValueError("not asked, because ImageFile.LOAD_TRUNCATED_IMAGES is set")
+    image: Image.Image = Image.open(io.BytesIO(data), formats=[header.format.upper()])
+    if factor > 1:
+        image.draft("RGB", (-(-header.width // factor), -(-header.height // factor)))
+    image.load()
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))  # convert() would clip, not scale
-    return np.asarray(image.convert("RGB"))
-
-
-def orientation(data: bytes) -> int:
-    """Return the EXIF orientation of a JPEG, 1 to 8; 1 when it carries none."""
-    # Most crops carry no EXIF: a look at the headers saves Pillow's 60 microseconds.
-    if not _has_exif(data):
-        return 1
-    try:
-        return int(Image.open(io.BytesIO(data)).getexif().get(_ORIENTATION_TAG, 1))
-    except (OSError, ValueError, SyntaxError):
-        return 1
-
-
-def _has_exif(data: bytes) -> bool:
-    # From header to header; EXIF may stand behind a colour profile of any size.
-    position = len(_JPEG_MAGIC) - 1
-    while data[position : position + 1] == b"\xff" and data[position + 1 : position + 2] != _START_OF_SCAN:
-        if data.startswith(_EXIF_MAGIC, position + 4):
-            return True
-        position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
-    return False
+    return upright(np.asarray(image.convert("RGB")), header.orientation)
 
 
 def upright(image: np.ndarray, exif_orientation: int) -> np.ndarray:
@@ -236,11 +256,7 @@ class DecodeStage(Stage):
         )
 
         def decode_one(data: bytes | np.ndarray) -> np.ndarray:
-            if isinstance(data, np.ndarray):
-                return data
-            if not isinstance(data, bytes):
-                raise DecodeRejected(f"expected the bytes of an image, got {type(data).__name__}")
-            return chain.decode(data)
+            return data if isinstance(data, np.ndarray) else chain.decode(data)
 
         return decode_one
 
@@ -260,8 +276,12 @@ class ResizeStage(Stage):
     def open(self, context: StageContext) -> Callable[[np.ndarray], np.ndarray]:
         """Return the resize; its result never shares memory with its argument."""
         refuse_options(context.options, self.name)
-        wanted = self.wanted
-        return lambda image: fit(image, wanted)
+
+        def resize(image: np.ndarray) -> np.ndarray:
+            with counted_rejections(context.counts):
+                return fit(image, self.wanted)
+
+        return resize
 
 
 class TextStage(Stage):
@@ -282,6 +302,9 @@ class TextStage(Stage):
             try:
                 return data if isinstance(data, str) else data.decode(self.wanted.encoding)
             except UnicodeDecodeError as error:
-                raise DecodeRejected(f"the bytes are not {self.wanted.encoding} text: {error}") from None
+                with counted_rejections(context.counts):
+                    raise DecodeRejected(
+                        f"decode.text: the bytes are not {self.wanted.encoding} text: {error}"
+                    ) from None
 
         return decode_text

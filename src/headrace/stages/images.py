@@ -68,7 +68,7 @@ def scaled_size(height: int, width: int, short_side: int) -> tuple[int, int]:
     size = max(short_side, round(height * scale)), max(short_side, round(width * scale))
     if size[0] * size[1] > MOST_PIXELS:
         raise DecodeRejected(
-            f"the image is too narrow: {width} x {height} pixels would become {size[1]} x {size[0]}, and at most "
+            f"decode.bomb: the image is too narrow: {width} x {height} pixels would become {size[1]} x {size[0]}, and at most "
             f"{MOST_PIXELS:,} are resized to; check what the sender stored"
         )
     return size

@@ -140,11 +140,11 @@ def _one_receiver(plan: Plan) -> Plan:
 def _inline(stage: StagePlan) -> StagePlan:
     if stage.executor == "inline":
         return stage
-    return dataclasses.replace(stage, executor="inline", workers=1, time_limit_seconds=None)
+    return stage.moved_to("inline", 1)
 
 
 def _one_worker(stage: StagePlan) -> StagePlan:
-    return dataclasses.replace(stage, executor="thread", workers=1, time_limit_seconds=None)
+    return stage.moved_to("thread", 1)
 
 
 def _possible(back: dict[str, StagePlan], plan: Plan, pipeline: Pipeline) -> dict[str, StagePlan]:

@@ -11,8 +11,12 @@ from headrace.diagnose.replay.needs import CannotReplay, StageNeeds
 from headrace.runs.formats.prediction import Change
 
 #: Settings whose effect is not simulated: they bound memory, time and failures, and seldom decide the throughput.
-_STAGE_SETTINGS = ("queue_bytes", "attempts", "retry_budget_seconds", "time_limit_seconds")
+_STAGE_SETTINGS = ("queue_bytes", "attempts", "retry_budget_seconds", "time_limit_seconds", "memory_limit_bytes")
 _OTHER_SETTINGS = (
+    (
+        "decode",
+        ("formats", "max_bytes", "max_pixels", "max_side", "max_frames", "max_scans", "max_decoded_bytes"),
+    ),
     ("source", ("wait_seconds", "visibility_seconds", "max_receives")),
     ("run", ("warm_up", "grace_seconds")),
 )

@@ -201,9 +201,7 @@ def _longer_side_by_side(curve: Sequence[CurvePoint], batch_size: int, workers: 
 def _in_threads(plan: Plan, twins: Mapping[str, Stage]) -> Plan:
     # One that takes no CPU needs no process, and several would make as many devices.
     stages = {
-        name: dataclasses.replace(one, executor="thread", time_limit_seconds=None)
-        if name in twins and one.executor == "process"
-        else one
+        name: one.moved_to("thread", one.workers) if name in twins and one.executor == "process" else one
         for name, one in plan.stages.items()
     }
     return dataclasses.replace(plan, stages=stages)

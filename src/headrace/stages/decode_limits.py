@@ -1,0 +1,81 @@
+"""Whether a file may be decoded at all: the Plan's limits, held against what its header promises."""
+
+from __future__ import annotations
+
+from headrace.base.errors import DecodeRejected
+from headrace.base.plan import DecodePlan
+from headrace.stages.image_header import ImageHeader, read_header
+
+
+def admitted(data: bytes, plan: DecodePlan, cover: int) -> ImageHeader:
+    """Return the header of a file that the limits admit.
+
+    Args:
+        data: The file.
+        plan: The Plan's `[decode]` table.
+        cover: Pixels that the shorter side must have after decoding; 0: all of them.
+
+    Raises:
+        DecodeRejected: `decode.empty`, `.format`, `.bomb`, `.frames`, `.scans`, `.truncated` or `.corrupt`.
+    """
+    if not data:
+        raise DecodeRejected("decode.empty: there are no bytes to decode; check what the sender stored")
+    if len(data) > plan.max_bytes:
+        raise DecodeRejected(
+            f"decode.bomb: the file has {len(data):,} bytes; max_bytes = {plan.max_bytes:,} in [decode]"
+        )
+    header = read_header(data)
+    if header is None or header.format not in plan.formats:
+        raise DecodeRejected(_wrong_format(data, header, plan))
+    check_header(header, plan, cover)
+    return header
+
+
+def check_header(header: ImageHeader, plan: DecodePlan, cover: int) -> None:
+    """Raise DecodeRejected if a header promises more than the Plan allows, or its file is cut off; see `admitted`."""
+    found = _violation(header, plan, cover)
+    if found:
+        code, what = found
+        raise DecodeRejected(f"decode.{code}: a {header.format} file of {header.width} x {header.height} pixels {what}")
+
+
+def _violation(header: ImageHeader, plan: DecodePlan, cover: int) -> tuple[str, str] | None:
+    width, height = header.width, header.height
+    if max(width, height) > plan.max_side:
+        return "bomb", f"is longer than max_side = {plan.max_side:,} in [decode]"
+    factor = reduction(height, width, cover) if header.format == "jpeg" else 1
+    pixels = -(-width // factor) * -(-height // factor)
+    if pixels > plan.max_pixels:
+        return "bomb", f"would decode to {pixels:,}, more than max_pixels = {plan.max_pixels:,} in [decode]"
+    num_bytes = int(pixels * header.pixel_bytes + width * height * header.coefficient_bytes)
+    if num_bytes > plan.max_decoded_bytes:
+        limit = f"max_decoded_bytes = {plan.max_decoded_bytes:,} in [decode]"
+        return "bomb", f"would take {num_bytes:,} bytes to decode, more than {limit}"
+    if header.frames > plan.max_frames:
+        return "frames", f"has {header.frames:,} frames, more than max_frames = {plan.max_frames:,} in [decode]"
+    if header.scans > plan.max_scans:
+        return "scans", f"goes over them {header.scans:,} times, more than max_scans = {plan.max_scans:,} in [decode]"
+    if not header.complete:
+        return "truncated", "lacks its end; check what the sender stored"
+    return None
+
+
+def reduction(height: int, width: int, cover: int) -> int:
+    """Return the largest of 8, 4, 2 and 1 by which a JPEG can be reduced so that its shorter side still covers.
+
+    Args:
+        height: Pixels.
+        width: Pixels.
+        cover: Pixels that the shorter side must have; 0: all of them.
+    """
+    if cover == 0:
+        return 1
+    return next((factor for factor in (8, 4, 2) if min(height, width) >= factor * cover), 1)
+
+
+def _wrong_format(data: bytes, header: ImageHeader | None, plan: DecodePlan) -> str:
+    what = f"begins with {data[:8].hex(' ')} ({data[:24]!r})" if header is None else f"is {header.format}"
+    return (
+        f"decode.format: a file of {len(data)} bytes {what}; formats = {list(plan.formats)} in [decode] are accepted; "
+        "check what the sender stored"
+    )
