@@ -5,11 +5,17 @@
 Exactly one of `url`, `path` (absolute, on the worker's machine) and `data` (base64) says what to work on. Everything else
 is optional: `id` (else the queue's own id of the message), `task`, `callback`, `deadline` (Unix seconds), `attributes` (an
 object passed on untouched) and `v`, the version. Unknown keys are errors, because a misspelt key would silently be lost;
-what is the sender's own belongs into `attributes`.
+what is the sender's own belongs into `attributes`. A key that stands twice is an error too, because another reader of the same
+message may take the other one; and so is what no sender needs: an id or an address of any length, line breaks in them, and much
+beside the data.
+
+A message that is no job is refused with a reason that begins with `message.` and a word: `json`, `field`, `duplicate`,
+`payload`, `deadline`, `version`, `size`.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -24,6 +30,13 @@ from headrace.base.records import Job, Message, Outcome
 
 #: Version of the format. 1: 2026-11, first.
 WIRE_VERSION = 1
+
+
+#: Characters of a URL; servers take 8,000 (RFC 9110, 4.1) and seldom more.
+_LONGEST_URL = 8_192
+_LONGEST_NAME = 1_024
+#: Of a message without its `data`.
+_MOST_BYTES = 256 * 1024
 
 
 class _WireJob(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -118,6 +131,8 @@ def decode_message(
         wire = _decoder.decode(message.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage(_what_is_wrong(message.body, error)) from error
+    _refuse_excess(wire, len(message.body))
+    _refuse_duplicates(message.body)
     if wire.v is not msgspec.UNSET and wire.v != WIRE_VERSION:
         raise BadMessage(_wrong_version(wire.v))
     attributes = wire.attributes
@@ -134,27 +149,71 @@ def decode_message(
     )
 
 
+def _refuse_excess(wire: _WireJob, num_bytes: int) -> None:
+    rest = num_bytes - len(wire.data or b"") * 4 // 3
+    if rest > _MOST_BYTES:
+        raise BadMessage(
+            f"message.size: the message has {rest:,} bytes beside its data; at most {_MOST_BYTES:,}: send large data as a URL, "
+            "a path or `data`"
+        )
+    for name, most in (
+        ("id", _LONGEST_NAME),
+        ("task", _LONGEST_NAME),
+        ("url", _LONGEST_URL),
+        ("callback", _LONGEST_URL),
+    ):
+        value = getattr(wire, name) or ""
+        if len(value) > most:
+            raise BadMessage(
+                f"message.size: {name} has {len(value):,} characters, at most {most:,}; it begins {value[:60]!r}"
+            )
+
+
+def _refuse_duplicates(body: bytes) -> None:
+    # msgspec takes the last of two equal keys; what another reader has checked may be the first.
+    try:
+        _strict.decode(body.decode())
+    except (ValueError, RecursionError) as error:  # what msgspec took and the stricter reader does not
+        raise BadMessage(f"message.json: the message is not a job: {error!s:.200}") from None
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> None:
+    keys = dict(pairs)
+    if len(keys) < len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in keys if names.count(key) > 1)
+        raise BadMessage(f"message.duplicate: the key {twice[:60]!r} stands twice in one object")
+
+
+# Numbers are not looked at: Python refuses those of more than 4,300 digits.
+_strict = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_int=len)
+
+
 def _payload(wire: _WireJob) -> str | bytes | Path:
     url, data, text = wire.url, wire.data, wire.path
     if (url is not None) + (data is not None) + (text is not None) != 1:
         given = [name for name, value in (("url", url), ("data", data), ("path", text)) if value is not None]
-        raise BadMessage(f"expected exactly one of url, data, path; got {' and '.join(given) or 'none of them'}")
+        raise BadMessage(
+            f"message.payload: expected exactly one of url, data, path; got {' and '.join(given) or 'none of them'}"
+        )
     if not (url or data or text):
         name = "url" if url is not None else "data" if data is not None else "path"
-        raise BadMessage(f"{name} is empty")
+        raise BadMessage(f"message.payload: {name} is empty")
     if url is not None:
         return url
     if data is not None:
         return data
     path = Path(text or "")
     if not path.is_absolute():
-        raise BadMessage(f"path = {wire.path!r} is not absolute; a worker may run in another folder than the sender")
+        raise BadMessage(
+            f"message.payload: path = {wire.path!r:.200} is not absolute; a worker may run in another folder than the sender"
+        )
     return path
 
 
 def _on_clock(deadline: float, clock: Clock) -> int:
     if not math.isfinite(deadline) or not 0 < deadline < 1e11:
-        raise BadMessage(f"deadline = {deadline!r} is not a moment in Unix seconds")
+        raise BadMessage(f"message.deadline: deadline = {deadline!r} is not a moment in Unix seconds")
     return clock.now_ns() + round((deadline - clock.unix_seconds()) * 1e9)
 
 
@@ -165,8 +224,12 @@ def _what_is_wrong(body: bytes, error: Exception) -> str:
         version = WIRE_VERSION
     if version != WIRE_VERSION:
         return _wrong_version(version)
-    return f"the message is not a job: {error}; it starts with {body[:60]!r}"
+    code = "field" if isinstance(error, msgspec.ValidationError) else "json"
+    return f"message.{code}: the message is not a job: {error!s:.200}; it starts with {body[:60]!r}"
 
 
 def _wrong_version(version: object) -> str:
-    return f"the message has version {version!r}; this headrace reads version {WIRE_VERSION}: update the worker"
+    return (
+        f"message.version: the message has version {version!r:.40}; this headrace reads version {WIRE_VERSION}: update the "
+        "worker"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.base.errors import DecodeRejected
 from headrace.base.plan import DecodePlan
-from headrace.stages.image_header import ImageHeader, read_header
+from headrace.stages.image_header import ImageHeader, image_format, read_header
 
 
 def admitted(data: bytes, plan: DecodePlan, cover: int) -> ImageHeader:
@@ -24,9 +24,10 @@ def admitted(data: bytes, plan: DecodePlan, cover: int) -> ImageHeader:
         raise DecodeRejected(
             f"decode.bomb: the file has {len(data):,} bytes; max_bytes = {plan.max_bytes:,} in [decode]"
         )
-    header = read_header(data)
-    if header is None or header.format not in plan.formats:
-        raise DecodeRejected(_wrong_format(data, header, plan))
+    format_ = image_format(data)
+    if format_ is None or format_ not in plan.formats:
+        raise DecodeRejected(_wrong_format(data, format_, plan))
+    header = read_header(data, format_)
     check_header(header, plan, cover)
     return header
 
@@ -73,8 +74,8 @@ def reduction(height: int, width: int, cover: int) -> int:
     return next((factor for factor in (8, 4, 2) if min(height, width) >= factor * cover), 1)
 
 
-def _wrong_format(data: bytes, header: ImageHeader | None, plan: DecodePlan) -> str:
-    what = f"begins with {data[:8].hex(' ')} ({data[:24]!r})" if header is None else f"is {header.format}"
+def _wrong_format(data: bytes, format_: str | None, plan: DecodePlan) -> str:
+    what = f"is {format_}" if format_ else f"begins with {data[:8].hex(' ')} ({data[:24]!r})"
     return (
         f"decode.format: a file of {len(data)} bytes {what}; formats = {list(plan.formats)} in [decode] are accepted; "
         "check what the sender stored"

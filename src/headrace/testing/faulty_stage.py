@@ -5,7 +5,7 @@
     "!raise"      raise ValueError                 "!reject"     raise ItemRejected
     "!kill"       SIGKILL the process              "!exit"       end the process with status 3
     "!hang"       never come back                  "!sleep 0.2"  take so many seconds
-    "!short"      (device) return a result too few
+    "!memory 1e9" ask for so many bytes            "!short"      (device) return a result too few
 
 Anything else passes unchanged.
 """
@@ -61,6 +61,8 @@ def act(value: Any) -> Any:
             threading.Event().wait()
         case "sleep":
             time.sleep(float(argument))
+        case "memory":
+            bytearray(int(float(argument)))
     return value
 
 

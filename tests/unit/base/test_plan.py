@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
 import string
 import tomllib
 from pathlib import Path
@@ -311,7 +312,7 @@ def test_resolve_fills_in_every_stage() -> None:
     assert list(resolved().stages) == ["fetch", "decode", "resize", "process", "deliver"]
     for stage in resolved().stages.values():
         missing = [part.name for part in dataclasses.fields(stage) if getattr(stage, part.name) is None]
-        assert missing == ["time_limit_seconds"]
+        assert missing == ["time_limit_seconds", "memory_limit_bytes"]
 
 
 def test_resolve_by_kind() -> None:
@@ -416,7 +417,11 @@ def changed(record: Any, name: str) -> Any:
     elif name == "artifact":
         new = "other.onnx"
     elif name == "executor":
-        return dataclasses.replace(record, executor="thread", time_limit_seconds=None)
+        return record.moved_to("thread", record.workers)
+    elif name == "memory_limit_bytes":
+        new = 2**30
+    elif name == "formats":
+        new = ("jpeg",)
     elif isinstance(value, bool):
         new = not value
     elif isinstance(value, dict):
@@ -452,3 +457,41 @@ def test_plans_do_not_change() -> None:
     """A Plan is immutable: its id names it for good."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         Plan().run = RunPlan()  # type: ignore[misc]
+
+
+def test_formats_survive_the_file() -> None:
+    """A list of formats is read, written and has one id, however it was given."""
+    plan = Plan.from_table({"decode": {"formats": ["jpeg", "png"]}})
+    assert plan.decode.formats == ("jpeg", "png")
+    assert Plan.from_table(tomllib.loads(plan.as_toml())) == plan
+    assert plan.plan_id == Plan(decode=DecodePlan(formats=("jpeg", "png"))).plan_id
+    assert plan.with_settings(['decode.formats=["jpeg"]']).decode.formats == ("jpeg",)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"formats": ["jpeg", "exe"]}, "expected a list of 'jpeg' or 'png'"),
+        ({"formats": "jpeg"}, "expected a list of 'jpeg' or 'png'"),
+        ({"formats": []}, "at least one format"),
+        ({"max_pixels": 0}, "max_pixels = 0 is not possible"),
+        ({"max_scans": "many"}, "max_scans = 'many' has the wrong type"),
+    ],
+)
+def test_impossible_limits_of_decoding(table: dict[str, Any], said: str) -> None:
+    """A limit that cannot be is told before the run, with what is allowed."""
+    with pytest.raises(SettingsError, match=re.escape(said)):
+        Plan.from_table({"decode": table})
+
+
+@pytest.mark.parametrize("executor", [None, "thread", "inline"])
+def test_memory_limit_needs_a_process(executor: Any) -> None:
+    """Threads share their memory, so that no limit can be set for one; the error says what can."""
+    with pytest.raises(SettingsError, match='only with executor = "process": the memory of a thread is that of all'):
+        StagePlan(executor=executor, memory_limit_bytes=2**30)
+
+
+def test_memory_limit_of_a_slip() -> None:
+    """A limit in megabytes, forgotten to say so, is told at once."""
+    with pytest.raises(SettingsError, match="memory_limit_bytes = 256 is not possible; allowed: at least 33,554,432"):
+        StagePlan(executor="process", memory_limit_bytes=256)

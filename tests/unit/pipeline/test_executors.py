@@ -201,6 +201,22 @@ def test_time_limit_in_a_batch(run: Run) -> None:
     assert set(ran.results) == {"0", "2"}
 
 
+def test_memory_limit_blames_one_item(run: Run) -> None:
+    """An item that asks for more memory than the limit fails with a MemoryError; its process lives and serves the others."""
+    plan = {"stages": {"p": {**IN_PROCESS, "memory_limit_bytes": "256MB"}}}
+    ran = run([FaultyStage("p")], ["x", "!memory 1e9", "!memory 1e8", "y"], plan)
+    assert set(ran.results) == {"0", "2", "3"}
+    assert ran.reason("1") == "p: item 1: MemoryError: "
+    assert "worker_restarts" not in ran.result.counters.notes
+    assert {span.process for span in ran.spans if span.stage == "p"} != {os.getpid()}
+
+
+def test_without_a_limit_memory_is_the_machines(run: Run) -> None:
+    """What the limit forbids is done without it, so that it is the limit that forbids it."""
+    ran = run([FaultyStage("p")], ["!memory 1e9"], {"stages": {"p": IN_PROCESS}})
+    assert set(ran.results) == {"0"}
+
+
 def test_exceptions_bring_their_traceback() -> None:
     """An exception in a child is told with the lines of the child's code, as a note."""
     from headrace.pipeline.item import Item

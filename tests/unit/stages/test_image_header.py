@@ -1,0 +1,107 @@
+"""What the head of a file says, with Pillow's own reading as the oracle, and rubbish of every kind."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from headrace.base.errors import DecodeRejected
+from headrace.stages.image_header import ImageHeader, image_format, read_header
+from headrace.testing.hostile import binary
+from headrace.testing.hostile.files import odd_files
+from headrace.testing.hostile.mutations import good_files
+
+FORMATS = ("jpeg", "png", "webp", "gif", "bmp", "tiff")
+
+
+def header(data: bytes) -> ImageHeader:
+    """Return the header of a file by its first bytes."""
+    format_ = image_format(data)
+    assert format_ is not None
+    return read_header(data, format_)
+
+
+def verdict(data: bytes, format_: str) -> ImageHeader | str:
+    """Return the header, or the code of the rejection."""
+    try:
+        return read_header(data, format_)
+    except DecodeRejected as error:
+        return error.code
+
+
+def test_good_files() -> None:
+    """Format, size, number of frames and orientation are what Pillow says."""
+    for kind, data in (good_files() | odd_files()).items():
+        if kind.startswith("exif"):
+            continue  # of which Pillow complains
+        found, image = header(data), Image.open(io.BytesIO(data))
+        assert found.format.upper() == ("JPEG" if image.format == "MPO" else image.format), kind
+        assert (found.width, found.height) == image.size, kind
+        assert found.orientation == image.getexif().get(0x0112, 1), kind
+        assert found.complete, kind
+        if image.format != "MPO":  # of which the first picture is the picture
+            assert found.frames == getattr(image, "n_frames", 1), kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "scans", "components"),
+    [("jpeg", 1, 3), ("grey jpeg", 1, 1), ("cmyk jpeg", 1, 4), ("progressive jpeg", 10, 3)],
+)
+def test_passes_of_a_jpeg(kind: str, scans: int, components: int) -> None:
+    """Passes are counted where there are several, and only then are the coefficients kept."""
+    found = header(good_files()[kind])
+    assert (found.scans, found.components) == (scans, components)
+    assert (found.coefficient_bytes > 0) == (scans > 1)
+
+
+def test_coefficients_of_a_subsampled_jpeg() -> None:
+    """With colour at half the size each way there are one and a half samples a pixel, of two bytes each."""
+    assert header(good_files()["progressive jpeg"]).coefficient_bytes == 3.0
+
+
+@pytest.mark.parametrize("format_", ["TIFF", "big-endian TIFF"])
+def test_tiff(format_: str) -> None:
+    """Size, bits and pages of a TIFF in either order of bytes."""
+    image, file = Image.new("I;16", (40, 30)), io.BytesIO()
+    image.save(file, "TIFF", save_all=True, append_images=[image, image])
+    if format_ == "TIFF":
+        found = header(file.getvalue())
+        assert (found.width, found.height, found.frames) == (40, 30, 3)
+    big = b"MM\x00*\x00\x00\x00\x08" + b"\x00\x02" + b"\x01\x00\x00\x03\x00\x00\x00\x01\x00\x28\x00\x00"
+    found = header(big + b"\x01\x01\x00\x04\x00\x00\x00\x01\x00\x00\x00\x1e" + b"\x00\x00\x00\x08")
+    assert (found.width, found.height, found.frames) == (40, 30, 2)  # and then in a circle
+
+
+def test_frame_larger_than_its_screen() -> None:
+    """What a decoder would enlarge the picture to is what counts."""
+    assert header(binary.gif(1, 1, frame_size=(5000, 4000)))[1:3] == (5000, 4000)
+
+
+def test_every_cut_of_the_head() -> None:
+    """However few bytes there are, the answer is a header that says so or a rejection with a code."""
+    for kind, data in good_files().items():
+        for length in range(12, min(len(data), 700)):
+            found = verdict(data[:length], header(data).format)
+            if isinstance(found, str):
+                assert found in ("decode.truncated", "decode.corrupt"), (kind, length)
+            else:
+                assert not found.complete or found.format == "gif", (kind, length)
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(FORMATS), st.binary(max_size=300))
+def test_rubbish(format_: str, data: bytes) -> None:
+    """Whatever follows the first bytes, the answer is a header of sane numbers or a rejection."""
+    magic = {"jpeg": b"\xff\xd8\xff", "png": binary.PNG_MAGIC, "webp": b"RIFF0000WEBP", "gif": b"GIF8", "bmp": b"BM"}
+    found = verdict(magic.get(format_, b"II*\0") + data, format_)
+    if isinstance(found, str):
+        assert found in ("decode.truncated", "decode.corrupt")
+    else:
+        assert min(found[1:3]) >= 1
+        assert found.frames >= 1
+        assert found.scans >= 0
+        assert 1 <= found.orientation <= 8
