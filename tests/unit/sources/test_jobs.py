@@ -13,11 +13,29 @@ from headrace.base.errors import BadMessage
 from headrace.base.records import Job, Message
 from headrace.sources.jobs import decode_message, encode_job
 from headrace.testing import FakeClock
+from headrace.testing.hostile.messages import handmade_messages, hostile_messages
+
+KEYS = st.sampled_from(["v", "id", "task", "url", "data", "path", "callback", "deadline", "attributes"]) | st.text()
+JSON = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 
 
 def decoded(body: bytes, **options: Any) -> Job:
     """Return the job of a message with this body."""
     return decode_message(Message("m1", body, "r1", 3, 0.0), **options)
+
+
+def verdict(body: bytes) -> str:
+    """Return `ok` or the code of the refusal."""
+    try:
+        decoded(body)
+    except BadMessage as error:
+        return error.code
+    return "ok"
+
+
+def as_json(value: Any) -> bytes:
+    """Return a value as Python writes it, NaN and all."""
+    return json.dumps(value).encode()
 
 
 @given(
@@ -121,3 +139,45 @@ def test_what_cannot_be_encoded_is_refused() -> None:
         encode_job("x", attributes={"a": object()})
     with pytest.raises(TypeError, match="int"):
         encode_job(7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("body", handmade_messages(), ids=lambda body: repr(body[:24]))
+def test_hostile_messages(body: bytes) -> None:
+    """What is no job is refused with a code and a reason that fits a line, however much was sent."""
+    with pytest.raises(BadMessage, match=r"^message\.[a-z]+: ") as caught:
+        decoded(body)
+    assert len(str(caught.value)) < 500
+    assert "\n" not in str(caught.value)
+
+
+def test_spoiled_messages() -> None:
+    """Jobs of wrong types, with bytes replaced or cut off, are refused with a code or read as an ordinary job."""
+    for body in hostile_messages(3000, seed=6):
+        assert verdict(body) == "ok" or verdict(body).startswith("message."), body
+
+
+@given(
+    st.binary()
+    | st.text().map(str.encode)
+    | st.recursive(JSON, lambda part: st.lists(part) | st.dictionaries(KEYS, part)).map(as_json)
+)
+def test_any_message(body: bytes) -> None:
+    """Whatever a message holds, it is a job or refused with a code."""
+    assert verdict(body) == "ok" or verdict(body).startswith("message.")
+
+
+def test_numbers_of_any_length() -> None:
+    """A number that Python would refuse to read for its length is told as what it is, or passes."""
+    number = b"7" * 5000
+    assert verdict(b'{"url": "https://e.com/1", "attributes": {"a": ' + number + b"}}") in ("ok", "message.field")
+
+
+def test_equal_keys_in_different_objects() -> None:
+    """A key may stand in several objects; only twice in one is it refused."""
+    body = b'{"url": "https://e.com/1", "attributes": {"url": 1, "a": {"url": 2}, "b": [{"url": 3}]}}'
+    assert decoded(body).attributes == {"url": 1, "a": {"url": 2}, "b": [{"url": 3}]}
+
+
+def test_large_data_is_welcome() -> None:
+    """What is limited is what stands beside the data."""
+    assert decoded(encode_job(bytes(5_000_000))).payload == bytes(5_000_000)
