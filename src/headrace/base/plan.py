@@ -244,7 +244,7 @@ class Plan:
             raise SettingsError(f"plan {path} cannot be read: {error}") from None
         try:
             table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # ValueError: also a number of more digits than Python reads
             raise SettingsError(f"plan {path} is not TOML: {error}") from None
         try:
             return cls.from_table(table)
@@ -424,7 +424,7 @@ def _stage_setting(keys: list[str]) -> list[str]:
 def _toml_value(written: str) -> Any:
     try:
         return tomllib.loads(f"value = {written}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return written  # a bare word is text, as people type it
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import textwrap
 import unicodedata
@@ -9,11 +10,18 @@ from collections.abc import Iterable, Sequence
 
 #: Columns of a terminal in which sentences fit.
 COLUMNS = 80
+#: What moves the cursor, changes colours or the direction of writing; line ends and tabs stay.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def counted(number: int, what: str) -> str:
     """Return a number of things: `1 item`, `1,200 items`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def showable(text: object) -> str:
+    """Return text without what a terminal would obey: names in a run folder are whatever its maker wrote."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], str(text))
 
 
 def quoted(argument: object) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 from headrace import __version__
 from headrace.base.errors import HeadraceError, Interrupted, LedgerError, RunFolderError, SettingsError
+from headrace.base.words import showable
 
 #: In the order in which a user meets them.
 COMMANDS = {
@@ -113,5 +114,5 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _failed(error: Exception, status: int) -> int:
-    print(f"headrace: {error}", file=sys.stderr)
+    print(f"headrace: {showable(error)}", file=sys.stderr)
     return status

@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from headrace.base.words import showable
 from headrace.cli import EXIT_DONE
 from headrace.cli.change_arguments import add_change_arguments, change_of
 
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
     else:
-        sys.stdout.write(as_text(document))
+        sys.stdout.write(showable(as_text(document)))
     return _status(document)
 
 

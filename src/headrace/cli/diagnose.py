@@ -18,6 +18,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from headrace.base.words import showable
+
 if TYPE_CHECKING:
     from headrace.diagnose.diagnosis import Goal
     from headrace.runs.formats.diagnosis import DiagnosisDocument
@@ -53,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
     else:
-        sys.stdout.write(as_text(document))
+        sys.stdout.write(showable(as_text(document)))
     return _status(document)
 
 

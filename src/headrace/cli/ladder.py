@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.words import showable
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.output_file import check_output, write_output
 from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, stdout_kept
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     encoded = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
     if args.output:
         write_output(Path(args.output), encoded)
-    sys.stdout.write(encoded if args.json else as_text(document))
+    sys.stdout.write(encoded if args.json else showable(as_text(document)))
     return EXIT_INTERRUPTED if document.interrupted else EXIT_DONE
 
 

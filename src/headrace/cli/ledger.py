@@ -29,6 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.base.words import showable
 from headrace.cli import EXIT_DONE
 from headrace.cli.pipeline_arguments import positive
 from headrace.cli.whatif import add_ledger_argument
@@ -96,7 +97,7 @@ def _list(ledger: Ledger, args: argparse.Namespace) -> None:
     parts = [listed(entries, ledger.track_record(pipeline=args.pipeline))] if entries or not attempts else []
     parts += [attempts_listed(attempts)] if attempts else []
     parts += [decisions_listed(decisions)] if decisions else []
-    print("\n".join(parts), end="")
+    print(showable("\n".join(parts)), end="")
 
 
 def _show(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -113,7 +114,7 @@ def _show(ledger: Ledger, args: argparse.Namespace) -> None:
     elif args.json:
         _print_json(ledger, [entry], None)
     else:
-        print(shown(entry, args.ledger), end="")
+        print(showable(shown(entry, args.ledger)), end="")
 
 
 def _show_attempt(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -127,7 +128,7 @@ def _show_attempt(ledger: Ledger, args: argparse.Namespace) -> None:
     elif args.json:
         _print_json(ledger, [], None, attempts=[attempt])
     else:
-        print(attempt_shown(attempt), end="")
+        print(showable(attempt_shown(attempt)), end="")
 
 
 def _why_not(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -142,7 +143,7 @@ def _why_not(ledger: Ledger, args: argparse.Namespace) -> None:
     if args.json:
         _print_json(ledger, [], None, attempts=attempts)
     else:
-        print(attempts_listed(attempts, reasons=True), end="")
+        print(showable(attempts_listed(attempts, reasons=True)), end="")
 
 
 def _rollback(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -152,13 +153,13 @@ def _rollback(ledger: Ledger, args: argparse.Namespace) -> None:
     if args.json:
         _print_json(ledger, [], None, decisions=[decision])
     else:
-        print(decision_told(decision), end="")
+        print(showable(decision_told(decision)), end="")
 
 
 def _render(ledger: Ledger, args: argparse.Namespace) -> None:
     from headrace.cli.ledger_text import rendered
 
-    print(rendered(ledger.attempts.attempts(), ledger.attempts.decisions()), end="")
+    print(showable(rendered(ledger.attempts.attempts(), ledger.attempts.decisions())), end="")
 
 
 def _measured(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -172,7 +173,7 @@ def _measured(ledger: Ledger, args: argparse.Namespace) -> None:
     if args.json:
         _print_json(ledger, [entry], None)
     else:
-        print(outcome(entry, ledger.track_record()), end="")
+        print(showable(outcome(entry, ledger.track_record())), end="")
 
 
 def _record(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -184,7 +185,7 @@ def _record(ledger: Ledger, args: argparse.Namespace) -> None:
         _print_json(ledger, entries, args.pipeline, last=args.n)
     else:
         waiting = len(ledger.predictions(pipeline=args.pipeline, measured=False))
-        print(recorded(entries, record, waiting), end="")
+        print(showable(recorded(entries, record, waiting)), end="")
 
 
 _ACTIONS = {

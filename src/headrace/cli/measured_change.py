@@ -69,7 +69,7 @@ def _of_comparison(file: Path) -> tuple[ComparisonDocument, float, str]:
         written = file.stat().st_mtime
     except OSError as error:
         raise SettingsError(f"{file} cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(
             f"{file} is no comparison ({error}); expected what `headrace compare -o FILE` writes"
         ) from error

@@ -29,7 +29,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.base.words import quoted
+from headrace.base.words import quoted, showable
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.metric_argument import add_metric_argument, find_metric
 from headrace.cli.output_file import check_output
@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(document)
     else:
-        print(as_text(document, None if document.interrupted else args.output), end="")
+        print(showable(as_text(document, None if document.interrupted else args.output)), end="")
     if document.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_DONE if proved else EXIT_NOTHING
@@ -294,7 +294,7 @@ def _explain(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(document)
     else:
-        print(census_text(document), end="")
+        print(showable(census_text(document)), end="")
     return EXIT_DONE
 
 

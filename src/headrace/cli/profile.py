@@ -28,6 +28,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.words import showable
 from headrace.cli.pipeline_arguments import add_pipeline_arguments, live_view, open_pipeline, positive, stdout_kept
 
 if TYPE_CHECKING:
@@ -180,4 +181,4 @@ def _print(folder: Path, *, as_json: bool) -> None:
         parts.append(isolation.as_text(document.isolation))
     parts += [hot_spots_text(folder / file) for file in document.hot_spots.values()]
     parts.append(f"run folder: {folder}\nlook at it: headrace report {folder}\n")
-    sys.stdout.write("\n".join(parts))
+    sys.stdout.write(showable("\n".join(parts)))

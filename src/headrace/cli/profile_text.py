@@ -42,11 +42,13 @@ def hot_spots_text(record: Path, *, limit: int = 12) -> str:
         limit: Lines of the table.
     """
     from headrace.profiler.hot_spots import HotSpots
+    from headrace.runs.own_files import own_file
 
     stem = record.name.removesuffix(".speedscope.json")
     try:
-        found = msgspec.json.decode(record.with_name(f"{stem}.json").read_bytes(), type=HotSpots)
-    except (OSError, msgspec.DecodeError) as error:
+        file = own_file(record.parent.parent, record.with_name(f"{stem}.json"))
+        found = msgspec.json.decode(file.read_bytes(), type=HotSpots)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return f"hot spots of {stem} cannot be read: {error}\n"
     rows = [
         (f"{spot.self_share:4.0%}  {spot.total_share:5.0%}", spot.function, f"{spot.file}:{spot.line}")

@@ -105,7 +105,7 @@ def _read_comparison(file: Path) -> ComparisonDocument:
         document = msgspec.json.decode(file.read_bytes(), type=comparison.ComparisonDocument)
     except OSError as error:
         raise SettingsError(f"--compare {file} cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(
             f"--compare {file} is not a comparison ({error}); expected what `headrace compare A B -o FILE` writes"
         ) from error

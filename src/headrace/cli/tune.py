@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.base.words import showable
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, positive, seconds, stdout_kept
 
@@ -106,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
     else:
-        sys.stdout.write(as_text(document))
+        sys.stdout.write(showable(as_text(document)))
     if problem is not None:
         raise problem
     return _status(document)

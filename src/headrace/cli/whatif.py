@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.base.words import showable
 from headrace.cli import EXIT_DONE
 from headrace.cli.change_arguments import add_change_arguments
 
@@ -88,9 +89,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(args, recorded.path.name, answers)
     elif args.vary:
-        print(whatif_text.as_table(answers.documents, answers.refused, shown), end="")
+        print(showable(whatif_text.as_table(answers.documents, answers.refused, shown)), end="")
     elif answers.documents:
-        print(whatif_text.as_text(answers.documents[0], shown), end="")
+        print(showable(whatif_text.as_text(answers.documents[0], shown)), end="")
     if not args.vary:
         for why in answers.refused.values():
             _say(f"not predicted: {why}")

@@ -16,6 +16,7 @@ from headrace.runs.formats import isolation, layers, profiling
 from headrace.runs.formats.isolation import IsolationDocument
 from headrace.runs.formats.layers import LayersDocument
 from headrace.runs.formats.profiling import ProfilingInfo
+from headrace.runs.own_files import own_file
 from headrace.runs.reader import Run
 from headrace.runs.run_folder import HOT_SPOTS_FOLDER, RunInfo
 
@@ -109,9 +110,9 @@ def collect(run: Run) -> Evidence:
     """Return all that a run folder holds; what is not there or cannot be read is empty and named in `problems`."""
     info = run.info
     problems = list(run.problems)
-    profile = _read_json(run.path / profiling.FILE, ProfilingInfo, problems)
-    inside = _read_json(run.path / layers.FILE, LayersDocument, problems)
-    alone = _read_json(run.path / isolation.FILE, IsolationDocument, problems)
+    profile = _read_json(run.path, profiling.FILE, ProfilingInfo, problems)
+    inside = _read_json(run.path, layers.FILE, LayersDocument, problems)
+    alone = _read_json(run.path, isolation.FILE, IsolationDocument, problems)
     spans = load_spans(run.spans(), [stage.name for stage in info.stages], info.clock_offsets_ns)
     facts = _stage_facts(info, spans)
     deliver = next((stage.name for stage in reversed(facts) if stage.role == "deliver"), None)
@@ -151,14 +152,15 @@ def _rank(name: str) -> int:
     return next(rank for rank, suffix in enumerate(_HOT_SPOT_FILES) if name.endswith(suffix))
 
 
-def _read_json(file: Path, kind: type[_Document], problems: list[str]) -> _Document | None:
+def _read_json(folder: Path, name: str, kind: type[_Document], problems: list[str]) -> _Document | None:
+    file = folder / name
     try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
+        return msgspec.json.decode(own_file(folder, file).read_bytes(), type=kind)
     except FileNotFoundError:
         return None
     except OSError as error:
         problems.append(f"{file.name} cannot be read and is left out: {error.strerror}")
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         problems.append(f"{file.name} is damaged and is left out: {error}")
     return None
 

@@ -159,7 +159,7 @@ class PlanFollower:
             return Plan()
         try:
             return Plan.from_table(tomllib.loads(text))
-        except (HeadraceError, tomllib.TOMLDecodeError) as error:
+        except (HeadraceError, ValueError, RecursionError) as error:
             self._say(f"the model stays: {error}")
             return None
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from headrace.base.errors import RunFolderError
 from headrace.base.records import SCHEMA_VERSION
 from headrace.runs.errors_log import ErrorLine
+from headrace.runs.own_files import MOST_ROWS, own_file
 from headrace.runs.resource_files import read_resources, read_states
 from headrace.runs.run_folder import ERRORS_FILE, RUN_JSON, SPANS_FOLDER, RunInfo
 from headrace.runs.span_files import SPAN_SCHEMA
@@ -85,7 +86,7 @@ class Run:
             problems.append(f"there is no folder {SPANS_FOLDER}: nothing was measured, or it was removed")
         for file in sorted(folder.glob("[!.]*.parquet")):
             try:
-                tables.append(_read_span_file(file))
+                tables.append(_read_span_file(own_file(self.path, file)))
             except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors are subclasses of these
                 problems.append(f"{SPANS_FOLDER}/{file.name} cannot be read and is left out: {_first_line(error)}")
         return pa.concat_tables(tables).unify_dictionaries(), problems
@@ -94,7 +95,7 @@ class Run:
     def _errors_and_problems(self) -> tuple[list[ErrorLine], list[str]]:
         file = self.path / ERRORS_FILE
         try:
-            content = file.read_bytes()
+            content = own_file(self.path, file).read_bytes()
         except FileNotFoundError:
             return [], []
         except OSError as error:
@@ -103,7 +104,7 @@ class Run:
         for line in content.splitlines():
             try:
                 lines.append(msgspec.json.decode(line, type=ErrorLine))
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 not_written = _not_written(line)
                 if not_written is None:
                     num_unreadable += bool(line)
@@ -124,7 +125,7 @@ def read_run(path: str | Path) -> Run:
     path = Path(path)
     file = path / RUN_JSON
     try:
-        content = file.read_bytes()
+        content = own_file(path, file).read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         what = f"has no {RUN_JSON}" if path.is_dir() else "does not exist" if not path.exists() else "is not a folder"
         raise RunFolderError(
@@ -133,6 +134,10 @@ def read_run(path: str | Path) -> Run:
     except OSError as error:
         raise RunFolderError(f"{file} cannot be read: {error.strerror}") from error
     return Run(path, _decode_info(file, content))
+
+
+#: Nanoseconds of 146 years.
+_LARGEST = 1 << 62
 
 
 class _Version(msgspec.Struct):
@@ -148,16 +153,31 @@ def _decode_info(file: Path, content: bytes) -> RunInfo:
                 f"{file} has schema version {version}, and this headrace reads up to {SCHEMA_VERSION}; "
                 "it was written by a newer headrace: upgrade with pip install -U headrace"
             )
+        _check_numbers(msgspec.json.decode(content))
         return msgspec.json.decode(content, type=RunInfo)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunFolderError(
             f"{file} is damaged ({error}); it was cut off or edited. The spans beside it may still be whole: copy a "
             f"{RUN_JSON} of the same pipeline and machine there to read them, or run again"
         ) from error
 
 
+def _check_numbers(value: Any) -> None:
+    """Raise unless every whole number is one that times and counts can be, with room for their sums in 64 bits."""
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            _check_numbers(part)
+    elif isinstance(value, int) and abs(value) > _LARGEST:
+        raise msgspec.ValidationError(f"{value:.3g} is larger than any count or time")
+
+
 def _read_span_file(file: Path) -> Any:
-    table = pq.ParquetFile(file).read()
+    content = pq.ParquetFile(file)
+    if content.metadata.num_rows > MOST_ROWS:
+        raise ValueError(
+            f"it has {content.metadata.num_rows:,} rows; headrace writes at most {MOST_ROWS:,} into one file"
+        )
+    table = content.read()
     if "weight" not in table.column_names:  # schema version 1 wrote every span
         table = table.append_column("weight", pa.repeat(pa.scalar(1, pa.int32()), len(table)))
     missing = [name for name in SPAN_SCHEMA.names if name not in table.column_names]
@@ -169,7 +189,7 @@ def _read_span_file(file: Path) -> Any:
 def _not_written(line: bytes) -> dict[str, int] | None:
     try:
         return msgspec.json.decode(line, type=dict[str, dict[str, int]])["not_written"]
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
         return None
 
 

@@ -74,12 +74,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from headrace.runs.own_files import is_own_folder, own_file
+
 logger = logging.getLogger("headrace")
 
 RESOURCES_FILE = "resources.parquet"
 RESOURCES_FOLDER = "resources"
 STATES_FILE = "states.parquet"
 STATES_FOLDER = "states"
+#: Equal rows take no space in a file, and all of it in memory.
+_MOST_ROWS = 50_000_000
 
 #: {name: unit} of everything in a resource table.
 NAMES: dict[str, str] = {
@@ -351,6 +355,8 @@ def remove_resource_files(folder: Path) -> None:
 
 
 def _remove_raw(folder: Path, raw: str) -> None:
+    if not is_own_folder(folder, folder / raw):
+        return
     for file in _raw_files(folder, raw):
         file.unlink()
     with contextlib.suppress(OSError):  # it is not there, or somebody else's files are in it
@@ -384,19 +390,27 @@ def _seal(folder: Path, raw: str, name: str) -> list[str]:
 
 def _read(folder: Path, raw: str, name: str) -> tuple[Any, list[str]]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     lines, problems, tables = _RawLines(folder, raw), [], []
     file = folder / name
     if file.exists():
         try:
-            tables = [pq.ParquetFile(file).read().select(lines.schema.names).cast(lines.schema)]
+            tables = [_table(own_file(folder, file)).select(lines.schema.names).cast(lines.schema)]
         except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors are subclasses of these
             problems.append(f"{name} cannot be read and is left out: {(str(error).splitlines() or ['damaged'])[0]}")
     if not tables:
         tables = list(lines.tables())
         problems += lines.problems
     return _in_order(pa.concat_tables([lines.schema.empty_table(), *tables]).unify_dictionaries()), problems
+
+
+def _table(file: Path) -> Any:
+    import pyarrow.parquet as pq
+
+    content = pq.ParquetFile(file)
+    if content.metadata.num_rows > _MOST_ROWS:
+        raise ValueError(f"it has {content.metadata.num_rows:,} rows; expected at most {_MOST_ROWS:,}")
+    return content.read()
 
 
 def _in_order(table: Any) -> Any:
@@ -418,6 +432,7 @@ class _RawLines:
     def __init__(self, folder: Path, raw: str) -> None:
         self.schema = resource_schema() if raw == RESOURCES_FOLDER else state_schema()
         self.problems: list[str] = []
+        self._folder = folder
         self._files = _raw_files(folder, raw)
         self._make = _Resources if raw == RESOURCES_FOLDER else _States
 
@@ -426,7 +441,7 @@ class _RawLines:
         for path in self._files:
             unreadable, columns = 0, self._make(self.schema)
             try:
-                with path.open("rb") as file:
+                with own_file(self._folder, path).open("rb") as file:
                     for number, line in enumerate(file, start=1):
                         # A last line without its end was being written when everything was killed.
                         unreadable += line.endswith(b"\n") and not columns.take(line)
@@ -438,6 +453,18 @@ class _RawLines:
             if unreadable:
                 what = f"{unreadable:,} lines of {path.parent.name}/{path.name}"
                 self.problems.append(f"{what} cannot be read and are left out; a full disk cuts lines")
+
+
+#: What reading a line raises that is cut off, or was never ours.
+_NOT_A_LINE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError)
+
+
+def _time(line: Any) -> int:
+    """Return a line's time in nanoseconds, which has to fit its column."""
+    time = int(line["time"])
+    if not -(1 << 62) < time < 1 << 62:
+        raise OverflowError(time)
+    return time
 
 
 def _encodable(text: str) -> str:
@@ -456,13 +483,13 @@ class _Resources:
         """Return whether the line could be read."""
         try:
             tick = json.loads(line)
-            time, values = int(tick["time"]), tick["values"]
+            time, values = _time(tick), tick["values"]
             rows = [
                 (time, _encodable(scope), _encodable(name), float(value))
                 for scope, names in values.items()
                 for name, value in names.items()
             ]
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except _NOT_A_LINE:
             return not line.strip()
         for row in rows:
             for column, value in zip(self._columns, row, strict=True):
@@ -497,8 +524,8 @@ class _States:
                 self._end_segment()
                 self._threads = threads
                 return True
-            time, letters = int(entry["time"]), entry["states"]
-        except (ValueError, TypeError, KeyError, AttributeError):
+            time, letters = _time(entry), entry["states"]
+        except _NOT_A_LINE:
             return not line.strip()
         if not isinstance(letters, str) or len(letters) != len(self._threads) or not letters.isascii():
             return False

@@ -28,6 +28,7 @@ from headrace.base.errors import RunFolderError
 from headrace.base.records import SCHEMA_VERSION, Counters
 from headrace.runs.formats import isolation, layers, profiling
 from headrace.runs.hardware import Hardware, find_hardware, find_versions
+from headrace.runs.own_files import is_own_folder, own_file
 from headrace.runs.resource_files import remove_resource_files
 
 RUN_JSON = "run.json"
@@ -299,7 +300,7 @@ def headrace_version() -> str:
 def _was_run_folder(path: Path) -> bool:
     """Return whether headrace wrote a run there: elsewhere a `report.html` or `errors.jsonl` is somebody else's."""
     try:
-        return b'"headrace_version"' in (path / RUN_JSON).read_bytes()
+        return b'"headrace_version"' in own_file(path, path / RUN_JSON).read_bytes()
     except FileNotFoundError:
         return (path / SPANS_FOLDER).is_dir()  # the first run.json may have met a full disk
 
@@ -310,6 +311,8 @@ def _remove_earlier_run(path: Path) -> None:
         (path / name).unlink(missing_ok=True)
     remove_resource_files(path)
     for folder, patterns in ((SPANS_FOLDER, ("*.parquet", ".*.parquet.tmp")), (HOT_SPOTS_FOLDER, HOT_SPOTS_PATTERNS)):
+        if not is_own_folder(path, path / folder):
+            continue
         for pattern in patterns:
             for file in (path / folder).glob(pattern):
                 file.unlink()
