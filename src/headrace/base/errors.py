@@ -21,6 +21,7 @@ HeadraceError
     └── ItemFailed            worth another try
         ├── FetchFailed       the download failed for now
         ├── DeliveryFailed    the result could not be delivered for now
+        │   └── DeliveryPostponed its destination is left alone for a while
         ├── StageFailed       a user's stage raised
         ├── WrongResultCount  `process` returned more or fewer results than it was given
         ├── WorkerDied        the process working on the item died
@@ -158,7 +159,13 @@ class DeadlinePassed(ItemRejected):
 
 
 class ItemFailed(ItemError):
-    """Worth another try."""
+    """Worth another try.
+
+    Attributes:
+        retry_after_seconds: How long the other side asked to be left alone before that.
+    """
+
+    retry_after_seconds: float = 0.0
 
 
 class FetchFailed(ItemFailed):
@@ -167,6 +174,10 @@ class FetchFailed(ItemFailed):
 
 class DeliveryFailed(ItemFailed):
     """The result could not be delivered for now."""
+
+
+class DeliveryPostponed(DeliveryFailed):
+    """The result's destination is left alone for a while: nothing is gained by trying again here and now."""
 
 
 class StageFailed(ItemFailed):

@@ -24,6 +24,7 @@ import pycurl
 from headrace import __version__
 from headrace.base.dialing import Dialer, Refused, Unresolved
 from headrace.base.errors import SettingsError
+from headrace.base.http_answer import Answer
 from headrace.base.network_rules import NetworkPlan, NetworkRules
 from headrace.base.settings import check
 
@@ -73,6 +74,8 @@ class Response:
 
     status: int
     body: bytes
+    retry_after_seconds: float | None = None
+    """How long the server asks to be left alone (`Retry-After`); None where it says nothing. Of POST only."""
 
 
 #: Causes with a name of their own, and whether no retry mends them; the others are `http.failed`, and worth one.
@@ -169,8 +172,11 @@ class HttpClient:
     def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
         """Return the answer to a POST, redirects not followed.
 
+        The status and the headers are the answer. Of the body at most 64 KB are read, and one that is longer, stalls
+        or breaks off is cut: whoever posts a result wants to know that it was taken, and must not be held up by the rest.
+
         Raises:
-            HttpError: If there is none, or the address may not be contacted.
+            HttpError: If no status came, or not all headers, or the address may not be contacted.
         """
         self._curl.setopt(pycurl.POST, 1)
         lines = [f"{name}: {value}" for name, value in headers.items()]
@@ -180,17 +186,21 @@ class HttpClient:
         # "Expect:" off: waiting for "100 Continue" costs a round trip.
         self._curl.setopt(pycurl.HTTPHEADER, [b"Expect:", *(line.encode() for line in lines)])
         self._curl.setopt(pycurl.POSTFIELDS, body)
-        self._curl.unsetopt(pycurl.HEADERFUNCTION)
+        answer = Answer()
+        self._curl.setopt(pycurl.HEADERFUNCTION, answer.read_header)
         self._curl.setopt(pycurl.LOW_SPEED_TIME, 0)  # a receiver may think for as long as the timeout
-        answer = io.BytesIO()
-        status = self._perform(url, answer, time.monotonic() + self._settings.timeout_seconds)
-        return Response(status, answer.getvalue())
+        try:
+            self._perform(url, answer, time.monotonic() + self._settings.timeout_seconds)
+        except HttpError:
+            if not answer.is_known:
+                raise
+        return Response(answer.status, bytes(answer.body), answer.retry_after_seconds)
 
     def close(self) -> None:
         """Close the connections."""
         self._curl.close()
 
-    def _perform(self, url: str, body: io.BytesIO, deadline: float) -> int:
+    def _perform(self, url: str, body: Answer | io.BytesIO, deadline: float) -> int:
         """Send the request and return the status; what comes back is written to `body`."""
         try:
             address = url if url.isascii() else quote(url, safe=string.punctuation)

@@ -13,7 +13,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from headrace.base.records import DeadLetter, Job, Message, QueueStatistics
+from headrace.base.policies.retry import PostponePolicy
+from headrace.base.records import DeadLetter, Job, Kept, Message, Postponed, QueueStatistics
 
 #: Why a batch call did not succeed for one receipt.
 STALE = "stale"
@@ -61,8 +62,21 @@ class Queue(Protocol):
         """Extend the loans to this many seconds from now."""
         ...
 
-    def dead_letter(self, message: Message, reason: str) -> bool:
-        """Move a message with its reason to the dead-letter queue; return False when the delivery is stale."""
+    def postpone(self, postponed: Sequence[Postponed]) -> dict[str, str]:
+        """Offer messages again after their delays as if they were new: with a receive count of zero, and what is kept.
+
+        The id stays. A kept result that is too large for the service is left out; the message never is.
+        """
+        ...
+
+    def dead_letter(self, message: Message, reason: str, *, kept: bytes = b"") -> bool:
+        """Move a message with its reason to the dead-letter queue; return False when the delivery is stale.
+
+        Args:
+            message: As received.
+            reason: Why.
+            kept: A result that could not be delivered; left out where it is too large for the service.
+        """
         ...
 
     def statistics(self) -> QueueStatistics:
@@ -73,8 +87,13 @@ class Queue(Protocol):
         """Return messages without receiving them, or dead letters, as far as the service can."""
         ...
 
-    def redrive(self, max_messages: int | None = None) -> int:
-        """Move dead letters back to the queue with a receive count of zero and return how many."""
+    def redrive(self, max_messages: int | None = None, *, rework: bool = False) -> int:
+        """Move dead letters back to the queue with a receive count of zero and return how many.
+
+        Args:
+            max_messages: At most so many; None for all.
+            rework: Leave kept results behind, so that the jobs are worked on again.
+        """
         ...
 
     def purge(self, *, dead: bool = False) -> int:
@@ -202,6 +221,26 @@ class Recoverable(Protocol):
             FileNotFoundError: If the results are gone.
             SettingsError: If they are not those of the mark.
         """
+        ...
+
+
+@runtime_checkable
+class KeepsResults(Protocol):
+    """A delivery whose results, where they cannot be delivered, may be kept by the source and delivered later."""
+
+    postponement: PostponePolicy
+    """How long they are held back; known once the delivery is open."""
+
+    def keep(self, job: Job, kept: Kept) -> bytes:
+        """Return a result as bytes that `take_up` understands, in any process.
+
+        Raises:
+            DeliveryRejected: If it cannot be written down.
+        """
+        ...
+
+    def take_up(self, job: Job) -> Kept | None:
+        """Return the result in `job.kept`; None if it is not to be believed, and the job is to be worked on again."""
         ...
 
 

@@ -45,6 +45,9 @@ class Outcome:
     """For RETRY: how long the source should hold the job back."""
     undelivered: bool = False
     """All went well but for the delivery: the item itself has nothing wrong with it."""
+    kept: bytes = b""
+    """A result that could not be delivered, for the source to keep with the job: it is delivered later, or again after a
+    redrive, without being worked out again. With RETRY it means that only the delivery is to be repeated."""
 
 
 DELIVERED = Outcome(OutcomeKind.DELIVERED)
@@ -65,6 +68,8 @@ class Job:
         max_attempts: The delivery after which a failure is final; None where the source never gives up.
         sent_at: When it was sent, Unix seconds by the queue's clock; set by sources that know it, None elsewhere.
         on_work: Called with 1 when a stage begins to work on it and with -1 when it is through; None: nobody asks.
+        kept: A result that an earlier delivery of the job could not deliver; empty for none. Set by sources that keep it.
+        keeps_results: Whether the source keeps a result that comes with an outcome, and counts no delivery for it.
         lost: Set by the source when another worker may have the job by now (its lease ran out); work on it is dropped.
     """
 
@@ -74,6 +79,8 @@ class Job:
         "attributes",
         "deadline_ns",
         "id",
+        "keeps_results",
+        "kept",
         "lost",
         "max_attempts",
         "on_work",
@@ -109,6 +116,8 @@ class Job:
         self.max_attempts = max_attempts
         self.sent_at: float | None = None
         self.on_work: Callable[[int], None] | None = None
+        self.kept = b""
+        self.keeps_results = False
         self.lost = False
         self._settle = settle or _ignore
 
@@ -196,6 +205,17 @@ class Message:
     """1 for the first delivery."""
     sent_at: float
     """Unix seconds."""
+    kept: bytes = b""
+    """A result that could not be delivered yet, as `postpone` or `dead_letter` was given it; empty for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """One message that is to be offered again later, as if it was new."""
+
+    message: Message
+    delay_seconds: float
+    kept: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +228,19 @@ class DeadLetter:
     receive_count: int
     died_at: float
     """Unix seconds."""
+    kept: bytes = b""
+    """A result that could not be delivered; empty for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A result that could not be delivered so far."""
+
+    result: Any
+    since: float | None
+    """When it first could not, Unix seconds; None: not since it was redriven."""
+    tries: int
+    """How often it was held back since then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 
     headrace queue stats sqlite:///jobs.db
     headrace queue peek sqs://photos --dead -n 5
-    headrace queue redrive redis://cache:6379/0
+    headrace queue redrive redis://cache:6379/0 --rework
     headrace queue purge sqlite:///jobs.db --dead
 
 Peeking at an SQS queue receives the messages for an instant, which raises their receive count. Redriving moves dead letters
-back to their queue, to be tried afresh. Purging cannot be undone and asks first.
+back to their queue, to be tried afresh: a job whose result could not be delivered has its result with it, which is delivered
+as it is; with --rework the job is worked on again. Purging cannot be undone and asks first.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--dead", action="store_true", help="the dead letters instead of the messages")
     peek.add_argument("-n", type=_positive, default=10, metavar="N", help="at most so many (default 10)")
     redrive.add_argument("-n", type=_positive, metavar="N", help="at most so many (default all)")
+    redrive.add_argument("--rework", action="store_true", help="leave kept results behind: work the jobs out again")
     purge.add_argument("--yes", action="store_true", help="do not ask")
 
 
@@ -93,7 +95,7 @@ def _peek(queue: Queue, args: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def _redrive(queue: Queue, args: argparse.Namespace) -> tuple[dict[str, Any], str]:
-    moved = queue.redrive(args.n)
+    moved = queue.redrive(args.n, rework=args.rework)
     return {"moved": moved}, f"{_counted(moved, 'dead letter')} moved back to {queue.name}"
 
 
@@ -130,13 +132,27 @@ def _as_text(one: Message | DeadLetter) -> str:
 
     moment, verb = (one.died_at, "died") if isinstance(one, DeadLetter) else (one.sent_at, "sent")
     age = format_duration(max(0.0, time.time() - moment))
-    body = one.body.decode(errors="replace")
-    shown = body if len(body) <= _NUM_SHOWN else f"{body[:_NUM_SHOWN]}... ({len(one.body)} bytes)"
     lines = [f"{one.id}  received {_counted(one.receive_count, 'time')}, {verb} {age} ago"]
     if isinstance(one, DeadLetter):
         lines.append(f"  reason  {one.reason if one.reason.isprintable() else ascii(one.reason)}")
+    if one.kept:
+        lines.append(f"  result  {_shown(one.kept, _result(one.kept))}")
     # Bodies and reasons quote strangers: nothing in them may steer the terminal.
-    return "\n".join([*lines, f"  body    {shown if shown.isprintable() else ascii(shown)}"])
+    return "\n".join([*lines, f"  body    {_shown(one.body, one.body.decode(errors='replace'))}"])
+
+
+def _shown(data: bytes, text: object) -> str:
+    whole = text if isinstance(text, str) else json.dumps(text)
+    shown = whole if len(whole) <= _NUM_SHOWN else f"{whole[:_NUM_SHOWN]}... ({len(data)} bytes)"
+    return shown if shown.isprintable() else ascii(shown)
+
+
+def _result(kept: bytes) -> Any:
+    """Return the result that is kept with a message, as JSON values; as text where it is none of ours."""
+    try:
+        return json.loads(kept)["result"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return kept.decode(errors="replace")
 
 
 def _as_json(one: Message | DeadLetter) -> dict[str, Any]:
@@ -147,6 +163,8 @@ def _as_json(one: Message | DeadLetter) -> dict[str, Any]:
         fields |= {"reason": one.reason, "died_at": one.died_at}
     else:
         fields["sent_at"] = one.sent_at
+    if one.kept:
+        fields["result"] = _result(one.kept)
     try:
         fields["body"] = one.body.decode()
     except UnicodeDecodeError:

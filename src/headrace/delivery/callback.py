@@ -2,81 +2,257 @@
 
 from __future__ import annotations
 
+import math
+import os
 import threading
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
 from urllib.parse import quote
 
-from headrace.base.errors import DeliveryFailed, DeliveryRejected
-from headrace.base.http_client import HttpClient, HttpError, HttpSettings, is_permanent, without_secrets
+from headrace.base.clock import Clock, SystemClock
+from headrace.base.errors import DeliveryFailed, DeliveryPostponed, DeliveryRejected, SettingsError
+from headrace.base.http_client import HttpClient, HttpError, HttpSettings, Response, is_permanent, without_secrets
 from headrace.base.network_rules import NetworkPlan, NetworkRules
-from headrace.base.records import Job
-from headrace.base.settings import build
+from headrace.base.policies.breaker import BreakerPolicy
+from headrace.base.policies.retry import PostponePolicy
+from headrace.base.records import Job, Kept
+from headrace.base.settings import build, check
+from headrace.delivery import kept_results
+from headrace.delivery.destinations import Destination, Destinations
 from headrace.delivery.encoding import encode
+from headrace.delivery.signing import Secrets, parse_secrets
 
 #: Printable ASCII but for the percent sign, which `quote` writes.
 _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if code != ord("%"))
+_GONE = 410
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackSettings(HttpSettings):
+    """Limits of one callback, and what is done about receivers that do not take it; the Plan's `[stages.deliver.options]`."""
+
+    secret_env: str | None = None
+    """Environment variable with the secrets that sign callbacks: `whsec_...`, several separated by spaces, the newest first."""
+    secret_file: str | None = None
+    """File with the secrets, instead."""
+    give_up_seconds: float = 86_400.0
+    """Time from the first failure after which a result that cannot be delivered goes to the dead-letter queue."""
+    postpone_max_seconds: float = 300.0
+    """Longest pause between two tries of such a result: how long after its receiver is back it is delivered at the latest."""
+    breaker_failures: int = 5
+    """Failures in a row after which a destination (host and port) is left alone."""
+    breaker_seconds: float = 5.0
+    """For how long at first; doubles with each probe that fails."""
+    breaker_max_seconds: float = 60.0
+    """And at most."""
+    retry_ratio: float = 0.1
+    """Retries at once per call of a destination, in the long run; what is beyond waits in the queue."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        HttpSettings.__post_init__(self)
+        for key in ("give_up_seconds", "postpone_max_seconds", "breaker_seconds", "breaker_max_seconds"):
+            check(getattr(self, key) > 0, key, getattr(self, key), "more than 0")
+        check(self.breaker_failures >= 1, "breaker_failures", self.breaker_failures, "a whole number >= 1")
+        check(0 <= self.retry_ratio <= 1, "retry_ratio", self.retry_ratio, "0 to 1")
+        if self.secret_env and self.secret_file:
+            raise SettingsError("secret_env and secret_file are both given; expected one of them")
+
+
+def _refuse_secrets(options: Mapping[str, Any]) -> None:
+    """Raise SettingsError if a setting holds a secret itself: Plans are stored with every run, and errors show values."""
+    for key, value in options.items():
+        if "whsec_" in str(value):
+            raise SettingsError(
+                f"{key} holds a secret (not shown); expected where it is: secret_env, an environment variable, or secret_file"
+            )
 
 
 class Callback:
     """Posts `{"id", "task", "result", ...}` as JSON to `job.attributes["callback"]`.
 
-    The job's id goes along as `Idempotency-Key`, percent-encoded where it is not plain ASCII: delivery is at least once, and
-    a receiver that keeps the keys it has seen can drop a second copy. Failed posts are retried by the `deliver` stage with
-    full jitter within the Plan's budget. Counts `deliver.connections`, those it had to open, and
-    `deliver.connect_microseconds`, what setting them up took.
+    The job's id goes along as `Idempotency-Key` and `webhook-id`, percent-encoded where it is not plain ASCII: delivery is at
+    least once, and a receiver that keeps the ids it has seen can drop a second copy. With secrets, every callback is signed by
+    Standard Webhooks; see `headrace.delivery.signing`.
+
+    Only 2xx is success, and a redirect is not followed. Of the other answers 408, 425, 429 and 5xx, and none at all, are
+    worth another try: by the `deliver` stage with full jitter within the Plan's budget, the destination's retry budget
+    and not before its `Retry-After`; then by the queue, which keeps the result, until `give_up_seconds` are over. A
+    destination that fails several times in a row is left alone for a while (circuit breaker), and an address that answers
+    410 Gone for the rest of the run. Anything else is final.
+
+    Counts `deliver.answers_2xx` (3xx, 4xx, 5xx), `deliver.no_answer`, `deliver.breaker_opened`, `deliver.refused_while_open`,
+    `deliver.retries_withheld`, `deliver.disabled_addresses`, `deliver.refused_as_gone`, `deliver.kept_refused`;
+    `deliver.connections`, those it had to open, and `deliver.connect_microseconds`, what setting them up took.
 
     An address that a job names is contacted if the Plan's `[network]` allows it; `url` is the operator's own word.
 
     Args:
         url: Where to post when a job names no address.
         headers: Added to each request.
+        secret_env: Environment variable that holds the secrets, `whsec_...`, separated by spaces, the newest first. A Plan may
+            say something else.
+        secret_file: File that holds them, instead.
+        clock: For tests.
     """
 
     flush_items = 1
     flush_seconds = 0.0
     default_workers = 8
 
-    def __init__(self, url: str | None = None, *, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        secret_env: str | None = None,
+        secret_file: str | Path | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.url = url
         self.headers = {"Content-Type": "application/json", **(headers or {})}
-        self._settings = HttpSettings()
+        self.postponement = PostponePolicy()
+        self._secret_place = {"secret_env": secret_env, "secret_file": secret_file and str(secret_file)}
+        _refuse_secrets(self._secret_place)  # what is wrong is told where it is written
+        CallbackSettings(**self._secret_place)  # type: ignore[arg-type]
+        self._clock = clock or SystemClock()
+        self._settings = CallbackSettings()
         self._network = NetworkPlan()
+        self._secrets: Secrets | None = None
+        self._destinations = Destinations(BreakerPolicy(), self._settings.retry_ratio)
         self._local = threading.local()
         self._context: Any = None
         self._counting = threading.Lock()
 
     def open(self, context: Any) -> None:
-        """Read the options of the Plan's `[stages.deliver.options]`; see `HttpSettings`."""
+        """Read the Plan's `[stages.deliver.options]`, see `CallbackSettings`, and the secrets.
+
+        Raises:
+            SettingsError: If an option is unknown or impossible, or the secrets are not where they should be.
+        """
         self._context = context
-        self._settings = build(HttpSettings, context.options, "[stages.deliver.options]")
+        options = dict(context.options)
+        _refuse_secrets(options)
+        if not {"secret_env", "secret_file"} & set(options):
+            options |= {key: place for key, place in self._secret_place.items() if place}
+        self._settings = settings = build(CallbackSettings, options, "[stages.deliver.options]")
         self._network = context.plan.network
+        self._secrets = _read_secrets(settings)
+        self.postponement = PostponePolicy(
+            give_up_seconds=settings.give_up_seconds, max_seconds=settings.postpone_max_seconds
+        )
+        policy = BreakerPolicy(
+            failures=settings.breaker_failures,
+            open_seconds=settings.breaker_seconds,
+            max_open_seconds=max(settings.breaker_seconds, settings.breaker_max_seconds),
+            probe_seconds=2 * settings.timeout_seconds,
+        )
+        self._destinations = Destinations(policy, settings.retry_ratio)
 
     def deliver(self, job: Job, result: Any) -> bool:
         """Post one result; see `protocols.Delivery.deliver`."""
-        named = job.attributes.get("callback")
-        url = named or self.url
-        if not url:
-            raise DeliveryRejected("the job names no callback address and the pipeline has no default one")
-        if not isinstance(url, str):
-            raise DeliveryRejected(f"the job's callback address is {url!r}; expected text")
+        url = self._address(job)
         body = encode({"id": job.id, "task": job.task, "result": result})
+        destination = self._admitted(url)
         try:
-            headers = {**self.headers, "Idempotency-Key": quote(job.id, safe=_PLAIN)}
-            headers = {**self.headers, "Idempotency-Key": quote(job.id, safe=_PLAIN)}
-            response = self._client(is_ours=not named).post(url, body, headers)
+            response = self._client(is_ours=not job.attributes.get("callback")).post(
+                url, body, self._headers(job, body)
+            )
         except HttpError as error:
-            raise (DeliveryRejected if error.permanent else DeliveryFailed)(str(error)) from None
+            if error.permanent:
+                destination.was_not_called()
+                raise DeliveryRejected(str(error)) from None
+            self._count("no_answer")
+            self._failed(destination, "no answer", str(error))
+        except BaseException:
+            destination.was_not_called()
+            raise
+        self._count(f"answers_{response.status // 100}xx")
         if not 200 <= response.status < 300:
-            kind = DeliveryRejected if is_permanent(response.status) else DeliveryFailed
-            raise kind(f"{without_secrets(url)} answered {response.status}, expected 2xx")
+            self._refused(destination, url, response)
+        destination.answered()
         return True
+
+    def keep(self, job: Job, kept: Kept) -> bytes:
+        """Return a result that could not be delivered as bytes; see `protocols.KeepsResults`."""
+        return kept_results.keep(job, kept, self._secrets)
+
+    def take_up(self, job: Job) -> Kept | None:
+        """Return the result that was kept with a job; see `protocols.KeepsResults`."""
+        kept = kept_results.take_up(job, self._secrets)
+        if kept is None:
+            self._count("kept_refused")
+        return kept
 
     def flush(self) -> None:
         """Nothing waits: the receiver's answer is the proof."""
 
     def close(self) -> None:
         """Connections close with their threads."""
+
+    def _address(self, job: Job) -> str:
+        url = job.attributes.get("callback") or self.url
+        if not url:
+            raise DeliveryRejected("the job names no callback address and the pipeline has no default one")
+        if not isinstance(url, str):
+            raise DeliveryRejected(f"the job's callback address is {url!r}; expected text")
+        if self._destinations.is_disabled(url):
+            self._count("refused_as_gone")
+            raise DeliveryRejected(
+                f"{without_secrets(url)} answered {_GONE} Gone before and gets nothing more in this run; "
+                "if it is back, start the run again and redrive"
+            )
+        return url
+
+    def _admitted(self, url: str) -> Destination:
+        destination = self._destinations.of(url)
+        wait = destination.admit(self._now())
+        if wait is not None:
+            self._count("refused_while_open")
+            how = destination.last_failure
+            self._postpone(f"{without_secrets(url)} was not called: its host failed too often of late ({how})", wait)
+        return destination
+
+    def _headers(self, job: Job, body: bytes) -> dict[str, str]:
+        key = _header_id(job.id)
+        timestamp = str(math.floor(self._clock.unix_seconds()))
+        headers = {**self.headers, "Idempotency-Key": key, "webhook-id": key, "webhook-timestamp": timestamp}
+        if self._secrets is not None:
+            headers["webhook-signature"] = self._secrets.sign(key, timestamp, body)
+        return headers
+
+    def _refused(self, destination: Destination, url: str, response: Response) -> NoReturn:
+        what = f"{without_secrets(url)} answered {response.status}, expected 2xx"
+        if not is_permanent(response.status):
+            self._failed(destination, f"answered {response.status}", what, response.retry_after_seconds or 0.0)
+        destination.answered()
+        if response.status == _GONE:
+            self._destinations.disable(url)
+            self._count("disabled_addresses")
+        raise DeliveryRejected(what)
+
+    def _failed(self, destination: Destination, how: str, what: str, retry_after_seconds: float = 0.0) -> NoReturn:
+        now = self._now()
+        if destination.failed(now, how):
+            self._count("breaker_opened")
+        wait = destination.retry_in(now)
+        if wait is not None:
+            if not wait:
+                self._count("retries_withheld")
+            self._postpone(what, max(wait, retry_after_seconds))
+        error = DeliveryFailed(what)
+        error.retry_after_seconds = retry_after_seconds
+        raise error
+
+    def _postpone(self, what: str, seconds: float) -> NoReturn:
+        error = DeliveryPostponed(what)
+        error.retry_after_seconds = seconds
+        raise error
+
+    def _now(self) -> float:
+        return self._clock.now_ns() / 1e9
 
     def _client(self, *, is_ours: bool) -> HttpClient:
         # Two, so that no stranger's request goes over a connection that was opened on the operator's word.
@@ -87,7 +263,40 @@ class Callback:
         return clients[is_ours]
 
     def _count_connection(self, number: int, seconds: float) -> None:
+        self._count("connections", number)
+        self._count("connect_microseconds", round(seconds * 1e6))
+
+    def _count(self, name: str, number: int = 1) -> None:
         if self._context is not None:
             with self._counting:  # the workers share one context
-                self._context.count("deliver.connections", number)
-                self._context.count("deliver.connect_microseconds", round(seconds * 1e6))
+                self._context.count(f"deliver.{name}", number)
+
+
+def _header_id(job_id: str) -> str:
+    """Return an id as it may stand in a header: spaces at its ends would be trimmed on the way."""
+    key = quote(job_id, safe=_PLAIN)
+    inner = key.strip(" ")
+    start = key.index(inner) if inner else 0
+    return "%20" * start + inner + "%20" * (len(key) - start - len(inner))
+
+
+def _read_secrets(settings: CallbackSettings) -> Secrets | None:
+    if settings.secret_env:
+        where = f"the environment variable {settings.secret_env} (secret_env)"
+        text = os.environ.get(settings.secret_env)
+        if text is None:
+            raise SettingsError(f"{where} is not set; expected one or several secrets whsec_..., the newest first")
+    elif settings.secret_file:
+        where = f"the file {settings.secret_file} (secret_file)"
+        try:
+            text = Path(settings.secret_file).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise SettingsError(f"{where} is not text") from None
+        except OSError as error:
+            raise SettingsError(f"{where} cannot be read: {error.strerror}") from None
+    else:
+        return None
+    try:
+        return parse_secrets(text)
+    except ValueError as error:
+        raise SettingsError(f"{where}: {error}") from None

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import ItemError
-from headrace.base.records import Job
+from headrace.base.records import Job, Kept
 
 if TYPE_CHECKING:
     from headrace.pipeline.station import Station
@@ -47,6 +47,7 @@ class Item:
         arrived, queue_depth: Set by the queue that holds it.
         tries, first_try_ns: In the present station, for its retry policy.
         entry: Value, size and shape key with which it entered the present station; a retry starts from there.
+        kept: The result that an earlier delivery of the job left; None for none.
         error: Why the last stage failed; None while all is well.
         marks: Passages through the stages of the present station.
         settled: The source was told how the job ended.
@@ -67,6 +68,7 @@ class Item:
         "inside",
         "job",
         "keep",
+        "kept",
         "marks",
         "num_bytes",
         "parent",
@@ -108,6 +110,7 @@ class Item:
         self.tries = 0
         self.first_try_ns = 0
         self.entry: tuple[Any, int, str | None] | None = None
+        self.kept: Kept | None = None
         self.error: ItemError | None = None
         self.marks: list[Mark] = []
         self.settled = False

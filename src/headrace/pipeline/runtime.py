@@ -43,7 +43,7 @@ from headrace.base.errors import (
 from headrace.base.metering import Metering
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan
-from headrace.base.protocols import Instrument, Source, TakesNotes
+from headrace.base.protocols import Instrument, KeepsResults, Source, TakesNotes
 from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind, Span, StageStatistics
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import ThreadBudget, calm_garbage_collector, limit_library_threads
@@ -55,6 +55,7 @@ from headrace.pipeline.outbox import Outbox
 from headrace.pipeline.passages import Passage
 from headrace.pipeline.receiving import ReceivingBook
 from headrace.pipeline.station import RECEIVER, Station, Worker, WorkerThread, pause
+from headrace.pipeline.undelivered import of_undelivered
 from headrace.pipeline.warm_up import CostCurve, WarmUp
 from headrace.runs.run_folder import Receiving
 from headrace.stages.stage import Fan, Joined, Stage, StageContext
@@ -175,6 +176,8 @@ class Runtime:
         self._outbox = Outbox(pipeline.delivery, self._delivered, self.clock)
         self._max_in_flight = self._capacity()
         self._first_is_alone = first_alone
+        delivery = pipeline.delivery
+        self._keeper = delivery if isinstance(delivery, KeepsResults) else None
 
     # --- the outside
 
@@ -298,14 +301,18 @@ class Runtime:
         """Settle an item's job as rejected or for another try, with the reason."""
         error.located(stage, item.id)
         undelivered = isinstance(error, DeliveryFailed)
-        if isinstance(error, ItemRejected):
+        has_result = bool(item.route) and item.route[item.position].only_delivers
+        if has_result and self._keeper is not None and item.job.keeps_results:
+            outcome = of_undelivered(item, error, self._keeper, self.clock.unix_seconds(), self.random())
+        elif isinstance(error, ItemRejected):
             outcome = Outcome(OutcomeKind.REJECTED, str(error))
         elif item.job.max_attempts is not None and item.job.attempt >= item.job.max_attempts:
             last = f"(delivery {item.job.attempt} of {item.job.max_attempts})"
             outcome = Outcome(OutcomeKind.DEAD_LETTERED, f"{error} {last}", undelivered=undelivered)
         else:
             doublings = min(item.job.attempt - 1, 60)  # by then the limit is met; 2.0**1024 is no float
-            delay = min(_MAX_RETRY_SECONDS, 2.0**doublings) * self.random()
+            asked = error.retry_after_seconds if isinstance(error, ItemFailed) else 0.0
+            delay = min(_MAX_RETRY_SECONDS, asked) + min(_MAX_RETRY_SECONDS, 2.0**doublings) * self.random()
             outcome = Outcome(OutcomeKind.RETRY, str(error), delay, undelivered)
         logger.info("%s: %s", outcome.kind.value, error)
         self._settle(item, outcome)
@@ -603,7 +610,7 @@ class Runtime:
             elif not route:
                 known = ", ".join(self._routes)
                 self.fail(item, UnknownTask(f"no module takes task {job.task!r}; this pipeline has: {known}"), "route")
-            else:
+            elif not self._take_up(item):
                 by_route.setdefault(route, []).append(item)
         began, inline_ns = self.clock.now_ns(), 0
         for route, items in by_route.items():
@@ -613,6 +620,19 @@ class Runtime:
                 inline_ns += self._run_inline(inline[route[0]], route[0], items)
         with self._lock:
             self._receiving.handed_on((self.clock.now_ns() - began - inline_ns) / 1e9, inline_ns / 1e9)
+
+    def _take_up(self, item: Item) -> bool:
+        """Send a job whose result was kept straight to the delivery; return whether it was."""
+        last = item.route[-1]
+        if not item.job.kept or self._keeper is None or not (last.only_delivers and last.has_queue):
+            return False
+        item.kept = self._keeper.take_up(item.job)
+        if item.kept is None:
+            return False
+        item.value = item.kept.result
+        item.position = len(item.route) - 1
+        self._put(last, [item])
+        return True
 
     def _run_inline(self, worker: Worker, station: Station, items: list[Item]) -> int:
         """Run the stages that receivers run themselves, and return the time in them, ns."""
@@ -741,7 +761,7 @@ class Runtime:
         error = item.error
         if error is None:
             raise RuntimeError("nothing failed")
-        delay = station.retry_delay(item) if isinstance(error, ItemFailed) and not self._abandoning else None
+        delay = None if self._abandoning else station.retry_delay(item)
         if delay is None:
             self.fail(item, error, station.name)
             return

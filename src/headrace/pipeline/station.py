@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.base.errors import DeadlinePassed
+from headrace.base.errors import DeadlinePassed, DeliveryPostponed, ItemFailed
 from headrace.base.policies.batching import BatchingPolicy, ReleaseReason
 from headrace.base.policies.retry import RetryPolicy
 from headrace.base.records import BatchFormed, StageStatistics
@@ -130,6 +130,9 @@ class Station:
         self.name = spec.stages[0].name
         self.settings = spec.plan.stages[self.name]
         self.last_role = spec.stages[-1].role
+        # Whoever comes here has a result already. It is sent even if the loan ran out meanwhile: whoever has the job now may
+        # be as late, and the receiver knows the id.
+        self.only_delivers = spec.stages[0].role == "deliver"
         self.has_queue = has_queue
         # Where there is no queue to come back to, or where coming back would break the order.
         self.retries_in_place = not has_queue or (spec.plan.run.ordered and self.last_role == "deliver")
@@ -271,9 +274,15 @@ class Station:
         )
 
     def retry_delay(self, item: Item) -> float | None:
-        """Return seconds to wait before the item is tried here again, or None when its budget is used up."""
+        """Return seconds to wait before the item is tried here again, or None if it is not.
+
+        Then its budget is used up, or no try here and now can help.
+        """
+        error = item.error
+        if not isinstance(error, ItemFailed) or isinstance(error, DeliveryPostponed):
+            return None
         elapsed = (self._runtime.clock.now_ns() - item.first_try_ns) / 1e9
-        return self.retry.next_delay(item.tries, elapsed, self._runtime.random())
+        return self.retry.next_delay(item.tries, elapsed, self._runtime.random(), error.retry_after_seconds)
 
     def kill_children(self) -> None:
         """End the processes of this station at once."""
@@ -301,7 +310,7 @@ class Station:
             deadline = item.job.deadline_ns
             if item.root.settled:
                 continue  # a sibling failed, or the run was abandoned
-            if item.job.lost:
+            if item.job.lost and not self.only_delivers:
                 self._runtime.drop_lost(item)
             elif deadline is not None and now > deadline:
                 late = (now - deadline) / 1e9

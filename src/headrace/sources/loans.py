@@ -29,7 +29,7 @@ from headrace.base.errors import QueueUnavailable
 from headrace.base.in_flight import Place
 from headrace.base.policies.visibility import VisibilityPolicy
 from headrace.base.protocols import STALE, Queue
-from headrace.base.records import Job, Message, Outcome, OutcomeKind
+from headrace.base.records import Job, Message, Outcome, OutcomeKind, Postponed
 from headrace.base.seat import Seat
 from headrace.runs.run_folder import encodable
 
@@ -48,7 +48,7 @@ FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.1, 5.0
 #: Part of the timeout by which extensions are brought forward to share a call with one that is due.
 TOGETHER = 0.05
 
-Action = Literal["ack", "nack", "dead_letter"]
+Action = Literal["ack", "nack", "postpone", "dead_letter"]
 
 
 @dataclass(slots=True)
@@ -61,6 +61,8 @@ class LoanCounts:
     rejected: int = 0
     dead_lettered: int = 0
     retried: int = 0
+    postponed: int = 0
+    """Of the retried: jobs whose result is kept, and which wait for their receiver; they count as not received."""
     returned: int = 0
     bad_messages: int = 0
     """Of the rejected: messages that are not jobs."""
@@ -113,6 +115,15 @@ class Loan:
         self.is_suspect = False
         self.place: Place | None = None
         self._book = book
+
+    def latest(self) -> Message:
+        """Return the message with the receipt that counts: it may have been delivered a second time since."""
+        return replace(self.message, receipt=self.receipt)
+
+    def postponed(self) -> Postponed:
+        """Return what the queue is to offer again later."""
+        assert self.outcome is not None
+        return Postponed(self.latest(), self.outcome.delay_seconds, self.outcome.kept)
 
     def settle(self, job: Job | None, outcome: Outcome) -> None:
         """Leave the outcome for the next `tend`; never waits, any thread."""
@@ -280,13 +291,17 @@ class LoanBook:
         if outcome.kind is OutcomeKind.RETURNED:
             counts.returned += 1
             return "nack", 0.0
+        if outcome.kind is OutcomeKind.RETRY and outcome.kept:
+            counts.retried += 1
+            counts.postponed += 1
+            return "postpone", 0.0
         if outcome.kind is OutcomeKind.RETRY and count < loan.max_receives:
             counts.retried += 1
             # Quarters of a second, so that delays with jitter still share calls.
             return "nack", round(outcome.delay_seconds * 4) / 4
         if outcome.kind is OutcomeKind.RETRY:
             reason = f"{outcome.reason or 'failed'} (delivery {count} of {loan.max_receives})"
-            loan.outcome = Outcome(OutcomeKind.DEAD_LETTERED, reason)
+            loan.outcome = Outcome(OutcomeKind.DEAD_LETTERED, reason, kept=outcome.kept)
         if outcome.kind is OutcomeKind.REJECTED:
             counts.rejected += 1
             counts.bad_messages += loan.job is None
@@ -311,12 +326,7 @@ class LoanBook:
                         loans.pop()
                 else:
                     receipts = [loan.receipt for loan in loans]
-                    failures = (
-                        self._queue.ack(receipts)
-                        if action == "ack"
-                        else self._queue.nack(receipts, delay_seconds=delay)
-                    )
-                    self._conclude(action, delay, loans, receipts, failures)
+                    self._conclude(action, delay, loans, receipts, self._call(action, delay, loans))
                 del pending[action, delay]
         finally:
             with self._lock:
@@ -324,13 +334,18 @@ class LoanBook:
                     self._put_off(action, delay, loans)
             self._flush_at = now + self._ack_seconds
 
+    def _call(self, action: Action, delay: float, loans: Sequence[Loan]) -> dict[str, str]:
+        if action == "postpone":
+            return self._queue.postpone([loan.postponed() for loan in loans])
+        receipts = [loan.receipt for loan in loans]
+        return self._queue.ack(receipts) if action == "ack" else self._queue.nack(receipts, delay_seconds=delay)
+
     def _bury(self, loan: Loan) -> None:
-        outcome, message, receipt = loan.outcome, loan.message, loan.receipt
+        outcome = loan.outcome
         assert outcome is not None
-        if receipt != message.receipt:  # adopted: the queue wants the latest
-            message = Message(message.id, message.body, receipt, message.receive_count, message.sent_at)
+        kept = outcome.kept or loan.message.kept  # it may have ended before anybody tried to deliver
         # A reason may quote names and texts that are not Unicode, which no service stores.
-        if not self._queue.dead_letter(message, encodable(outcome.reason)):
+        if not self._queue.dead_letter(loan.latest(), encodable(outcome.reason), kept=kept):
             self.counts.stale += 1
         self._end(loan)
 

@@ -34,7 +34,17 @@ CLOSING_TRIES = 3
 #: How long one receive of a draining source waits at most.
 DRAINING_WAIT_SECONDS = 0.25
 #: Of `LoanCounts`, what the run's own counters do not tell.
-_NOTED = ("extended", "adopted", "redelivered", "stale", "exhausted", "bad_messages", "failed_calls", "failed_entries")
+_NOTED = (
+    "postponed",
+    "extended",
+    "adopted",
+    "redelivered",
+    "stale",
+    "exhausted",
+    "bad_messages",
+    "failed_calls",
+    "failed_entries",
+)
 
 
 class QueueSource:
@@ -229,6 +239,8 @@ class _OpenSource:
                 continue
             loan.job.max_attempts = loan.max_receives
             loan.job.sent_at = message.sent_at
+            loan.job.kept = message.kept
+            loan.job.keeps_results = True
             if self._seat is not None and loan.place is not None:
                 loan.job.on_work = functools.partial(self._seat.table.work, loan.place)
             jobs.append((loan.job, loan.is_suspect))

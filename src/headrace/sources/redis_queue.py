@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 
 from headrace.base.errors import MissingExtra, QueueUnavailable, SettingsError, SourceError
 from headrace.base.protocols import STALE
-from headrace.base.records import DeadLetter, Message, QueueStatistics
+from headrace.base.records import DeadLetter, Message, Postponed, QueueStatistics
 from headrace.base.settings import check
 
 try:
@@ -51,7 +51,13 @@ local stream, lent, held, delayed, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KE
 local group, consumer = '{GROUP}', '{CONSUMER}'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local function add(id, sent, body) redis.call('XADD', stream, '*', 'id', id, 'sent', sent, 'body', body) end
+local function add(id, sent, body, kept)
+    if kept and kept ~= '' then
+        redis.call('XADD', stream, '*', 'id', id, 'sent', sent, 'body', body, 'kept', kept)
+    else
+        redis.call('XADD', stream, '*', 'id', id, 'sent', sent, 'body', body)
+    end
+end
 """
 
 # ARGV: delay in ms, then id and body of each message.
@@ -78,7 +84,7 @@ local rows = {}
 
 for _, packed in ipairs(redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, most)) do
     local message = cmsgpack.unpack(packed)
-    add(message[1], message[2], message[3])
+    add(message[1], message[2], message[3], message[4])
     redis.call('ZREM', delayed, packed)
 end
 
@@ -175,7 +181,32 @@ return stale
 """
 )
 
-# ARGV: receipt, reason. Returns 1, or 0 when stale.
+# ARGV: of each, receipt, delay in ms, what is kept. Returns those that are stale.
+_POSTPONE = (
+    _PRELUDE
+    + """
+local stale = {}
+for i = 1, #ARGV, 3 do
+    local found = {}
+    if redis.call('ZREM', lent, ARGV[i]) == 1 then
+        local entry = string.match(ARGV[i], '^(.*)/')
+        found = redis.call('XRANGE', stream, entry, entry)
+        redis.call('XACK', stream, group, entry)
+        redis.call('XDEL', stream, entry)
+    end
+    if found[1] then
+        local by = {}
+        for j = 1, #found[1][2], 2 do by[found[1][2][j]] = found[1][2][j + 1] end
+        redis.call('ZADD', delayed, now + ARGV[i + 1], cmsgpack.pack({by['id'], tonumber(by['sent']), by['body'], ARGV[i + 2]}))
+    else
+        stale[#stale + 1] = ARGV[i]
+    end
+end
+return stale
+"""
+)
+
+# ARGV: receipt, reason, what is kept. Returns 1, or 0 when stale.
 _DEAD_LETTER = (
     _PRELUDE
     + """
@@ -185,7 +216,17 @@ local found = redis.call('XRANGE', stream, entry, entry)
 redis.call('XACK', stream, group, entry)
 redis.call('XDEL', stream, entry)
 if not found[1] then return 0 end
-local fields = found[1][2]
+local fields = {}
+for i = 1, #found[1][2], 2 do
+    if found[1][2][i] ~= 'kept' then
+        fields[#fields + 1] = found[1][2][i]
+        fields[#fields + 1] = found[1][2][i + 1]
+    end
+end
+if ARGV[3] ~= '' then
+    fields[#fields + 1] = 'kept'
+    fields[#fields + 1] = ARGV[3]
+end
 fields[#fields + 1] = 'reason'
 fields[#fields + 1] = ARGV[2]
 fields[#fields + 1] = 'count'
@@ -195,7 +236,7 @@ return 1
 """
 )
 
-# ARGV: most. Returns how many were moved.
+# ARGV: most, 1 to leave behind what is kept. Returns how many were moved.
 _REDRIVE = (
     _PRELUDE
     + """
@@ -203,7 +244,8 @@ local letters = redis.call('XRANGE', dead, '-', '+', 'COUNT', ARGV[1])
 for _, letter in ipairs(letters) do
     local fields = {}
     for i = 1, #letter[2], 2 do fields[letter[2][i]] = letter[2][i + 1] end
-    add(fields['id'], fields['sent'], fields['body'])
+    if ARGV[2] == '1' then fields['kept'] = nil end
+    add(fields['id'], fields['sent'], fields['body'], fields['kept'])
     redis.call('XDEL', dead, letter[1])
 end
 return #letters
@@ -264,7 +306,7 @@ local rows, most = {}, tonumber(ARGV[1])
 local function row(fields, count)
     local by = {}
     for i = 1, #fields, 2 do by[fields[i]] = fields[i + 1] end
-    rows[#rows + 1] = {by['id'], by['body'], count, by['sent']}
+    rows[#rows + 1] = {by['id'], by['body'], count, by['sent'], by['kept'] or ''}
 end
 for _, key in ipairs({lent, held}) do
     for _, receipt in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, most - #rows)) do
@@ -403,10 +445,21 @@ class RedisQueue:
         """Extend the loans to this many seconds from now."""
         return self._each(_EXTEND, [_ms(seconds)], receipts)
 
-    def dead_letter(self, message: Message, reason: str) -> bool:
+    def postpone(self, postponed: Sequence[Postponed]) -> dict[str, str]:
+        """Offer messages again later as if they were new; see `protocols.Queue.postpone`."""
+        failures: dict[str, str] = {}
+        with self._translated():
+            for start in range(0, len(postponed), MOST_PER_CALL):
+                arguments: list[Any] = []
+                for one in postponed[start : start + MOST_PER_CALL]:
+                    arguments += [one.message.receipt, _ms(one.delay_seconds), one.kept]
+                failures.update((receipt.decode(), STALE) for receipt in self._run(_POSTPONE, arguments))
+        return failures
+
+    def dead_letter(self, message: Message, reason: str, *, kept: bytes = b"") -> bool:
         """Move a message with its reason to the dead letters, atomically; return False when the delivery is stale."""
         with self._translated():
-            return bool(self._run(_DEAD_LETTER, [message.receipt, reason]))
+            return bool(self._run(_DEAD_LETTER, [message.receipt, reason, kept]))
 
     def statistics(self) -> QueueStatistics:
         """Return counts of one moment; the oldest age looks at the first hundred of those offered again."""
@@ -427,17 +480,17 @@ class RedisQueue:
                 letters = cast("list[Any]", self._redis.xrange(self._keys[4], count=max_messages))
                 return [_dead_letter(entry, fields) for entry, fields in letters]
             return [
-                Message(id_.decode(), body, "", count, int(sent) / 1000)
-                for id_, body, count, sent in self._run(_PEEK, [max_messages])
+                Message(id_.decode(), body, "", count, int(sent) / 1000, kept)
+                for id_, body, count, sent, kept in self._run(_PEEK, [max_messages])
             ]
 
-    def redrive(self, max_messages: int | None = None) -> int:
+    def redrive(self, max_messages: int | None = None, *, rework: bool = False) -> int:
         """Move the oldest dead letters back with a receive count of zero and return how many."""
         moved = 0
         with self._translated():
             while max_messages is None or moved < max_messages:
                 left = MOST_PER_CALL if max_messages is None else min(MOST_PER_CALL, max_messages - moved)
-                count = self._run(_REDRIVE, [left])
+                count = self._run(_REDRIVE, [left, int(rework)])
                 moved += count
                 if count < left:
                     break
@@ -485,7 +538,7 @@ class RedisQueue:
     def _message(self, entry: bytes, count: int, fields: list[bytes]) -> Message:
         by = dict(zip(fields[::2], fields[1::2], strict=True))
         receipt = f"{entry.decode()}/{count}"
-        return Message(by[b"id"].decode(), by[b"body"], receipt, count, int(by[b"sent"]) / 1000)
+        return Message(by[b"id"].decode(), by[b"body"], receipt, count, int(by[b"sent"]) / 1000, by.get(b"kept", b""))
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -506,4 +559,4 @@ def _ms(seconds: float) -> int:
 def _dead_letter(entry: bytes, fields: dict[bytes, bytes]) -> DeadLetter:
     died_at = int(entry.partition(b"-")[0]) / 1000
     reason, count = fields[b"reason"].decode(), int(fields[b"count"])
-    return DeadLetter(fields[b"id"].decode(), fields[b"body"], reason, count, died_at)
+    return DeadLetter(fields[b"id"].decode(), fields[b"body"], reason, count, died_at, fields.get(b"kept", b""))

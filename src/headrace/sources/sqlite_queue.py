@@ -26,11 +26,11 @@ from pathlib import Path
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import QueueUnavailable, SourceError
 from headrace.base.protocols import STALE
-from headrace.base.records import DeadLetter, Message, QueueStatistics
+from headrace.base.records import DeadLetter, Message, Postponed, QueueStatistics
 from headrace.base.settings import check
 
-#: Version of the tables. 1: 2026-11, first.
-SCHEMA_VERSION = 1
+#: Version of the tables. 1: 2026-11, first. 2: 2026-11, column `kept`.
+SCHEMA_VERSION = 2
 #: Marks the file as ours (`PRAGMA application_id`): the bytes "hrqu".
 APPLICATION_ID = 0x68727175
 
@@ -49,7 +49,8 @@ CREATE TABLE messages (
     receive_count INTEGER NOT NULL,
     sent_at REAL NOT NULL,          -- Unix seconds
     id TEXT NOT NULL,
-    body BLOB NOT NULL              -- last, so that the columns before it are read without its overflow pages
+    body BLOB NOT NULL,             -- late, so that the columns before it are read without its overflow pages
+    kept BLOB NOT NULL DEFAULT x''
 );
 -- Covers receive, in exactly the order of its ORDER BY so that nothing is sorted, and statistics.
 CREATE INDEX messages_due ON messages (queue, visible_at, lent, sent_at);
@@ -61,12 +62,23 @@ CREATE TABLE dead_letters (
     sent_at REAL NOT NULL,
     id TEXT NOT NULL,
     reason TEXT NOT NULL,
-    body BLOB NOT NULL
+    body BLOB NOT NULL,
+    kept BLOB NOT NULL DEFAULT x''
 );
 CREATE INDEX dead_letters_of ON dead_letters (queue);
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 """
+
+#: What turns a file of one version into one of the next. A worker of the version before goes on beside it: the columns it does
+#: not know have defaults.
+_MIGRATIONS = {
+    1: """
+ALTER TABLE messages ADD COLUMN kept BLOB NOT NULL DEFAULT x'';
+ALTER TABLE dead_letters ADD COLUMN kept BLOB NOT NULL DEFAULT x'';
+PRAGMA user_version = 2;
+"""
+}
 
 _RECEIVE = """
 UPDATE messages SET visible_at = :until, lent = 1, receive_count = receive_count + 1
@@ -74,7 +86,7 @@ WHERE number IN (
     SELECT number FROM messages WHERE queue = :queue AND visible_at <= :now
     ORDER BY visible_at, lent, sent_at, number LIMIT :most
 )
-RETURNING number, id, body, receive_count, sent_at
+RETURNING number, id, body, receive_count, sent_at, kept
 """
 _OURS = "number = ? AND receive_count = ? AND lent = 1 AND queue = ?"
 
@@ -171,7 +183,27 @@ class SqliteQueue:
         until = self._clock.unix_seconds() + seconds
         return self._each(f"UPDATE messages SET visible_at = ? WHERE {_OURS}", (until,), receipts)
 
-    def dead_letter(self, message: Message, reason: str) -> bool:
+    def postpone(self, postponed: Sequence[Postponed]) -> dict[str, str]:
+        """Offer messages again later as if they were new, in one transaction; see `protocols.Queue.postpone`."""
+        failures: dict[str, str] = {}
+        now = self._clock.unix_seconds()
+        with self._transaction() as connection:
+            for one in postponed:
+                key = _parse(one.message.receipt)
+                moved = 0
+                if key is not None:
+                    # A new row: with a receive count that starts again, receipts of old deliveries would become good again.
+                    moved = connection.execute(
+                        "INSERT INTO messages (queue, visible_at, lent, receive_count, sent_at, id, body, kept)"
+                        f" SELECT queue, ?, 0, 0, sent_at, id, body, ? FROM messages WHERE {_OURS}",
+                        (now + one.delay_seconds, one.kept, *key, self._queue),
+                    ).rowcount
+                    connection.execute(f"DELETE FROM messages WHERE {_OURS}", (*key, self._queue))
+                if moved != 1:
+                    failures[one.message.receipt] = STALE
+        return failures
+
+    def dead_letter(self, message: Message, reason: str, *, kept: bytes = b"") -> bool:
         """Move a message with its reason to the dead letters, atomically; return False when the delivery is stale."""
         key = _parse(message.receipt)
         if key is None:
@@ -179,9 +211,9 @@ class SqliteQueue:
         now = self._clock.unix_seconds()
         with self._transaction() as connection:
             moved = connection.execute(
-                "INSERT INTO dead_letters (queue, died_at, receive_count, sent_at, id, reason, body)"
-                f" SELECT queue, ?, receive_count, sent_at, id, ?, body FROM messages WHERE {_OURS}",
-                (now, reason, *key, self._queue),
+                "INSERT INTO dead_letters (queue, died_at, receive_count, sent_at, id, reason, body, kept)"
+                f" SELECT queue, ?, receive_count, sent_at, id, ?, body, ? FROM messages WHERE {_OURS}",
+                (now, reason, kept, *key, self._queue),
             ).rowcount
             connection.execute(f"DELETE FROM messages WHERE {_OURS}", (*key, self._queue))
         return moved == 1
@@ -208,29 +240,29 @@ class SqliteQueue:
         with self._reading() as connection:
             if dead:
                 rows = connection.execute(
-                    "SELECT id, body, reason, receive_count, died_at FROM dead_letters WHERE queue = ?"
+                    "SELECT id, body, reason, receive_count, died_at, kept FROM dead_letters WHERE queue = ?"
                     " ORDER BY number LIMIT ?",
                     (self._queue, max_messages),
                 ).fetchall()
                 return [DeadLetter(*row) for row in rows]
             rows = connection.execute(
-                "SELECT id, body, '', receive_count, sent_at FROM messages WHERE queue = ? AND visible_at <= ?"
+                "SELECT id, body, '', receive_count, sent_at, kept FROM messages WHERE queue = ? AND visible_at <= ?"
                 " ORDER BY visible_at, lent, sent_at, number LIMIT ?",
                 (self._queue, self._clock.unix_seconds(), max_messages),
             ).fetchall()
             return [Message(*row) for row in rows]
 
-    def redrive(self, max_messages: int | None = None) -> int:
+    def redrive(self, max_messages: int | None = None, *, rework: bool = False) -> int:
         """Move the oldest dead letters back, atomically, with a receive count of zero, and return how many."""
         most = -1 if max_messages is None else max_messages
         now = self._clock.unix_seconds()
         chosen = "SELECT number FROM dead_letters WHERE queue = ? ORDER BY number LIMIT ?"
         with self._transaction() as connection:
             moved = connection.execute(
-                "INSERT INTO messages (queue, visible_at, lent, receive_count, sent_at, id, body)"
-                f" SELECT queue, ?, 0, 0, sent_at, id, body FROM dead_letters WHERE number IN ({chosen})"
-                " ORDER BY number",
-                (now, self._queue, most),
+                "INSERT INTO messages (queue, visible_at, lent, receive_count, sent_at, id, body, kept)"
+                " SELECT queue, ?, 0, 0, sent_at, id, body, CASE WHEN ? THEN x'' ELSE kept END"
+                f" FROM dead_letters WHERE number IN ({chosen}) ORDER BY number",
+                (now, rework, self._queue, most),
             ).rowcount
             connection.execute(f"DELETE FROM dead_letters WHERE number IN ({chosen})", (self._queue, most))
         return moved
@@ -263,7 +295,10 @@ class SqliteQueue:
                 {"until": now + self._visibility_seconds, "queue": self._queue, "now": now, "most": max_messages},
             ).fetchall()
         rows.sort()  # RETURNING promises no order
-        return [Message(id_, body, f"{number}.{count}", count, sent_at) for number, id_, body, count, sent_at in rows]
+        return [
+            Message(id_, body, f"{number}.{count}", count, sent_at, kept)
+            for number, id_, body, count, sent_at, kept in rows
+        ]
 
     def _each(self, statement: str, values: tuple[float, ...], receipts: Sequence[str]) -> dict[str, str]:
         """Carry out the statement for each receipt, in one transaction, and return those that it did not touch."""
@@ -348,12 +383,13 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    if not _is_ours(connection, path):
+    if _version(connection, path) != SCHEMA_VERSION:
         _enable_shared_log(connection, path)
         connection.execute("BEGIN IMMEDIATE")
         try:
-            if not _is_ours(connection, path):  # another process may have been faster
-                for statement in _TABLES.split(";\n"):
+            # Asked again: another process may have been faster.
+            while (version := _version(connection, path)) != SCHEMA_VERSION:
+                for statement in (_MIGRATIONS[version] if version else _TABLES).split(";\n"):
                     connection.execute(statement)
             connection.execute("COMMIT")
         except BaseException:
@@ -362,20 +398,20 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
 
 
-def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
-    """Return whether the file is a queue; False for an empty file, an error for anything else."""
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the version of a queue file; 0 for an empty file, an error for anything else."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (num_tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if application == APPLICATION_ID and version == SCHEMA_VERSION:
-        return True
+    if application == APPLICATION_ID and 1 <= version <= SCHEMA_VERSION:
+        return int(version)
     if application == APPLICATION_ID:
         raise SourceError(
             f"the queue file {path} has version {version}; this headrace reads version {SCHEMA_VERSION}: update headrace"
         )
     if num_tables or application:
         raise SourceError(f"{path} is a SQLite file of something else, not a queue; name another file")
-    return False
+    return 0
 
 
 def _enable_shared_log(connection: sqlite3.Connection, path: Path) -> None:

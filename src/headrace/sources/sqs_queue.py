@@ -14,7 +14,8 @@ What SQS does that the protocol does not say, and what is done about it here:
 
 Dead letters go to the queue's own dead-letter queue where its RedrivePolicy names one, else to `NAME-dead`, which is made
 with the first dead letter. The reason is a message attribute, so letters that SQS moved itself have none. Moving is a send
-and a delete, in this order: a crash between the two leaves the message in both queues rather than in none.
+and a delete, in this order: a crash between the two leaves the message in both queues rather than in none. So is postponing,
+because SQS counts receives for as long as a message lives: afterwards it is a new message with the old id.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from urllib.parse import urlsplit
 
 from headrace.base.errors import MissingExtra, QueueUnavailable, SettingsError, SourceError
 from headrace.base.protocols import STALE
-from headrace.base.records import DeadLetter, Message, QueueStatistics
+from headrace.base.records import DeadLetter, Message, Postponed, QueueStatistics
 from headrace.base.settings import check
 
 try:
@@ -196,7 +197,40 @@ class SqsQueue:
         self._forget(receipt for receipt, reason in failures.items() if reason == STALE)
         return failures
 
-    def dead_letter(self, message: Message, reason: str) -> bool:
+    def postpone(self, postponed: Sequence[Postponed]) -> dict[str, str]:
+        """Send messages anew with their delays, 900 s at most, and delete the old ones; see `protocols.Queue.postpone`.
+
+        One that was stored and could not be deleted is there twice, once its loan has run out.
+        """
+        failures = dict.fromkeys(self._stale([one.message.receipt for one in postponed]), STALE)
+        good = [one for one in postponed if one.message.receipt not in failures]
+        entries = [
+            self._entry_as_fits(one.message.body, {"headrace.id": one.message.id}, one.kept)
+            | {"DelaySeconds": min(LONGEST_DELAY_SECONDS, math.ceil(one.delay_seconds))}
+            for one in good
+        ]
+        batches = list(_fitting(entries, self._max_bytes))
+        stored: list[str] = []
+        errors = []
+        for batch, future in [(batch, self._submit(self._try_ten, self._url, batch)) for batch in batches]:
+            try:
+                done, why = future.result()
+            except QueueUnavailable as error:
+                errors.append(error)
+                done, why = {}, f"not answered: {error}"
+            for number, _ in batch:
+                if number in done:
+                    stored.append(good[number].message.receipt)
+                else:
+                    failures[good[number].message.receipt] = why
+        if errors and len(errors) == len(batches):
+            raise errors[0]
+        if stored:
+            with contextlib.suppress(QueueUnavailable):  # they come again, and are known by their ids
+                self.ack(stored)
+        return failures
+
+    def dead_letter(self, message: Message, reason: str, *, kept: bytes = b"") -> bool:
         """Move a message with its reason to the dead-letter queue; return False when the delivery is stale."""
         if self._stale([message.receipt]):
             return False
@@ -205,7 +239,7 @@ class SqsQueue:
             "headrace.reason": reason[:LONGEST_REASON] or "no reason given",
             "headrace.receive_count": str(message.receive_count),
         }
-        self._send(self._dead(make=True), [self._entry_as_fits(message.body, attributes)])
+        self._send(self._dead(make=True), [self._entry_as_fits(message.body, attributes, kept)])
         return not self.ack([message.receipt])
 
     def statistics(self) -> QueueStatistics:
@@ -237,7 +271,7 @@ class SqsQueue:
         chosen = list(found.values())[:max_messages]
         return [_letter(raw) for raw in chosen] if dead else [_as_message(raw, receipt="") for raw in chosen]
 
-    def redrive(self, max_messages: int | None = None) -> int:
+    def redrive(self, max_messages: int | None = None, *, rework: bool = False) -> int:
         """Move dead letters back with a receive count of zero and return how many; at least once, like a send."""
         url = self._dead(make=False)
         moved = 0
@@ -247,7 +281,10 @@ class SqsQueue:
             letters = self._receive(url, most, 60, 1, self._client)
             if not letters:
                 break
-            entries = [self._entry_as_fits(_body(raw), {"headrace.id": _id(raw)}) for raw in letters]
+            entries = [
+                self._entry_as_fits(_body(raw), {"headrace.id": _id(raw)}, b"" if rework else _kept(raw))
+                for raw in letters
+            ]
             self._send(self._url, entries)
             with self._translated():
                 answer = self._client.delete_message_batch(
@@ -400,6 +437,14 @@ class SqsQueue:
         return [ids[number] for number in range(len(entries))]
 
     def _send_ten(self, url: str, batch: list[tuple[int, dict[str, Any]]]) -> dict[int, str]:
+        stored, why = self._try_ten(url, batch)
+        if len(stored) < len(batch):
+            missing = len(batch) - len(stored)
+            raise QueueUnavailable(f"{url}: {missing} of {len(batch)} messages were not stored: {why}")
+        return stored
+
+    def _try_ten(self, url: str, batch: list[tuple[int, dict[str, Any]]]) -> tuple[dict[int, str], str]:
+        """Send what fits one call; return the ids of those stored, and why others were not."""
         stored: dict[int, str] = {}
         again = dict(batch)
         failed: list[dict[str, Any]] = []
@@ -414,12 +459,9 @@ class SqsQueue:
             failed = answer.get("Failed", [])
             if not again or not all(_may_pass(one) for one in failed):
                 break
-        if again:
-            why = _reason(failed[0]) if failed else "SQS did not say why"
-            raise QueueUnavailable(f"{url}: {len(again)} of {len(batch)} messages were not stored: {why}")
-        return stored
+        return stored, _reason(failed[0]) if failed else "SQS did not say why"
 
-    def _entry(self, body: bytes, attributes: dict[str, str]) -> dict[str, Any]:
+    def _entry(self, body: bytes, attributes: dict[str, str], kept: bytes = b"") -> dict[str, Any]:
         if not body:
             raise ValueError("SQS takes no empty messages")
         try:
@@ -438,13 +480,18 @@ class SqsQueue:
         if "headrace.reason" in attributes:
             reason = _NOT_TEXT.sub("\ufffd", attributes["headrace.reason"])
             attributes = attributes | {"headrace.reason": reason.encode()[: max(room, 1)].decode(errors="ignore")}
-        typed = {key: {"DataType": "String", "StringValue": value} for key, value in attributes.items()}
+            room -= len(attributes["headrace.reason"].encode())
+        typed: dict[str, Any] = {key: {"DataType": "String", "StringValue": value} for key, value in attributes.items()}
+        if kept and len(kept) <= room:
+            typed["headrace.kept"] = {"DataType": "Binary", "BinaryValue": kept}
+        elif kept:
+            log.warning("%s: a result of %d bytes does not fit beside its job; it is left out", self._name, len(kept))
         return {"MessageBody": text} | ({"MessageAttributes": typed} if typed else {})
 
-    def _entry_as_fits(self, body: bytes, attributes: dict[str, str]) -> dict[str, Any]:
+    def _entry_as_fits(self, body: bytes, attributes: dict[str, str], kept: bytes = b"") -> dict[str, Any]:
         """Return the entry without its attributes where the body alone fills a message: rather moved without than not."""
         try:
-            return self._entry(body, attributes)
+            return self._entry(body, attributes, kept)
         except ValueError:
             log.warning("%s: a message is too large to be moved with %s", self._name, attributes)
             return self._entry(body, {})
@@ -560,7 +607,7 @@ def _fitting(entries: list[dict[str, Any]], max_bytes: int) -> Iterator[list[tup
     size = 0
     for number, entry in enumerate(entries):
         own = len(entry["MessageBody"].encode()) + sum(
-            len(key) + len(value["StringValue"].encode()) + 6
+            len(key) + len(value.get("BinaryValue") or value["StringValue"].encode()) + 6
             for key, value in entry.get("MessageAttributes", {}).items()
         )
         if batch and (len(batch) == MOST_PER_CALL or size + own > max_bytes):
@@ -598,6 +645,11 @@ def _id(raw: dict[str, Any]) -> str:
     return _attribute(raw, "headrace.id") or str(raw["MessageId"])
 
 
+def _kept(raw: dict[str, Any]) -> bytes:
+    value = raw.get("MessageAttributes", {}).get("headrace.kept")
+    return bytes(value.get("BinaryValue", b"")) if value else b""
+
+
 def _body(raw: dict[str, Any]) -> bytes:
     text = str(raw["Body"])
     return base64.b64decode(text) if _attribute(raw, "headrace.encoding") == "base64" else text.encode()
@@ -606,7 +658,7 @@ def _body(raw: dict[str, Any]) -> bytes:
 def _as_message(raw: dict[str, Any], *, receipt: str) -> Message:
     system = raw.get("Attributes", {})
     count, sent_ms = int(system.get("ApproximateReceiveCount", 1)), int(system.get("SentTimestamp", 0))
-    return Message(_id(raw), _body(raw), receipt, count, sent_ms / 1000)
+    return Message(_id(raw), _body(raw), receipt, count, sent_ms / 1000, _kept(raw))
 
 
 def _letter(raw: dict[str, Any]) -> DeadLetter:
@@ -617,4 +669,5 @@ def _letter(raw: dict[str, Any]) -> DeadLetter:
         _attribute(raw, "headrace.reason") or "moved by SQS: received more often than its RedrivePolicy allows",
         int(_attribute(raw, "headrace.receive_count") or system.get("ApproximateReceiveCount", 0)),
         int(system.get("SentTimestamp", 0)) / 1000,
+        _kept(raw),
     )

@@ -1,7 +1,8 @@
 """What headrace's own tests use and yours may: no servers, no sleeping, no mocks.
 
 `FakeClock` stands still until it is moved; `MemoryQueue` is a queue service in memory that can do everything unpleasant a
-real one may (`Lies`); `ListSource` is a list of jobs that remembers how each ended, and `FaultyStage` fails on demand.
+real one may (`Lies`); `ListSource` is a list of jobs that remembers how each ended, `FaultyStage` fails on demand, and
+`Receiver` takes callbacks, or does not.
 `headrace.testing.conformance` is the suite that every queue adapter passes; it needs pytest and is therefore imported by
 name only. So is `headrace.testing.faults`: pipelines with one known fault, to see what it looks like in a profile.
 """
@@ -10,5 +11,6 @@ from headrace.testing.clock import FakeClock
 from headrace.testing.faulty_stage import FaultyStage
 from headrace.testing.list_source import ListSource
 from headrace.testing.memory_queue import Lies, MemoryQueue, lying
+from headrace.testing.receiver import Call, Receiver, Reply
 
-__all__ = ["FakeClock", "FaultyStage", "Lies", "ListSource", "MemoryQueue", "lying"]
+__all__ = ["Call", "FakeClock", "FaultyStage", "Lies", "ListSource", "MemoryQueue", "Receiver", "Reply", "lying"]

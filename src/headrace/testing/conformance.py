@@ -21,7 +21,7 @@ from typing import cast
 import pytest
 
 from headrace.base.protocols import STALE, Queue
-from headrace.base.records import DeadLetter, Message
+from headrace.base.records import DeadLetter, Message, Postponed
 
 #: How long the suite polls for what must come in the end.
 PATIENCE_SECONDS = 8.0
@@ -86,7 +86,7 @@ class QueueConformance:
     def test_nothing_to_send(self, queue: Queue) -> None:
         """Empty batches are allowed and touch nothing."""
         assert queue.send([]) == []
-        assert (queue.ack([]), queue.nack([]), queue.extend([], 5)) == ({}, {}, {})
+        assert (queue.ack([]), queue.nack([]), queue.extend([], 5), queue.postpone([])) == ({}, {}, {}, {})
 
     def test_batches_larger_than_the_service_allows(self, queue: Queue) -> None:
         """Any number of messages can be sent, received, extended and acked in one call each."""
@@ -246,6 +246,61 @@ class QueueConformance:
         assert abs(letter.died_at - time.time()) < 60
         assert queue.dead_letter(message, "again") is False
         assert (self.total(queue), queue.statistics().dead) == (0, 1)
+
+    def test_a_dead_letter_keeps_a_result(self, queue: Queue) -> None:
+        """What is kept with a dead letter is shown, comes back with a redrive, and not when it is to be worked on again."""
+        kept = '{"result": "größer \\u0000 & <b>"}'.encode()
+        queue.send([b"x", b"y"])
+        messages = self.take(queue, 2)
+        queue.extend([message.receipt for message in messages], 60)
+        assert all(queue.dead_letter(message, "nobody takes it", kept=kept) for message in messages)
+        letters = cast("list[DeadLetter]", queue.peek(5, dead=True))
+        assert [letter.kept for letter in letters] == [kept, kept]
+        assert queue.redrive(1) == 1
+        (with_it,) = self.take(queue, 1)
+        queue.extend([with_it.receipt], 60)
+        assert queue.redrive(rework=True) == 1
+        (without,) = self.take(queue, 1)
+        assert (with_it.kept, without.kept) == (kept, b"")
+        assert queue.dead_letter(with_it, "once more") is True
+        (letter,) = cast("list[DeadLetter]", queue.peek(5, dead=True))
+        assert letter.kept == b""  # what is kept is what the last one gave
+
+    def test_what_is_postponed_is_as_new(self, queue: Queue) -> None:
+        """A postponed message comes after its delay with its id, body and what is kept, counted once; others stay lent."""
+        queue.send([b"x", b"y"])
+        one, other = self.take(queue, 2)
+        queue.extend([one.receipt, other.receipt], 60)
+        start = time.monotonic()
+        assert queue.postpone([Postponed(one, 1.0, b'{"result": 1}')]) == {}
+        assert queue.receive(1) == []
+        (again,) = self.take(queue, 1)
+        assert time.monotonic() - start > 0.8
+        assert (again.id, again.body, again.receive_count, again.kept) == (one.id, one.body, 1, b'{"result": 1}')
+        assert queue.ack([again.receipt]) == {}
+        assert queue.ack([other.receipt]) == {}
+        assert self.wait_until(lambda: self.total(queue) == 0)
+
+    def test_what_is_postponed_again_keeps_the_latest(self, queue: Queue) -> None:
+        """Postponed as often as one likes, a message counts one receive and keeps what it was given last."""
+        queue.send([b"x"])
+        (message,) = self.take(queue, 1)
+        for number in range(3):
+            assert queue.postpone([Postponed(message, 0.0, f'{{"result": {number}}}'.encode())]) == {}
+            (message,) = self.take(queue, 1)
+            assert (message.receive_count, message.kept) == (1, f'{{"result": {number}}}'.encode())
+        assert queue.ack([message.receipt]) == {}
+
+    def test_a_stale_delivery_cannot_be_postponed(self, queue: Queue) -> None:
+        """Who lost a message to another can neither postpone it nor use its old receipt when the other postponed it."""
+        queue.send([b"x"])
+        (first,) = self.take(queue, 1)
+        (second,) = self.take(queue, 1)
+        assert queue.postpone([Postponed(first, 0.0, b"late")]) == {first.receipt: STALE}
+        assert queue.postpone([Postponed(second, 0.0, b"")]) == {}
+        (third,) = self.take(queue, 1)
+        assert queue.extend([first.receipt, second.receipt], 60) == {first.receipt: STALE, second.receipt: STALE}
+        assert queue.ack([third.receipt]) == {}
 
     def test_redrive_starts_afresh(self, queue: Queue) -> None:
         """A redriven message has its old id and body and a count of one; max_messages is kept."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import QueueUnavailable
 from headrace.base.protocols import STALE
-from headrace.base.records import DeadLetter, Message, QueueStatistics
+from headrace.base.records import DeadLetter, Message, Postponed, QueueStatistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,7 @@ class _Row:
     receive_count: int = 0
     receipt: str = ""
     """Of the delivery that holds the message; empty when nobody does."""
+    kept: bytes = b""
 
 
 class MemoryQueue:
@@ -154,7 +155,20 @@ class MemoryQueue:
                 row.visible_at_ns = self._in(seconds)
             return failures
 
-    def dead_letter(self, message: Message, reason: str) -> bool:
+    def postpone(self, postponed: Sequence[Postponed]) -> dict[str, str]:
+        """Offer messages again later as if they were new; see `protocols.Queue.postpone`."""
+        with self._changed:
+            self._called("postpone")
+            failures: dict[str, str] = {}
+            by_receipt = {one.message.receipt: one for one in postponed}
+            for receipt, row in self._held(list(by_receipt), failures):
+                one = by_receipt[receipt]
+                # At the end of the order: it is offered as if it was new.
+                self._rows[row.id] = _Row(row.id, row.body, row.sent_at, self._in(one.delay_seconds), kept=one.kept)
+            self._changed.notify_all()
+            return failures
+
+    def dead_letter(self, message: Message, reason: str, *, kept: bytes = b"") -> bool:
         """Move a message with its reason to the dead letters; return False when the delivery is stale."""
         with self._changed:
             self._called("dead_letter")
@@ -162,7 +176,7 @@ class MemoryQueue:
             if row is None or row.receipt != message.receipt:
                 return False
             del self._rows[row.id]
-            letter = DeadLetter(row.id, row.body, reason, row.receive_count, self._clock.unix_seconds())
+            letter = DeadLetter(row.id, row.body, reason, row.receive_count, self._clock.unix_seconds(), kept)
             self._dead[row.id] = (letter, row.sent_at)
             return True
 
@@ -188,17 +202,19 @@ class MemoryQueue:
             if dead:
                 return [letter for letter, _ in self._dead.values()][:max_messages]
             return [
-                Message(row.id, row.body, "", row.receive_count, row.sent_at) for row in self._visible()[:max_messages]
+                Message(row.id, row.body, "", row.receive_count, row.sent_at, row.kept)
+                for row in self._visible()[:max_messages]
             ]
 
-    def redrive(self, max_messages: int | None = None) -> int:
+    def redrive(self, max_messages: int | None = None, *, rework: bool = False) -> int:
         """Move dead letters back with a receive count of zero and return how many."""
         with self._changed:
             self._called("redrive")
             chosen = list(self._dead)[:max_messages]
             for id_ in chosen:
                 letter, sent_at = self._dead.pop(id_)
-                self._rows[id_] = _Row(id_, letter.body, sent_at, self._in(0))
+                kept = b"" if rework else letter.kept
+                self._rows[id_] = _Row(id_, letter.body, sent_at, self._in(0), kept=kept)
             self._changed.notify_all()
             return len(chosen)
 
@@ -244,7 +260,7 @@ class MemoryQueue:
         row.receipt = f"{row.id}/{self._num_delivered}"
         twice = self._random.random() < self._lies.duplicate_ratio
         row.visible_at_ns = self._in(0 if twice else self._visibility_seconds)
-        return Message(row.id, row.body, row.receipt, row.receive_count, row.sent_at)
+        return Message(row.id, row.body, row.receipt, row.receive_count, row.sent_at, row.kept)
 
     def _held(
         self, receipts: Sequence[str], failures: dict[str, str], *, stale_is_told: bool = True

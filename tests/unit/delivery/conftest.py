@@ -29,7 +29,7 @@ class Call:
 
 
 class Server(ThreadingHTTPServer):
-    """Takes every POST, and answers with `status`."""
+    """Takes every POST, and answers with `status`, `headers` and `body`, or as `script` says for a path."""
 
     daemon_threads = False  # joined at the end, so that no thread and no socket outlives its test
 
@@ -37,6 +37,9 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.status = 200
+        self.headers: dict[str, str] = {}
+        self.body = b""
+        self.script: dict[str, int] = {}
         self.calls: list[Call] = []
         self.connections: list[socket.socket] = []
 
@@ -46,6 +49,9 @@ class Server(ThreadingHTTPServer):
         self.connections.append(connection)
         return connection, address
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that has read enough hangs up, which is no error."""
+
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -54,10 +60,15 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.calls.append(Call(self.path, dict(self.headers), body, self.client_address))
-        self.send_response(self.server.status)
+        self.send_response(self.server.script.get(self.path, self.server.status))
         self.send_header("Location", "/elsewhere")
-        self.send_header("Content-Length", "0")
+        for name, value in {"Content-Length": str(len(self.server.body)), **self.server.headers}.items():
+            self.send_header(name, value)
         self.end_headers()
+        try:
+            self.wfile.write(self.server.body)
+        except OSError:  # the client has read enough
+            self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
         pass

@@ -170,7 +170,7 @@ def test_a_newer_file_is_refused(tmp_path: Path) -> None:
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute("PRAGMA user_version = 9")
     connection.close()
-    with pytest.raises(SourceError, match="version 9; this headrace reads version 1"):
+    with pytest.raises(SourceError, match="version 9; this headrace reads version 2"):
         SqliteQueue(path)
 
 
@@ -186,3 +186,35 @@ def test_a_closed_queue_says_so(tmp_path: Path) -> None:
     queue.close()
     with pytest.raises(QueueUnavailable, match="closed"):
         queue.receive(1)
+
+
+def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
+    """Messages and dead letters of a file without results stay, two processes may open it at once, and results are kept."""
+    path = tmp_path / "jobs.db"
+    connection = sqlite3.connect(path)
+    connection.executescript(f"""
+        CREATE TABLE queues (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+        CREATE TABLE messages (number INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT NULL, visible_at REAL NOT NULL,
+            lent INTEGER NOT NULL, receive_count INTEGER NOT NULL, sent_at REAL NOT NULL, id TEXT NOT NULL, body BLOB NOT NULL);
+        CREATE INDEX messages_due ON messages (queue, visible_at, lent, sent_at);
+        CREATE TABLE dead_letters (number INTEGER PRIMARY KEY AUTOINCREMENT, queue INTEGER NOT NULL, died_at REAL NOT NULL,
+            receive_count INTEGER NOT NULL, sent_at REAL NOT NULL, id TEXT NOT NULL, reason TEXT NOT NULL, body BLOB NOT NULL);
+        CREATE INDEX dead_letters_of ON dead_letters (queue);
+        INSERT INTO queues VALUES (1, 'jobs');
+        INSERT INTO messages VALUES (7, 1, 0, 0, 0, 5.0, 'm7', x'61');
+        INSERT INTO dead_letters VALUES (3, 1, 6.0, 2, 5.0, 'm3', 'why', x'62');
+        PRAGMA journal_mode = WAL;
+        PRAGMA application_id = {APPLICATION_ID};
+        PRAGMA user_version = 1;
+    """)
+    connection.close()
+    program = "import sys; from headrace.sources.sqlite_queue import SqliteQueue; SqliteQueue(sys.argv[1]).close()"
+    others = [subprocess.Popen([sys.executable, "-c", program, str(path)]) for _ in range(2)]
+    assert [process.wait(30) for process in others] == [0, 0]
+    queue = SqliteQueue(path)
+    (message,) = queue.receive(1)
+    assert (message.id, message.body, message.kept) == ("m7", b"a", b"")
+    assert queue.dead_letter(message, "later", kept=b"{}")
+    letters = queue.peek(5, dead=True)
+    assert [(letter.id, letter.kept) for letter in letters] == [("m3", b""), ("m7", b"{}")]
+    queue.close()

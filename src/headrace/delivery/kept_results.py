@@ -1,0 +1,61 @@
+"""A result that could not be delivered, as bytes: what a queue keeps beside the job until its receiver is back.
+
+    {"v": 1, "since": 1767225600.0, "tries": 3, "seal": "v1,...", "result": {...}}
+
+Whoever may write to the queue could put a result there that nobody worked out, and the worker would sign it. Therefore a
+worker with secrets seals what it keeps with them, together with the job's id and task, and believes no other: such a job is
+worked on again. Without secrets callbacks are not signed either, and nothing is sealed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.base.records import Job, Kept
+from headrace.delivery.encoding import encode
+from headrace.delivery.signing import Secrets
+
+#: Version of the format. 1: 2026-11, first.
+KEPT_VERSION = 1
+#: In the place of the timestamp, where a callback's signature has digits: a seal is no signature of a callback.
+_SEAL = "kept"
+
+
+class _Kept(msgspec.Struct):
+    v: int
+    since: float | None
+    tries: int
+    seal: str
+    result: msgspec.Raw
+
+
+_decoder = msgspec.json.Decoder(_Kept)
+
+
+def keep(job: Job, kept: Kept, secrets: Secrets | None) -> bytes:
+    """Return a result as bytes.
+
+    Raises:
+        DeliveryRejected: If JSON cannot hold the result.
+    """
+    result = encode(kept.result)
+    seal = secrets.sign(job.id, _SEAL, _sealed(job, kept, result)) if secrets else ""
+    return encode(_Kept(KEPT_VERSION, kept.since, kept.tries, seal, msgspec.Raw(result)))
+
+
+def take_up(job: Job, secrets: Secrets | None) -> Kept | None:
+    """Return the result in `job.kept`, as the JSON it was; None if it cannot be read or is not sealed by us."""
+    try:
+        found = _decoder.decode(job.kept)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if found.v != KEPT_VERSION:
+        return None
+    kept = Kept(found.result, found.since, found.tries)
+    if secrets and not secrets.are_behind(found.seal, job.id, _SEAL, _sealed(job, kept, bytes(found.result))):
+        return None
+    return kept
+
+
+def _sealed(job: Job, kept: Kept, result: bytes) -> bytes:
+    return encode([job.task, kept.since, kept.tries]) + result

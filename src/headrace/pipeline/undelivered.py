@@ -1,0 +1,42 @@
+"""How a job ends, for now, whose result could not be delivered: held back with its result, or dead-lettered with it."""
+
+from __future__ import annotations
+
+from headrace.base.errors import DeliveryRejected, ItemError, ItemFailed, ItemRejected
+from headrace.base.protocols import KeepsResults
+from headrace.base.records import Job, Kept, Outcome, OutcomeKind
+from headrace.pipeline.item import Item
+
+
+def undelivered(item: Item, error: ItemError, keeper: KeepsResults, now: float, jitter: float) -> Outcome:
+    """Return the outcome of an item that failed in the delivery.
+
+    Args:
+        item: Its value is the result.
+        error: Why.
+        keeper: The delivery.
+        now: Unix seconds.
+        jitter: Uniform random number, 0 <= jitter < 1.
+    """
+    earlier = item.kept or Kept(item.value, None, 0)
+    # Redriven it is to have all its time again.
+    final = _written(item.job, Kept(item.value, None, 0), keeper)
+    if isinstance(error, ItemRejected):
+        return Outcome(OutcomeKind.REJECTED, str(error), kept=final)
+    asked = error.retry_after_seconds if isinstance(error, ItemFailed) else 0.0
+    delay = keeper.postponement.next_delay(now, earlier.since, earlier.tries, jitter, asked)
+    if delay is None:
+        seconds = keeper.postponement.give_up_seconds
+        return Outcome(
+            OutcomeKind.DEAD_LETTERED, f"{error} (given up after {seconds:g} s: give_up_seconds)", kept=final
+        )
+    since = now if earlier.since is None else min(now, earlier.since)
+    kept = Kept(item.value, since, earlier.tries + 1)
+    return Outcome(OutcomeKind.RETRY, str(error), delay, kept=_written(item.job, kept, keeper))
+
+
+def _written(job: Job, kept: Kept, keeper: KeepsResults) -> bytes:
+    try:
+        return keeper.keep(job, kept)
+    except DeliveryRejected:  # no JSON: that is why it was rejected
+        return b""
