@@ -8,7 +8,7 @@ from headrace.base.records import Job, Kept, Outcome, OutcomeKind
 from headrace.pipeline.item import Item
 
 
-def undelivered(item: Item, error: ItemError, keeper: KeepsResults, now: float, jitter: float) -> Outcome:
+def of_undelivered(item: Item, error: ItemError, keeper: KeepsResults, now: float, jitter: float) -> Outcome:
     """Return the outcome of an item that failed in the delivery.
 
     Args:
@@ -27,12 +27,11 @@ def undelivered(item: Item, error: ItemError, keeper: KeepsResults, now: float, 
     delay = keeper.postponement.next_delay(now, earlier.since, earlier.tries, jitter, asked)
     if delay is None:
         seconds = keeper.postponement.give_up_seconds
-        return Outcome(
-            OutcomeKind.DEAD_LETTERED, f"{error} (given up after {seconds:g} s: give_up_seconds)", kept=final
-        )
+        reason = f"{error} (given up after {seconds:g} s: give_up_seconds)"
+        return Outcome(OutcomeKind.DEAD_LETTERED, reason, undelivered=True, kept=final)
     since = now if earlier.since is None else min(now, earlier.since)
     kept = Kept(item.value, since, earlier.tries + 1)
-    return Outcome(OutcomeKind.RETRY, str(error), delay, kept=_written(item.job, kept, keeper))
+    return Outcome(OutcomeKind.RETRY, str(error), delay, undelivered=True, kept=_written(item.job, kept, keeper))
 
 
 def _written(job: Job, kept: Kept, keeper: KeepsResults) -> bytes:
