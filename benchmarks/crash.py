@@ -451,12 +451,14 @@ def as_text(result: dict[str, Any]) -> str:
 
 
 def _soak_text(soaked: dict[str, Any]) -> list[str]:
+    grown = ", ".join(
+        f"{what} {soaked[key + '_first']:.4g} to {soaked[key + '_last']:.4g}"
+        for what, key in (("MB", "rss_mb"), ("files", "files"), ("threads", "threads"))
+    )
     return [
         f"Soak: {soaked['items']:,} jobs, one in twenty failing at first or for good: {soaked['counters']}.",
-        f"Medians of the first and the last tenth of what came after {WARM_UP_SHARE:.0%} of the jobs: "
-        f"{soaked['rss_mb_first']:.1f} to {soaked['rss_mb_last']:.1f} MB ({soaked['rss_growth_ratio']:+.2%}), "
-        f"files {soaked['files_first']:g} to {soaked['files_last']:g}, "
-        f"threads {soaked['threads_first']:g} to {soaked['threads_last']:g}.",
+        f"Medians of the first and the last tenth of what came after {WARM_UP_SHARE:.0%} of the jobs: {grown}.",
+        f"Growth of memory: {soaked['rss_growth_ratio']:+.2%}.",
     ]
 
 

@@ -129,6 +129,11 @@ class BoundedQueue:
         with self._lock:
             self._not_empty.notify_all()
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that wait now; without the lock, for those who only want to know how much there is."""
+        return self._bytes
+
     def state(self) -> QueueState:
         """Return depth, bounds and who waits."""
         with self._lock:

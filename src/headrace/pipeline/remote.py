@@ -19,6 +19,7 @@ import contextlib
 import multiprocessing
 import os
 import pickle
+import random
 import signal
 import threading
 import traceback
@@ -36,6 +37,7 @@ from headrace.base.clock import SystemClock
 from headrace.base.errors import HeadraceError, ItemError, SettingsError, StageFailed, TimeLimitExceeded, WorkerDied
 from headrace.base.metering import Metering
 from headrace.base.policies.batching import ReleaseReason
+from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import Job
 from headrace.pipeline.governor import calm_garbage_collector, limit_memory
 from headrace.pipeline.group import Group, new_batch_id
@@ -103,7 +105,10 @@ class RemoteGroup:
         self._counts = counts
         self._variants = variants
         self.process_id = os.getpid()
-        self._killed = False
+        self._killed = threading.Event()
+        self._restarts = Restarts(RestartPolicy())
+        self._started_ns = 0
+        self._has_answered = False
         self._answers: Arena | None = None
         self._answers_prefix = ""
         self._process: BaseProcess | None = None
@@ -157,13 +162,13 @@ class RemoteGroup:
 
     def close(self) -> None:
         """Let the child end, and end it if it does not. Only from the thread that runs items."""
-        self._killed = True  # no other is started
+        self._killed.set()  # no other is started
         self._stop()
         self._arena.close()
 
     def kill(self) -> None:
         """End the child at once, from any thread; the thread that waits for its answer gets WorkerDied."""
-        self._killed = True
+        self._killed.set()
         process = self._process
         if process is not None:
             process.kill()
@@ -181,7 +186,9 @@ class RemoteGroup:
                     f"took longer than time_limit_seconds = {self._limit:g} and was stopped; raise the limit or look at "
                     "the item"
                 )
-            return msgspec.msgpack.decode(connection.recv_bytes(), type=_Answer)
+            answer = msgspec.msgpack.decode(connection.recv_bytes(), type=_Answer)
+            self._has_answered = True
+            return answer
         except (EOFError, OSError):
             process.join(_STOP_SECONDS)
             died = _described_end(process.exitcode)
@@ -218,6 +225,7 @@ class RemoteGroup:
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
+        self._started_ns, self._has_answered = _now_ns(), False
         self._connection, theirs = context.Pipe()
         self._answers_prefix = new_prefix()
         process = context.Process(
@@ -236,7 +244,7 @@ class RemoteGroup:
         finally:
             theirs.close()
         self._process = process
-        if self._killed:
+        if self._killed.is_set():
             process.kill()
         self._await_start()
         # Told when its interpreter is up: whoever looks at it before would find another memory than it will have.
@@ -251,19 +259,23 @@ class RemoteGroup:
             message = b""
         if message == b"ready":
             return
-        if not self._killed:
+        if not self._killed.is_set():
             self._process.join(_STOP_SECONDS)  # one that ends by itself is to say how, not that it was killed here
         self._process.kill()
         self._process.join()
-        if self._killed:
+        if self._killed.is_set():
             return  # nothing is to start any more
         reason = message.decode() if message else f"it died ({_described_end(self._process.exitcode)})"
         raise HeadraceError(f"the process for stage {self._spec.stages[0].name} could not start: {reason}")
 
     def _restart(self) -> None:
         self._stop()
-        if not self._killed:
+        if not self._killed.is_set():
             self._counts["worker_restarts"] = self._counts.get("worker_restarts", 0) + 1
+            # A child that dies of whatever it is given would otherwise cost a start, half a second of CPU, for each.
+            lived = (_now_ns() - self._started_ns) / 1e9
+            self._killed.wait(self._restarts.pause(0, lived, self._has_answered, random.random()))
+        if not self._killed.is_set():
             self._start()
 
     def _stop(self) -> None:

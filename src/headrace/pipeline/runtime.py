@@ -565,6 +565,8 @@ class Runtime:
             while not self._stopping:
                 most = 1 if self._first_is_alone else self._max_in_flight
                 room = min(most - self._inside, self.plan.source.receive_batch)
+                if self._inside > self._reserved and self._holds_too_much():
+                    room = 0  # what is settled makes room and wakes whoever waits here
                 if self._limit is not None:
                     if self.counters.received >= self._limit:
                         return 0
@@ -578,6 +580,9 @@ class Runtime:
                 waiting_since = waiting_since or self.clock.now_ns()
                 self._admission.wait()
             return 0
+
+    def _holds_too_much(self) -> bool:
+        return sum(station.queue.num_bytes for station in self.stations) > self.plan.source.max_bytes_in_flight
 
     def _admit(self, jobs: Sequence[Job], room: int, called: int, inline: dict[Station, Worker]) -> None:
         now = self.clock.now_ns()

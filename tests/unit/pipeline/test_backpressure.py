@@ -125,6 +125,23 @@ def test_queues_keep_their_bounds_in_a_run() -> None:
     assert runtime.counters.delivered == 200
 
 
+def test_bytes_in_all_queues_hold_back_receiving() -> None:
+    """With room in each queue, nothing more is received while all queues together hold more bytes than the Plan allows."""
+    held: list[int] = []
+
+    def look(value: Any) -> Any:
+        held.append(sum(station.queue.num_bytes for station in runtime.stations))
+        time.sleep(0.001)
+        return value
+
+    stages = [hr.stage("first", lambda x: x), hr.stage("look", look)]
+    source = {"max_bytes_in_flight": 2000, "receive_batch": 2}
+    runtime = runtime_of(stages, ListSource([b"x" * 500] * 60), {"source": source})
+    runtime.run()
+    assert runtime.counters.delivered == 60
+    assert max(held) <= 2000 + 2 * 500  # what one more call brings
+
+
 def test_bytes_hold_back_in_a_run() -> None:
     """Large arrays wait for room in bytes although there is room in items."""
     seen: list[int] = []
