@@ -9,6 +9,8 @@ One connection per object behind one lock: statements take microseconds, and wai
 acks never wait for a long poll. A connection per thread would need somebody to close it when its thread ends. Open the
 queue after forking, not before: SQLite connections must not cross a fork.
 
+Time is Unix time that nobody can set (`steady_time`): a wall clock that jumps moves no loan.
+
 A late ack or extension is carried out as long as nobody else has received the message: SQLite knows that for certain, and
 refusing it would only make somebody do the work again.
 """
@@ -23,11 +25,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from headrace.base.clock import Clock, SystemClock
+from headrace.base.clock import Clock
 from headrace.base.errors import QueueUnavailable, SourceError
 from headrace.base.protocols import STALE
 from headrace.base.records import DeadLetter, Message, Postponed, QueueStatistics
 from headrace.base.settings import check
+from headrace.sources.steady_time import SteadyClock
 
 #: Version of the tables. 1: 2026-11, first. 2: 2026-11, column `kept`.
 SCHEMA_VERSION = 2
@@ -119,13 +122,21 @@ class SqliteQueue:
         self._path = Path(path)
         self._queue_name = queue
         self._visibility_seconds = float(visibility_seconds)
-        self._clock: Clock = clock or SystemClock()
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._connection = _connect(self._path)
+        self._clock: Clock = clock or self._steady_clock()
         with self._transaction() as connection:
             connection.execute("INSERT OR IGNORE INTO queues (name) VALUES (?)", (queue,))
             (self._queue,) = connection.execute("SELECT number FROM queues WHERE name = ?", (queue,)).fetchone()
+
+    def _steady_clock(self) -> Clock:
+        try:
+            with self._translated():
+                return SteadyClock(self._connection)
+        except BaseException:
+            self._connection.close()
+            raise
 
     @property
     def name(self) -> str:
