@@ -74,6 +74,13 @@ class Service:
         self.said: list[str] = []
         self._start()
 
+    def __enter__(self) -> "Service":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
     @property
     def num_kills(self) -> int:
         """Kills of everything."""
@@ -244,10 +251,10 @@ def ordeal(name: str, jobs: int, kills: int) -> dict[str, Any]:
         desk = Desk(queue)
         desk.send(jobs)
         _say(f"{name}: {jobs:,} jobs sent")
-        service = Service(broker.address, receiver)
-        _Killer(name, service, broker, desk, receiver, min(300, jobs // 4)).kill(jobs / kills, kills)
-        _finish(service, queue, receiver, desk.num_sent)
-        status = service.stop()
+        with Service(broker.address, receiver) as service:
+            _Killer(name, service, broker, desk, receiver, min(300, jobs // 4)).kill(jobs / kills, kills)
+            _finish(service, queue, receiver, desk.num_sent)
+            status = service.stop()
         state = queue.statistics()
         deliveries = receiver.deliveries()
     return {
