@@ -32,7 +32,7 @@ def load_pipeline(target: str) -> Pipeline:
     """
     name, _, attribute = target.partition(":")
     attribute = attribute or "pipeline"
-    module = _import_file(target, Path(name)) if name.endswith(".py") else _import(name, os.getcwd())
+    module = _load_module(target, name)
     name = module.__name__
     found = getattr(module, attribute, None)
     if found is None:
@@ -53,10 +53,14 @@ def load_pipeline(target: str) -> Pipeline:
 def load_attribute(target: str) -> Any:
     """Return what `package.module:attribute` or `path/to/file.py:attribute` names; raises what `load_pipeline` raises."""
     name, _, attribute = target.partition(":")
-    module = _import_file(target, Path(name)) if name.endswith(".py") else _import(name, os.getcwd())
+    module = _load_module(target, name)
     if not hasattr(module, attribute):
         raise SettingsError(f"{module.__name__} has no attribute {attribute!r}")
     return getattr(module, attribute)
+
+
+def _load_module(target: str, name: str) -> ModuleType:
+    return _import_file(target, Path(name)) if name.endswith(".py") else _import(name, os.getcwd())
 
 
 def _import_file(target: str, path: Path) -> ModuleType:

@@ -5,6 +5,7 @@
     headrace optimize scenes.onnx --pipeline jobs:pipeline --data train/ --golden held_out/
     headrace optimize scenes.onnx --run runs/today --data calibration.npz --golden golden.npz
     headrace optimize scenes.onnx@openvino,precision=bf16 --explain
+    headrace optimize training:recipe --pipeline jobs:pipeline --data train/ --golden held_out/
 
 Every candidate passes the same gates, cheapest first: it opens, int8 is really int8, it answers alike, it is faster (calls in
 turn), and on the golden set it is as often right within --max-drop. What was tried is in the ledger, rejected or not; the same
@@ -15,6 +16,9 @@ labels (items,); or folders with labels.jsonl or a folder for each class, which 
 must have no item in common. With --run nothing is tried where the model is too small a share of the run to matter.
 With --pipeline and --source the whole pipeline is measured with what was found, and nothing recommended that gains it nothing.
 --explain shows what the engine makes of one variant: which layers run in int8, and what conversions cost.
+
+MODULE:ATTRIBUTE in the place of MODEL names a recipe, an object of yours with `example`, `build()`, `fit(network, teacher)` and
+`evaluate(network)`: the PyTorch network is converted, and pruned and trained again too.
 
 -o writes a Plan that uses the variant; `headrace ledger rollback PLAN` takes it back. --report writes a page with the picture.
 
@@ -39,7 +43,9 @@ from headrace.cli.whatif import add_ledger_argument
 if TYPE_CHECKING:
     from headrace.base.plan import Plan
     from headrace.ledger.ledger import Ledger
+    from headrace.optimize.artifacts import ArtifactStore
     from headrace.optimize.layout import Shares
+    from headrace.optimize.recipe import Buildable
     from headrace.runs.formats.optimization import OptimizationDocument
     from headrace.validate.golden import Golden
 
@@ -49,8 +55,9 @@ EXIT_NOTHING = 4
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
-        "model", metavar="MODEL", help="the model file; with --explain a variant, MODEL[@ENGINE[,KEY=VALUE]...]"
-    )
+        "model", metavar="MODEL",
+        help="the model file, or MODULE:ATTRIBUTE of a recipe; with --explain a variant, MODEL[@ENGINE[,KEY=VALUE]...]",
+    )  # fmt: skip
     parser.add_argument("--data", metavar="FILE", help="calibration data, an .npz or .npy file, or a folder of images")
     parser.add_argument(
         "--golden", metavar="FILE", help="an .npz file with inputs and labels, or a folder, which decides"
@@ -185,6 +192,8 @@ def _search(args: argparse.Namespace, ledger: Ledger, plan: Plan, stage: str) ->
     from headrace.pipeline.governor import usable_cores
     from headrace.runs.hardware import find_hardware
 
+    store = ArtifactStore(ledger.path.parent / "artifacts")
+    recipe = _recipe(args, store)
     goal = Goal(
         objective=args.objective,
         max_drop=args.max_drop,
@@ -197,14 +206,30 @@ def _search(args: argparse.Namespace, ledger: Ledger, plan: Plan, stage: str) ->
     )
     return optimize(
         Path(args.model),
-        store=ArtifactStore(ledger.path.parent / "artifacts"),
+        store=store,
         goal=goal,
         calibration=_items(args, args.data, labelled=False),
         golden=_items(args, args.golden),
         memory=ledger.attempts,
         hardware=hardware_fingerprint(find_hardware()),
+        recipe=recipe,
         say=_say,
     )
+
+
+def _recipe(args: argparse.Namespace, store: ArtifactStore) -> Buildable | None:
+    """Return the recipe that stands in the place of the model, and put its converted file there; None if it is a file."""
+    if ":" not in args.model or Path(args.model.partition("@")[0]).exists():
+        return None
+    from headrace.cli.loading import load_attribute
+    from headrace.optimize.recipe import check_recipe
+    from headrace.optimize.trained import converted
+
+    target = args.model
+    recipe = check_recipe(load_attribute(target), target)
+    _say(f"{target}: building and converting the network")
+    args.model = converted(recipe, target, store).file
+    return recipe
 
 
 def _items(args: argparse.Namespace, path: str | None, *, labelled: bool = True) -> Golden | None:

@@ -8,6 +8,9 @@ int8 variant is turned down for what it answers, its repairs are tried on the sa
 
 What was tried is written down as it is decided, so that an interrupted search goes on where it stopped, and what was refuted
 with the same files, data, machine and versions is not tried again.
+
+With a recipe, which says how to train, techniques that train come last, and the golden set is asked about them from the fastest
+down to the first that it accepts: the slower ones cannot be better.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ from headrace.optimize.layout import Shares
 from headrace.optimize.layout_rung import LayoutRung
 from headrace.optimize.pareto import Point, best, front, is_smaller
 from headrace.optimize.processor import cpu_flags
+from headrace.optimize.recipe import Buildable
 from headrace.optimize.techniques import LADDER, REPAIRS, Candidate, Subject, Technique, installed_engines
+from headrace.optimize.trained import TRAINED
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument, Skipped
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
@@ -105,6 +110,7 @@ def optimize(
     golden: Golden | None = None,
     memory: Memory | None = None,
     hardware: str = "",
+    recipe: Buildable | None = None,
     say: Callable[[str], object] = lambda text: None,
 ) -> OptimizationDocument:
     """Return what was tried with a model, and which variant to use.
@@ -117,6 +123,7 @@ def optimize(
         golden: Items with labels that decide; None: nothing can be recommended that changes numbers.
         memory: Keeps attempts; None: they are told and forgotten.
         hardware: Fingerprint of this machine.
+        recipe: How the model is made and trained; None: nothing is trained.
         say: Told what is going on, one line at a time.
 
     Raises:
@@ -129,7 +136,7 @@ def optimize(
     original = store.add(model)
     subject = Subject(
         original=original, store=store, calibration=calibration, threads=goal.threads, flags=cpu_flags(),
-        engines=installed_engines(),
+        engines=installed_engines(), recipe=recipe, say=say,
     )  # fmt: skip
     _check_fits(subject, [one for one in (calibration, golden) if one is not None])
     search = _Search(subject, goal, golden, memory, hardware, say)
@@ -195,6 +202,26 @@ class _Search:
             failed.add(fastest.candidate)
         if any(attempt.technique == "int8" and attempt.candidate in failed for attempt in self.attempts):
             self._repair()
+        if self.subject.recipe is not None:
+            self._train()
+
+    def _train(self) -> None:
+        """Try what trains; of those that are faster than what is accepted already, the fastest that is right is enough."""
+        tried = [attempt for technique in TRAINED for attempt in self._try_technique(technique)]
+        waiting = sorted(filter(self._is_worth_confirming, tried), key=lambda attempt: -_mid(attempt.speedup))
+        for attempt in waiting:
+            faster = self._accepted_that_beats(attempt)
+            if faster is None:
+                self._confirm(attempt)
+            else:
+                says = f"not asked on the golden set: {_named_attempt(faster)} is accepted and as fast; {attempt.says}"
+                self._settle(msgspec.structs.replace(attempt, says=says), write=False)
+
+    def _accepted_that_beats(self, attempt: Attempt) -> Attempt | None:
+        if self.goal.objective == "size":
+            return None
+        accepted = [one for one in self.attempts if one.verdict == "accept" and one.speedup is not None]
+        return next((one for one in accepted if _mid(one.speedup) >= _mid(attempt.speedup)), None)
 
     def _repair(self) -> None:
         """Try what keeps int8's speed before what costs some of it; the first repair that is accepted is enough."""
@@ -252,12 +279,17 @@ class _Search:
             return attempt
         began = time.monotonic()
         self.say(f"{_named(candidate)}: {candidate.hypothesis}")
-        document = validate_variants(
-            self.subject.baseline(), candidate.spec, self._search_set(), self._policy(), gates=CHEAP_GATES
-        )
+        if candidate.refuted is None:
+            policy = self._policy(candidate.kind)
+            document = validate_variants(
+                self.subject.baseline(), candidate.spec, self._search_set(), policy, gates=CHEAP_GATES
+            )
+        else:
+            document = _refuted(self.subject.baseline(), candidate, self.goal)
         if document.interrupted:
             raise KeyboardInterrupt
-        self.baseline = self.baseline or document.a
+        if candidate.refuted is None:
+            self.baseline = self.baseline or document.a
         attempt = self._attempt(candidate, document, time.monotonic() - began, key)
         # Accepted it is only by the golden set; until then nobody writes down that it is open.
         self._settle(attempt, write=attempt.verdict == "reject" or not self._is_worth_confirming(attempt))
@@ -319,9 +351,10 @@ class _Search:
         ]  # fmt: skip
         return hashlib.sha256(msgspec.json.encode(decides, order="sorted")).hexdigest()[:16]
 
-    def _policy(self) -> Policy:
+    def _policy(self, kind: str) -> Policy:
         return Policy(
-            max_drop=self.goal.max_drop, metric=self.goal.metric, batch=self.goal.batch, alpha=_ALPHA / MOST_CONFIRMED
+            max_drop=self.goal.max_drop, metric=self.goal.metric, batch=self.goal.batch, alpha=_ALPHA / MOST_CONFIRMED,
+            retrained=kind == "trained",
         )
 
     def _search_set(self) -> Golden | None:
@@ -357,7 +390,7 @@ class _Search:
         began = time.monotonic()
         spec = VariantSpec(attempt.candidate, ModelPlan(**attempt.settings))
         document = validate_variants(
-            self.subject.baseline(), spec, self.golden, self._policy(), gates=("static", "accuracy")
+            self.subject.baseline(), spec, self.golden, self._policy(attempt.kind), gates=("static", "accuracy")
         )
         if document.interrupted:
             raise KeyboardInterrupt
@@ -491,6 +524,17 @@ class _Search:
                 "items would"
             )
         return found
+
+
+def _refuted(baseline: VariantSpec, candidate: Candidate, goal: Goal) -> ValidationDocument:
+    """Return the document of a candidate that is known to be no good before any gate was asked."""
+    says = candidate.refuted or ""
+    return ValidationDocument(
+        a=VariantSide(name=baseline.text, variant={}, open_seconds=0.0),
+        b=VariantSide(name=candidate.spec.text, variant={}, open_seconds=0.0),
+        verdict="reject", says=says, gates=(Gate(name="accuracy", outcome="rejected", says=says),), batch=goal.batch,
+        golden="", num_items=0,
+    )  # fmt: skip
 
 
 def _is_better(point: Point, start: Point, objective: str) -> bool:

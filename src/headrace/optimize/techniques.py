@@ -19,12 +19,15 @@ from headrace.base.errors import EngineError
 from headrace.base.plan import ModelPlan
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.processor import BFLOAT16_FLAGS
+from headrace.optimize.recipe import Buildable
 from headrace.runs.formats.optimization import Artifact, TechniqueKind
 from headrace.validate.census import is_quantized
 from headrace.validate.golden import Golden
 from headrace.validate.parity import BANDS
 from headrace.validate.variant_spec import VariantSpec
 
+#: Key of a file's parameters: why it is known to be no good before any gate is asked.
+REFUTED = "refuted"
 #: Fewer items than these leave ranges to chance.
 FEWEST_CALIBRATION_ITEMS = 32
 
@@ -41,7 +44,10 @@ class Subject:
     """Of the processor."""
     engines: tuple[str, ...]
     """Installed here."""
+    recipe: Buildable | None = None
+    """How the model is made and trained; None: only its file is known."""
     stop: Callable[[], bool] = lambda: False
+    say: Callable[[str], object] = lambda text: None
     made: dict[str, Artifact] = field(default_factory=dict)
     """{technique: the file that it made}: two engines run one file."""
 
@@ -65,6 +71,15 @@ class Candidate:
     artifact: Artifact
     spec: VariantSpec
 
+    @property
+    def refuted(self) -> str | None:
+        """Why it is known to be no good; None: the gates will tell."""
+        why: str | None = self.artifact.parameters.get(REFUTED)
+        return why
+
+
+Candidates = Iterator[tuple[Artifact, VariantSpec]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Technique:
@@ -76,7 +91,7 @@ class Technique:
     """What it does and what it is known to gain."""
     why_not: Callable[[Subject], str | None]
     """Why it cannot be tried; None: it can."""
-    candidates: Callable[[Subject], Iterator[tuple[Artifact, VariantSpec]]]
+    candidates: Callable[[Subject], Candidates]
     """May raise EngineError if it cannot be carried out."""
 
     def tried_on(self, subject: Subject) -> Iterator[Candidate]:
@@ -87,7 +102,14 @@ class Technique:
             MissingExtra: If a package is missing.
         """
         for artifact, spec in self.candidates(subject):
-            yield Candidate(technique=self.name, kind=self.kind, hypothesis=self.says, artifact=artifact, spec=spec)
+            name = self._name_of(artifact, spec)
+            yield Candidate(technique=name, kind=self.kind, hypothesis=self.says, artifact=artifact, spec=spec)
+
+    def _name_of(self, artifact: Artifact, spec: VariantSpec) -> str:
+        """Return the technique's name; of those that train, which make several files, the file's, such as pruned-2-int8."""
+        if self.kind != "trained":
+            return self.name
+        return artifact.technique + ("-bf16" if spec.model.options.get("precision") == "bf16" else "")
 
 
 def installed_engines() -> tuple[str, ...]:
@@ -109,7 +131,8 @@ def _no_openvino(subject: Subject) -> str | None:
     return None if "openvino" in subject.engines else "OpenVINO is not installed: pip install 'headrace[openvino]'"
 
 
-def _no_bfloat16(subject: Subject) -> str | None:
+def why_no_bfloat16(subject: Subject) -> str | None:
+    """Return why a model cannot run in bfloat16 here; None if it can."""
     missing = _no_openvino(subject) or _is_quantized(subject)
     if missing or subject.flags.intersection(BFLOAT16_FLAGS):
         return missing
@@ -120,8 +143,8 @@ def _is_quantized(subject: Subject) -> str | None:
     return "the model is quantized already" if is_quantized(subject.path) else None
 
 
-def _openvino(precision: str) -> Callable[[Subject], Iterator[tuple[Artifact, VariantSpec]]]:
-    def candidates(subject: Subject) -> Iterator[tuple[Artifact, VariantSpec]]:
+def _openvino(precision: str) -> Callable[[Subject], Candidates]:
+    def candidates(subject: Subject) -> Candidates:
         yield subject.original, _spec(subject.original, "openvino", subject.threads, {"precision": precision})
 
     return candidates
@@ -130,7 +153,8 @@ def _openvino(precision: str) -> Callable[[Subject], Iterator[tuple[Artifact, Va
 # --- int8
 
 
-def _no_int8(subject: Subject) -> str | None:
+def why_no_int8(subject: Subject) -> str | None:
+    """Return why a model cannot be quantized; None if it can."""
     if subject.path.suffix != ".onnx":
         return f"{subject.path.name} is no ONNX file"
     if subject.calibration is None:
@@ -145,7 +169,7 @@ def _no_int8(subject: Subject) -> str | None:
 def _no_equalization(subject: Subject) -> str | None:
     from headrace.optimize.equalization import num_pairs
 
-    missing = _no_int8(subject)
+    missing = why_no_int8(subject)
     if missing is None and not num_pairs(Path(_folded(subject).file)):
         return "no two convolutions follow one another with nothing but a ReLU between them"
     return missing
@@ -158,29 +182,30 @@ def _folded(subject: Subject) -> Artifact:
         fold(subject.path, output)
         return {}
 
-    return _file(subject, "folded", subject.original, make)
+    return kept_file(subject, "folded", subject.original, make)
 
 
 def _equalized(subject: Subject) -> Artifact:
     from headrace.optimize.equalization import equalize
 
     folded = _folded(subject)
-    return _file(subject, "equalized", folded, lambda output: equalize(Path(folded.file), output))
+    return kept_file(subject, "equalized", folded, lambda output: equalize(Path(folded.file), output))
 
 
-def _int8(subject: Subject, source: Artifact, name: str) -> Artifact:
+def int8_file(subject: Subject, source: Artifact, name: str) -> Artifact:
+    """Return the int8 twin of a file."""
     from headrace.optimize.int8 import quantize
 
     assert subject.calibration is not None
     items = subject.calibration.inputs
-    return _file(subject, name, source, lambda output: quantize(Path(source.file), items, output))
+    return kept_file(subject, name, source, lambda output: quantize(Path(source.file), items, output))
 
 
 def _reverted(subject: Subject) -> Artifact:
     from headrace.optimize.group_revert import revert
 
     folded = _folded(subject)
-    int8 = _int8(subject, folded, "int8")
+    int8 = int8_file(subject, folded, "int8")
 
     def make(output: Path) -> dict[str, Any]:
         assert subject.calibration is not None
@@ -199,10 +224,10 @@ def _reverted(subject: Subject) -> Artifact:
             "relative_l2": [found.error_before, found.error_after],
         }  # fmt: skip
 
-    return _file(subject, "int8-reverted", int8, make)
+    return kept_file(subject, "int8-reverted", int8, make)
 
 
-def _file(subject: Subject, technique: str, parent: Artifact, make: Callable[[Path], dict[str, Any]]) -> Artifact:
+def kept_file(subject: Subject, technique: str, parent: Artifact, make: Callable[[Path], dict[str, Any]]) -> Artifact:
     """Return the file that a technique makes; made once, and kept in the store."""
     if technique not in subject.made:
         with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
@@ -218,14 +243,17 @@ def _file(subject: Subject, technique: str, parent: Artifact, make: Callable[[Pa
     return subject.made[technique]
 
 
-def _on_all_engines(make: Callable[[Subject], Artifact]) -> Callable[[Subject], Iterator[tuple[Artifact, VariantSpec]]]:
-    def candidates(subject: Subject) -> Iterator[tuple[Artifact, VariantSpec]]:
-        artifact = make(subject)
-        for engine in subject.engines:
-            options = {"precision": "f32"} if engine == "openvino" else {}
-            yield artifact, _spec(artifact, engine, subject.threads, options)
+def on_engine(
+    subject: Subject, artifact: Artifact, engine: str, options: Mapping[str, Any] | None = None
+) -> tuple[Artifact, VariantSpec]:
+    """Return a file as one engine runs it."""
+    return artifact, _spec(artifact, engine, subject.threads, options)
 
-    return candidates
+
+def on_all_engines(subject: Subject, artifact: Artifact) -> Candidates:
+    """Give a file as each engine runs it, its precision pinned."""
+    for engine in subject.engines:
+        yield on_engine(subject, artifact, engine, {"precision": "f32"} if engine == "openvino" else {})
 
 
 LADDER = (
@@ -237,12 +265,12 @@ LADDER = (
     Technique(
         name="bf16", kind="numeric",
         says="bfloat16 where the processor computes in it: 2 to 5 times with AMX, for a relative error of 0.3 %",
-        why_not=_no_bfloat16, candidates=_openvino("bf16"),
+        why_not=why_no_bfloat16, candidates=_openvino("bf16"),
     ),
     Technique(
         name="int8", kind="lossy",
         says="static int8, unsigned activations, signed weights per channel (1.8 to 8 times measured with VNNI or AMX)",
-        why_not=_no_int8, candidates=_on_all_engines(lambda subject: _int8(subject, _folded(subject), "int8")),
+        why_not=why_no_int8, candidates=lambda subject: on_all_engines(subject, int8_file(subject, _folded(subject), "int8")),
     ),
 )  # fmt: skip
 
@@ -252,11 +280,11 @@ REPAIRS = (
         name="int8-equalized", kind="lossy",
         says="int8 after the channels of neighbouring convolutions were evened out, which keeps all of its speed",
         why_not=_no_equalization,
-        candidates=_on_all_engines(lambda subject: _int8(subject, _equalized(subject), "int8-equalized")),
+        candidates=lambda subject: on_all_engines(subject, int8_file(subject, _equalized(subject), "int8-equalized")),
     ),
     Technique(
         name="int8-reverted", kind="lossy",
         says="int8 with the groups that do most harm back in float32",
-        why_not=_no_int8, candidates=_on_all_engines(_reverted),
+        why_not=why_no_int8, candidates=lambda subject: on_all_engines(subject, _reverted(subject)),
     ),
 )  # fmt: skip

@@ -22,6 +22,8 @@ class Policy:
     """Items of the batch that is timed."""
     alpha: float = 0.05
     """Probability of accepting a B that drops by more, at most; who tries several shares it among them."""
+    retrained: bool = False
+    """Whether B was trained anew: then its numbers are its own, and parity asks for shapes and whole numbers alone."""
     metric: Metric = TOP_1
     """How answers are scored."""
 

@@ -76,6 +76,7 @@ def speeds(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, bool], float]:
     def measured(a: Any, b: Any, batch: np.ndarray, *, stop: Callable[[], bool]) -> Speed:
         ratio = table[b.variant["engine"], "int8" in b.variant["artifact"]]
         ratio *= 1.5 if b.variant.get("precision") == "bf16" else 1.0
+        ratio *= 2.0 if "pruned" in b.variant["artifact"] else 1.0
         return Speed(
             ratio=ratio,
             low=0.98 * ratio,

@@ -1,0 +1,220 @@
+"""ResNet-18 and MobileNetV2, trained to name the photograph that a crop was cut from, as recipes for `headrace optimize`.
+
+    python -m benchmarks.trained_models [resnet18] [mobilenetv2]
+
+trains what is not in the cache (half an hour each on two cores) and says how often each is right on crops that it did not see,
+of the regions it was trained on. `headrace optimize benchmarks.trained_models:resnet18 ...` does the same where it has to.
+
+How this works: crops of the training regions, squares of 224 pixels, are kept as one array. An epoch sees each crop once,
+changed at random as `tools/train_scenes.py` does it: part and scale, flip, rotation, colour, light, blur, grey. Most epochs
+look at 112 pixels, the last ones at 160: a part of a crop is shown larger than the whole is at the 224 pixels at which the
+network works later, and training at three quarters of the size makes up for that (H. Touvron et al., "Fixing the train-test
+resolution discrepancy", NeurIPS 2019). One seed decides everything, on one machine with one number of threads.
+
+`HEADRACE_TRAINED_MODELS` names the folder of the cache, by default `benchmarks/.cache/trained`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.nn import functional
+
+from benchmarks import networks
+from benchmarks.paths import CACHE, digest
+from headrace.optimize.processor import BFLOAT16_FLAGS, cpu_flags
+from headrace.samples.catalogue import NAMES
+from headrace.samples.generator import crops
+from tools.train_scenes import augment, normalise
+
+FOLDER = Path(os.environ.get("HEADRACE_TRAINED_MODELS", CACHE / "trained"))
+PIXELS = 224
+EARLY_PIXELS, LATE_PIXELS = 112, 160
+TRAIN_CROPS, EVALUATION_CROPS = 1320, 660
+SEED = 1
+EPOCHS, FIT_EPOCHS = 20, 6
+"""Of the first training, and of one fine-tuning."""
+BATCH = 32
+RECIPE_VERSION = 1  # part of the cache key: raise it when the same seed would give other weights
+#: Softening and weight of a teacher's answers (G. Hinton et al., "Distilling the Knowledge in a Neural Network", 2015).
+TEMPERATURE, TEACHER_WEIGHT = 4.0, 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Crops:
+    """Pictures with their names."""
+
+    pictures: np.ndarray
+    """uint8 (items, 224, 224, 3), RGB."""
+    labels: np.ndarray
+    """int64 (items,)."""
+
+
+@cache
+def load_crops(count: int, seed: int) -> Crops:
+    """Return crops of the training regions, cut once and kept."""
+    path = FOLDER / f"crops-{digest([RECIPE_VERSION, count, seed, PIXELS])}.npz"
+    if not path.exists():
+        _say(f"cutting {count} crops")
+        pictures, labels = zip(*_cut(count, seed), strict=True)
+        _keep(path, lambda file: np.savez(file, pictures=np.stack(pictures), labels=np.array(labels, np.int64)))
+    with np.load(path) as kept:
+        return Crops(kept["pictures"], kept["labels"])
+
+
+def _cut(count: int, seed: int) -> Iterator[tuple[np.ndarray, int]]:
+    for crop in crops(count, seed, split="train"):
+        with Image.open(io.BytesIO(crop.data)) as stored:
+            side = min(stored.size)
+            left, top = (stored.width - side) // 2, (stored.height - side) // 2
+            square = stored.convert("RGB").resize(
+                (PIXELS, PIXELS), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side)
+            )
+        yield np.asarray(square), NAMES.index(str(crop.label))
+
+
+class Recipe:
+    """How one network is made, trained further and scored; what `headrace optimize` asks of a trainable model.
+
+    Args:
+        make: The network with random weights, for a number of classes.
+        learning_rate: Highest of the first training.
+    """
+
+    names = NAMES
+    example = np.zeros((1, 3, PIXELS, PIXELS), np.float32)
+
+    def __init__(self, make: Callable[[int], networks.Network], learning_rate: float) -> None:
+        self.name = make.__name__
+        self._make = make
+        self._learning_rate = learning_rate
+
+    @property
+    def path(self) -> Path:
+        """The trained weights, whether they are there yet or not."""
+        key = [RECIPE_VERSION, SEED, EPOCHS, BATCH, TRAIN_CROPS, EARLY_PIXELS, LATE_PIXELS, self._learning_rate]
+        return FOLDER / f"{self.name}-{digest(key)}.pt"
+
+    def build(self) -> networks.Network:
+        """Return the trained network; trains it, once."""
+        torch.manual_seed(SEED)
+        network = self._make(len(NAMES))
+        if not self.path.exists():
+            _say(f"training {self.name}, {EPOCHS} epochs")
+            early = EPOCHS * 3 // 4
+            sizes = [EARLY_PIXELS] * early + [LATE_PIXELS] * (EPOCHS - early)
+            _train(network, sizes, self._learning_rate, seed=SEED)
+            _keep(self.path, lambda file: torch.save(network.state_dict(), file))
+        network.load_state_dict(torch.load(self.path, weights_only=True))
+        return network.eval()
+
+    def fit(self, network: networks.Network, teacher: torch.nn.Module | None = None) -> None:
+        """Train a changed network further, in place.
+
+        Args:
+            network: Pruned, say.
+            teacher: Whose answers to learn from as well; None: the labels alone.
+        """
+        torch.manual_seed(SEED)
+        sizes = [EARLY_PIXELS, LATE_PIXELS] * (FIT_EPOCHS // 2)
+        _train(network, sizes, self._learning_rate / 4, seed=SEED + 1, teacher=teacher)
+        network.eval()
+
+    def evaluate(self, network: torch.nn.Module) -> float:
+        """Return the share of right answers to crops of the training regions that training did not see."""
+        held = load_crops(EVALUATION_CROPS, SEED + 1)
+        right = 0
+        with torch.inference_mode():
+            for start in range(0, len(held.labels), BATCH):
+                batch = normalise([Image.fromarray(one) for one in held.pictures[start : start + BATCH]])
+                right += int((network(batch).argmax(1).numpy() == held.labels[start : start + BATCH]).sum())
+        return right / len(held.labels)
+
+
+resnet18 = Recipe(networks.resnet18, 2e-3)
+mobilenetv2 = Recipe(networks.mobilenetv2, 3e-3)
+RECIPES = {recipe.name: recipe for recipe in (resnet18, mobilenetv2)}
+
+
+def _train(
+    network: networks.Network,
+    sizes: list[int],
+    learning_rate: float,
+    *,
+    seed: int,
+    teacher: torch.nn.Module | None = None,
+) -> None:
+    """Train in place, one epoch for each size of picture."""
+    data = load_crops(TRAIN_CROPS, SEED)
+    rng = random.Random(seed)
+    network.train().to(memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=0.02)
+    steps = len(sizes) * (len(data.labels) // BATCH)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=learning_rate, total_steps=steps)
+    began = time.monotonic()
+    for epoch, pixels in enumerate(sizes, 1):
+        losses = []
+        order = rng.sample(range(len(data.labels)), len(data.labels))
+        for start in range(0, len(order) - BATCH + 1, BATCH):
+            chosen = order[start : start + BATCH]
+            images = normalise([augment(Image.fromarray(data.pictures[one]), pixels, rng) for one in chosen])
+            images = images.contiguous(memory_format=torch.channels_last)
+            with torch.autocast("cpu", torch.bfloat16, enabled=bool(cpu_flags().intersection(BFLOAT16_FLAGS))):
+                logits = network(images).float()
+            loss = _loss(logits, torch.from_numpy(data.labels[chosen]), images, teacher)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            losses.append(loss.item())
+        _say(f"epoch {epoch} of {len(sizes)}: loss {np.mean(losses):.3f}, {time.monotonic() - began:.0f} s")
+
+
+def _loss(
+    logits: torch.Tensor, labels: torch.Tensor, images: torch.Tensor, teacher: torch.nn.Module | None
+) -> torch.Tensor:
+    plain = functional.cross_entropy(logits, labels, label_smoothing=0.05)
+    if teacher is None:
+        return plain
+    with torch.inference_mode():
+        wanted = functional.softmax(teacher(images) / TEMPERATURE, 1)
+    soft = functional.kl_div(functional.log_softmax(logits / TEMPERATURE, 1), wanted.clone(), reduction="batchmean")
+    return (1 - TEACHER_WEIGHT) * plain + TEACHER_WEIGHT * TEMPERATURE**2 * soft
+
+
+def _keep(path: Path, write: Callable[[io.BufferedWriter], object]) -> None:
+    """Write a file as a whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    with partial.open("wb") as file:
+        write(file)
+    partial.rename(path)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Train what is missing."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.trained_models", description="Train the models.")
+    parser.add_argument("name", nargs="*", default=list(RECIPES), choices=list(RECIPES))
+    for name in parser.parse_args().name:
+        network = RECIPES[name].build()
+        print(f"{RECIPES[name].path}: {RECIPES[name].evaluate(network):.2%} right")
+
+
+if __name__ == "__main__":
+    main()

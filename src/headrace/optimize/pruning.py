@@ -1,0 +1,201 @@
+"""Structured pruning: whole channels are taken out, round by round, each followed by the user's training.
+
+A layer's channels and all that hang on them (sums, depthwise convolutions, normalizations) go together, those first whose
+weights are smallest; what remains is a multiple of 8. Without the rounding MobileNetV2 with 30 % fewer channels was measured
+at 0.86 times the speed of the whole one, with it at 1.77 times: widths of 11, 22 and 67 leave vector registers half empty.
+
+The rounds end where training no longer repairs: at the first round whose network is right less often, on the recipe's own data,
+by more than `MOST_LOSS`. What was trained is kept, so that an interrupted search does not train twice.
+
+References:
+    G. Fang et al., "DepGraph: Towards Any Structural Pruning", CVPR 2023 (torch-pruning).
+    S. Han et al., "Learning both Weights and Connections for Efficient Neural Networks", NeurIPS 2015 (iterative pruning).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.base.errors import EngineError, MissingExtra
+from headrace.optimize.recipe import Trainable
+from headrace.optimize.torch_files import answers, torch
+
+try:
+    import torch_pruning
+except ImportError as missing:
+    raise MissingExtra("structured pruning", "prune") from missing
+
+#: Share of each layer's channels that is gone after each round.
+SHARES = (0.3, 0.5, 0.65, 0.75)
+ROUND_TO = 8
+#: Loss on the recipe's own data, as a share of all items, from which on a round has gone too far: four times the usual
+#: margin of 0.5 points, because such data are few, and the golden set decides.
+MOST_LOSS = 0.02
+_LAYERS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What one round came to."""
+
+    share: float
+    """Of each layer's channels that is gone."""
+    right: float
+    """On the recipe's own data, after training."""
+    right_before: float
+    """Of the network as it was given."""
+    right_untrained: float
+    """After pruning, before training."""
+    multiplications: float
+    """Of one item, of the network as it was given as 1."""
+
+    @property
+    def is_cliff(self) -> bool:
+        """Whether it has lost more than training could repair."""
+        return self.right < self.right_before - MOST_LOSS
+
+    @property
+    def says(self) -> str:
+        """The round in words."""
+        return (
+            f"{self.share:.0%} of the channels pruned, {self.multiplications:.0%} of the multiplications left; on the recipe's "
+            f"own data {self.right_untrained:.1%} right before training and {self.right:.1%} after it, as given "
+            f"{self.right_before:.1%}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruning:
+    """The rounds of one recipe; what was trained before is read instead."""
+
+    recipe: Trainable
+    folder: Path
+    """Where rounds are kept."""
+    key: str
+    """Everything else that decides what comes out: the recipe's file, the model's."""
+    say: Callable[[str], object] = lambda text: None
+
+    def rounds(self) -> Iterator[tuple[Round, Any]]:
+        """Give each round with its network, the last one being the cliff where there is one.
+
+        Raises:
+            EngineError: If the network cannot be pruned.
+        """
+        network = self.recipe.build().eval()
+        for number in range(len(SHARES)):
+            self._prune(network, number)
+            found = self._trained(network, number, teacher=False)
+            yield found, network
+            if found.is_cliff:
+                return
+
+    def distilled(self) -> tuple[Round, Round, Any]:
+        """Return the last round, the same trained as long with the network as it was given for a teacher, and that network."""
+        plain = [found for found, _ in self.rounds()]
+        network = self.recipe.build().eval()
+        for earlier in range(len(plain) - 1):
+            self._prune(network, earlier)
+            self._trained(network, earlier, teacher=False)
+        last = len(plain) - 1
+        self._prune(network, last)
+        return plain[-1], self._trained(network, last, teacher=True), network
+
+    def _prune(self, network: Any, number: int) -> None:
+        before = SHARES[number - 1] if number else 0.0
+        prune(self.recipe, network, (SHARES[number] - before) / (1 - before))
+
+    def _trained(self, network: Any, number: int, *, teacher: bool) -> Round:
+        """Train a network that was just pruned, or put back what was trained before."""
+        kept = self._kept(number, teacher=teacher)
+        found = _read(kept, network)
+        if found is None:
+            share = SHARES[number]
+            self.say(f"training with {share:.0%} of the channels gone{', with a teacher' if teacher else ''}")
+            whole, example = self.recipe.build().eval(), _tensor(self.recipe)
+            before, untrained = self.recipe.evaluate(whole), self.recipe.evaluate(network)
+            self.recipe.fit(network, whole if teacher else None)
+            found = Round(
+                share=share, right=self.recipe.evaluate(network.eval()), right_before=before, right_untrained=untrained,
+                multiplications=_multiplications(network, example) / _multiplications(whole, example),
+            )  # fmt: skip
+            _write(kept, network, found)
+            self.say(found.says)
+        network.eval()
+        return found
+
+    def _kept(self, number: int, *, teacher: bool) -> Path:
+        decides = f"{self.key} {SHARES[: number + 1]} {ROUND_TO} {teacher}"
+        return self.folder / f"{hashlib.sha256(decides.encode()).hexdigest()[:16]}.pt"
+
+
+def prune(recipe: Trainable, network: Any, share: float) -> None:
+    """Take a share of the channels out of every layer, in place.
+
+    Raises:
+        EngineError: If torch-pruning cannot, or the answers have another shape afterwards.
+    """
+    example = _tensor(recipe)
+    shape = answers(network, recipe.example).shape
+    keep = getattr(recipe, "keep", None)
+    ignored = list(keep(network)) if keep else _last_layers(network, example)
+    try:
+        torch_pruning.pruner.BasePruner(
+            network, example, importance=torch_pruning.importance.GroupMagnitudeImportance(p=2), pruning_ratio=share,
+            round_to=ROUND_TO, ignored_layers=ignored,
+        ).step()  # fmt: skip
+        after = answers(network, recipe.example).shape
+    except Exception as error:  # a network's own code runs here
+        raise EngineError(f"torch-pruning cannot prune the network: {type(error).__name__}: {error}") from error
+    if after != shape:
+        raise EngineError(
+            f"pruned, the network's answers have the shape {after} instead of {shape}: give the recipe a `keep(network)` that "
+            "returns the layers whose outputs are the answer"
+        )
+
+
+def _tensor(recipe: Trainable) -> Any:
+    return torch.from_numpy(np.ascontiguousarray(recipe.example))
+
+
+def _last_layers(network: Any, example: Any) -> list[Any]:
+    """Return the layer that computes last: its outputs are the answer."""
+    called: list[Any] = []
+    hooks = [
+        layer.register_forward_hook(lambda layer, *_: called.append(layer))
+        for layer in network.modules()
+        if isinstance(layer, _LAYERS)
+    ]
+    with torch.inference_mode():
+        network(example)
+    for hook in hooks:
+        hook.remove()
+    return called[-1:]
+
+
+def _multiplications(network: Any, example: Any) -> float:
+    return float(torch_pruning.utils.count_ops_and_params(network, example)[0])
+
+
+def _read(kept: Path, network: Any) -> Round | None:
+    """Put a kept round's weights into the network; None if there is none that fits."""
+    try:
+        state = torch.load(kept, weights_only=True)
+        network.load_state_dict(state["weights"])
+        return Round(**json.loads(state["round"]))
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _write(kept: Path, network: Any, found: Round) -> None:
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    partial = kept.with_suffix(f".{os.getpid()}.partial")
+    torch.save({"weights": network.state_dict(), "round": json.dumps(asdict(found))}, partial)
+    os.replace(partial, kept)

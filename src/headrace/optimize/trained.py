@@ -1,0 +1,201 @@
+"""Techniques that train: pruning in rounds, each with int8 and bfloat16 on top, and a teacher where pruning has gone furthest.
+
+They need a recipe (`headrace.optimize.recipe`). Every network becomes an ONNX file that is held against it, and passes the same
+gates as any other candidate. What the recipe's own data refute is kept as an attempt with that reason: nobody asks the golden
+set about it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from itertools import count, takewhile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.base.errors import EngineError
+from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.recipe import Buildable, Trainable, source_hash
+from headrace.optimize.techniques import (
+    REFUTED,
+    Candidates,
+    Subject,
+    Technique,
+    int8_file,
+    kept_file,
+    on_all_engines,
+    on_engine,
+    why_no_bfloat16,
+    why_no_int8,
+)
+from headrace.runs.formats.optimization import Artifact
+
+#: Share of the weights that is set to zero by magnitude pruning.
+ZEROS = 0.5
+
+
+def converted(recipe: Buildable, target: str, store: ArtifactStore) -> Artifact:
+    """Return the ONNX file of a recipe's network.
+
+    Args:
+        recipe: The user's.
+        target: MODULE:ATTRIBUTE; the attribute names the file.
+        store: Where it is kept.
+
+    Raises:
+        EngineError: If it cannot be converted, or the file answers otherwise than the network.
+        MissingExtra: If PyTorch or onnx is missing.
+    """
+    from headrace.optimize.torch_files import convert
+
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        output = Path(folder) / f"{target.rpartition(':')[2]}.onnx"
+        convert(recipe.build(), recipe.example, output, names=getattr(recipe, "names", None))
+        return store.add(output)
+
+
+def _no_recipe(subject: Subject) -> str | None:
+    if subject.recipe is None:
+        return "it needs a way to train: name a recipe, MODULE:ATTRIBUTE, instead of a model file"
+    if not isinstance(subject.recipe, Trainable):
+        return "the recipe has no `fit` and `evaluate`"
+    return None
+
+
+def _pruned(subject: Subject) -> Candidates:
+    """Give the file of each round; the cliff, too, with what refutes it."""
+    parent = subject.original
+    for number, (found, network) in enumerate(_pruning(subject).rounds(), 1):
+        why = f"{found.says}: too much lost, rolled back to the round before" if found.is_cliff else None
+        parent = _exported(subject, f"pruned-{number}", parent, network, _facts(found), why)
+        yield from _on_engines(subject, parent)
+
+
+def _on_engines(subject: Subject, artifact: Artifact) -> Candidates:
+    """Give a file on each engine; on one where it is refuted already."""
+    if REFUTED in artifact.parameters:
+        yield on_engine(subject, artifact, subject.engines[0])
+    else:
+        yield from on_all_engines(subject, artifact)
+
+
+def _good_rungs(subject: Subject) -> list[Artifact]:
+    """Return the files of the rounds that stand; `pruned` has made them."""
+    made = (subject.made.get(f"pruned-{number}") for number in count(1))
+    return [artifact for artifact in takewhile(bool, made) if artifact and REFUTED not in artifact.parameters]
+
+
+def _pruned_int8(subject: Subject) -> Candidates:
+    for rung in _good_rungs(subject):
+        yield from on_all_engines(subject, _int8(subject, rung))
+
+
+def _int8(subject: Subject, source: Artifact) -> Artifact:
+    from headrace.optimize.onnx_files import fold
+
+    def make(output: Path) -> dict[str, Any]:
+        fold(Path(source.file), output)
+        return {}
+
+    folded = kept_file(subject, f"{source.technique}-folded", source, make)
+    return int8_file(subject, folded, f"{source.technique}-int8")
+
+
+def _pruned_bfloat16(subject: Subject) -> Candidates:
+    for rung in _good_rungs(subject):
+        yield on_engine(subject, rung, "openvino", {"precision": "bf16"})
+
+
+def _distilled(subject: Subject) -> Candidates:
+    """Train the smallest network once more, as long, with a teacher: there it has most to win."""
+    plain, found, network = _pruning(subject).distilled()
+    told = (
+        f"with {found.share:.0%} of the channels pruned and the network as given for a teacher it is right for "
+        f"{found.right:.1%} of the recipe's own data, trained as long without one for {plain.right:.1%}"
+    )
+    why = None
+    if found.right <= plain.right:
+        why = f"{told}: a teacher that does not help is not used"
+    elif found.is_cliff:
+        why = f"{told}; as given {found.right_before:.1%}: too much lost all the same"
+    artifact = _exported(subject, "distilled", subject.original, network, _facts(found), why)
+    yield from _on_engines(subject, artifact)
+    if why is None and why_no_int8(subject) is None:
+        yield from on_all_engines(subject, _int8(subject, artifact))
+
+
+def _zeroed(subject: Subject) -> Candidates:
+    """Set the smallest weights to zero, untrained: that it is no faster needs no training to be seen."""
+    from headrace.optimize.onnx_files import load, numpy_helper, save
+
+    def make(output: Path) -> dict[str, Any]:
+        model = load(subject.path)
+        for tensor in model.graph.initializer:
+            weights = numpy_helper.to_array(tensor)
+            if weights.ndim >= 2 and weights.dtype == np.float32:
+                small = np.abs(weights) < np.quantile(np.abs(weights), ZEROS)
+                tensor.CopyFrom(numpy_helper.from_array(np.where(small, np.float32(0), weights), tensor.name))
+        save(model, output)
+        return {"zeros": ZEROS}
+
+    yield from on_all_engines(subject, kept_file(subject, "zeroed", subject.original, make))
+
+
+def _pruning(subject: Subject) -> Any:
+    from headrace.optimize.pruning import Pruning  # torch and torch-pruning
+
+    assert isinstance(subject.recipe, Trainable)
+    key = f"{source_hash(subject.recipe)} {subject.original.sha256}"
+    return Pruning(recipe=subject.recipe, folder=subject.store.folder / "rounds", key=key, say=subject.say)
+
+
+def _facts(found: Any) -> dict[str, Any]:
+    return {
+        "channels_pruned": found.share, "multiplications": found.multiplications, "right": found.right,
+        "right_untrained": found.right_untrained, "right_before": found.right_before,
+    }  # fmt: skip
+
+
+def _exported(
+    subject: Subject, name: str, parent: Artifact, network: Any, facts: dict[str, Any], refuted: str | None
+) -> Artifact:
+    from headrace.optimize.torch_files import convert
+
+    recipe = subject.recipe
+    if recipe is None:
+        raise EngineError("there is no recipe")
+
+    def make(output: Path) -> dict[str, Any]:
+        convert(network, recipe.example, output, names=getattr(recipe, "names", None))
+        return {**facts, **({REFUTED: refuted} if refuted else {})}
+
+    return kept_file(subject, name, parent, make)
+
+
+#: Tried after all that trains nothing, in this order.
+TRAINED = (
+    Technique(
+        name="pruned", kind="trained",
+        says="fewer channels, trained again (2.6 to 4 times measured on ResNet-18 and MobileNetV2 at half of the channels)",
+        why_not=_no_recipe, candidates=_pruned,
+    ),
+    Technique(
+        name="pruned-bf16", kind="trained", says="fewer channels in bfloat16",
+        why_not=lambda subject: _no_recipe(subject) or why_no_bfloat16(subject), candidates=_pruned_bfloat16,
+    ),
+    Technique(
+        name="pruned-int8", kind="trained", says="fewer channels in int8: the gains multiply, and so may the losses",
+        why_not=lambda subject: _no_recipe(subject) or why_no_int8(subject), candidates=_pruned_int8,
+    ),
+    Technique(
+        name="distilled", kind="trained",
+        says="the smallest pruned network, trained as long with the network as given for a teacher",
+        why_not=_no_recipe, candidates=_distilled,
+    ),
+    Technique(
+        name="zeroed", kind="trained",
+        says=f"{ZEROS:.0%} of the weights zero: faster only where an engine leaves zeros out",
+        why_not=_no_recipe, candidates=_zeroed,
+    ),
+)  # fmt: skip
