@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from benchmarks import corpus, measure, models, ours
@@ -32,7 +33,9 @@ SLOW_TO_START = ("ray", "dataloader")
 HEADRACE = "headrace"
 
 
-def compare(make_bench: Callable[..., Bench], plan: str, *, quick: bool, rounds: int, count: int) -> dict[str, Any]:
+def compare(
+    make_bench: Callable[..., Bench], plan: str, *, quick: bool, rounds: int, count: int, model: Path | None = None
+) -> dict[str, Any]:
     """Run everything and return the benchmark's object.
 
     Args:
@@ -41,9 +44,12 @@ def compare(make_bench: Callable[..., Bench], plan: str, *, quick: bool, rounds:
         quick: A smoke run: few images, no tuning, no peers that are slow to start.
         rounds: Runs of each contestant.
         count: Images per run.
+        model: Of the peers; None: the one with random weights.
     """
     folder = corpus.build(count=count) if quick else corpus.build()
-    yardstick = Yardstick([str(path) for path in sorted(folder.glob("*.jpg"))[:: max(1, count // 40)]], models.build())
+    yardstick = Yardstick(
+        [str(path) for path in sorted(folder.glob("*.jpg"))[:: max(1, count // 40)]], model or models.build()
+    )
     with ExitStack() as stack:
         benches = {decode: stack.enter_context(make_bench(decode, corpus_folder=folder)) for decode in DECODES}
         settings = _settings(benches["usual"], quick)

@@ -33,7 +33,7 @@ def run(bench: Bench, plan: str, count: int, settings: Sequence[str] = ()) -> Ou
 
     Args:
         bench: Entered.
-        plan: File name in `benchmarks/plans`.
+        plan: File name in `benchmarks/plans`, or a path; its model goes before the bench's.
         count: Number of items.
         settings: Replaced in the Plan, `KEY=VALUE`.
     """
@@ -158,7 +158,10 @@ def main() -> None:
         settings += [f"model.options.{key}={value}" for key, value in options.items()]
     else:
         settings.append(f"model.artifact={json.dumps(jobs['model'])}")
-    plan = hr.Plan.load(PLANS / order["plan"]).with_settings(settings).allowing(["127.0.0.1"])
+    plan = hr.Plan.load(PLANS / order["plan"])
+    if plan.model.artifact is not None:  # an optimized one, which is what is to be shown
+        settings = [setting for setting in settings if not setting.startswith("model.artifact=")]
+    plan = plan.with_settings(settings).allowing(["127.0.0.1"])
     window = Window()
     with tempfile.TemporaryDirectory() as folder:
         make = {"folder": folder_pipeline, "emulated": emulated_pipeline}.get(order["workload"])

@@ -12,7 +12,7 @@ class Classifier:
     """Calls the model on batches; thread-safe.
 
     Args:
-        model: ONNX file with input ``image`` (n, 3, 224, 224) and output ``logits``.
+        model: ONNX file with one input (n, 3, 224, 224) and one output, logits.
         threads: Threads inside one call. With 1 the calling thread does the work itself.
     """
 
@@ -21,11 +21,12 @@ class Classifier:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         self._session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self._input = self._session.get_inputs()[0].name
 
     def __call__(self, images: np.ndarray | Sequence[np.ndarray]) -> list[Answer]:
         """Return label and logit of each image."""
         batch = images if isinstance(images, np.ndarray) else np.stack(images)
-        (logits,) = self._session.run(None, {"image": batch})
+        (logits,) = self._session.run(None, {self._input: batch})
         labels = logits.argmax(axis=1)
         return list(zip(labels.tolist(), logits[np.arange(len(labels)), labels].tolist(), strict=True))
 

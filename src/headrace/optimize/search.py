@@ -353,7 +353,10 @@ class _Search:
 
     def _policy(self, kind: str) -> Policy:
         return Policy(
-            max_drop=self.goal.max_drop, metric=self.goal.metric, batch=self.goal.batch, alpha=_ALPHA / MOST_CONFIRMED,
+            max_drop=self.goal.max_drop,
+            metric=self.goal.metric,
+            batch=self.goal.batch,
+            alpha=_ALPHA / MOST_CONFIRMED,
             retrained=kind == "trained",
         )
 

@@ -16,7 +16,9 @@ def make_items(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     rows, columns = np.mgrid[:SIDE, :SIDE] - (SIDE - 1) / 2
     angles = labels * np.pi / CLASSES
     distance = np.abs(
-        rows * np.cos(angles)[:, None, None] + columns * np.sin(angles)[:, None, None] + random.uniform(-1, 1, (count, 1, 1))
+        rows * np.cos(angles)[:, None, None]
+        + columns * np.sin(angles)[:, None, None]
+        + random.uniform(-1, 1, (count, 1, 1))
     )
     return ((distance < 1.2) + 0.2 * random.standard_normal((count, SIDE, SIDE))).astype(np.float32)[:, None], labels
 

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_pruning")
 
-from headrace.base.errors import EngineError, SettingsError  # noqa: E402
-from headrace.cli import main  # noqa: E402
-from headrace.engines import engine  # noqa: E402
 from headrace.ledger.ledger import Ledger  # noqa: E402
-from headrace.optimize import pruning  # noqa: E402
 from headrace.optimize.artifacts import ArtifactStore  # noqa: E402
-from headrace.optimize.recipe import check_recipe  # noqa: E402
 from headrace.optimize.search import Goal, optimize  # noqa: E402
-from headrace.optimize.torch_files import convert  # noqa: E402
 from headrace.optimize.trained import converted  # noqa: E402
 from headrace.runs.formats.optimization import OptimizationDocument  # noqa: E402
 from headrace.validate.golden import Golden  # noqa: E402

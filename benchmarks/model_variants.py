@@ -1,0 +1,385 @@
+"""How much faster `headrace optimize` makes two trained networks, within half a point of their accuracy, and how it gets there.
+
+    python -m benchmarks.model_variants [--quick] [--json] [--write]
+
+ResNet-18 and MobileNetV2 (`benchmarks.trained_models`) name the photograph that a crop was cut from. Calibration data are crops
+of the regions that training saw, the golden set crops of regions that it never saw, its sources the photographs. All variants
+are made and judged by the product's own commands, speed at 224 pixels, batch 1:
+
+    models       `headrace optimize RECIPE`: best accepted variant over ONNX Runtime in float32, without training and with; the
+                 same pairs again at two threads
+    search       on `scenes.onnx`: the variant that the search recommends against the best of all combinations of files,
+                 engines and their options, called in turn; how many of them the search tried
+    end_to_end   a folder of real JPEGs to Parquet with the Plan that `headrace optimize -o` wrote, against the peers of
+                 `benchmarks.peers` with the float32 model
+    defects, honest, false_accept   `benchmarks.planted_defects`
+
+The full run needs PyTorch and torch-pruning (`pip install -e '.[bench,openvino,prune]'`) and about three hours on two quiet
+cores, the two trainings included; training, golden set, rounds of pruning and what was judged are kept, and an interrupted run
+goes on. `--quick` trains nothing: it asks the gates about a few defects, and takes the rest from the newest full result of this
+hardware, which it names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+from benchmarks import comparison, measure, planted_defects
+from benchmarks.ours import PLANS, Classifier
+from benchmarks.paths import CACHE, RESULTS, ROOT, digest
+from benchmarks.peers import FolderBench
+from headrace.base.errors import EngineError, HeadraceError
+from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.equalization import equalize
+from headrace.optimize.group_revert import revert
+from headrace.optimize.int8 import quantize
+from headrace.optimize.onnx_files import fold
+from headrace.optimize.search import Goal, optimize
+from headrace.samples import generator
+from headrace.samples.labels import read_labels
+from headrace.validate.model_speed import measure_speed
+from headrace.validate.parity import BANDS
+from headrace.validate.policy import Policy
+from headrace.validate.variant_spec import parse_variant
+from headrace.validate.variants import validate_variants
+
+NAMES = ("mobilenetv2", "resnet18")
+MAX_DROP = 0.005
+GOLDEN_ITEMS, CALIBRATION_ITEMS = 5500, 256
+RECIPE_VERSION = 1  # part of the cache's key: raise it when the same settings would give other results
+FOLDER = CACHE / "model_variants"
+#: What a candidate of the exhaustive search is run with.
+ENGINES = (
+    "onnx", "onnx,spin=true", "onnx,inter_op_threads=2", "openvino,precision=f32", "openvino,precision=bf16",
+    "openvino,precision=f16",
+)  # fmt: skip
+#: What a smoke run cannot measure.
+KNOWN = ("models", "accuracy_change_points", "search", "end_to_end")
+_HEADRACE = "import sys; from headrace.cli import main; sys.exit(main())"
+
+pipeline = hr.Pipeline(hr.folder("photos"), module=Classifier(), delivery=hr.jsonl("labels.jsonl"))
+
+
+# --- what is judged on ------------------------------------------------------------------------------------------------
+
+
+def make_items(split: str, count: int, seed: int) -> Path:
+    """Return a folder of crops of one split with their labels and sources; made once.
+
+    A crop's source is the region of the photograph that it was cut from: crops of one region are no independent witnesses.
+    """
+    folder = FOLDER / f"{split}-{digest([RECIPE_VERSION, split, count, seed])}"
+    if not folder.exists():
+        _say(f"cutting {count} crops, {split}")
+        partial_folder = folder.with_suffix(f".{os.getpid()}.partial")
+        generator.make(partial_folder, count=count, seed=seed, split=split)  # type: ignore[arg-type]
+        rows = [
+            {"file": one.file, "label": one.label, "source": f"{one.label}, {split}"}
+            for one in read_labels(partial_folder)
+        ]
+        (partial_folder / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        partial_folder.rename(folder)
+    return folder
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+def optimized(name: str) -> dict[str, Any]:
+    """Run `headrace optimize` on a recipe, and return its document."""
+    work = FOLDER / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    calibration = make_items("train", CALIBRATION_ITEMS, 22)
+    golden = make_items("held_out", GOLDEN_ITEMS, 21)
+    command = [
+        "optimize", f"benchmarks.trained_models:{name}", "--pipeline", "benchmarks.model_variants:pipeline",
+        "--data", calibration, "--golden", golden, "--max-drop", f"{100 * MAX_DROP}pt", "--for", "latency",
+        "--ledger", work / "ledger.sqlite", "--plan", PLANS / "folder_to_parquet.toml", "-o", work / f"{name}.toml",
+        "--no-layout", "--force", "--report", work / f"{name}.html", "--json",
+    ]  # fmt: skip
+    _say(f"headrace {' '.join(str(argument) for argument in command)}")
+    done = subprocess.run(
+        [sys.executable, "-c", _HEADRACE, *map(str, command)], cwd=ROOT, env=_environment(), stdout=subprocess.PIPE,
+        check=False,
+    )  # fmt: skip
+    if done.returncode not in (0, 4):
+        raise RuntimeError(f"headrace optimize ended with status {done.returncode}")
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def model_figures(name: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the best accepted variants, without training and with, at one thread and at two."""
+    accepted = [one for one in document["attempts"] if one["verdict"] == "accept" and one["speedup"]]
+    untrained = [one for one in accepted if one["kind"] != "trained"]
+    figures: dict[str, Any] = {}
+    for key, choice in (("untrained", untrained), ("trained", accepted)):
+        best = max(choice, key=lambda one: one["speedup"]["mid"], default=None)
+        figures[key] = None if best is None else best["speedup"]["mid"]
+        figures[f"{key}_variant"] = None if best is None else _variant(best, document)
+    figures["refused"] = [
+        f"{one['technique']} on {one['settings']['engine']}: {one['says']}"
+        for one in document["attempts"]
+        if one["verdict"] == "reject"
+    ]
+    figures["skipped"] = [f"{one['technique']}: {one['why']}" for one in document["skipped"]]
+    figures["says"] = document["says"]
+    return figures
+
+
+def _variant(attempt: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
+    accuracy = next(gate for gate in attempt["validation"]["gates"] if gate["name"] == "accuracy")["values"]
+    source = [accuracy.get("source_low"), accuracy.get("source_high")]
+    return {
+        "technique": attempt["technique"], "settings": attempt["settings"], "bytes": attempt["artifact"]["num_bytes"],
+        "speedup": attempt["speedup"], "right": [accuracy["a"], accuracy["b"]],
+        "accuracy_change_points": -100 * accuracy["drop"],
+        "accuracy_change_by_photograph": sorted(-100 * end for end in source if end is not None),
+        "two_threads": _at_two_threads(document["baseline"]["name"], attempt["candidate"]),
+    }  # fmt: skip
+
+
+def _at_two_threads(first: str, second: str) -> dict[str, float | None] | None:
+    """Return how much faster the second variant is with two threads, both."""
+    a, b = (parse_variant(text.replace("threads=1", "threads=2"), 2) for text in (first, second))
+    found = validate_variants(a, b, None, Policy(batch=1, retrained=True), gates=("static", "speed"))
+    speed = next((gate.values for gate in found.gates if gate.name == "speed"), None)
+    return None if speed is None else {key: speed[key] for key in ("low", "ratio", "high")}
+
+
+# --- search -----------------------------------------------------------------------------------------------------------
+
+
+def search_figures() -> dict[str, Any]:
+    """Hold the search against all combinations, on `scenes.onnx` at one thread and batch 1."""
+    with tempfile.TemporaryDirectory() as temporary:
+        bench = planted_defects.make_bench(Path(temporary), False)
+        goal = Goal(objective="latency", max_drop=bench.max_drop, batch=1)
+        document = optimize(
+            planted_defects.MODEL, store=ArtifactStore(Path(temporary) / "artifacts"), goal=goal, golden=bench.golden,
+            calibration=bench.calibration, say=_say,
+        )  # fmt: skip
+        grid = [f"{file}@{engine}" for file, engine in itertools.product(_files(bench, Path(temporary)), ENGINES)]
+        best = _best_of(grid, bench)
+        chosen = document.recommended or document.baseline.name
+        ratio = 1.0
+        if best is not None and parse_variant(best).model != parse_variant(chosen).model:
+            speed = measure_speed(parse_variant(best).open(), parse_variant(chosen).open(), bench.golden.inputs[:1])
+            ratio = speed.ratio if speed else float("nan")
+    return {
+        "best_ratio": ratio, "trials_share": len(document.attempts) / len(grid), "tried": len(document.attempts),
+        "combinations": len(grid), "found": _short(chosen), "exhaustive": _short(best or "nothing"),
+    }  # fmt: skip
+
+
+def _files(bench: planted_defects.Bench, folder: Path) -> Iterator[Path]:
+    """Give every file that the techniques without training can make of the model."""
+    model, items = planted_defects.MODEL, bench.calibration.inputs
+    folded, even = folder / "folded.onnx", folder / "equalized.onnx"
+    fold(model, folded)
+    equalize(folded, even)
+    yield model
+    yield folded
+    for name, source, signed in (
+        ("int8", folded, False),
+        ("int8-signed", folded, True),
+        ("int8-equalized", even, False),
+    ):
+        quantize(source, items, folder / f"{name}.onnx", signed=signed)
+        yield folder / f"{name}.onnx"
+    reverted = folder / "int8-reverted.onnx"
+    with contextlib.suppress(EngineError):  # there is none where no few groups are to blame
+        if revert(folder / "int8.onnx", folded, items, reverted, goal=BANDS["int8"] / 2).tensors:
+            yield reverted
+
+
+def _best_of(grid: list[str], bench: planted_defects.Bench) -> str | None:
+    """Return the fastest of all that the golden set accepts; only those faster than the model as given are asked about."""
+    baseline, timed = parse_variant(str(planted_defects.MODEL)), []
+    policy = Policy(max_drop=bench.max_drop, batch=1)
+    first = baseline.open()
+    for number, text in enumerate(grid, 1):
+        try:
+            speed = measure_speed(first, parse_variant(text).open(), bench.golden.inputs[:1], rounds=8)
+        except HeadraceError as error:
+            _say(f"[{number}/{len(grid)}] {_short(text)}: {error}")
+            continue
+        assert speed is not None
+        _say(f"[{number}/{len(grid)}] {_short(text)}: {speed.ratio:.2f}")
+        timed.append((speed.ratio, text))
+    for ratio, text in sorted(timed, reverse=True):
+        if ratio <= 1:
+            return None
+        found = validate_variants(baseline, parse_variant(text), bench.golden, policy, gates=("static", "accuracy"))
+        if found.verdict == "accept":
+            return text
+    return None
+
+
+def _short(text: str) -> str:
+    return text.rpartition("/")[2]
+
+
+# --- end to end -------------------------------------------------------------------------------------------------------
+
+
+def end_to_end(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Run the folder benchmark with the Plan of the optimized MobileNetV2 against the peers with the float32 file."""
+    model = Path(document["model"]["file"])
+    make_bench = partial(FolderBench, model=model)
+    plan = str(FOLDER / "work" / "mobilenetv2.toml")
+    found = comparison.compare(make_bench, plan, quick=False, rounds=4, count=400, model=model)
+    best = max(found["peers"], key=found["peers"].__getitem__)
+    return {
+        "vs_naive": found["headrace"] / found["peers"]["sequential/usual"],
+        "vs_best_peer": found["headrace"] / found["peers"][best], "best_peer": best,
+        "images_per_second": found["headrace"], "peers": found["peers"], "failed": found["failed"],
+        "foreign_cores": found["foreign_cores"], "rates": found["spreads"]["rates"],
+    }  # fmt: skip
+
+
+# --- all of it --------------------------------------------------------------------------------------------------------
+
+
+def measure_all(quick: bool) -> dict[str, Any]:
+    """Return the benchmark's object."""
+    return _measure_quickly() if quick else _measure_fully()
+
+
+def _measure_fully() -> dict[str, Any]:
+    documents = {name: _step(f"optimize-{name}", partial(optimized, name)) for name in NAMES}
+    models = {name: _step(f"figures-{name}", partial(model_figures, name, documents[name])) for name in NAMES}
+    planted = _step("planted-defects", partial(planted_defects.measure_all, False))
+    result = {
+        "models": models,
+        "accuracy_change_points": {
+            name: {key: one["accuracy_change_points"] for key, one in _variants(models[name])} for name in NAMES
+        },
+        "search": _step("search", search_figures),
+        **{key: planted[key] for key in ("defects", "honest", "false_accept")},
+        "end_to_end": _step("end-to-end", partial(end_to_end, documents["mobilenetv2"])),
+        "golden_items": GOLDEN_ITEMS, "max_drop": MAX_DROP, "quick": False,
+    }  # fmt: skip
+    shutil.rmtree(_steps(), ignore_errors=True)  # complete: the next run measures anew
+    return result
+
+
+def _variants(figures: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for key in ("untrained", "trained"):
+        if figures[f"{key}_variant"]:
+            yield key, figures[f"{key}_variant"]
+
+
+def _measure_quickly() -> dict[str, Any]:
+    known, name = _newest_result()
+    planted = planted_defects.measure_all(True)
+    return {
+        **{key: known.get(key) for key in KNOWN},
+        **{key: planted[key] for key in ("defects", "honest", "false_accept")},
+        "quick": True, "not_measured_now": list(KNOWN), "taken_from": name,
+    }  # fmt: skip
+
+
+def _newest_result() -> tuple[dict[str, Any], str | None]:
+    found = sorted(RESULTS.glob(f"model_variants_{measure.hardware_slug()}_*.json"))
+    return (json.loads(found[-1].read_text())["data"], found[-1].name) if found else ({}, None)
+
+
+def _steps() -> Path:
+    return (
+        FOLDER / f"steps-{digest([RECIPE_VERSION, GOLDEN_ITEMS, CALIBRATION_ITEMS, MAX_DROP, measure.hardware_slug()])}"
+    )
+
+
+def _step(name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what a step gives, kept until the whole run is complete."""
+    path = _steps() / f"{name}.json"
+    if not path.exists():
+        _say(f"--- {name}")
+        began = time.monotonic()
+        result = make()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written = path.with_suffix(".partial")
+        written.write_text(json.dumps({"seconds": time.monotonic() - began, "result": result}))
+        written.rename(path)
+    kept = json.loads(path.read_text())
+    _say(f"--- {name}: {kept['seconds']:.0f} s")
+    result_kept: dict[str, Any] = kept["result"]
+    return result_kept
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+# --- telling ----------------------------------------------------------------------------------------------------------
+
+
+def as_text(result: Mapping[str, Any]) -> str:
+    """Return the result for readers."""
+    lines = [
+        "# How much faster `headrace optimize` makes a network", "",
+        (f"Times the speed of ONNX Runtime in float32, 224 pixels, batch 1; at most {100 * MAX_DROP:g} points lost on "
+        f"{GOLDEN_ITEMS:,} crops of regions that no training saw (interval: photographs drawn anew)."), "",
+    ]  # fmt: skip
+    if result.get("quick"):
+        lines += [
+            f"A smoke run: {', '.join(result['not_measured_now'])} are from {result['taken_from'] or 'nowhere'}.",
+            "",
+        ]
+    lines += [
+        "| model | | variant | one thread | two threads | right | change, points |", "|---|---|---|---|---|---|---|",
+        *(row for name, figures in (result["models"] or {}).items() for row in _rows(name, figures)), "",
+    ]  # fmt: skip
+    search, planted, fair = result["search"], result["defects"], result["honest"]
+    if search:
+        lines.append(
+            f"- Search: {search['found']}, {search['best_ratio']:.2f} times the speed of the best of {search['combinations']} "
+            f"combinations ({search['exhaustive']}), after trying {search['trials_share']:.0%} of them."
+        )
+    lines.append(
+        f"- Gates: {planted['caught']} of {planted['n']} planted defects refused, {fair['refused']} of {fair['n']} honest "
+        f"variants; at the margin {result['false_accept']:.1%} accepted."
+    )
+    whole = result["end_to_end"]
+    if whole:
+        lines.append(
+            f"- Folder of JPEGs to Parquet with the optimized MobileNetV2: {whole['images_per_second']:.1f} images/s, "
+            f"{whole['vs_naive']:.2f} times one after the other, {whole['vs_best_peer']:.2f} times the best peer "
+            f"({whole['best_peer']}), both with the float32 model."
+        )
+    refused = [f"- {name}: {one}" for name, figures in (result["models"] or {}).items() for one in figures["refused"]]
+    return "\n".join([*lines, "", "## Tried and refused", "", *refused])
+
+
+def _rows(name: str, figures: Mapping[str, Any]) -> Iterator[str]:
+    for key, one in _variants(figures):
+        speed, two = one["speedup"], one["two_threads"]
+        at_two = "-" if two is None else f"{two['ratio']:.2f} ({two['low']:.2f} to {two['high']:.2f})"
+        change = " to ".join(f"{end:+.2f}" for end in one["accuracy_change_by_photograph"])
+        yield (
+            f"| {name} | {key} | {one['technique']} on {one['settings']['engine']} | {speed['mid']:.2f} ({speed['low']:.2f} to "
+            f"{speed['high']:.2f}) | {at_two} | {one['right'][1]:.2%} of {one['right'][0]:.2%} | "
+            f"{one['accuracy_change_points']:+.2f} ({change}) |"
+        )
+
+
+if __name__ == "__main__":
+    measure.run_benchmark("model_variants", (__doc__ or "").splitlines()[0], measure_all, as_text)
