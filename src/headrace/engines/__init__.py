@@ -2,6 +2,7 @@
 
     onnx_engine.py       ONNX Runtime on the CPU (the default)
     openvino_engine.py   OpenVINO on the CPU, precision pinned
+    torch_engine.py      PyTorch on the CPU, weights in a network that the user's code registered in networks.py
     emulated.py          an accelerator that only takes time: a + b*n per batch of n
     model_files.py       the gate before every model file; `onnx_references.py` reads which files an ONNX file refers to
 
@@ -22,6 +23,7 @@ from headrace.engines.model_files import check_trust
 ENGINES = {
     "onnx": ("headrace.engines.onnx_engine", "OnnxEngine"),
     "openvino": ("headrace.engines.openvino_engine", "OpenVinoEngine"),
+    "torch": ("headrace.engines.torch_engine", "TorchEngine"),
     "emulated": ("headrace.engines.emulated", "EmulatedEngine"),
 }
 

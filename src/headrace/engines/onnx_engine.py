@@ -1,4 +1,11 @@
-"""ONNX Runtime on the CPU."""
+"""ONNX Runtime on the CPU, or by TensorRT or CUDA where a GPU and a build of ONNX Runtime for it are there.
+
+A provider that is asked for is used or refused, never replaced: ONNX Runtime itself goes over to the CPU without a word when a
+library of TensorRT is missing.
+
+References:
+    ONNX Runtime, "Execution Providers" (TensorRT: engines are built at opening, for minutes, and kept in `engine_cache`).
+"""
 
 from __future__ import annotations
 
@@ -24,23 +31,33 @@ class OnnxOptions:
     """Threads that run independent nodes side by side."""
     spin: bool = False
     """Whether idle threads inside a call burn CPU while they wait; takes cores from other stages."""
+    provider: str = "cpu"
+    """`cpu`, `cuda` or `tensorrt`."""
+    engine_cache: str = ""
+    """Folder in which TensorRT keeps the engines that it builds, for this GPU; empty: they are built at every opening."""
 
     def __post_init__(self) -> None:
         """Check every value."""
         check(self.inter_op_threads >= 1, "inter_op_threads", self.inter_op_threads, "a whole number >= 1")
+        check(self.provider in PROVIDERS, "provider", self.provider, ", ".join(PROVIDERS))
+
+
+#: Provider in a Plan -> ONNX Runtime's name of it.
+PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 
 
 class OnnxEngine:
     """Opens ONNX files."""
 
     def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any]) -> Model:
-        """Return a session on the CPU; see `protocols.Engine.open`."""
+        """Return a session; see `protocols.Engine.open`."""
         session_options = make_session_options(threads=threads, options=options)
         if artifact is None:
             raise EngineError(
                 "the onnx engine needs a model file; set the module's `model` or the Plan's model.artifact"
             )
-        return OnnxModel(open_session(artifact, session_options), artifact, threads)
+        settings = build(OnnxOptions, options, "[model.options]")
+        return OnnxModel(open_session(artifact, session_options, settings), artifact, threads)
 
 
 def make_session_options(*, threads: int, options: Mapping[str, Any]) -> Any:
@@ -65,17 +82,55 @@ def make_session_options(*, threads: int, options: Mapping[str, Any]) -> Any:
     return session_options
 
 
-def open_session(artifact: Path, session_options: Any) -> Any:
-    """Return a session on the CPU.
+def open_session(artifact: Path, session_options: Any, settings: OnnxOptions | None = None) -> Any:
+    """Return a session, on the CPU unless the settings say otherwise.
 
     Raises:
-        EngineError: If the file is missing or refused (`model_files`), or ONNX Runtime cannot open it.
+        EngineError: If the file is missing or refused (`model_files`), ONNX Runtime cannot open it, or has no such provider.
     """
     check_onnx(artifact)
+    settings = settings or OnnxOptions()
+    wanted = PROVIDERS[settings.provider]
+    missing = why_not(settings.provider)
+    if missing is not None:
+        raise EngineError(missing)
     try:
-        return onnxruntime.InferenceSession(str(artifact), session_options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(str(artifact), session_options, providers=_providers(settings))
     except Exception as error:  # ONNX Runtime raises its own types, none of them public
         raise EngineError(f"model file {artifact} cannot be opened by ONNX Runtime: {error}") from error
+    used = session.get_providers()[0]
+    if used != wanted:
+        raise EngineError(
+            f"{settings.provider} is not available here, because ONNX Runtime could not start it and took {used} instead: its "
+            f"libraries or the GPU's driver are missing or of other versions; {_INSTEAD}"
+        )
+    return session
+
+
+def why_not(provider: str) -> str | None:
+    """Return why a provider cannot be used here; None if this ONNX Runtime was built with it."""
+    built_with = onnxruntime.get_available_providers()
+    if PROVIDERS[provider] in built_with:
+        return None
+    return (
+        f"{provider} is not available here, because onnxruntime {onnxruntime.__version__} has no {PROVIDERS[provider]}; it has "
+        f"{', '.join(built_with)}. On a machine with an NVIDIA GPU: pip install onnxruntime-gpu, and TensorRT where it is "
+        f"wanted; {_INSTEAD}"
+    )
+
+
+_INSTEAD = 'else model.options.provider = "cpu"'
+
+
+def _providers(settings: OnnxOptions) -> list[Any]:
+    """Return the providers in the order in which nodes are offered to them; what TensorRT does not take goes to CUDA."""
+    cuda, tensorrt = PROVIDERS["cuda"], PROVIDERS["tensorrt"]
+    if settings.provider == "cpu":
+        return [PROVIDERS["cpu"]]
+    if settings.provider == "cuda":
+        return [cuda]
+    cache = {"trt_engine_cache_enable": True, "trt_engine_cache_path": settings.engine_cache}
+    return [(tensorrt, cache) if settings.engine_cache else tensorrt, cuda]
 
 
 class OnnxModel:

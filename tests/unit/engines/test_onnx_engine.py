@@ -16,6 +16,7 @@ from headrace.base.errors import EngineError, SettingsError
 from headrace.base.protocols import TensorSpec
 from headrace.engines import ENGINES, engine
 from headrace.engines.onnx_engine import OnnxEngine
+from headrace.samples.catalogue import SCENES_MODEL_PATH
 
 MakeModel = Callable[..., Path]
 
@@ -156,6 +157,24 @@ def test_every_engine_is_found(name: str) -> None:
 def test_unknown_engine() -> None:
     """An engine that does not exist is an error with those that do."""
     with pytest.raises(
-        SettingsError, match=r"model\.engine = 'onyx' is not possible; allowed: onnx, openvino, emulated"
+        SettingsError, match=r"model\.engine = 'onyx' is not possible; allowed: onnx, openvino, torch, emulated"
     ):
         engine("onyx")
+
+
+def test_a_provider_that_is_not_here_is_refused_with_the_reason() -> None:
+    """TensorRT without a GPU build: what is missing, what there is, and what to do; never the CPU without a word."""
+    if "TensorrtExecutionProvider" in onnxruntime.get_available_providers():
+        pytest.skip("this ONNX Runtime has TensorRT")
+    with pytest.raises(
+        EngineError, match=r"tensorrt is not available here, because onnxruntime .* has no Tensorrt"
+    ) as error:
+        engine("onnx").open(SCENES_MODEL_PATH, threads=1, options={"provider": "tensorrt"})
+    assert "CPUExecutionProvider" in str(error.value)
+    assert "onnxruntime-gpu" in str(error.value)
+
+
+def test_an_unknown_provider_is_a_mistake() -> None:
+    """The known ones are told."""
+    with pytest.raises(SettingsError, match="cpu, cuda, tensorrt"):
+        engine("onnx").open(SCENES_MODEL_PATH, threads=1, options={"provider": "gpu"})

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch_pruning")
 
+from headrace.base.errors import EngineError, SettingsError  # noqa: E402
+from headrace.cli import main  # noqa: E402
+from headrace.engines import engine  # noqa: E402
 from headrace.ledger.ledger import Ledger  # noqa: E402
+from headrace.optimize import pruning  # noqa: E402
 from headrace.optimize.artifacts import ArtifactStore  # noqa: E402
+from headrace.optimize.recipe import check_recipe  # noqa: E402
 from headrace.optimize.search import Goal, optimize  # noqa: E402
+from headrace.optimize.torch_files import convert  # noqa: E402
 from headrace.optimize.trained import converted  # noqa: E402
 from headrace.runs.formats.optimization import OptimizationDocument  # noqa: E402
 from headrace.validate.golden import Golden  # noqa: E402
@@ -69,3 +78,111 @@ def test_a_pruned_and_quantized_network_is_recommended_and_the_cliff_is_kept_as_
         first, second = by_name["pruned-1", "onnx"].artifact, by_name["pruned-2", "onnx"].artifact
         assert (first.parent, second.parent) == (document.model.sha256, first.sha256)
         assert second.num_bytes < first.num_bytes < document.model.num_bytes
+
+
+@pytest.mark.usefixtures("speeds")
+def test_an_interrupted_search_does_not_train_twice(bars: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds are read again, with the same weights, by a recipe of the same file."""
+    monkeypatch.setattr(pruning, "SHARES", (0.3, 0.5))
+    steps = pruning.Pruning(recipe=bars.recipe, folder=tmp_path, key="k")
+    first = [(found, network.state_dict()) for found, network in steps.rounds()]
+    assert bars.recipe.num_fits == 2
+    again = [(found, network.state_dict()) for found, network in steps.rounds()]
+    assert bars.recipe.num_fits == 2
+    assert [found for found, _ in first] == [found for found, _ in again]
+    assert all(torch.equal(first[-1][1][name], value) for name, value in again[-1][1].items())
+
+
+def test_widths_are_multiples_of_8_and_the_answer_keeps_its_shape(bars: Any) -> None:
+    """30 % of 32 and of 64 channels leave 16 or 24, and 40 or 48."""
+    network = bars.recipe.build()
+    pruning.prune(bars.recipe, network, 0.3)
+    widths = [layer.out_channels for layer in network if isinstance(layer, torch.nn.Conv2d)]
+    assert all(width % 8 == 0 and width < whole for width, whole in zip(widths, (32, 64), strict=True))
+    assert network[-1].out_features == bars.CLASSES
+
+
+def test_a_network_whose_answers_are_not_its_last_layer_needs_keep(bars: Any) -> None:
+    """Of two heads one is found; the other would be pruned, and the recipe is told how to name both."""
+
+    class Heads(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = torch.nn.Conv2d(1, 16, 8), torch.nn.Conv2d(1, 16, 8)
+
+        def forward(self, x: Any) -> Any:
+            return torch.cat([self.first(x), self.second(x)], 1).flatten(1)
+
+    recipe = SimpleNamespace(example=bars.Bars.example)
+    with pytest.raises(EngineError, match=r"keep\(network\)"):
+        pruning.prune(recipe, Heads().eval(), 0.5)
+
+
+def test_a_converted_network_takes_any_batch_and_says_its_classes(bars: Any, tmp_path: Path) -> None:
+    """The file holds the names, and its answers are the network's."""
+    network = bars.recipe.build()
+    convert(network, bars.Bars.example, tmp_path / "bars.onnx", names=bars.Bars.names)
+    model = engine("onnx").open(tmp_path / "bars.onnx", threads=1, options={})
+    batch, _ = bars.make_items(7, 3)
+    with torch.inference_mode():
+        wanted = network(torch.from_numpy(batch)).numpy()
+    np.testing.assert_allclose(model(batch), wanted, rtol=1e-4, atol=1e-5)
+    assert json.loads(model.metadata["names"]) == list(bars.Bars.names)
+
+
+def test_a_network_that_fixes_its_batch_is_refused(bars: Any, tmp_path: Path) -> None:
+    """A reshape with a number in it is found before anybody deploys it."""
+
+    class Fixed(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any) -> Any:
+            return x.reshape(1, 64)
+
+    with pytest.raises(EngineError, match="does not take a batch of 3"):
+        convert(Fixed(), bars.Bars.example, tmp_path / "fixed.onnx")
+
+
+def test_a_network_that_depends_on_values_is_refused(bars: Any, tmp_path: Path) -> None:
+    """Tracing keeps one branch of an `if`; the file then answers otherwise."""
+
+    class Branches(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any) -> Any:
+            return x.flatten(1) * (2 if x.abs().sum() > 1 else 1)
+
+    with pytest.raises(EngineError, match="answers otherwise than the network"):
+        convert(Branches(), bars.Bars.example, tmp_path / "branches.onnx")
+
+
+@pytest.mark.usefixtures("speeds")
+def test_without_fit_everything_but_training_is_tried(bars: Any, tmp_path: Path) -> None:
+    """The reason is told."""
+    recipe = SimpleNamespace(example=bars.Bars.example, build=bars.recipe.build)
+    document = searched(bars, tmp_path, recipe)
+    skipped = {one.technique: one.why for one in document.skipped}
+    assert "`fit` and `evaluate`" in skipped["pruned"]
+    assert "int8" in {one.technique for one in document.attempts}
+
+
+def test_what_is_no_recipe_is_refused() -> None:
+    """With what is expected."""
+    with pytest.raises(SettingsError, match=r"training:model is a dict; expected an object with `example`"):
+        check_recipe({}, "training:model")
+
+
+def test_the_command_takes_a_recipe(
+    bars: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], speeds: Any
+) -> None:
+    """By file and attribute; the Plan that it writes names a file of the store."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pruning, "SHARES", (0.3,))
+    inputs, labels = bars.make_items(1200, 11)
+    np.savez("golden.npz", inputs=inputs, labels=labels)
+    np.savez("calibration.npz", inputs=bars.make_items(64, 10)[0])
+    sets = ["--data", "calibration.npz", "--golden", "golden.npz", "--max-drop", "2pt"]
+    status = main(
+        ["optimize", f"{RECIPE}:recipe", *sets, "--ledger", "ledger.sqlite", "--no-layout", "-o", "plan.toml"]
+    )
+    out = capsys.readouterr().out
+    assert status == 0
+    assert "pruned-1-int8" in out
+    plan = (tmp_path / "plan.toml").read_text()
+    assert "recipe.pruned-1-int8.onnx" in plan

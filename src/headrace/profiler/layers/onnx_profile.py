@@ -30,8 +30,9 @@ import onnxruntime
 
 from headrace.base.errors import EngineError, HeadraceError
 from headrace.base.protocols import TensorSpec
+from headrace.base.settings import build
 from headrace.base.words import counted
-from headrace.engines.onnx_engine import make_session_options, open_session, tensor_specs
+from headrace.engines.onnx_engine import OnnxOptions, make_session_options, open_session, tensor_specs
 from headrace.profiler.layers.graph_count import count_graph
 from headrace.profiler.layers.operations import Tensor, Work, count
 from headrace.profiler.layers.protocol import Feed, LayerFacts, Recording
@@ -107,7 +108,8 @@ class OnnxProfiledModel:
         self._artifact = artifact
         self._threads = threads
         self._options = options
-        self._plain: Any = open_session(artifact, self._session_options())
+        self._settings = build(OnnxOptions, options, "[model.options]")
+        self._plain: Any = open_session(artifact, self._session_options(), self._settings)
         self._folder = tempfile.TemporaryDirectory(prefix="headrace-layers-")
         self._profiled: Any = None
         self._num_calls = 0
@@ -181,7 +183,7 @@ class OnnxProfiledModel:
     def _open_profiled(self, options: Any, name: str) -> Any:
         options.enable_profiling = True
         options.profile_file_prefix = str(Path(self._folder.name) / name)
-        return open_session(self._artifact, options)
+        return open_session(self._artifact, options, self._settings)
 
 
 def _run(session: Any, feed: Feed, artifact: Path) -> None:

@@ -1,0 +1,154 @@
+"""PyTorch on the CPU: weights from a file, in a network that the user's own code registered (`networks.register`).
+
+Weights alone are loaded (`model_files.check_torch_weights`), never a pickled module or an exported program, which can run code.
+What is computed in is pinned, and is in the variant. `compile` needs a C++ compiler and seconds to minutes at opening.
+
+References:
+    PyTorch, "torch.compile", "Automatic Mixed Precision" (autocast on the CPU: bfloat16) and "Channels Last Memory Format".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headrace.base.errors import EngineError, MissingExtra
+from headrace.base.protocols import Model, TensorSpec
+from headrace.base.settings import build, check
+from headrace.engines.model_files import check_torch_weights
+from headrace.engines.networks import Network, registered
+
+try:
+    import torch
+except ImportError as missing:
+    raise MissingExtra("the torch engine", "torch") from missing
+
+PRECISIONS = ("f32", "bf16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchOptions:
+    """The Plan's `[model.options]` for this engine."""
+
+    network: str = ""
+    """As it was registered by the module of the pipeline."""
+    precision: str = "f32"
+    """`f32`, or `bf16`: autocast, layers that lose too much stay in float32."""
+    channels_last: bool = False
+    """Whether pictures and weights are laid out channel by channel of each pixel."""
+    compile: bool = False
+    """Whether the network is compiled, with its weights as constants."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        check(bool(self.network), "model.options.network", self.network, "the name of a registered network")
+        check(self.precision in PRECISIONS, "precision", self.precision, ", ".join(PRECISIONS))
+
+
+class TorchEngine:
+    """Opens weights of PyTorch: `.safetensors`, or what `torch.save(network.state_dict(), PATH)` wrote."""
+
+    def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any]) -> Model:
+        """Return the network with the file's weights; see `protocols.Engine.open`."""
+        settings = build(TorchOptions, options, "[model.options]")
+        if artifact is None:
+            raise EngineError(
+                "the torch engine needs a file of weights; set the module's `model` or the Plan's model.artifact"
+            )
+        found = registered(settings.network)
+        network = found.make().eval()
+        _load(network, artifact, settings.network)
+        return TorchModel(network, found, artifact, threads, settings)
+
+
+def _load(network: Any, artifact: Path, name: str) -> None:
+    check_torch_weights(artifact, torch.__version__)
+    try:
+        if artifact.suffix.lower() == ".safetensors":
+            state = _read_safetensors(artifact)
+        else:
+            state = torch.load(artifact, map_location="cpu", weights_only=True)
+        network.load_state_dict(state)
+    except MissingExtra:
+        raise
+    except Exception as error:  # pickle, zip files, safetensors and load_state_dict raise their own types
+        said = " ".join(str(error).split())
+        raise EngineError(f"the weights of {artifact} do not fit the network {name!r}: {said[:300]}") from error
+
+
+def _read_safetensors(artifact: Path) -> Any:
+    try:
+        from safetensors.torch import load_file
+    except ImportError as missing:
+        raise MissingExtra("weights in .safetensors", "torch") from missing
+    return load_file(artifact)
+
+
+class TorchModel:
+    """A network in evaluation mode. Calls may run side by side."""
+
+    def __init__(self, network: Any, found: Network, artifact: Path, threads: int, settings: TorchOptions) -> None:
+        self._threads = threads
+        self._layout = torch.channels_last if settings.channels_last else torch.contiguous_format
+        self._precision = settings.precision
+        self._local = threading.local()
+        example = np.ascontiguousarray(found.example)
+        if settings.channels_last and example.ndim != 4:
+            raise EngineError(
+                f"channels_last is for inputs of 4 axes; {settings.network!r} takes {list(example.shape)}"
+            )
+        self._network = network.to(memory_format=self._layout) if settings.channels_last else network
+        if settings.compile:
+            self._network = torch.compile(self._network, options={"freezing": True})
+        self.metadata: Mapping[str, str] = {}
+        self.inputs: Sequence[TensorSpec] = (_spec("input", example),)
+        try:
+            answers = self._named(example)
+        except Exception as error:  # the network's own code, and compilers, run here
+            raise EngineError(
+                f"the network {settings.network!r} does not take its example: {type(error).__name__}: {str(error)[:300]}"
+            ) from error
+        self.outputs: Sequence[TensorSpec] = tuple(_spec(name, array) for name, array in answers.items())
+        self.variant: Mapping[str, Any] = {
+            "engine": "torch", "engine_version": torch.__version__, "artifact": artifact.name,
+            "sha256": hashlib.sha256(artifact.read_bytes()).hexdigest(), "threads": threads, "network": settings.network,
+            "precision": settings.precision, "channels_last": settings.channels_last, "compiled": settings.compile,
+        }  # fmt: skip
+
+    def __call__(self, batch: np.ndarray | Mapping[str, np.ndarray]) -> Any:
+        """Return the output array, or {name: array} when the network has several outputs."""
+        array = next(iter(batch.values())) if isinstance(batch, Mapping) else batch
+        results = self._named(array)
+        return next(iter(results.values())) if len(results) == 1 else results
+
+    def _named(self, array: np.ndarray) -> dict[str, np.ndarray]:
+        if not getattr(self._local, "ready", False):
+            torch.set_num_threads(self._threads)  # OpenMP keeps it for each calling thread
+            self._local.ready = True
+        tensor = torch.from_numpy(np.ascontiguousarray(array)).contiguous(memory_format=self._layout)
+        casting = torch.autocast("cpu", torch.bfloat16) if self._precision == "bf16" else nullcontext()
+        with torch.inference_mode(), casting:
+            found = self._network(tensor)
+        if isinstance(found, Mapping):
+            return {str(name): _array(value) for name, value in found.items()}
+        several = found if isinstance(found, tuple | list) else (found,)
+        names = ["output"] if len(several) == 1 else [f"output{number}" for number in range(len(several))]
+        return {name: _array(value) for name, value in zip(names, several, strict=True)}
+
+
+def _array(tensor: Any) -> np.ndarray:
+    """Return an answer as an array; NumPy has no bfloat16."""
+    array: np.ndarray = (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+    return array
+
+
+def _spec(name: str, example: np.ndarray) -> TensorSpec:
+    kind = {"float32": "float", "float64": "double"}.get(str(example.dtype), str(example.dtype))
+    return TensorSpec(name, f"tensor({kind})", ("batch", *example.shape[1:]))
