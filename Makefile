@@ -2,11 +2,12 @@
 # Settings: PYTHON=/path/to/python3.12   interpreter for new virtual environments (3.11 or newer)
 #           ARGS="-k queue -x"           handed on to pytest, `headrace demo` or the benchmarks
 #           VERSION=0.2.0                for `make changelog`
+#           BUILDER=podman               what makes the container image; else docker, podman or buildah, whichever is there
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow lint types imports bench docs format changelog clean venv
+.PHONY: help demo test test-slow lint types imports bench docs format changelog lock audit sbom image clean venv
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # The first interpreter that is new enough; empty if none is. Looked for only where an environment has to be made.
@@ -18,6 +19,8 @@ DEV := .venv/.installed-dev
 BENCH := .venv/.installed-bench
 DOCS := .venv/.installed-docs
 DEMO := .venv-demo/.installed
+SUPPLY := .venv-supply/.installed
+IMAGE ?= headrace
 SOURCES := $(shell find src -type f -not -name '*.pyc')
 DEFAULT_TESTS := not slow and not gpu and not network
 
@@ -83,8 +86,26 @@ format: $(DEV) ## put code into the common format and mend what ruff can
 changelog: $(DEV) ## show what changes.d would add to CHANGELOG.md; with VERSION=0.2.0, write it
 	$(BIN)/towncrier build $(if $(VERSION),--yes --version "$(VERSION)",--draft --version next)
 
+lock: $(SUPPLY) ## renew requirements/*.lock: the newest versions that pyproject.toml allows, with their hashes
+	.venv-supply/bin/python tools/lock.py $(ARGS)
+
+audit: $(SUPPLY) ## ask whether vulnerabilities are known in what requirements/*.lock pins; needs the network
+	.venv-supply/bin/python tools/audit.py
+
+sbom: $(SUPPLY) ## write the bill of materials of a release (CycloneDX) to dist/
+	@mkdir -p dist
+	.venv-supply/bin/cyclonedx-py requirements requirements/container.lock --pyproject pyproject.toml --mc-type application \
+		--output-reproducible --spec-version 1.6 --of JSON -o dist/headrace.cdx.json
+	@echo "The bill of materials is in dist/headrace.cdx.json"
+
+image: ## build the container image (needs docker, podman or buildah)
+	@builder="$(BUILDER)"; for name in docker podman buildah; do \
+		[ -n "$$builder" ] || ! command -v "$$name" >/dev/null || builder="$$name"; done; \
+	if [ -z "$$builder" ]; then echo "No docker, podman or buildah was found; name one: make image BUILDER=/path/to/it" >&2; exit 3; fi; \
+	"$$builder" build -f Containerfile -t "$(IMAGE)" .
+
 clean: ## remove what was built, caches, and the demonstration's environment and output
-	rm -rf build dist .venv-demo headrace-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist .venv-demo .venv-supply headrace-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 venv: $(DEV)
@@ -95,10 +116,20 @@ $(DEMO): pyproject.toml $(SOURCES)
 	@.venv-demo/bin/python -m pip install -qq .
 	@touch $@
 
-$(DEV): pyproject.toml
+# Pinned and by hash. A Python or machine for which there is no such file gets the newest versions: tests that run there are
+# worth more than none. What pyproject.toml asks for beyond the lock is added too; a test tells that the lock is to be renewed.
+$(DEV): pyproject.toml requirements/dev.lock
 	$(call environment,.venv)
 	@echo "Installing headrace and the tools for its development into .venv"
+	@$(BIN)/python -m pip install -qq --require-hashes -r requirements/dev.lock || \
+		echo "requirements/dev.lock does not fit here, as pip says above: the newest versions are installed instead" >&2
 	@$(BIN)/python -m pip install -qq --editable '.[dev]'
+	@touch $@
+
+$(SUPPLY): requirements/supply.lock
+	$(call environment,.venv-supply)
+	@echo "Installing the tools for lock files, audit and bill of materials into .venv-supply"
+	@.venv-supply/bin/python -m pip install -qq --require-hashes -r requirements/supply.lock
 	@touch $@
 
 $(BENCH): $(DEV)
