@@ -175,3 +175,13 @@ def test_servers_stay_on_the_loopback() -> None:
                 assert "('', " not in arguments, file
             if called.endswith("HTTPServer"):
                 assert re.search(r"127\.0\.0\.1|localhost|LOOPBACK|::1", arguments), f"{file}: {arguments}"
+
+
+def test_the_threat_model_names_what_is_there() -> None:
+    """Every guide and every test that SECURITY.md points to exists."""
+    text = (ROOT / "SECURITY.md").read_text()
+    named = set(re.findall(r"`((?:tests|benchmarks)/[^`]+)`", text)) | set(
+        re.findall(r"\]\(((?:docs/)?[\w/.-]+\.md)\)", text)
+    )
+    assert len(named) > 12
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
