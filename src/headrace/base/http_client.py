@@ -81,7 +81,7 @@ class Response:
 #: Causes with a name of their own, and whether no retry mends them; the others are `http.failed`, and worth one.
 _CAUSES = {
     pycurl.E_URL_MALFORMAT: ("ssrf.url", True),
-    pycurl.E_UNSUPPORTED_PROTOCOL: ("ssrf.scheme", True),
+    pycurl.E_UNSUPPORTED_PROTOCOL: ("http.failed", True),  # what answers does not speak HTTP
     pycurl.E_FILESIZE_EXCEEDED: ("http.too_large", True),
     pycurl.E_OPERATION_TIMEDOUT: ("http.timeout", False),
     pycurl.E_COULDNT_RESOLVE_HOST: ("http.resolve", False),
@@ -95,7 +95,7 @@ _CAUSES = {
 _REDIRECTS = {301, 302, 303, 307, 308}
 #: Nothing is decoded here: a megabyte can become a gigabyte. libcurl decodes only where its own option asks for it.
 _GET_HEADERS = [b"Accept-Encoding: identity"]
-_ENCODED = re.compile(rb"^content-encoding:[ \t]*(?!identity[ \t]*\r|\r)([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
+_ENCODING = re.compile(rb"^content-encoding:([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 #: Read buffer. A large one means few callbacks into Python, each of which needs the GIL.
 _BUFFER_BYTES = 512 * 1024
 #: (8, 4, 0): before that, MAXFILESIZE does not hold for a body that comes without its length.
@@ -158,8 +158,9 @@ class HttpClient:
             self._head.truncate()
             body = io.BytesIO()
             status = self._perform(url, body, deadline)
-            moved_to = curl.getinfo(pycurl.REDIRECT_URL) if status in _REDIRECTS else None
-            if not moved_to:
+            # Raw: the server's bytes need not be UTF-8. libcurl has made it absolute and left out user and password.
+            moved_to = quote(curl.getinfo_raw(pycurl.REDIRECT_URL) or b"", safe=string.punctuation)
+            if not moved_to or status not in _REDIRECTS:
                 self._refuse_encoded(url, status)
                 return Response(status, body.getvalue())
             if url[:6].lower() == "https:" and moved_to[:5].lower() == "http:":
@@ -241,13 +242,14 @@ class HttpClient:
                 self._on_connect(num_new, self._look_up_seconds + seconds)
 
     def _refuse_encoded(self, url: str, status: int) -> None:
-        claimed = _ENCODED.search(self._head.getvalue()) if 200 <= status < 300 else None
-        if claimed:
+        claimed = [value.strip().lower() for value in _ENCODING.findall(self._head.getvalue())]
+        encoding = next((value for value in claimed if value not in (b"", b"identity")), None)
+        if encoding is not None and 200 <= status < 300:
             raise HttpError(
                 "http.encoding",
                 url,
-                f"the answer is compressed ({claimed.group(1)[:40].decode('latin-1')!r}) although it was asked for as it "
-                "is; store the file without Content-Encoding",
+                f"the answer is compressed ({encoding[:40].decode('latin-1')!r}) although it was asked for as it is; store "
+                "the file without Content-Encoding",
                 permanent=True,
             )
 
