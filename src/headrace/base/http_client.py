@@ -128,6 +128,7 @@ class HttpClient:
         self._on_connect = on_connect
         self._look_up_seconds = 0.0
         self._head = io.BytesIO()
+        self._is_set_to_get = False
         self._curl = curl = pycurl.Curl()
         curl.setopt(pycurl.NOSIGNAL, 1)  # signals and threads do not mix
         curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
@@ -148,20 +149,18 @@ class HttpClient:
         Raises:
             HttpError: If there is none, it breaks a limit, or an address on the way may not be contacted.
         """
-        curl, deadline = self._curl, time.monotonic() + self._settings.timeout_seconds
-        curl.setopt(pycurl.HTTPGET, 1)
-        curl.setopt(pycurl.HTTPHEADER, _GET_HEADERS)
-        curl.setopt(pycurl.HEADERFUNCTION, self._head.write)  # a method in C: libcurl calls it for each line
-        curl.setopt(pycurl.LOW_SPEED_TIME, math.ceil(self._settings.slow_seconds))
+        deadline = time.monotonic() + self._settings.timeout_seconds
+        if not self._is_set_to_get:
+            self._set_to_get()
         for _ in range(self._settings.max_redirects + 1):
             self._head.seek(0)
             self._head.truncate()
             body = io.BytesIO()
             status = self._perform(url, body, deadline)
-            # Raw: the server's bytes need not be UTF-8. libcurl has made it absolute and left out user and password.
-            moved_to = quote(curl.getinfo_raw(pycurl.REDIRECT_URL) or b"", safe=string.punctuation)
-            if not moved_to or status not in _REDIRECTS:
-                self._refuse_encoded(url, status)
+            moved_to = self._moved_to() if status in _REDIRECTS else ""
+            if not moved_to:
+                if status < 300 and b"\ncontent-encoding:" in self._head.getvalue().lower():
+                    self._refuse_encoded(url)
                 return Response(status, body.getvalue())
             if url[:6].lower() == "https:" and moved_to[:5].lower() == "http:":
                 raise HttpError("ssrf.downgrade", url, "it redirects from https to http", permanent=True)
@@ -179,6 +178,7 @@ class HttpClient:
         Raises:
             HttpError: If no status came, or not all headers, or the address may not be contacted.
         """
+        self._is_set_to_get = False
         self._curl.setopt(pycurl.POST, 1)
         lines = [f"{name}: {value}" for name, value in headers.items()]
         if any(character in "\r\n\0" for line in lines for character in line):
@@ -241,10 +241,21 @@ class HttpClient:
                 seconds = self._curl.getinfo(pycurl.APPCONNECT_TIME) or self._curl.getinfo(pycurl.CONNECT_TIME)
                 self._on_connect(num_new, self._look_up_seconds + seconds)
 
-    def _refuse_encoded(self, url: str, status: int) -> None:
+    def _set_to_get(self) -> None:
+        self._curl.setopt(pycurl.HTTPGET, 1)
+        self._curl.setopt(pycurl.HTTPHEADER, _GET_HEADERS)
+        self._curl.setopt(pycurl.HEADERFUNCTION, self._head.write)  # a method in C: libcurl calls it for each line
+        self._curl.setopt(pycurl.LOW_SPEED_TIME, math.ceil(self._settings.slow_seconds))
+        self._is_set_to_get = True
+
+    def _moved_to(self) -> str:
+        # Raw: the server's bytes need not be UTF-8. libcurl has made it absolute and left out user and password.
+        return quote(self._curl.getinfo_raw(pycurl.REDIRECT_URL) or b"", safe=string.punctuation)
+
+    def _refuse_encoded(self, url: str) -> None:
         claimed = [value.strip().lower() for value in _ENCODING.findall(self._head.getvalue())]
         encoding = next((value for value in claimed if value not in (b"", b"identity")), None)
-        if encoding is not None and 200 <= status < 300:
+        if encoding is not None:
             raise HttpError(
                 "http.encoding",
                 url,
