@@ -5,6 +5,7 @@ How the files follow one another:
 * ``corpus``       photographs -> a folder of JPEG crops
 * ``models``       a MobileNetV2-shaped ONNX model with seeded random weights
 * ``servers``      an image server and a callback server on the loopback
+* ``closed_network``  a network namespace with a name server and a trap at every address, for ``hostile_addresses``
 * ``measure``      foreign load, machine description, interleaved rounds, CPU seconds, result files
 * ``setup_peers``  the separate virtual environment of PyTorch and Ray
 * ``peers``        one module per design, one protocol, tuning; ``python -m benchmarks.peers`` runs them

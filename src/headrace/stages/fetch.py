@@ -71,7 +71,7 @@ def download(client: HttpClient, url: str) -> bytes:
         response = client.get(url)
     except HttpError as error:
         raise (FetchRejected if error.permanent else FetchFailed)(str(error)) from None
-    if 200 <= response.status < 300:
+    if response.status in (200, 203):  # 206 would be a part that nobody asked for, 204 nothing
         return response.body
-    kind = FetchRejected if is_permanent(response.status) else FetchFailed
+    kind = FetchRejected if response.status < 300 or is_permanent(response.status) else FetchFailed
     raise kind(f"http.status: {without_secrets(url)} answered {response.status}, expected 200")

@@ -57,7 +57,7 @@ def test_files_need_no_connection(make_context: Any, tmp_path: Path) -> None:
     assert context.counts == {}
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 410])
+@pytest.mark.parametrize("status", [201, 206, 304, 400, 401, 403, 404, 410])
 def test_statuses_that_stay(fetch: Any, server: Any, status: int) -> None:
     """What the server will never serve is rejected, with the address without its query."""
     server.answers["/a.jpg"] = (status, b"")
@@ -66,7 +66,7 @@ def test_statuses_that_stay(fetch: Any, server: Any, status: int) -> None:
     assert str(caught.value) == f"http.status: {server.url}/a.jpg?... answered {status}, expected 200"
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
 def test_statuses_that_pass(fetch: Any, server: Any, status: int) -> None:
     """What may work later is worth another try."""
     server.answers["/a.jpg"] = (status, b"")
