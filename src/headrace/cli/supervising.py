@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace.base.seat import Seat
     from headrace.pipeline.supervisor import Supervised
-
-#: What the supervisor writes beside the workers' run folders.
-SUPERVISED_FILE = "supervised.json"
 
 
 def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace, Seat], tuple[int, bytes]]) -> int:
@@ -51,10 +49,12 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
             say=_say,
             grace_seconds=plan.run.grace_seconds,
             silent_seconds=plan.run.silent_seconds,
+            note=functools.partial(_write, args),
         )
         result = supervisor.run()
     if result.reason:
         _say(result.reason)
+    _write(args, result)
     _tell(args, result)
     return result.status
 
@@ -72,7 +72,7 @@ def _check(args: argparse.Namespace) -> None:
 def _make_folder(folder: Path, force: bool) -> None:
     """Make the folder that holds the workers' run folders."""
     from headrace.base.errors import RunFolderError
-    from headrace.runs.run_folder import RunFolder
+    from headrace.runs.run_folder import SUPERVISED_FILE, RunFolder
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -96,21 +96,27 @@ def _make_folder(folder: Path, force: bool) -> None:
 def _tell(args: argparse.Namespace, result: Supervised) -> None:
     import msgspec
 
-    from headrace.runs.run_folder import replace_file
-
-    document = msgspec.json.encode(as_dict(args.supervise, result))
-    if args.output:
-        try:
-            replace_file(Path(args.output) / SUPERVISED_FILE, msgspec.json.format(document, indent=2) + b"\n")
-        except OSError as error:
-            _say(f"{args.output}/{SUPERVISED_FILE} cannot be written: {error.strerror}")
     if args.json:
-        sys.stdout.write(document.decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(as_dict(args.supervise, result)).decode() + "\n")
         return
     outcomes = ", ".join(f"{number:,} {kind.value}" for kind, number in result.outcomes.items() if number) or "no job"
     print(f"{args.supervise} workers: {outcomes}; {result.num_deaths} deaths, {result.restarts} restarts")
     if args.output:
         print(f"run folders: {args.output}/worker-*")
+
+
+def _write(args: argparse.Namespace, result: Supervised) -> None:
+    """Write what came of it so far, for whoever looks at the folder."""
+    import msgspec
+
+    from headrace.runs.run_folder import SUPERVISED_FILE, replace_file
+
+    if args.output:
+        content = msgspec.json.format(msgspec.json.encode(as_dict(args.supervise, result)), indent=2)
+        try:
+            replace_file(Path(args.output) / SUPERVISED_FILE, content + b"\n")
+        except OSError as error:
+            _say(f"{args.output}/{SUPERVISED_FILE} cannot be written: {error.strerror}")
 
 
 def as_dict(num_workers: int, result: Supervised) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +20,16 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"it holds a value of type {type(value).__name__}")
 
 
+def _holds_what_is_not_finite(value: Any) -> bool:
+    if isinstance(value, float | np.floating):
+        return not math.isfinite(value)
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind == "f" and not bool(np.isfinite(value).all())
+    if isinstance(value, Mapping):
+        return any(map(_holds_what_is_not_finite, value.values()))
+    return isinstance(value, list | tuple | set | frozenset) and any(map(_holds_what_is_not_finite, value))
+
+
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
 
 
@@ -25,10 +37,14 @@ def encode(record: Any) -> bytes:
     """Return a record as JSON; NumPy arrays and scalars become lists and numbers.
 
     Raises:
-        DeliveryRejected: If it holds something that JSON cannot carry.
+        DeliveryRejected: If it holds something that JSON cannot carry, NaN and infinity included: they would arrive as null.
     """
     try:
-        return _encoder.encode(record)
+        encoded = _encoder.encode(record)
+        # Looking at every number would cost more than encoding; where one is not finite there is a null.
+        if b"null" in encoded and _holds_what_is_not_finite(record):
+            raise ValueError("it holds NaN or infinity")
+        return encoded
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise DeliveryRejected(
             f"the result cannot be written as JSON: {error}; return numbers, text, lists, "

@@ -126,6 +126,7 @@ class Supervisor:
         grace_seconds: How long workers may take to finish what they have when they are asked to stop.
         silent_seconds: A worker that gives no sign of life for so long is killed.
         policy: When a worker that died is started again.
+        note: Takes what came of it so far, at the beginning and after each death.
         clock: For tests.
     """
 
@@ -138,11 +139,13 @@ class Supervisor:
         grace_seconds: float = 30.0,
         silent_seconds: float = 60.0,
         policy: RestartPolicy | None = None,
+        note: Callable[[Supervised], object] = lambda result: None,
         clock: Clock | None = None,
     ) -> None:
         self.result = Supervised()
         self._work = work
         self._say = say
+        self._note = note
         self._grace_seconds = grace_seconds
         self._silent_seconds = silent_seconds
         self._restarts = Restarts(policy or RestartPolicy(), num_workers)
@@ -160,6 +163,7 @@ class Supervisor:
 
     def run(self) -> Supervised:
         """Run until all workers have ended and return what came of it; in a worker this raises SystemExit."""
+        self._note(self.result)
         with self._signals():
             while any(place.worker or place.start_at is not None for place in self._places):
                 now = self._now()
@@ -314,6 +318,7 @@ class Supervisor:
         )
         self.result.num_deaths += 1
         self.result.deaths = [*self.result.deaths, note][-_MOST_DEATHS:]
+        self._note(self.result)
         if self._stopping and code == _INTERRUPTED:
             return  # asked before it had begun
         self._say(

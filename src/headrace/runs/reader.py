@@ -15,7 +15,7 @@ from headrace.base.records import SCHEMA_VERSION
 from headrace.runs.errors_log import ErrorLine
 from headrace.runs.own_files import MOST_ROWS, own_file
 from headrace.runs.resource_files import read_resources, read_states
-from headrace.runs.run_folder import ERRORS_FILE, RUN_JSON, SPANS_FOLDER, RunInfo
+from headrace.runs.run_folder import ERRORS_FILE, RUN_JSON, SPANS_FOLDER, SUPERVISED_FILE, RunInfo
 from headrace.runs.span_files import SPAN_SCHEMA
 
 
@@ -127,6 +127,11 @@ def read_run(path: str | Path) -> Run:
     try:
         content = own_file(path, file).read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
+        if (path / SUPERVISED_FILE).is_file():
+            workers = ", ".join(sorted(folder.name for folder in path.glob("worker-*-*"))[:3])
+            raise RunFolderError(
+                f"{path} holds the runs of several worker processes; name one of them: {workers}, ..."
+            ) from error
         what = f"has no {RUN_JSON}" if path.is_dir() else "does not exist" if not path.exists() else "is not a folder"
         raise RunFolderError(
             f"{path} {what}; expected a run folder as `headrace run -o RUN` or `headrace profile -o RUN` writes it"

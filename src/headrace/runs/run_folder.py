@@ -34,6 +34,8 @@ from headrace.runs.resource_files import remove_resource_files
 RUN_JSON = "run.json"
 SPANS_FOLDER = "spans"
 ERRORS_FILE = "errors.jsonl"
+#: In the folder that holds the run folders of supervised workers.
+SUPERVISED_FILE = "supervised.json"
 #: Where `headrace report` writes unless told otherwise.
 REPORT_FILE = "report.html"
 HOT_SPOTS_FOLDER = "hot_spots"

@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
+from headrace.base.errors import RunFolderError
 from headrace.base.records import DeadLetter
+from headrace.runs.reader import read_run
 from headrace.sources.jobs import encode_job
 from headrace.sources.sqlite_queue import SqliteQueue
 
@@ -143,6 +145,7 @@ def test_poison_alone_is_dead_lettered(tmp_path: Path, do: str, cause: str) -> N
         assert document["outcomes"]["dead_lettered"] == 1
 
 
+@pytest.mark.slow
 def test_neighbours_keep_their_deliveries(tmp_path: Path) -> None:
     """Jobs that were with several poisonous ones at their deaths are delivered even where one delivery is allowed."""
     with service(tmp_path) as made:
@@ -190,6 +193,7 @@ def test_sigterm_drains_all(tmp_path: Path) -> None:
         assert (state.visible, state.in_flight, state.delayed, state.dead) == (2000 - len(lines), 0, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
     """The second SIGTERM gives back at once what would take longer than the patience of whoever sends it."""
     with service(tmp_path, drain=False) as made:
@@ -220,6 +224,7 @@ def test_a_dead_supervisor_leaves_no_worker(tmp_path: Path) -> None:
         assert made.delivered() == set(range(60))
 
 
+@pytest.mark.slow
 def test_a_worker_that_somebody_drains_is_replaced(tmp_path: Path) -> None:
     """SIGINT to one worker lets it finish what it has; another takes its place."""
     with service(tmp_path, drain=False) as made:
@@ -273,4 +278,7 @@ def test_each_life_has_its_run_folder(tmp_path: Path) -> None:
         ]  # fmt: skip
         document = json.loads((tmp_path / "RUN" / "supervised.json").read_text())
         assert document["schema"] == "headrace.supervised/1"
+        with pytest.raises(RunFolderError, match="name one of them: worker-0-1, worker-0-2"):
+            read_run(tmp_path / "RUN")
+        assert read_run(tmp_path / "RUN" / "worker-0-3").info.status == "finished"
         assert [death["cause"] for death in document["last_deaths"]] == ["SIGSEGV", "SIGSEGV"]

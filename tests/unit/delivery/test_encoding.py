@@ -33,12 +33,12 @@ def test_plain_values(record: Any) -> None:
         (np.str_("x"), "x"),
         (np.empty((0, 4)), []),
         ({"boxes": [np.zeros(2)], np.int64(3): np.uint8(9)}, {"boxes": [[0.0, 0.0]], "3": 9}),
-        (np.array([float("nan"), float("inf")]), [None, None]),
+        ([None, 0.5, "null"], [None, 0.5, "null"]),
     ],
     ids=str,
 )
 def test_numpy(record: Any, expected: Any) -> None:
-    """Arrays become lists and scalars numbers, wherever they stand; what JSON has no number for becomes null."""
+    """Arrays become lists and scalars numbers, wherever they stand; None stays null."""
     assert json.loads(encode(record)) == expected
 
 
@@ -55,8 +55,12 @@ LOOP.append(LOOP)
         ({(1, 2): 3}, "it holds a value of type tuple"),
         ("\ud800", "surrogates not allowed"),
         (LOOP, "recursion"),
+        ({"score": float("inf")}, "NaN or infinity"),
+        ([1.0, (2.0, float("nan"))], "NaN or infinity"),
+        ({"scores": np.array([0.5, np.nan], np.float32)}, "NaN or infinity"),
+        ({"box": [np.float32("nan")]}, "NaN or infinity"),
     ],
-    ids=["object", "complex", "object array", "key", "surrogate", "loop"],
+    ids=["object", "complex", "object array", "key", "surrogate", "loop", "infinity", "nan", "nan array", "nan scalar"],
 )
 def test_what_json_cannot_carry(record: Any, cause: str) -> None:
     """It is rejected for good, with the cause and what to return instead."""
