@@ -27,7 +27,7 @@ _SLOT = struct.Struct("<B?HHxxd")
 _ID_BYTES, _RECEIPT_BYTES = 208, 1056
 _SLOT_BYTES = _SLOT.size + _ID_BYTES + _RECEIPT_BYTES
 _KINDS = tuple(OutcomeKind)
-_HEADER = struct.Struct(f"<{1 + len(_KINDS)}Q")
+_HEADER = struct.Struct(f"<{2 + len(_KINDS)}Q")  # signs of life, news heard, deliveries by how they ended
 _NUMBER = struct.Struct("<Q")
 
 
@@ -105,19 +105,29 @@ class InFlightTable:
         """Give a sign of life."""
         self._add(0)
 
+    def heard(self) -> None:
+        """Note that one more piece of news was taken."""
+        with self._lock:
+            self._add(1)
+
     def count(self, kind: OutcomeKind) -> None:
         """Count how a delivery ended; any thread."""
         with self._lock:
-            self._add(1 + _KINDS.index(kind))
+            self._add(2 + _KINDS.index(kind))
 
     @property
     def num_beats(self) -> int:
         """Signs of life so far; 0: it is still opening its models."""
         return self._header()[0]
 
+    @property
+    def num_heard(self) -> int:
+        """News taken so far."""
+        return self._header()[1]
+
     def counts(self) -> Mapping[OutcomeKind, int]:
         """Return how many deliveries ended how."""
-        return dict(zip(_KINDS, self._header()[1:], strict=True))
+        return dict(zip(_KINDS, self._header()[2:], strict=True))
 
     def messages(self) -> list[InFlight]:
         """Return what is in flight; of a dead worker it is exact but for an entry that it was about to write."""

@@ -44,6 +44,7 @@ class Seat:
                 except EOFError:  # the supervisor is dead, and so will this process be
                     return
                 self.blame.died(msgspec.msgpack.decode(news, type=Death))
+                self.table.heard()
 
     def record(self, message_id: str, receive_count: int) -> Record | None:
         """Return what is known about a message that was in flight when a worker died; None: nothing."""
@@ -77,11 +78,12 @@ class OutcomeCounter(Observer):
         self._table.count(outcome.kind)
 
 
-def with_beat(tick: Callable[[], object], table: InFlightTable) -> Callable[[], object]:
-    """Return a tick that also gives a sign of life."""
+def with_beat(tick: Callable[[], object], seat: Seat) -> Callable[[], object]:
+    """Return a tick that also gives a sign of life and takes the news."""
 
     def both() -> None:
-        table.beat()
+        seat.table.beat()
+        seat.hear()
         tick()
 
     return both

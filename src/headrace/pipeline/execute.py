@@ -167,7 +167,7 @@ def run(
         counters=counters,
         limit=limit,
         clock=clock,
-        tick=with_beat(summary.digest, seat.table) if seat else summary.digest,
+        tick=with_beat(summary.digest, seat) if seat else summary.digest,
         metering=metering,
         instruments=instruments,
         warm_up=WarmUp(curve_batch=curve_batch, repeats=curve_repeats),

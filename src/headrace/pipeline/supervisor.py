@@ -22,7 +22,7 @@ import random
 import signal
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -48,6 +48,8 @@ _POLL_SECONDS = 0.05
 _LEAVE_SECONDS = 10.0
 #: Deaths that are kept for the summary.
 _MOST_DEATHS = 100
+#: A pipe holds 200 KB or so; this is a fifth.
+_IDS_AT_ONCE, _NEWS_AT_ONCE = 250, 4
 _PR_SET_PDEATHSIG = 1
 _DEFECT, _INTERRUPTED = 70, 130
 
@@ -102,6 +104,9 @@ class _Worker:
     silent_seconds: float = 0.0
     leave_by: float | None = None
     killed_for: str = ""
+    news: deque[bytes] = field(default_factory=deque)
+    """Deaths that it has still to be told of."""
+    num_told: int = 0
 
 
 @dataclass
@@ -169,6 +174,7 @@ class Supervisor:
                 now = self._now()
                 self._heed_signals(now)
                 self._start_due(now)
+                self._pass_news()
                 self._listen()
                 self._bury_dead()
                 self._watch_beats(self._now() - now)
@@ -364,10 +370,27 @@ class Supervisor:
 
     def _tell_others(self, death: Death) -> None:
         self._blame.died(death)
-        news = msgspec.msgpack.encode(death)
+        portions = range(0, max(1, len(death.waiting)), _IDS_AT_ONCE)
+        news = [
+            Death(
+                death.cause,
+                death.crashed,
+                death.in_work if first == 0 else (),
+                death.waiting[first : first + _IDS_AT_ONCE],
+            )
+            for first in portions
+        ]
         for place in self._workers():
-            with suppress(OSError):
-                place.worker.connection.send_bytes(news)
+            place.worker.news.extend(map(msgspec.msgpack.encode, news))
+
+    def _pass_news(self) -> None:
+        """Tell workers of deaths, no more than a pipe holds: one that hangs would hold up whoever waits for it to read."""
+        for place in self._workers():
+            worker = place.worker
+            while worker.news and worker.num_told - worker.seat.table.num_heard < _NEWS_AT_ONCE:
+                worker.num_told += 1
+                with suppress(OSError):  # it is dead, and is found so
+                    worker.connection.send_bytes(worker.news.popleft())
 
     # --- ending
 

@@ -55,3 +55,15 @@ def test_what_has_no_room_is_left_out() -> None:
     table.enter("c", "r", 0.0)
     assert {message.id: message.receipt for message in table.messages()} == {"a": "", "b": "r"}
     table.close()
+
+
+def test_signs_of_life_and_news_are_counted() -> None:
+    """Signs of life, news and outcomes are counted apart."""
+    table = InFlightTable(num_slots=1)
+    table.beat()
+    table.beat()
+    table.heard()
+    table.count(OutcomeKind.RETURNED)
+    assert (table.num_beats, table.num_heard) == (2, 1)
+    assert {kind: number for kind, number in table.counts().items() if number} == {OutcomeKind.RETURNED: 1}
+    table.close()
