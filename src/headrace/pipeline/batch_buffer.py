@@ -25,7 +25,7 @@ class BatchBuffer:
 
     def reserve(self, index: int) -> None:
         """Offer the place of the index-th input to what this thread computes next."""
-        slot.array = self._array[index] if self._array is not None and index < self._max_size else None
+        slot.array = self._array[index, ...] if self._array is not None and index < self._max_size else None
 
     def stack(self, values: Sequence[Any]) -> Any:
         """Return array (batch, ...) if all values are arrays of one shape and type, else the list of values."""
@@ -39,7 +39,7 @@ class BatchBuffer:
         if array is None or array.shape[1:] != first.shape or array.dtype != first.dtype or len(array) < len(values):
             array = np.empty((max(self._max_size, len(values)), *first.shape), first.dtype)
         for index, value in enumerate(values):
-            place = array[index]
+            place = array[index, ...]  # of numbers without a shape, too: a place and not its value
             # A value that was written in place and then turned starts at the same address and is not in place.
             if value.__array_interface__["data"] != place.__array_interface__["data"] or value.strides != place.strides:
                 place[...] = value

@@ -154,10 +154,16 @@ class Group:
 
     def _run_batch(self, call: _Call, items: Sequence[Item], reason: ReleaseReason) -> Unpack | None:
         index, function, _ = call
-        inputs = self._buffer.stack([item.value for item in items])
+        values = [item.value for item in items]
         batch = _Batch(index, new_batch_id(), len(items), reason)
         is_metered = self._metering.on and any(item.weight for item in items)
         read = self._meter.read if is_metered else self._read_wall
+        try:
+            inputs = self._buffer.stack(values)
+        except Exception as error:  # no memory for so many; a batch half as large may find some
+            now = read()
+            self._split(call, items, values, error, (now, now, batch))
+            return None
         before = read()
         try:
             results = checked_results(function(inputs), len(items), self.stages[index].name)

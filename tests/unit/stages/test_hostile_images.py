@@ -19,7 +19,7 @@ from headrace.base.plan import DecodePlan
 from headrace.stages.decode import DecodeChain, DecodeStage, ResizeStage, decode
 from headrace.stages.inputs import ImageInput
 from headrace.testing.hostile import HostileFile, binary, hostile_files, mutated_files
-from headrace.testing.hostile.files import bombs, encoded, metadata_bombs, odd_files, picture
+from headrace.testing.hostile.files import bombs, encoded, foreign_files, metadata_bombs, odd_files, picture
 from headrace.testing.hostile.mutations import good_files
 
 DECODERS = ("auto", "opencv", "pillow")
@@ -119,6 +119,20 @@ def test_cut_files_are_never_made_up(
             assert verdict(cut, decoder=decoder) in ("decode.truncated", "decode.corrupt"), (percent, decoder)
 
 
+def test_a_pass_that_is_missing() -> None:
+    """A progressive JPEG cut between two passes and closed is the whole picture, only coarser; elsewhere it is refused."""
+    data, ends = good_files()["progressive jpeg"], []
+    whole = decode(data).astype(int)
+    for length in range(len(data) // 20, len(data)):
+        cut = data[:length] + binary.END_OF_IMAGE
+        if verdict(cut) == "ok":
+            ends.append(length)
+            assert np.abs(decode(cut).astype(int) - whole).mean() < 15
+    assert len(ends) < 50
+    starts = [position for position in range(len(data)) if data.startswith(b"\xff\xda", position)]
+    assert all(min(abs(end - start) for start in [*starts, len(data)]) < 100 for end in ends)
+
+
 def test_odd_files_have_the_right_pixels() -> None:
     """What is odd and right is read as Pillow reads it; of several pictures the first is taken."""
     for kind in odd_files().keys() - {"49 Mpx png of 48 KB", "16-bit png", "exif cut off", "exif that leads to itself"}:
@@ -208,7 +222,7 @@ def test_bombs_take_no_memory_with_them() -> None:
 class Explosive:
     """Stands in the chain for a decoder that raises what none ought to."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
 
     def __call__(self, *_: Any) -> Any:
@@ -232,6 +246,18 @@ def test_every_exception_of_a_decoder_is_a_verdict(error: Exception, code: str) 
     chain = DecodeChain(DecodePlan(), None, {})
     chain._decoders = dict.fromkeys(chain._decoders, Explosive(error))  # type: ignore[arg-type]
     with pytest.raises(DecodeRejected, match=re.escape(code)):
+        chain.decode(good_files()["png"])
+
+
+def test_foreign_formats_reach_no_decoder() -> None:
+    """Postscript, SVG, PDF and their kin are refused by their first bytes; no decoder is asked, nor what it would call."""
+    chain = DecodeChain(DecodePlan(), None, {})
+    chain._decoders = dict.fromkeys(chain._decoders, Explosive(KeyboardInterrupt()))  # type: ignore[arg-type]
+    for kind, data in foreign_files().items():
+        with pytest.raises(DecodeRejected) as caught:
+            chain.decode(data)
+        assert caught.value.code == "decode.format", kind
+    with pytest.raises(KeyboardInterrupt):  # so that it would have been noticed
         chain.decode(good_files()["png"])
 
 
