@@ -15,7 +15,7 @@ from headrace.delivery.jsonl import JsonLines
 from headrace.stages.stage import FunctionStage
 
 Run = Callable[..., Any]
-BATCHES = {"batch": 8, "max_wait_seconds": 5}
+BATCHES = {"batch": 8, "max_wait_seconds": 0.2}
 
 
 def with_nan(batch: Any) -> list[Any]:
