@@ -20,6 +20,7 @@ import numpy as np
 
 from headrace.base.errors import SettingsError
 from headrace.base.words import counted
+from headrace.engines.model_files import check_trust
 from headrace.profiler.layers.table import PROFILERS, measure_layers
 from headrace.runs.formats.census import CensusDocument, LayerGroup, LayerKind
 from headrace.runs.formats.layers import Layer, LayersDocument
@@ -66,6 +67,7 @@ def take_census(spec: VariantSpec, batch: np.ndarray, *, seconds: float = 1.0) -
     """
     check_can_tell(spec)
     artifact = Path(spec.model.artifact or "")
+    check_trust(artifact, spec.model.sha256)
     layers = measure_layers(
         artifact,
         engine=spec.model.engine,

@@ -378,6 +378,8 @@ def test_openvino_reads_no_other_format(folder: Path, suffix: str) -> None:
 )
 def test_no_option_loads_a_library(name: str, key: str) -> None:
     """No engine takes an option that would load native code or a configuration from a path."""
+    if name == "torch":
+        pytest.importorskip("torch")
     plan = Plan.from_table({"model": {"engine": name, "artifact": "/none.onnx", "options": {key: "/tmp/evil.so"}}})
     with pytest.raises((SettingsError, EngineError)) as refused:
         open_model(plan.model, None, 1)
@@ -427,6 +429,17 @@ def test_what_runs_code_has_to_be_pinned(tmp_path: Path, suffix: str) -> None:
         open_model(ModelPlan(artifact=str(artifact)), None, 1)
     with pytest.raises(EngineError, match="no ONNX file"):  # pinned: the engine is asked
         open_model(ModelPlan(artifact=str(artifact), sha256=digest), None, 1)
+
+
+def test_layers_of_what_runs_code_need_the_pin_too(tmp_path: Path) -> None:
+    """A census of an exported program, which opens it past the engine, is refused without a pin."""
+    from headrace.validate.census import take_census
+    from headrace.validate.variant_spec import parse_variant
+
+    artifact = tmp_path / "m.pt2"
+    artifact.write_bytes(b"program")
+    with pytest.raises(EngineError, match="can run code"):
+        take_census(parse_variant(f"{artifact}@torch"), ONES)
 
 
 class Payload:

@@ -151,6 +151,8 @@ def test_broken_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ENGINES)
 def test_every_engine_is_found(name: str) -> None:
     """Each name in the table leads to an engine."""
+    if name == "torch":
+        pytest.importorskip("torch")
     assert callable(engine(name).open)
 
 
