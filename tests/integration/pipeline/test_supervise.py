@@ -282,3 +282,27 @@ def test_each_life_has_its_run_folder(tmp_path: Path) -> None:
             read_run(tmp_path / "RUN")
         assert read_run(tmp_path / "RUN" / "worker-0-3").info.status == "finished"
         assert [death["cause"] for death in document["last_deaths"]] == ["SIGSEGV", "SIGSEGV"]
+
+
+@pytest.mark.slow
+def test_without_a_supervisor_the_receive_count_ends_it(tmp_path: Path) -> None:
+    """Started again and again by hand, one job at a time, poison is dead-lettered before it is run once more."""
+    with service(tmp_path, visibility=0.5) as made:
+        made.send([{"do": "segfault"} if number == 2 else {} for number in range(5)])
+        settings = ["--set", "source.max_in_flight=1", "--set", "source.max_receives=3"]
+        program = [sys.executable, "-c", "from headrace.cli import main; raise SystemExit(main())"]
+        codes = []
+        while not codes or (codes[-1] and len(codes) < 10):
+            done = subprocess.run(
+                [*program, "run", "app.py:pipeline", *settings],
+                cwd=tmp_path,
+                capture_output=True,
+                timeout=60,
+                check=False,
+            )
+            codes.append(done.returncode)
+        assert codes == [-signal.SIGSEGV] * 3 + [0]
+        # Beside it perhaps neighbours that were delivered each time and whose ack died with the worker.
+        reasons = {json.loads(letter.body)["id"]: letter.reason for letter in made.dead()}
+        assert "received 4 times, allowed are 3" in reasons["job-2"]
+        assert made.delivered() == {0, 1, 3, 4}
