@@ -273,10 +273,13 @@ class Supervisor:
             os.kill(worker.pid, signal.SIGKILL)
 
     def _bury_dead(self) -> None:
-        for place in self._workers():
-            pid, code = os.waitpid(place.worker.pid, os.WNOHANG)
-            if pid:
-                self._ended(place, place.worker, os.waitstatus_to_exitcode(code))
+        by_pid = {place.worker.pid: place for place in self._workers()}
+        with suppress(ChildProcessError):
+            # All children: as the first process of a container it also gets what dead workers leave behind.
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                place = by_pid.get(ended[0])
+                if place is not None:
+                    self._ended(place, place.worker, os.waitstatus_to_exitcode(ended[1]))
 
     # --- after an end
 
