@@ -71,6 +71,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_metric_argument(parser)
     parser.add_argument(
+        "--robustness", action="store_true", help="also ask spoiled images: blur, noise, JPEG, light, rotation, grey"
+    )
+    parser.add_argument(
         "--for", choices=("throughput", "latency", "size"), default="throughput", dest="objective",
         help="what to make better (default throughput)",
     )  # fmt: skip
@@ -126,7 +129,8 @@ def run(args: argparse.Namespace) -> int:
         return EXIT_NOTHING
     with Ledger.open(args.ledger) as ledger:
         stage = _device_stage(args)
-        document = _search(args, ledger, plan, stage)
+        golden = _items(args, args.golden)
+        document = _search(args, ledger, plan, stage, golden)
         proved = _is_proved(document)
         if proved and not document.interrupted and args.pipeline and (args.source or args.run_folder):
             document = _end_to_end(args, ledger, plan, document, stage)
@@ -134,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
         if args.output and proved and not document.interrupted:
             _accept(args, ledger, plan, document, stage)
         if args.report and not document.interrupted:
-            _write_page(args, ledger, document)
+            _write_page(args, ledger, document, golden)
     if args.json:
         _print_json(document)
     else:
@@ -185,7 +189,9 @@ def _device_stage(args: argparse.Namespace) -> str:
     return names[0] if len(names) == 1 else "process"
 
 
-def _search(args: argparse.Namespace, ledger: Ledger, plan: Plan, stage: str) -> OptimizationDocument:
+def _search(
+    args: argparse.Namespace, ledger: Ledger, plan: Plan, stage: str, golden: Golden | None
+) -> OptimizationDocument:
     from headrace.ledger.ledger import hardware_fingerprint
     from headrace.optimize.artifacts import ArtifactStore
     from headrace.optimize.search import Goal, optimize
@@ -198,6 +204,7 @@ def _search(args: argparse.Namespace, ledger: Ledger, plan: Plan, stage: str) ->
         objective=args.objective,
         max_drop=args.max_drop,
         metric=find_metric(args.metric),
+        robustness=args.robustness,
         threads=args.threads,
         batch=args.batch or (1 if args.objective == "latency" else 8),
         budget_seconds=args.budget,
@@ -209,7 +216,7 @@ def _search(args: argparse.Namespace, ledger: Ledger, plan: Plan, stage: str) ->
         store=store,
         goal=goal,
         calibration=_items(args, args.data, labelled=False),
-        golden=_items(args, args.golden),
+        golden=golden,
         memory=ledger.attempts,
         hardware=hardware_fingerprint(find_hardware()),
         recipe=recipe,
@@ -294,11 +301,16 @@ def _accept(args: argparse.Namespace, ledger: Ledger, plan: Plan, document: Opti
     )
 
 
-def _write_page(args: argparse.Namespace, ledger: Ledger, document: OptimizationDocument) -> None:
+def _write_page(
+    args: argparse.Namespace, ledger: Ledger, document: OptimizationDocument, golden: Golden | None
+) -> None:
     from headrace.cli.output_file import write_output
     from headrace.report.variants_page import render_variants
+    from headrace.validate.thumbnails import thumbnails
 
-    write_output(Path(args.report), render_variants(document, ledger.attempts.decisions(last=20)), option="--report")
+    worst = [item for attempt in document.attempts for item in attempt.validation.worst]
+    page = render_variants(document, ledger.attempts.decisions(last=20), thumbnails(worst, golden))
+    write_output(Path(args.report), page, option="--report")
     _say(f"written: {args.report}")
 
 

@@ -53,6 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_metric_argument(parser)
     parser.add_argument(
+        "--robustness", action="store_true", help="also ask spoiled images: blur, noise, JPEG, light, rotation, grey"
+    )
+    parser.add_argument(
         "--min-speedup", type=float, metavar="RATIO", help="reject a B that is not so many times as fast"
     )
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="items of a call (default 1)")
@@ -80,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
         min_speedup=args.min_speedup,
         batch=args.batch,
         metric=find_metric(args.metric),
+        robustness=args.robustness,
     )
     a, b = parse_variant(args.a, args.threads), parse_variant(args.b, args.threads)
     golden = read_items(args.golden, args.pipeline, a, _say)

@@ -41,7 +41,7 @@ from headrace.optimize.techniques import LADDER, REPAIRS, Candidate, Subject, Te
 from headrace.optimize.trained import TRAINED
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument, Skipped
 from headrace.runs.formats.profile import Estimate
-from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
+from headrace.runs.formats.variants import Gate, GateName, ValidationDocument, VariantSide
 from headrace.runs.hardware import find_versions
 from headrace.validate.golden import Golden, spread
 from headrace.validate.interrupts import noticing
@@ -55,6 +55,8 @@ MOST_CONFIRMED = 8
 _ALPHA = 0.05
 #: Speed-up that a candidate must surely have to be worth the golden set's time.
 _LEAST_SPEEDUP = 1.02
+#: Gates that the golden set is asked through.
+_CONFIRMING: tuple[GateName, ...] = ("static", "accuracy", "robustness")
 _NO_DROP = Estimate(0.0, 0.0, 0.0)
 
 
@@ -83,6 +85,8 @@ class Goal:
     """Largest acceptable drop of the share of right answers, or of what `metric` says."""
     metric: Metric = TOP_1
     """How answers are scored."""
+    robustness: bool = False
+    """Whether spoiled golden images are asked too."""
     threads: int = 1
     batch: int = 1
     """Items of the calls that are timed."""
@@ -348,6 +352,7 @@ class _Search:
             self.golden.sha256 if self.golden else "",
             {name: version for name, version in find_versions().items() if name in ("onnxruntime", "openvino")},
             *(() if self.goal.metric.is_default else (self.goal.metric.name, self.goal.metric.source)),
+            *(("robustness",) if self.goal.robustness else ()),
         ]  # fmt: skip
         return hashlib.sha256(msgspec.json.encode(decides, order="sorted")).hexdigest()[:16]
 
@@ -355,6 +360,7 @@ class _Search:
         return Policy(
             max_drop=self.goal.max_drop,
             metric=self.goal.metric,
+            robustness=self.goal.robustness,
             batch=self.goal.batch,
             alpha=_ALPHA / MOST_CONFIRMED,
             retrained=kind == "trained",
@@ -393,23 +399,24 @@ class _Search:
         began = time.monotonic()
         spec = VariantSpec(attempt.candidate, ModelPlan(**attempt.settings))
         document = validate_variants(
-            self.subject.baseline(), spec, self.golden, self._policy(attempt.kind), gates=("static", "accuracy")
+            self.subject.baseline(), spec, self.golden, self._policy(attempt.kind), gates=_CONFIRMING
         )
         if document.interrupted:
             raise KeyboardInterrupt
+        asked = [gate for gate in document.gates if gate.name in ("accuracy", "robustness")]
         accuracy = _of(document, "accuracy")
-        gates = (*attempt.validation.gates, *((accuracy,) if accuracy else ()))
-        verdict = {"passed": "accept", "rejected": "reject"}.get(accuracy.outcome if accuracy else "", "inconclusive")
+        verdict, blamed = _verdict_of(asked)
         judged = msgspec.structs.replace(
             attempt,
             verdict=verdict,
-            gate=None if verdict == "accept" else "accuracy",
-            says=f"{attempt.says}; {accuracy.says if accuracy else document.says}",
+            gate=blamed,
+            says="; ".join([attempt.says, *(gate.says for gate in asked or document.gates)]),
             drop=_estimate(accuracy, "low", "drop", "high"),
             seconds=attempt.seconds + time.monotonic() - began,
             validation=msgspec.structs.replace(
-                attempt.validation, gates=gates, verdict=verdict, golden=document.golden,
-                golden_sha256=document.golden_sha256, num_items=document.num_items,
+                attempt.validation, gates=(*attempt.validation.gates, *asked), verdict=verdict, golden=document.golden,
+                golden_sha256=document.golden_sha256, num_items=document.num_items, metric=document.metric,
+                worst=document.worst, warnings=(*attempt.validation.warnings, *document.warnings),
             ),
         )  # fmt: skip
         self._settle(judged, write=True)
@@ -512,7 +519,9 @@ class _Search:
         )
 
     def _warnings(self, uses: int) -> list[str]:
-        found = []
+        chosen = self._chosen()
+        said = [one.validation.warnings for one in self.attempts if chosen is not None and one.candidate == chosen.name]
+        found = [f"of the recommended variant: {warning}" for warnings in said for warning in warnings]
         if uses > MOST_CONFIRMED:
             found.append(
                 f"this golden set has judged {uses} attempts: what passes after many tries may have passed by luck; take a new "
@@ -567,9 +576,24 @@ def _point(attempt: Attempt) -> Point:
     )
 
 
+def _verdict_of(
+    asked: Sequence[Gate],
+) -> tuple[Literal["accept", "reject", "inconclusive"], GateName | None]:
+    """Return what the gates of the golden set come to, and the one that rejects it or leaves it open."""
+    rejected = next((gate for gate in asked if gate.outcome == "rejected"), None)
+    open_one = next((gate for gate in asked if gate.outcome == "inconclusive"), None)
+    if rejected is not None:
+        return "reject", rejected.name
+    if open_one is not None or not any(gate.name == "accuracy" and gate.outcome == "passed" for gate in asked):
+        return "inconclusive", (open_one.name if open_one else "accuracy")
+    return "accept", None
+
+
 def _fails_by_answers(attempt: Attempt) -> bool:
     """Return whether it was turned down, or left open by the golden set, for what it answers; now or before."""
-    return attempt.verdict != "accept" and (attempt.gate in ("parity", "accuracy") or attempt.drop is not None)
+    return attempt.verdict != "accept" and (
+        attempt.gate in ("parity", "accuracy", "robustness") or attempt.drop is not None
+    )
 
 
 def _of(document: ValidationDocument, name: str) -> Gate | None:

@@ -13,7 +13,7 @@ from headrace.report.markup import Html, raw, tag
 from headrace.report.section import Section
 
 
-def framed(title: str, overview: Html, sections: Sequence[Section], footer: str) -> str:
+def framed(title: str, overview: Html, sections: Sequence[Section], footer: str, *, pictures: bool = False) -> str:
     """Return an HTML document.
 
     Args:
@@ -21,6 +21,7 @@ def framed(title: str, overview: Html, sections: Sequence[Section], footer: str)
         overview: What stands above everything else.
         sections: In the order of reading.
         footer: Who made it from what.
+        pictures: Whether some stand in the page itself (`data:`).
     """
     charts = [chart for section in sections for chart in section.charts]
     library, script, style = (_asset(name) for name in ("charts.min.js", "report.js", "report.css"))
@@ -29,7 +30,7 @@ def framed(title: str, overview: Html, sections: Sequence[Section], footer: str)
         tag(
             "head",
             tag("meta", charset="utf-8"),
-            tag("meta", http_equiv="Content-Security-Policy", content=_policy((library, script), style)),
+            tag("meta", http_equiv="Content-Security-Policy", content=_policy((library, script), style, pictures)),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("meta", name="color-scheme", content="light dark"),
             tag("meta", name="referrer", content="no-referrer"),
@@ -56,9 +57,13 @@ def _contents(sections: Sequence[Section]) -> Html:
     )
 
 
-def _policy(scripts: tuple[str, ...], style: str) -> str:
+def _policy(scripts: tuple[str, ...], style: str, pictures: bool) -> str:
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts)
-    return f"default-src 'none'; script-src {allowed}; style-src 'sha256-{_digest(style)}'; base-uri 'none'; form-action 'none'"
+    images = "img-src data:; " if pictures else ""
+    return (
+        f"default-src 'none'; {images}script-src {allowed}; style-src 'sha256-{_digest(style)}'; base-uri 'none'; "
+        "form-action 'none'"
+    )
 
 
 def _digest(text: str) -> str:

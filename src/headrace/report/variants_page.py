@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.report.charts import Chart, axis, plot
@@ -19,22 +19,28 @@ _COLORS = {"accept": "var(--c3)", "inconclusive": "var(--muted)", "reject": "var
 _BADGES = {"accept": "ok", "inconclusive": "warning", "reject": "failed"}
 
 
-def render_variants(document: OptimizationDocument, decisions: Sequence[Decision] = ()) -> str:
+def render_variants(
+    document: OptimizationDocument, decisions: Sequence[Decision] = (), pictures: Mapping[int, str] | None = None
+) -> str:
     """Return the page of one search as an HTML document.
 
     Args:
         document: The search.
         decisions: Of the ledger, the newest first.
+        pictures: {item of the golden set: picture as a `data:` address}.
     """
     sections = [
-        _picture(document), _attempts(document), _layouts(document), _gates(document), _skipped(document), _decided(decisions),
+        _picture(document), _attempts(document), _layouts(document), _worst(document, pictures or {}), _gates(document),
+        _skipped(document), _decided(decisions),
     ]  # fmt: skip
     footer = (
         f"Made by headrace {headrace_version()} for the model {document.model.sha256[:16]}. "
         f"A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."
     )
     name = document.baseline.name
-    return framed(name, _overview(document, name), [section for section in sections if section], footer)
+    return framed(
+        name, _overview(document, name), [section for section in sections if section], footer, pictures=bool(pictures)
+    )
 
 
 def _overview(document: OptimizationDocument, name: str) -> Html:
@@ -205,6 +211,34 @@ def _layouts(document: OptimizationDocument) -> Section | None:
             note(layout.says, ". The model alone: the other stages of a pipeline use the same cores."),
         ],
     )
+
+
+def _worst(document: OptimizationDocument, pictures: Mapping[int, str]) -> Section | None:
+    """Return the items that each variant lost, with what the model as given answered."""
+    parts = []
+    for attempt in document.attempts:
+        if attempt.validation.worst:
+            rows = [
+                [
+                    _picture_of(pictures, item.item), item.file or str(item.item), item.label or None, item.a or None,
+                    item.b or None, f"{item.loss:.2g}",
+                ]
+                for item in attempt.validation.worst
+            ]  # fmt: skip
+            head = ["", "item", "right", "as given", "this variant", "lost"]
+            shown = folded(
+                f"{attempt.id} {_name(attempt)}: {attempt.verdict}",
+                table(head, rows, text_columns=5, caption="Items lost"),
+            )
+            parts.append(shown)
+    if not parts:
+        return None
+    about = note("Items of the golden set for which a variant did worse than the model as given, the worst first.")
+    return Section(anchor="worst", title="Items that lost most", parts=[about, *parts])
+
+
+def _picture_of(pictures: Mapping[int, str], item: int) -> Html | None:
+    return tag("img", src=pictures[item], alt=f"item {item}") if item in pictures else None
 
 
 def _gates(document: OptimizationDocument) -> Section | None:

@@ -27,6 +27,9 @@ class Policy:
     metric: Metric = TOP_1
     """How answers are scored."""
 
+    robustness: bool = False
+    """Whether spoiled images are asked too; a drop within a kind of them counts as one within a part of the set."""
+
     def __post_init__(self) -> None:
         """Check every value."""
         check(0 < self.max_drop < 1, "--max-drop", self.max_drop, "more than 0 and less than 100 points")

@@ -6,6 +6,7 @@
     speed      calls in turn on one batch, against the noise of the same minutes
     accuracy   right answers on a golden set, or the same answers where the right ones are not known: a test that may be looked
                at after every item, with the margin stated before
+    robustness where it is asked for: the same on images that are blurred, noisy, dark, turned, ...
 
 A variant is a file together with everything that decides how it runs: the same int8 file was measured at 0.64 and at 8.2 times
 the speed of its original on two engines, and 20 points apart in accuracy. After a rejection no dearer gate is asked.
@@ -35,6 +36,7 @@ from headrace.validate.interrupts import noticing
 from headrace.validate.model_speed import measure_speed
 from headrace.validate.parity import BANDS, compare_outputs
 from headrace.validate.policy import Policy
+from headrace.validate.robustness import judge_robustness
 from headrace.validate.variant_spec import VariantSpec
 
 #: Items whose answers are compared number by number.
@@ -45,7 +47,9 @@ MOST_BANDS = 5.0
 _CENSUS_SECONDS = 0.5
 #: Those that need no labels and take seconds: what a search asks of every candidate.
 CHEAP_GATES: tuple[GateName, ...] = ("static", "census", "parity", "speed")
-ALL_GATES: tuple[GateName, ...] = (*CHEAP_GATES, "accuracy")
+ALL_GATES: tuple[GateName, ...] = (*CHEAP_GATES, "accuracy", "robustness")
+#: Items that are spoiled in every way.
+ROBUSTNESS_ITEMS = 300
 
 
 @dataclass(slots=True)
@@ -102,7 +106,7 @@ class _Validation:
         """Ask until one rejects."""
         asked = {
             "static": self._static, "census": self._census, "parity": self._parity, "speed": self._speed,
-            "accuracy": self._accuracy,
+            "accuracy": self._accuracy, "robustness": self._robustness,
         }  # fmt: skip
         for name in gates:
             if self.is_interrupted():
@@ -212,6 +216,17 @@ class _Validation:
         self.warnings += judged.warnings
         self.worst = judged.worst
         return judged.gate
+
+    def _robustness(self) -> Gate | None:
+        """Ask whether B bears spoiled images worse than A, if that was asked for."""
+        if not self.policy.robustness or self.golden.is_made_up:
+            return None
+        found = judge_robustness(
+            (self.a.model, self.b.model), self.golden, self.policy, items=ROBUSTNESS_ITEMS, stop=self.is_interrupted
+        )
+        return _gate(
+            "robustness", found.outcome, found.says, found.values, {"max_slice_drop": self.policy.max_slice_drop}
+        )
 
     # --- calling
 

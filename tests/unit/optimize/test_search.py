@@ -147,7 +147,7 @@ def test_an_interrupted_search_keeps_what_it_knows(
     real = search_module.validate_variants
 
     def interrupted(a: Any, b: Any, golden: Golden | None, *rest: Any, **named: Any) -> Any:
-        if named["gates"] == ("static", "accuracy"):
+        if named["gates"] == ("static", "accuracy", "robustness"):
             confirmed.append(b.text)
             if len(confirmed) == 2:
                 raise KeyboardInterrupt

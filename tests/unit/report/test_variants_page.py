@@ -6,11 +6,13 @@ import json
 import re
 from typing import Any
 
+import msgspec
+
 from headrace.report.variants_page import render_variants
 from headrace.runs.formats.decisions import Decision
 from headrace.runs.formats.optimization import Artifact, Attempt, OptimizationDocument, Skipped
 from headrace.runs.formats.profile import Estimate
-from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
+from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide, WorstItem
 
 SIDE = VariantSide(name="net.onnx@onnx", variant={"engine": "onnx"}, open_seconds=0.1)
 
@@ -78,3 +80,15 @@ def test_a_search_that_found_nothing_has_a_page() -> None:
     page = render_variants(document(recommended=None, front=("baseline",)))
     assert "No better variant was proved" in page
     assert charts_of(page) == []
+
+
+def test_items_that_lost_most_are_shown_as_pictures() -> None:
+    """Beside what both answered; the policy lets such pictures in, and nothing else."""
+    lost = WorstItem(item=41, file="<b>.jpg", label="cat", a="cat", b="dog", loss=1.0)
+    one = attempt("int8")
+    one = msgspec.structs.replace(one, validation=msgspec.structs.replace(one.validation, worst=(lost,)))
+    page = render_variants(document(one), (), {41: "data:image/jpeg;base64,AAAA"})
+    assert 'src="data:image/jpeg;base64,AAAA"' in page
+    assert "img-src data:;" in page
+    assert "&lt;b&gt;.jpg" in page
+    assert "img-src" not in render_variants(document(one))

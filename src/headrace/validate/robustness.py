@@ -1,0 +1,86 @@
+"""Whether a candidate bears spoiled images worse than the incumbent does.
+
+Each kind of spoiling is a part of the set like a class or the dark third: a drop beyond the wider margin that is sure rejects,
+and the probability of a false alarm is shared among the kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.base.words import counted
+from headrace.runs.formats.variants import Outcome
+from headrace.validate.corruptions import CORRUPTIONS, Pixels, corrupted
+from headrace.validate.golden import Golden, spread
+from headrace.validate.noninferiority import Decision, judge_drop
+from headrace.validate.parity import top_1
+from headrace.validate.policy import Policy
+
+_ALPHA = 0.05
+Call = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Robustness:
+    """What was found."""
+
+    outcome: Outcome
+    says: str
+    values: dict[str, float | None]
+    """{`KIND_a`, `KIND_b`, `KIND_drop`}: shares of right answers, or without labels the share of changed ones as the drop."""
+
+
+def judge_robustness(
+    models: tuple[Call, Call], golden: Golden, policy: Policy, *, items: int, stop: Callable[[], bool] = lambda: False
+) -> Robustness:
+    """Return how two variants answer images that were spoiled.
+
+    Args:
+        models: Incumbent and candidate.
+        golden: Its items are spoiled, at most so many, spread evenly.
+        policy: Its batch, and its margin for parts of the set.
+        items: At most so many.
+        stop: Asked before each kind.
+    """
+    pixels = Pixels.of(golden.inputs)
+    if pixels is None:
+        says = f"not known: {golden.inputs.dtype}{list(golden.inputs.shape)} are no pictures"
+        return Robustness(outcome="skipped", says=says, values={})
+    places = spread(len(golden), items)
+    labels = None if golden.labels is None else golden.labels[places]
+    chosen = np.asarray(golden.inputs[places])
+    values: dict[str, float | None] = {}
+    failed, told = [], []
+    for kind in CORRUPTIONS:
+        if stop():
+            return Robustness(outcome="inconclusive", says="interrupted", values=values)
+        spoiled = corrupted(chosen, kind, pixels)
+        first, second = (_firsts(model, spoiled, policy.batch) for model in models)
+        if first is None or second is None:
+            return Robustness(outcome="skipped", says="not known: the answers are no scores of classes", values={})
+        if labels is None:
+            differences = -np.not_equal(first, second).astype(float)
+        else:
+            a, b = (np.equal(one, labels).astype(float) for one in (first, second))
+            differences = b - a
+            values[f"{kind}_a"], values[f"{kind}_b"] = float(a.mean()), float(b.mean())
+        drop = float(-differences.mean())
+        values[f"{kind}_drop"] = drop
+        told.append(f"{kind} {100 * drop:+.1f}")
+        if judge_drop(differences, policy.max_slice_drop, _ALPHA / len(CORRUPTIONS)).decision is Decision.REJECT:
+            failed.append(kind)
+    limit = f"{100 * policy.max_slice_drop:g} are allowed"
+    points = f"drop in points on {counted(len(places), 'spoiled item')}: {', '.join(told)}; {limit}"
+    if failed:
+        return Robustness(outcome="rejected", says=f"B bears {', '.join(failed)} worse than A: {points}", values=values)
+    return Robustness(outcome="passed", says=points, values=values)
+
+
+def _firsts(model: Call, items: np.ndarray, batch: int) -> np.ndarray | None:
+    found = [top_1(model(np.ascontiguousarray(items[at : at + batch]))) for at in range(0, len(items), batch)]
+    known = [one for one in found if one is not None]
+    return np.concatenate(known) if len(known) == len(found) else None

@@ -1,0 +1,118 @@
+"""Spoiled images: what is done to them, and who bears them worse; and pictures of golden items."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from headrace.runs.formats.variants import WorstItem
+from headrace.validate.corruptions import CORRUPTIONS, Pixels, corrupted
+from headrace.validate.golden import Golden
+from headrace.validate.policy import Policy
+from headrace.validate.robustness import judge_robustness
+from headrace.validate.thumbnails import MOST, SIDE, thumbnails
+
+
+def pictures(num_items: int) -> np.ndarray:
+    """Return (items, 3, 32, 32) float32 as after a usual normalization: smooth blobs of colour."""
+    random = np.random.default_rng(0)
+    small = random.random((num_items, 4, 4, 3)).astype(np.float32)
+    large = np.stack([cv2.resize(one, (32, 32), interpolation=cv2.INTER_CUBIC).clip(0, 1) for one in small])
+    return np.moveaxis((large - 0.45) / 0.22, 3, 1).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", CORRUPTIONS)
+def test_every_corruption_changes_the_items_and_nothing_else(kind: str) -> None:
+    """Shape, type and range stay; the same again is the same."""
+    inputs = pictures(6)
+    pixels = Pixels.of(inputs)
+    assert pixels is not None
+    spoiled = corrupted(inputs, kind, pixels)
+    assert (spoiled.shape, spoiled.dtype) == (inputs.shape, inputs.dtype)
+    assert np.abs(spoiled - inputs).mean() > 0.01
+    assert spoiled.min() >= inputs.min() - 0.1
+    assert spoiled.max() <= inputs.max() + 0.1
+    assert np.array_equal(spoiled, corrupted(inputs, kind, pixels))
+
+
+def test_pixels_there_and_back_are_the_same() -> None:
+    """Up to a step of 255, channels first or last; what has no three channels is no picture."""
+    inputs = pictures(3)
+    for array in (inputs, np.ascontiguousarray(np.moveaxis(inputs, 1, 3))):
+        pixels = Pixels.of(array)
+        assert pixels is not None
+        back = pixels.inputs(pixels.picture(array[1]), array[1])
+        assert np.abs(back - array[1]).max() < 0.02
+    assert Pixels.of(np.zeros((5, 7), np.float32)) is None
+    assert Pixels.of(np.zeros((5, 8, 8, 8), np.float32)) is None
+
+
+def by_light(batch: Any) -> np.ndarray:
+    """Answer whether red is brighter than blue."""
+    return np.stack([batch[:, 0].mean(axis=(1, 2)), batch[:, 2].mean(axis=(1, 2))], axis=1)
+
+
+def golden(num_items: int = 300, labelled: bool = True) -> Golden:
+    """Return items with a clear colour."""
+    inputs = pictures(num_items)
+    inputs[:, 0] += np.where(np.arange(num_items) % 2, 0.8, -0.8)[:, None, None]
+    labels = by_light(inputs).argmax(axis=1) if labelled else None
+    return Golden(name="set", inputs=inputs, labels=labels, sha256="")
+
+
+def worse_in_noise(batch: Any) -> np.ndarray:
+    """Answer the same, but the other way round where there is noise."""
+    scores = by_light(batch)
+    noisy = np.abs(np.diff(batch, axis=3)).mean(axis=(1, 2, 3)) > 0.25
+    scores[noisy] = scores[noisy][:, ::-1]
+    return scores
+
+
+def test_the_same_model_bears_the_same() -> None:
+    """Whatever is lost by spoiling, it is lost by both."""
+    found = judge_robustness((by_light, by_light), golden(), Policy(batch=16), items=300)
+    assert found.outcome == "passed"
+    assert all(found.values[f"{kind}_drop"] == 0 for kind in CORRUPTIONS)
+    assert found.values["blur_a"] is not None
+
+
+def test_a_candidate_that_fails_in_noise_is_rejected_by_that_kind() -> None:
+    """As often right on clean images, and wrong on noisy ones."""
+    found = judge_robustness((by_light, worse_in_noise), golden(), Policy(batch=16), items=300)
+    assert found.outcome == "rejected"
+    assert "B bears" in found.says
+    assert "noise" in found.says.partition(":")[0]
+    assert "rotation" not in found.says.partition(":")[0]
+
+
+def test_without_labels_changed_answers_count() -> None:
+    """And numbers that are no pictures are left alone."""
+    found = judge_robustness((by_light, worse_in_noise), golden(labelled=False), Policy(batch=16), items=300)
+    assert found.outcome == "rejected"
+    flat = Golden(name="set", inputs=np.zeros((20, 5), np.float32), labels=None, sha256="")
+    assert judge_robustness((by_light, by_light), flat, Policy(), items=20).outcome == "skipped"
+
+
+def worst(item: int, file: str = "") -> WorstItem:
+    """Return an item that was lost."""
+    return WorstItem(item=item, file=file, label="cat", a="cat", b="dog", loss=1.0)
+
+
+def test_pictures_are_small_and_few(tmp_path: Path) -> None:
+    """From files where there are some, from arrays else; what cannot be read is left out."""
+    file = tmp_path / "a.jpg"
+    cv2.imwrite(str(file), np.full((600, 900, 3), 127, np.uint8))
+    (tmp_path / "b.jpg").write_text("no picture")
+    found = thumbnails([worst(0, str(file)), worst(1), worst(2, str(tmp_path / "b.jpg"))], None)
+    assert list(found) == [0]
+    data = base64.b64decode(found[0].partition(",")[2])
+    assert max(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR).shape) == SIDE
+    assert set(thumbnails([worst(1), worst(7)], golden(4))) == {1}
+    many = thumbnails([worst(number) for number in range(200)], golden(200))
+    assert len(many) == MOST
+    assert sum(map(len, many.values())) < 400_000
