@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,11 @@ if TYPE_CHECKING:
     from headrace.runs.formats.census import CensusDocument
     from headrace.runs.formats.optimization import Attempt, OptimizationDocument
     from headrace.runs.formats.profile import Estimate
+    from headrace.runs.formats.variants import LayerError
 
 _BAR_COLUMNS = 30
+#: Tensors that are shown of a layer-by-layer comparison.
+_MOST_LAYERS = 10
 
 
 def as_text(document: OptimizationDocument, plan_file: str | None) -> str:
@@ -42,7 +46,31 @@ def census_text(document: CensusDocument) -> str:
         f"{format_duration(document.latency_seconds)} a call"
     )
     advice = [line for one in document.advice for line in wrapped([f"- {one}"])]
-    return "\n".join([head, "", *aligned(rows), "", *wrapped([document.says]), *advice]) + "\n"
+    lines = [head, "", *aligned(rows), "", *wrapped([document.says]), *advice]
+    return "\n".join([*lines, *layers_told(document.layers, document.diverges_at)]) + "\n"
+
+
+def layers_told(layers: Sequence[LayerError], diverges_at: str) -> list[str]:
+    """Return the tensors that are furthest off in the order of computation, and where that begins."""
+    if not layers:
+        return []
+    furthest = sorted(layers, key=lambda one: -_off(one))[:_MOST_LAYERS]
+    shown = [one for one in layers if one in furthest or one.name == diverges_at]
+    rows = [["", "tensor", "made by", "relative L2", "SQNR, dB"]]
+    for one in shown:
+        off = "NaN" if one.relative_l2 is None else f"{one.relative_l2:.2g}"
+        sqnr = "-" if one.sqnr_db is None else f"{one.sqnr_db:.1f}"
+        rows.append(["*" if one.name == diverges_at else "", one.name, one.operator, off, sqnr])
+    said = (
+        "* the first beyond what its precision explains"
+        if diverges_at
+        else "none is beyond what its precision explains"
+    )
+    return ["", *aligned(rows, num_left=3), "", f"{len(shown)} of {len(layers)} tensors, the furthest off; {said}"]
+
+
+def _off(error: LayerError) -> float:
+    return math.inf if error.relative_l2 is None else error.relative_l2
 
 
 def _table(document: OptimizationDocument) -> list[str]:

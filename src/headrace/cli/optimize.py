@@ -41,13 +41,17 @@ from headrace.cli.pipeline_arguments import points, positive, seconds
 from headrace.cli.whatif import add_ledger_argument
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from headrace.base.plan import Plan
     from headrace.ledger.ledger import Ledger
     from headrace.optimize.artifacts import ArtifactStore
     from headrace.optimize.layout import Shares
     from headrace.optimize.recipe import Buildable
+    from headrace.runs.formats.census import CensusDocument
     from headrace.runs.formats.optimization import OptimizationDocument
     from headrace.validate.golden import Golden
+    from headrace.validate.variant_spec import VariantSpec
 
 EXIT_NOTHING = 4
 
@@ -98,6 +102,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="go on although --run, or the measured pipeline, says that it gains nothing",
     )
     parser.add_argument("--explain", action="store_true", help="show what the engine makes of a variant, and stop")
+    parser.add_argument(
+        "--against", metavar="MODEL", help="with --explain: the variant that each layer's numbers are held against"
+    )
     parser.add_argument("--plan", metavar="FILE", help="the Plan that -o changes (default: an empty one)")
     parser.add_argument("--report", metavar="FILE", help="write a page with accuracy against speed, and every reason")
     parser.add_argument("-o", "--output", metavar="FILE", help="write a Plan that uses the recommended variant")
@@ -327,12 +334,29 @@ def _explain(args: argparse.Namespace) -> int:
     size = args.batch or 1
     given = _items(args, args.data, labelled=False) or made_up(spec.open().inputs[0], size)
     batch = np.ascontiguousarray(given.inputs[np.arange(size) % len(given)])
-    document = take_census(spec, batch)
+    document = _with_layers(args, spec, take_census(spec, batch), given.inputs)
     if args.json:
         _print_json(document)
     else:
         print(showable(census_text(document)), end="")
     return EXIT_DONE
+
+
+def _with_layers(
+    args: argparse.Namespace, spec: VariantSpec, census: CensusDocument, items: np.ndarray
+) -> CensusDocument:
+    """Return the census with how far each tensor is from that of the model that --against names."""
+    import msgspec
+
+    from headrace.validate.layer_errors import first_beyond, layer_errors
+    from headrace.validate.variant_spec import parse_variant
+    from headrace.validate.variants import precision_of
+
+    if not args.against:
+        return census
+    layers = layer_errors(parse_variant(args.against, args.threads), spec, items)
+    first = first_beyond(layers, precision_of(spec))
+    return msgspec.structs.replace(census, layers=layers, diverges_at=first.name if first else "")
 
 
 def _print_json(document: object) -> None:

@@ -107,6 +107,7 @@ def _print(document: ValidationDocument) -> None:
     from rich.table import Table
 
     from headrace.base.units import format_duration
+    from headrace.cli.optimization_text import layers_told
 
     console = Console(highlight=False)
     console.print(f"[bold]{document.verdict.upper()}[/]", end="  ")
@@ -124,6 +125,8 @@ def _print(document: ValidationDocument) -> None:
     console.print(table)
     for gate in document.gates:
         console.print(f"{gate.name:9} {gate.outcome:13} {gate.says}", markup=False)
+    for line in layers_told(document.layers, document.diverges_at):
+        console.print(line, markup=False)
     for warning in document.warnings:
         console.print(f"note: {warning}", markup=False)
     if document.next_command:

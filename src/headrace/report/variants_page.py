@@ -255,9 +255,27 @@ def _gates(document: OptimizationDocument) -> Section | None:
                 note(attempt.hypothesis),
                 note(f"File {attempt.artifact.sha256[:16]}", f": {made}" if made else None),
                 table(["gate", "outcome", "why"], rows, text_columns=3),
+                _layer_errors(attempt),
             )
         )
     return Section(anchor="gates", title="Why", parts=parts)
+
+
+def _layer_errors(attempt: Attempt) -> Html | None:
+    """Return how far each tensor is from that of the model as given."""
+    validation = attempt.validation
+    if not validation.layers:
+        return None
+    rows = [
+        [
+            tag("b", f"{one.name} ← the first") if one.name == validation.diverges_at else one.name, one.operator,
+            "NaN" if one.relative_l2 is None else f"{one.relative_l2:.2g}",
+            None if one.sqnr_db is None else f"{one.sqnr_db:.1f}",
+        ]
+        for one in validation.layers
+    ]  # fmt: skip
+    head = ["tensor, in the order of computation", "made by", "relative L2", "SQNR, dB"]
+    return table(head, rows, text_columns=2, caption="How far each layer is from that of the model as given")
 
 
 def _skipped(document: OptimizationDocument) -> Section | None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from headrace.base.errors import HeadraceError
@@ -28,11 +29,20 @@ from headrace.base.protocols import Model
 from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.profiler.layers.table import PROFILERS
-from headrace.runs.formats.variants import Gate, GateName, Outcome, ValidationDocument, VariantSide, WorstItem
+from headrace.runs.formats.variants import (
+    Gate,
+    GateName,
+    LayerError,
+    Outcome,
+    ValidationDocument,
+    VariantSide,
+    WorstItem,
+)
 from headrace.validate.accuracy import judge_accuracy
 from headrace.validate.census import LEAST_INT8_SHARE, is_quantized, take_census
 from headrace.validate.golden import Golden, made_up, spread
 from headrace.validate.interrupts import noticing
+from headrace.validate.layer_errors import ITEMS, first_beyond, layer_errors
 from headrace.validate.model_speed import measure_speed
 from headrace.validate.parity import BANDS, compare_outputs
 from headrace.validate.policy import Policy
@@ -101,6 +111,8 @@ class _Validation:
     gates: list[Gate] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     worst: tuple[WorstItem, ...] = ()
+    layers: tuple[LayerError, ...] = ()
+    diverges_at: str = ""
 
     def run(self, gates: Sequence[GateName]) -> None:
         """Ask until one rejects."""
@@ -175,7 +187,7 @@ class _Validation:
             says = (
                 f"{found.broken_b} of {found.num_items} answers of B hold a NaN or an infinity, of A {found.broken_a}"
             )
-            return _gate("parity", "rejected", says, values, limits)
+            return _gate("parity", "rejected", says + self._where(), values, limits)
         says = (
             f"relative L2 {found.relative_l2:.2g} (worst {found.worst_l2:.2g}), cosine {found.cosine:.5f} or more"
             + ("" if found.flips is None else f", another first answer for {found.flips:.1%}")
@@ -185,10 +197,25 @@ class _Validation:
             return _gate("parity", "passed", f"{says}; trained anew, it need not answer alike", values, {})
         if found.relative_l2 <= band:
             return _gate("parity", "passed", says, values, limits)
+        says += self._where()
         if self.golden.labels is None and found.relative_l2 > MOST_BANDS * band:
             return _gate("parity", "rejected", f"{says}: that is no rounding", values, limits)
         self.warnings.append(f"the answers differ by more than {self.b.precision()} usually does: {says}")
         return _gate("parity", "passed", f"{says}; whether that matters the accuracy tells", values, limits)
+
+    def _where(self) -> str:
+        """Return in words the layer at which the two begin to differ; nothing where that cannot be seen."""
+        try:
+            self.layers = layer_errors(self.a.spec, self.b.spec, self.golden.inputs[spread(len(self.golden), ITEMS)])
+        except Exception as error:  # it explains a verdict and changes none; engines raise their own types
+            self.warnings.append(f"where they begin to differ cannot be told: {error}")
+            return ""
+        first = first_beyond(self.layers, self.b.precision())
+        if first is None:
+            return ""
+        self.diverges_at = first.name
+        off = "NaN or infinite" if first.relative_l2 is None else f"relative L2 {first.relative_l2:.2g}"
+        return f"; the first tensor beyond that is {first.name} ({first.operator}, {off})"
 
     def _speed(self) -> Gate:
         found = measure_speed(self.a.model, self.b.model, self._batch(self.policy.batch), stop=self.is_interrupted)
@@ -282,10 +309,12 @@ def validate_variants(
         validation = _Validation(first, second, golden, policy, is_interrupted, say)
         validation.run(gates)
         interrupted = is_interrupted()
-    return _document(
-        first.side(), second.side(), validation.gates, golden, policy, validation.warnings, validation.worst,
-        interrupted=interrupted,
-    )  # fmt: skip
+    document = _document(
+        first.side(), second.side(), validation.gates, golden, policy, validation.warnings, interrupted=interrupted
+    )
+    return msgspec.structs.replace(
+        document, worst=validation.worst, layers=validation.layers, diverges_at=validation.diverges_at
+    )
 
 
 def _open(spec: VariantSpec) -> _Opened:
@@ -301,7 +330,6 @@ def _document(
     golden: Golden,
     policy: Policy,
     warnings: list[str],
-    worst: Sequence[WorstItem] = (),
     *,
     interrupted: bool,
 ) -> ValidationDocument:
@@ -325,7 +353,6 @@ def _document(
         golden_sha256=golden.sha256,
         num_items=len(golden),
         metric=policy.metric.name,
-        worst=tuple(worst),
         next_command=_next(a, b, verdict, golden),
         interrupted=interrupted,
         warnings=tuple(warnings),

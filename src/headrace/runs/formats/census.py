@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from headrace.runs.formats.variants import LayerError
+
 SCHEMA = "headrace.census/1"
 
 #: `product`: convolutions and products of matrices, where the arithmetic is; `conversion`: of types and layouts, which a
@@ -48,6 +50,10 @@ class CensusDocument(msgspec.Struct, frozen=True, kw_only=True):
     conversion_share: float
     """Of the time."""
     says: str
+    layers: tuple[LayerError, ...] = ()
+    """How far each tensor is from that of the model it is held against (`--against`), in the order of computation."""
+    diverges_at: str = ""
+    """The first of them that is further off than the precision explains."""
     advice: tuple[str, ...] = ()
     """What keeps a quantized model from being faster, and what to do; or, for another, what quantizing could touch."""
     warnings: tuple[str, ...] = ()

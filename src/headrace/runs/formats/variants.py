@@ -58,6 +58,19 @@ class WorstItem(msgspec.Struct, frozen=True, kw_only=True):
     """Score of the incumbent less that of the candidate, up to 1."""
 
 
+class LayerError(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the candidate is from the incumbent at one tensor between its layers."""
+
+    name: str
+    """Of the tensor, which both have."""
+    operator: str
+    """That makes it."""
+    relative_l2: float | None
+    """|B - A| / |A| over some items; None: B holds a NaN or an infinity."""
+    sqnr_db: float | None
+    """Signal over error in decibels; None: no error at all, or none that can be told."""
+
+
 class ValidationDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Whether B may stand in for A."""
 
@@ -79,6 +92,10 @@ class ValidationDocument(msgspec.Struct, frozen=True, kw_only=True):
     """How answers were scored."""
     worst: tuple[WorstItem, ...] = ()
     """Those that lost most, at most twelve, where answers were scored one by one."""
+    layers: tuple[LayerError, ...] = ()
+    """In the order of computation; where the answers are further off than the precision explains."""
+    diverges_at: str = ""
+    """The first of them that is."""
     next_command: str | None = None
     """What to do next."""
     interrupted: bool = False
