@@ -3,9 +3,13 @@
     headrace ledger list
     headrace ledger show p12
     headrace ledger show a7
+    headrace ledger show d1
     headrace ledger why-not int8
     headrace ledger rollback plan.toml
+    headrace ledger replay a7
     headrace ledger render > CHANGES.md
+    headrace ledger render --html models.html
+    headrace ledger export --mlflow http://localhost:5000
     headrace ledger show p12 --plan > changed.toml
     headrace ledger measured p12 compare.json
     headrace ledger measured p12 runs/before runs/after
@@ -18,14 +22,17 @@ Plan than the one predicted, and a second measurement. Nothing in the ledger is 
 `rollback` puts back what was in a Plan's file before the newest decision that still stands, and writes that down too; a second
 one goes back one step further.
 
-Exit status: 0 done; 2 misuse, or a measurement that is refused.
+`replay` judges the very file of an attempt again, on the same data with the same settings, says whether it comes out the same
+within its intervals, and what is otherwise than it was: machine, versions.
+
+Exit status: 0 done; 1 a replay came out otherwise; 2 misuse, or a measurement that is refused.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,26 +41,37 @@ from headrace.cli import EXIT_DONE
 from headrace.cli.pipeline_arguments import positive
 from headrace.cli.whatif import add_ledger_argument
 
+#: A replay that came out otherwise.
+EXIT_OTHERWISE = 1
+
 if TYPE_CHECKING:
     from headrace.ledger.ledger import Ledger
     from headrace.runs.formats.decisions import Decision
-    from headrace.runs.formats.ledger import PredictionEntry
+    from headrace.runs.formats.ledger import PredictionEntry, Replayed
     from headrace.runs.formats.optimization import Attempt
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     actions = parser.add_subparsers(
-        dest="action", required=True, metavar="{list,show,why-not,rollback,render,measured,record}"
+        dest="action", required=True, metavar="{list,show,why-not,replay,rollback,render,export,measured,record}"
     )
     listing = actions.add_parser("list", help="predictions, attempts and decisions, the newest first")
-    show = actions.add_parser("show", help="one prediction or attempt with all that was said")
+    show = actions.add_parser("show", help="one prediction, attempt or decision with all that was said")
     why_not = actions.add_parser("why-not", help="what came of a technique, each time that it was tried")
+    replay = actions.add_parser("replay", help="judge an attempt again, as it was judged")
     rollback = actions.add_parser("rollback", help="put back the Plan that a decision replaced")
-    render = actions.add_parser("render", help="what was tried and decided, as Markdown")
+    render = actions.add_parser("render", help="what was tried and decided, as Markdown or as a page")
+    export = actions.add_parser("export", help="write attempts to MLflow")
     measured = actions.add_parser("measured", help="write down what a predicted change did")
     record = actions.add_parser("record", help="how good the predictions were")
-    show.add_argument("id", metavar="ID", help="of a prediction or an attempt, such as p12 or a7")
+    show.add_argument("id", metavar="ID", help="of a prediction, an attempt or a decision: p12, a7, d1")
+    replay.add_argument("id", metavar="ID", help="of the attempt, such as a7")
+    render.add_argument("--html", metavar="FILE", help="write a page: accuracy against speed, history, decisions")
+    render.add_argument("--force", action="store_true", help="replace FILE")
+    export.add_argument(
+        "--mlflow", required=True, metavar="URI", help="of a tracking server, or a folder as file:///path"
+    )
     measured.add_argument("id", metavar="ID", help="of the prediction, such as p12")
     why_not.add_argument("technique", metavar="TECHNIQUE", help="such as int8; the first letters are enough")
     rollback.add_argument("plan", metavar="PLAN", help="the Plan's file")
@@ -66,9 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "-n", type=positive, default=default, metavar="N", help=f"at most so many (default {default})"
         )
         action.add_argument("--pipeline", metavar="MODULE:ATTRIBUTE", help="those of one pipeline")
-    for action in (listing, show, why_not, rollback, render, measured, record):
+    for action in (listing, show, why_not, replay, rollback, render, export, measured, record):
         add_ledger_argument(action)
-        if action is not render:
+        if action not in (render, export):
             action.add_argument("--json", action="store_true", help="print JSON (schema headrace.ledger/1)")
 
 
@@ -80,8 +98,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "show" and args.plan and args.json:
         raise SettingsError("--plan prints TOML and --json JSON; give one of them")
     with Ledger.open(args.ledger, must_exist=True) as ledger:
-        _ACTIONS[args.action](ledger, args)
-    return EXIT_DONE
+        return _ACTIONS[args.action](ledger, args) or EXIT_DONE
 
 
 def _list(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -104,8 +121,8 @@ def _show(ledger: Ledger, args: argparse.Namespace) -> None:
     from headrace.base.plan import Plan
     from headrace.cli.ledger_text import shown
 
-    if args.id.startswith("a"):
-        _show_attempt(ledger, args)
+    if args.id.startswith(("a", "d")):
+        (_show_attempt if args.id.startswith("a") else _show_decision)(ledger, args)
         return
     entry = ledger.prediction(args.id)
     assert entry.document is not None
@@ -129,6 +146,55 @@ def _show_attempt(ledger: Ledger, args: argparse.Namespace) -> None:
         _print_json(ledger, [], None, attempts=[attempt])
     else:
         print(showable(attempt_shown(attempt)), end="")
+
+
+def _show_decision(ledger: Ledger, args: argparse.Namespace) -> None:
+    from headrace.cli.ledger_text import decision_shown
+
+    decision = ledger.attempts.decision(args.id)
+    if args.plan:
+        sys.stdout.write(decision.after or "")
+    elif args.json:
+        _print_json(ledger, [], None, decisions=[decision])
+    else:
+        print(showable(decision_shown(decision)), end="")
+
+
+def _replay(ledger: Ledger, args: argparse.Namespace) -> int:
+    from headrace.base.words import wrapped
+    from headrace.cli.golden_argument import read_items
+    from headrace.cli.metric_argument import find_metric
+    from headrace.ledger.ledger import hardware_fingerprint
+    from headrace.optimize.replay_attempt import replay_attempt
+    from headrace.runs.hardware import find_hardware
+    from headrace.validate.variant_spec import parse_variant
+
+    attempt = ledger.attempts.attempt(args.id)
+    spec = parse_variant(attempt.validation.a.name)
+    found = replay_attempt(
+        attempt,
+        store=ledger.path.parent / "artifacts",
+        read=lambda path, pipeline, labelled: read_items(path or None, pipeline or None, spec, _say, labelled=labelled),
+        metric=find_metric,
+        hardware=hardware_fingerprint(find_hardware()),
+    )
+    if args.json:
+        _print_json(ledger, [], None, attempts=[attempt], replayed=found)
+    else:
+        print(showable("\n".join(wrapped([found.says]))))
+    return EXIT_DONE if found.is_same else EXIT_OTHERWISE
+
+
+def _export(ledger: Ledger, args: argparse.Namespace) -> None:
+    from headrace.base.words import counted
+    from headrace.ledger.mlflow_export import EXPERIMENT, export_attempts
+
+    number = export_attempts(ledger.attempts.attempts(), args.mlflow, ledger=str(ledger.path.resolve()))
+    print(f"{counted(number, 'new attempt')} written to the experiment {EXPERIMENT} of {args.mlflow}")
+
+
+def _say(line: str) -> None:
+    print(f"headrace ledger: {line}", file=sys.stderr, flush=True)
 
 
 def _why_not(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -159,6 +225,14 @@ def _rollback(ledger: Ledger, args: argparse.Namespace) -> None:
 def _render(ledger: Ledger, args: argparse.Namespace) -> None:
     from headrace.cli.ledger_text import rendered
 
+    if args.html:
+        from headrace.cli.output_file import check_output, write_output
+        from headrace.report.ledger_page import render_ledger
+
+        check_output(args.html, force=args.force, option="--html")
+        page = render_ledger(str(ledger.path), ledger.attempts.attempts(), ledger.attempts.decisions())
+        write_output(Path(args.html), page, option="--html")
+        return
     print(showable(rendered(ledger.attempts.attempts(), ledger.attempts.decisions())), end="")
 
 
@@ -188,9 +262,9 @@ def _record(ledger: Ledger, args: argparse.Namespace) -> None:
         print(showable(recorded(entries, record, waiting)), end="")
 
 
-_ACTIONS = {
-    "list": _list, "show": _show, "why-not": _why_not, "rollback": _rollback, "render": _render, "measured": _measured,
-    "record": _record,
+_ACTIONS: dict[str, Callable[[Ledger, argparse.Namespace], int | None]] = {
+    "list": _list, "show": _show, "why-not": _why_not, "replay": _replay, "rollback": _rollback, "render": _render,
+    "export": _export, "measured": _measured, "record": _record,
 }  # fmt: skip
 
 
@@ -202,6 +276,7 @@ def _print_json(
     last: int = 40,
     attempts: Sequence[Attempt] = (),
     decisions: Sequence[Decision] = (),
+    replayed: Replayed | None = None,
 ) -> None:
     import msgspec
 
@@ -213,5 +288,6 @@ def _print_json(
         record=ledger.track_record(last, pipeline=pipeline),
         attempts=tuple(attempts),
         decisions=tuple(decisions),
+        replayed=replayed,
     )
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")

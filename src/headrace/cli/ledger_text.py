@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 import tomllib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.base.words import aligned, counted, wrapped
+from headrace.base.words import aligned, counted, quoted, wrapped
 from headrace.cli.whatif_text import Shown, number, proof, ratio_text, what_was_said
 
 if TYPE_CHECKING:
@@ -68,11 +69,12 @@ def attempt_shown(attempt: Attempt) -> str:
     lines += [f"{gate.name}: {gate.outcome}: {gate.says}" for gate in attempt.validation.gates]
     made = ", ".join(f"{key} {value}" for key, value in attempt.artifact.parameters.items())
     lines += [f"file: {attempt.artifact.file}" + (f" ({made})" if made else "")]
-    lines += [
-        f"took {attempt.seconds:.1f} s",
-        f"again: headrace validate {attempt.validation.a.name} {attempt.candidate}",
-    ]
-    return "\n".join(wrapped(lines)) + "\n"
+    cost = "" if attempt.money is None else f", which cost {attempt.money:.2g}"
+    lines += [f"took {attempt.seconds:.1f} s{cost}"]
+    again = f"headrace validate {quoted(attempt.validation.a.name)} {quoted(attempt.candidate)}"
+    if attempt.asked is not None:
+        again = f"headrace ledger replay {attempt.id}"
+    return "\n".join([*wrapped(lines), f"again: {again}"]) + "\n"
 
 
 def decisions_listed(decisions: Sequence[Decision]) -> str:
@@ -87,6 +89,14 @@ def decision_told(decision: Decision) -> str:
     what = "is gone" if decision.after is None else f"{done} {_model_of(decision.after)}"
     head = f"d{decision.number}, {_when(decision.created_unix_seconds)}, {decision.who}: {decision.action}{proof}: "
     return "\n".join(wrapped([f"{head}{decision.plan} {what}: {decision.why}"])) + "\n"
+
+
+def decision_shown(decision: Decision) -> str:
+    """Return one decision with what it changed in the Plan's file, line by line."""
+    before, after = ((text or "").splitlines() for text in (decision.before, decision.after))
+    changes = list(difflib.unified_diff(before, after, "before", "after", lineterm=""))
+    back = [f"take it back: headrace ledger rollback {quoted(decision.plan)}"] if decision.action == "accept" else []
+    return decision_told(decision) + "\n".join(["", *(changes or ["nothing was changed"]), "", *back]).rstrip() + "\n"
 
 
 def rendered(attempts: Sequence[Attempt], decisions: Sequence[Decision]) -> str:

@@ -84,6 +84,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch", type=positive, metavar="N", help="items of the calls that are timed (default: 1 for latency, else 8)"
     )
+    parser.add_argument(
+        "--price",
+        metavar="PRICE",
+        help="of this machine, such as 0.75/h: what attempts cost, and images for one unit of it",
+    )
     parser.add_argument("--threads", type=positive, default=1, metavar="N", help="threads of a call (default 1)")
     parser.add_argument(
         "--no-layout", action="store_true", help="do not look for workers, threads and batch of what won"
@@ -217,6 +222,8 @@ def _search(
         budget_seconds=args.budget,
         layout=None if args.no_layout else _layout(args, plan, stage),
         cores=usable_cores(),
+        price_per_hour=_price(args.price),
+        pipeline=args.pipeline or "",
     )
     return optimize(
         Path(args.model),
@@ -269,6 +276,16 @@ def _is_worth_it(args: argparse.Namespace) -> bool:
         _say(f"the model is not what to work on; `headrace diagnose {args.run_folder}` says what is, --anyway goes on")
         return False
     return True
+
+
+def _price(text: str | None) -> float | None:
+    from headrace.base.errors import SettingsError
+    from headrace.base.goals import parse_price
+
+    try:
+        return None if text is None else parse_price(text)
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
 
 
 def _layout(args: argparse.Namespace, plan: Plan, stage: str) -> Shares:

@@ -181,6 +181,21 @@ class Attempts:
         with self._using():
             return self._decisions(plan, last)
 
+    def decision(self, decision_id: str) -> Decision:
+        """Return one decision, such as `d1`.
+
+        Raises:
+            LedgerError: If there is no such decision.
+        """
+        digits = decision_id.removeprefix("d")
+        known = self.decisions() if decision_id.startswith("d") and digits.isdecimal() else []
+        found = next((one for one in known if one.number == int(digits)), None)
+        if found is None:
+            raise LedgerError(
+                f"the ledger {self._path} has no decision {decision_id}: look with `headrace ledger list`"
+            )
+        return found
+
     def _decisions(self, plan: Path | None, last: int | None = None) -> list[Decision]:
         condition, values = ("", []) if plan is None else ("WHERE plan = ?", [_place(plan)])
         rows = self._connection.execute(

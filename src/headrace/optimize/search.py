@@ -39,7 +39,7 @@ from headrace.optimize.processor import cpu_flags
 from headrace.optimize.recipe import Buildable
 from headrace.optimize.techniques import LADDER, REPAIRS, Candidate, Subject, Technique, installed_engines
 from headrace.optimize.trained import TRAINED
-from headrace.runs.formats.optimization import Attempt, OptimizationDocument, Skipped
+from headrace.runs.formats.optimization import Asked, Attempt, OptimizationDocument, Skipped
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, GateName, ValidationDocument, VariantSide
 from headrace.runs.hardware import find_versions
@@ -94,6 +94,10 @@ class Goal:
     """No new candidate is begun after it."""
     layout: Shares | None = None
     """Workers, threads and batch that the Plan has now, from where better ones are looked for; None: they are not."""
+    price_per_hour: float | None = None
+    """Of this machine, in the user's currency; None: what attempts cost is not told."""
+    pipeline: str = ""
+    """That decoded and preprocessed the sets; empty: none did."""
     cores: int = 1
     """That the model may use; those of a pipeline's other stages are among them."""
 
@@ -300,6 +304,7 @@ class _Search:
         return self.attempts[-1]
 
     def _settle(self, attempt: Attempt, *, write: bool) -> None:
+        attempt = self._priced(attempt)
         if write and self.memory:
             attempt = self.memory.write_attempt(attempt)
         self.say(f"{_named_attempt(attempt)}: {attempt.verdict}: {attempt.says}")
@@ -334,7 +339,22 @@ class _Search:
             validation=document,
             hardware=self.hardware,
             key=key,
+            asked=self._asked(),
         )
+
+    def _asked(self) -> Asked:
+        calibration, golden = self.subject.calibration, self.golden
+        return Asked(
+            max_drop=self.goal.max_drop, alpha=self._policy().alpha, metric=self.goal.metric.name,
+            robustness=self.goal.robustness, pipeline=self.goal.pipeline,
+            data=calibration.name if calibration else "", data_sha256=calibration.sha256 if calibration else "",
+            golden=golden.name if golden else "", golden_sha256=golden.sha256 if golden else "",
+            versions=find_versions(),
+        )  # fmt: skip
+
+    def _priced(self, attempt: Attempt) -> Attempt:
+        price = self.goal.price_per_hour
+        return attempt if price is None else msgspec.structs.replace(attempt, money=attempt.seconds * price / 3600)
 
     def _is_too_slow(self, candidate: Candidate, speedup: Estimate | None) -> bool:
         """Return whether a candidate is surely not faster, and nothing else speaks for it."""
@@ -446,6 +466,7 @@ class _Search:
             if is_interrupted():
                 raise KeyboardInterrupt
         if found is not None:
+            found = self._priced(msgspec.structs.replace(found, asked=self._asked()))
             self.layout = self.memory.write_attempt(found) if self.memory else found
             self.say(f"layout: {found.verdict}: {found.says}")
 

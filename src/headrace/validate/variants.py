@@ -28,6 +28,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.protocols import Model
 from headrace.base.settings import check
 from headrace.base.units import format_duration
+from headrace.base.words import quoted
 from headrace.profiler.layers.table import PROFILERS
 from headrace.runs.formats.variants import (
     Gate,
@@ -362,7 +363,7 @@ def _document(
 def _next(a: VariantSide, b: VariantSide, verdict: str, golden: Golden) -> str | None:
     if verdict != "inconclusive" or not golden.is_made_up:
         return None
-    return f"headrace validate {a.name} {b.name} --golden GOLDEN.npz"
+    return f"headrace validate {quoted(a.name)} {quoted(b.name)} --golden GOLDEN.npz"
 
 
 def _class_names(model: Model) -> list[str] | None:

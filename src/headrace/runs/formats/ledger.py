@@ -52,6 +52,24 @@ class PredictionEntry(msgspec.Struct, frozen=True, kw_only=True):
     """All that was said; only `headrace ledger show` gives it."""
 
 
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that was done again."""
+
+    attempt: str
+    """Its id."""
+    is_same: bool
+    """Whether it came out the same: the verdict, and intervals that touch."""
+    differences: tuple[str, ...]
+    """In words; empty where it is the same."""
+    drift: tuple[str, ...]
+    """What is otherwise than it was: machine, versions."""
+    verdict: str
+    speedup: Estimate | None
+    drop: Estimate | None
+    seconds: float
+    says: str
+
+
 class LedgerDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger holds."""
 
@@ -64,3 +82,5 @@ class LedgerDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Variants of models that were tried, the newest first."""
     decisions: tuple[Decision, ...] = ()
     """Which Plan took whose place, the newest first."""
+    replayed: Replayed | None = None
+    """Only of `headrace ledger replay`."""

@@ -65,6 +65,25 @@ class Whole(msgspec.Struct, frozen=True, kw_only=True):
     after: str
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What an attempt was judged by, so that it can be done again."""
+
+    max_drop: float
+    alpha: float
+    """Probability of accepting a worse one, at most."""
+    metric: str = "top1"
+    robustness: bool = False
+    pipeline: str = ""
+    """That decoded and preprocessed folders; empty: none did."""
+    data: str = ""
+    """Path of the calibration set; empty: none was given."""
+    data_sha256: str = ""
+    golden: str = ""
+    golden_sha256: str = ""
+    versions: dict[str, str] = {}
+    """Of the packages that can change what is measured."""
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One variant that was tried, and what came of it."""
 
@@ -98,6 +117,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """Of the share of right answers (or of agreement), 0 to 1; None: not known."""
     seconds: float
     """That making and judging it took."""
+    money: float | None = None
+    """What those seconds cost, in the user's currency; None: no price was given."""
+    asked: Asked | None = None
+    """None in attempts of 2026-11 that were written before it was kept."""
     validation: ValidationDocument
     hardware: str = ""
     """Fingerprint of the machine."""

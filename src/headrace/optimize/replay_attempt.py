@@ -1,0 +1,183 @@
+"""Does an attempt of the ledger again: the same files, data and settings, and whether it comes out the same.
+
+What is measured again is the judgement of the very file that was judged then, not the making of it. Machine and versions are
+those of today: what is otherwise is named, and never a reason not to look.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from headrace.base.errors import LedgerError
+from headrace.base.plan import ModelPlan
+from headrace.optimize.layout import Shares, compare_layouts
+from headrace.optimize.layout_rung import TECHNIQUE as LAYOUT
+from headrace.runs.formats.ledger import Replayed
+from headrace.runs.formats.optimization import Artifact, Asked, Attempt
+from headrace.runs.formats.profile import Estimate
+from headrace.runs.formats.variants import GateName, ValidationDocument
+from headrace.runs.hardware import find_versions
+from headrace.validate.golden import Golden, spread
+from headrace.validate.metrics import Metric
+from headrace.validate.policy import Policy
+from headrace.validate.variant_spec import VariantSpec
+from headrace.validate.variants import CHEAP_GATES, PARITY_ITEMS, validate_variants
+
+Read = Callable[[str, str, bool], Golden | None]
+"""(path, pipeline, whether labels are needed) -> the set; None for an empty path."""
+
+
+def replay_attempt(
+    attempt: Attempt, *, store: Path, read: Read, metric: Callable[[str], Metric], hardware: str
+) -> Replayed:
+    """Return what comes of an attempt today.
+
+    Args:
+        attempt: As the ledger holds it.
+        store: Folder of the model files.
+        read: Reads a set of items.
+        metric: Finds a metric by its name.
+        hardware: Fingerprint of this machine.
+
+    Raises:
+        LedgerError: If a file or a set is gone or is another one, or the attempt does not say what it was judged by.
+    """
+    if attempt.asked is None:
+        raise LedgerError(
+            f"{attempt.id} was written before attempts kept what they were judged by; try it anew: headrace optimize"
+        )
+    began, asked = time.monotonic(), attempt.asked
+    artifact, original = _file(attempt.artifact, store), _original(attempt, store)
+    calibration = _set(read, asked.data, asked.data_sha256, asked, labelled=False)
+    golden = _set(read, asked.golden, asked.golden_sha256, asked, labelled=True)
+    candidate = VariantSpec(attempt.candidate, ModelPlan(**{**attempt.settings, "artifact": str(artifact)}))
+    baseline = VariantSpec(attempt.validation.a.name, _baseline(original, attempt))
+    if attempt.technique == LAYOUT:
+        verdict, speedup, drop = _layout(
+            attempt, baseline if artifact == original else candidate, calibration or golden
+        )
+    else:
+        verdict, speedup, drop = _judge(attempt, asked, baseline, candidate, calibration, golden, metric)
+    return _compared(attempt, verdict, speedup, drop, hardware, time.monotonic() - began)
+
+
+def _judge(
+    attempt: Attempt,
+    asked: Asked,
+    a: VariantSpec,
+    b: VariantSpec,
+    calibration: Golden | None,
+    golden: Golden | None,
+    metric: Callable[[str], Metric],
+) -> tuple[str, Estimate | None, Estimate | None]:
+    """Ask the gates that were asked then."""
+    policy = Policy(
+        max_drop=asked.max_drop, alpha=asked.alpha, batch=attempt.validation.batch, metric=metric(asked.metric),
+        robustness=asked.robustness,
+    )  # fmt: skip
+    names = {gate.name for gate in attempt.validation.gates}
+    given = calibration or golden
+    some = None
+    if given is not None:
+        items = given.inputs[spread(len(given), PARITY_ITEMS)]
+        some = Golden(name=given.name, inputs=items, labels=None, sha256=given.sha256)
+    cheap = validate_variants(a, b, some, policy, gates=[gate for gate in CHEAP_GATES if gate in names])
+    dear: tuple[GateName, ...] = ("static", "accuracy", "robustness")
+    judged = None
+    if names & {"accuracy", "robustness"} and cheap.verdict != "reject":
+        judged = validate_variants(a, b, golden, policy, gates=dear)
+    if cheap.interrupted or (judged and judged.interrupted):
+        raise KeyboardInterrupt
+    speedup = _estimate(cheap, "speed", "low", "ratio", "high")
+    if cheap.verdict == "reject":
+        return "reject", speedup, None
+    drop = _estimate(judged, "accuracy", "low", "drop", "high") if judged else None
+    if judged is not None:
+        return judged.verdict, speedup, drop
+    # Turned down then for its speed alone, by a rule of the search: intervals tell whether it is as slow.
+    return attempt.verdict, speedup, drop
+
+
+def _layout(attempt: Attempt, spec: VariantSpec, items: Golden | None) -> tuple[str, Estimate | None, Estimate | None]:
+    first = attempt.layouts[0]
+    taken = next(one for one in reversed(attempt.layouts) if one.chosen)
+    if items is None or taken is first:
+        return attempt.verdict, None, None
+    shares = [Shares(workers=one.workers, threads=one.threads, batch=one.batch) for one in (first, taken)]
+    found = compare_layouts((spec, shares[0]), (spec, shares[1]), items.inputs)
+    if found is None:
+        return attempt.verdict, None, None
+    return ("accept" if found.low > 1 else "reject"), Estimate(found.low, found.ratio, found.high), None
+
+
+def _compared(
+    attempt: Attempt, verdict: str, speedup: Estimate | None, drop: Estimate | None, hardware: str, seconds: float
+) -> Replayed:
+    differences = [f"the verdict is {verdict}, and was {attempt.verdict}"] if verdict != attempt.verdict else []
+    for name, before, now in (("speed-up", attempt.speedup, speedup), ("drop", attempt.drop, drop)):
+        if before is None or now is None:
+            continue
+        if before.high < now.low or now.high < before.low:
+            differences.append(
+                f"the {name} is {now.mid:.3g} ({now.low:.3g} to {now.high:.3g}), and was {before.mid:.3g} ({before.low:.3g} to "
+                f"{before.high:.3g})"
+            )
+    drift = tuple(_drift(attempt, hardware))
+    said = "; ".join(differences) or "it came out the same within its intervals"
+    return Replayed(
+        attempt=attempt.id, is_same=not differences, differences=tuple(differences), drift=drift, verdict=verdict,
+        speedup=speedup, drop=drop, seconds=seconds,
+        says=f"{attempt.id}: {said}" + (f"; otherwise than then: {', '.join(drift)}" if drift else ""),
+    )  # fmt: skip
+
+
+def _drift(attempt: Attempt, hardware: str) -> list[str]:
+    found = [] if attempt.hardware == hardware else ["the machine"]
+    before, now = attempt.asked.versions if attempt.asked else {}, find_versions()
+    changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    return [*found, *(f"{name} {now.get(name, 'is gone')}, was {before.get(name, 'not there')}" for name in changed)]
+
+
+def _file(artifact: Artifact, store: Path) -> Path:
+    """Return a model file that is still what it was, wherever the store is now."""
+    places = [store / artifact.sha256[:16] / Path(artifact.file).name, Path(artifact.file)]
+    place = next((one for one in places if one.is_file()), None)
+    if place is None:
+        raise LedgerError(f"the model file {artifact.file} is gone: nothing can be done again with it")
+    if hashlib.sha256(place.read_bytes()).hexdigest() != artifact.sha256:
+        raise LedgerError(f"the model file {place} is another one now; expected SHA-256 {artifact.sha256[:16]}...")
+    return place
+
+
+def _original(attempt: Attempt, store: Path) -> Path:
+    """Return the model as it was given, by its hash."""
+    folder = store / attempt.model[:16]
+    files = [path for path in folder.glob("*") if path.name != "artifact.json"] if folder.is_dir() else []
+    if len(files) != 1:
+        raise LedgerError(f"the model as it was given ({attempt.model[:16]}...) is not in {store} any more")
+    return files[0]
+
+
+def _baseline(original: Path, attempt: Attempt) -> ModelPlan:
+    variant = attempt.validation.a.variant
+    return ModelPlan(artifact=str(original), engine="onnx", threads=int(variant.get("threads", 1)))
+
+
+def _set(read: Read, path: str, sha256: str, asked: Asked, *, labelled: bool) -> Golden | None:
+    found = read(path, asked.pipeline, labelled)
+    if found is not None and found.sha256 != sha256:
+        raise LedgerError(
+            f"{path} is another set now than when this was tried (SHA-256 {found.sha256[:12]}..., was {sha256[:12]}...): what "
+            "it says would be no replay"
+        )
+    return found
+
+
+def _estimate(document: ValidationDocument, gate: str, low: str, mid: str, high: str) -> Estimate | None:
+    values = next((one.values for one in document.gates if one.name == gate), {})
+    numbers = [values.get(key) for key in (low, mid, high)]
+    known = [number for number in numbers if number is not None]
+    return Estimate(*known) if len(known) == 3 else None
