@@ -140,7 +140,7 @@ def test_attempts_go_to_mlflow_once(
     attempt = accepted(tmp_path)
     run = next(one for one in runs if one.data.tags["headrace.attempt"].endswith(f"#{attempt.id}"))
     assert run.data.metrics["speedup"] == pytest.approx(attempt.speedup.mid)
-    assert run.data.params["engine"] == "openvino"
+    assert run.data.params["engine"] == attempt.settings["engine"]
     assert run.data.tags["headrace.verdict"] == "accept"
     assert ledger_command(tmp_path, "export", "--mlflow", uri) == 0
     assert "0 new attempts" in capsys.readouterr().out
