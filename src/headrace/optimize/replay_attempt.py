@@ -76,7 +76,7 @@ def _judge(
     """Ask the gates that were asked then."""
     policy = Policy(
         max_drop=asked.max_drop, alpha=asked.alpha, batch=attempt.validation.batch, metric=metric(asked.metric),
-        robustness=asked.robustness,
+        robustness=asked.robustness, retrained=attempt.kind == "trained",
     )  # fmt: skip
     names = {gate.name for gate in attempt.validation.gates}
     given = calibration or golden

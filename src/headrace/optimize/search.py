@@ -345,7 +345,7 @@ class _Search:
     def _asked(self) -> Asked:
         calibration, golden = self.subject.calibration, self.golden
         return Asked(
-            max_drop=self.goal.max_drop, alpha=self._policy().alpha, metric=self.goal.metric.name,
+            max_drop=self.goal.max_drop, alpha=_ALPHA / MOST_CONFIRMED, metric=self.goal.metric.name,
             robustness=self.goal.robustness, pipeline=self.goal.pipeline,
             data=calibration.name if calibration else "", data_sha256=calibration.sha256 if calibration else "",
             golden=golden.name if golden else "", golden_sha256=golden.sha256 if golden else "",
