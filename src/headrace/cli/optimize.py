@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from headrace.optimize.artifacts import ArtifactStore
     from headrace.optimize.layout import Shares
     from headrace.optimize.recipe import Buildable
+    from headrace.optimize.search import Goal
     from headrace.runs.formats.census import CensusDocument
     from headrace.runs.formats.optimization import OptimizationDocument
     from headrace.validate.golden import Golden
@@ -128,6 +129,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.base.plan import Plan
     from headrace.cli.optimization_text import as_text
     from headrace.ledger.ledger import Ledger
+    from headrace.optimize.artifacts import ArtifactStore
 
     check_output(args.output, force=args.force)
     check_output(args.report, force=args.force, option="--report")
@@ -140,9 +142,10 @@ def run(args: argparse.Namespace) -> int:
     if args.run_folder and not _is_worth_it(args):
         return EXIT_NOTHING
     with Ledger.open(args.ledger) as ledger:
-        stage = _device_stage(args)
+        stage, store = _device_stage(args), ArtifactStore(ledger.path.parent / "artifacts")
+        recipe = _recipe(args, store)  # before the sets are read: it says which file the model is
         golden = _items(args, args.golden)
-        document = _search(args, ledger, plan, stage, golden)
+        document = _search(args, ledger, _goal(args, plan, stage), store, recipe, golden)
         proved = _is_proved(document)
         if proved and not document.interrupted and args.pipeline and (args.source or args.run_folder):
             document = _end_to_end(args, ledger, plan, document, stage)
@@ -202,17 +205,35 @@ def _device_stage(args: argparse.Namespace) -> str:
 
 
 def _search(
-    args: argparse.Namespace, ledger: Ledger, plan: Plan, stage: str, golden: Golden | None
+    args: argparse.Namespace,
+    ledger: Ledger,
+    goal: Goal,
+    store: ArtifactStore,
+    recipe: Buildable | None,
+    golden: Golden | None,
 ) -> OptimizationDocument:
     from headrace.ledger.ledger import hardware_fingerprint
-    from headrace.optimize.artifacts import ArtifactStore
-    from headrace.optimize.search import Goal, optimize
-    from headrace.pipeline.governor import usable_cores
+    from headrace.optimize.search import optimize
     from headrace.runs.hardware import find_hardware
 
-    store = ArtifactStore(ledger.path.parent / "artifacts")
-    recipe = _recipe(args, store)
-    goal = Goal(
+    return optimize(
+        Path(args.model),
+        store=store,
+        goal=goal,
+        calibration=_items(args, args.data, labelled=False),
+        golden=golden,
+        memory=ledger.attempts,
+        hardware=hardware_fingerprint(find_hardware()),
+        recipe=recipe,
+        say=_say,
+    )
+
+
+def _goal(args: argparse.Namespace, plan: Plan, stage: str) -> Goal:
+    from headrace.optimize.search import Goal
+    from headrace.pipeline.governor import usable_cores
+
+    return Goal(
         objective=args.objective,
         max_drop=args.max_drop,
         metric=find_metric(args.metric),
@@ -224,17 +245,6 @@ def _search(
         cores=usable_cores(),
         price_per_hour=_price(args.price),
         pipeline=args.pipeline or "",
-    )
-    return optimize(
-        Path(args.model),
-        store=store,
-        goal=goal,
-        calibration=_items(args, args.data, labelled=False),
-        golden=golden,
-        memory=ledger.attempts,
-        hardware=hardware_fingerprint(find_hardware()),
-        recipe=recipe,
-        say=_say,
     )
 
 
