@@ -546,3 +546,67 @@ def test_threads_share_a_source(tmp_path: Path) -> None:
     assert source.statistics().delivered == 1000
     assert queue.statistics() == QueueStatistics(0, 0, 0, 0, None)
     queue.close()
+
+
+def test_a_stale_ack_that_succeeds_is_not_trusted() -> None:
+    """The ack of a lost loan is answered with success and does nothing, as SQS's is: the message comes again, and is known."""
+    bench = Bench(Lies(stale_acks_succeed=True))
+    bench.send(1)
+    (job,) = bench.take()
+    bench.clock.advance(31.0)  # the worker stood still
+    assert len(bench.queue.receive(1)) == 1  # and somebody else has the message
+    job.settle(DELIVERED)
+    bench.tend()
+    assert bench.remaining() == 1
+    bench.clock.advance(31.0)  # who forgets it
+    assert bench.take() == []
+    bench.tend()
+    assert bench.remaining() == 0
+    assert bench.source.statistics().redelivered == 1
+
+
+def test_a_postponed_job_uses_up_no_delivery() -> None:
+    """However often its receiver is away, a job with a result comes again as the first delivery, with the result."""
+    bench = Bench(max_receives=2)
+    bench.send(1)
+    for number in range(20):
+        (job,) = bench.take()
+        assert (job.attempt, job.kept) == (1, f"{number - 1}".encode() if number else b"")
+        job.settle(Outcome(OutcomeKind.RETRY, "away", 5.0, kept=f"{number}".encode()))
+        bench.tend()
+        assert bench.take() == []
+        bench.clock.advance(5.0)
+    assert bench.letters() == []
+    assert bench.source.statistics().postponed == 20
+
+
+def test_a_result_outlives_whatever_ends_its_job() -> None:
+    """A dead letter keeps the result that its job came with, also when nobody tried to deliver it this time."""
+    bench = Bench(max_receives=3)
+    bench.send(1)
+    (job,) = bench.take()
+    job.settle(Outcome(OutcomeKind.RETRY, "away", kept=b"{}"))
+    bench.tend()
+    for _ in range(3):  # workers that die
+        bench.clock.advance(31.0)
+        assert len(bench.queue.receive(1)) == 1
+    bench.clock.advance(31.0)
+    bench.take()
+    bench.tend()
+    (letter,) = bench.letters()
+    assert letter.kept == b"{}"
+
+
+def test_postponing_goes_in_batches_and_survives_failures() -> None:
+    """Whatever fails is tried again, and every message is postponed once."""
+    bench = Bench(Lies(batch_failure_ratio=0.4), seed=3)
+    bench.send(30)
+    for job in bench.take():
+        job.settle(Outcome(OutcomeKind.RETRY, "away", 600.0, kept=job.id.encode()))
+    for _ in range(40):
+        bench.tend()
+    assert bench.source.num_in_flight == 0
+    assert bench.queue.statistics().delayed == 30
+    assert bench.queue.calls["postpone"] < 30
+    bench.clock.advance(600.0)
+    assert {job.id: job.kept for job in bench.take()} == {f"j{n}": f"j{n}".encode() for n in range(30)}

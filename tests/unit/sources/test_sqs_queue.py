@@ -8,6 +8,7 @@ from botocore.stub import ANY, Stubber
 
 from headrace.base.errors import QueueUnavailable, SettingsError
 from headrace.base.protocols import STALE
+from headrace.base.records import Message, Postponed
 from headrace.sources import sqs_queue
 from headrace.sources.sqs_queue import SqsQueue
 
@@ -174,3 +175,60 @@ def test_fifo_queues_are_refused() -> None:
     """A FIFO queue is refused by its name, before any call."""
     with pytest.raises(SettingsError, match="FIFO"):
         SqsQueue("photos.fifo")
+
+
+def postponed(receipt: str, kept: bytes = b"{}") -> Postponed:
+    """A message that goes back with its result."""
+    return Postponed(Message(f"id-{receipt}", b"body", receipt, 1, 0.0), 60.0, kept)
+
+
+def test_what_was_not_stored_is_not_deleted(bench: Bench) -> None:
+    """Of a batch of which one is refused, the others are deleted; the one stays lent and is told."""
+    receipts = bench.received("a", "b", "c")
+    bench.answer(
+        "send_message_batch",
+        Successful=[{"Id": number, "MessageId": "new", "MD5OfMessageBody": ""} for number in ("0", "2")],
+        Failed=[{"Id": "1", "SenderFault": True, "Code": "SomethingWrong", "Message": "no"}],
+    )
+    bench.calls.add_response(
+        "delete_message_batch",
+        {"Successful": [], "Failed": []},
+        {
+            "QueueUrl": URL,
+            "Entries": [{"Id": "0", "ReceiptHandle": "r-a"}, {"Id": "1", "ReceiptHandle": "r-c"}],
+        },
+    )
+    assert bench.queue.postpone([postponed(receipt) for receipt in receipts]) == {"r-b": "SomethingWrong: no"}
+    bench.done()
+
+
+def test_what_was_stored_is_not_stored_again(bench: Bench) -> None:
+    """Where the delete fails the message comes again by itself; telling it as failed would store another copy each time."""
+    (receipt,) = bench.received("a")
+    bench.answer("send_message_batch", Successful=[{"Id": "0", "MessageId": "new", "MD5OfMessageBody": ""}], Failed=[])
+    bench.calls.add_client_error("delete_message_batch", "OverLimit", http_status_code=403)
+    assert bench.queue.postpone([postponed(receipt)]) == {}
+    bench.done()
+
+
+def test_a_result_that_does_not_fit_is_left_out(bench: Bench) -> None:
+    """The job goes back all the same, to be worked on again."""
+    (receipt,) = bench.received("a")
+    bench.calls.add_response(
+        "send_message_batch",
+        {"Successful": [{"Id": "0", "MessageId": "new", "MD5OfMessageBody": ""}], "Failed": []},
+        {
+            "QueueUrl": URL,
+            "Entries": [
+                {
+                    "Id": "0",
+                    "MessageBody": "body",
+                    "MessageAttributes": {"headrace.id": {"DataType": "String", "StringValue": "id-r-a"}},
+                    "DelaySeconds": 60,
+                }
+            ],
+        },
+    )
+    bench.answer("delete_message_batch", Successful=[], Failed=[])
+    assert bench.queue.postpone([postponed(receipt, b"x" * 1_048_576)]) == {}
+    bench.done()
