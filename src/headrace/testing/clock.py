@@ -6,7 +6,7 @@ import threading
 
 
 class FakeClock:
-    """A `headrace.base.clock.Clock` that only `advance` and `jump` move. Thread-safe.
+    """A `headrace.base.clock.Clock` that only `advance` moves. Thread-safe.
 
     Args:
         unix_seconds: Wall-clock time at the start; the monotonic clock starts at one second.
@@ -35,8 +35,3 @@ class FakeClock:
             raise ValueError(f"a clock does not go back, got {seconds} s")
         with self._lock:
             self._now_ns += round(seconds * 1e9)
-
-    def jump(self, seconds: float) -> None:
-        """Set the wall clock forward or back, as NTP or a person does; the monotonic clock notices nothing."""
-        with self._lock:
-            self._offset_seconds += seconds
