@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import random
 import threading
 from typing import Any
 
@@ -283,7 +284,8 @@ class _OpenSource:
         # At least the first pause, so that a receiver that does not wait does not spin.
         pause = min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(self._num_outages, 10))
         self._num_outages += 1
-        self._closed.wait(max(FIRST_PAUSE_SECONDS, min(pause, wait_seconds)))
+        # Not all workers at once, when a service comes back; the jitter is small, because the pause is within the wait.
+        self._closed.wait(random.uniform(0.7, 1.0) * max(FIRST_PAUSE_SECONDS, min(pause, wait_seconds)))
 
 
 def _settle_orphans(queue: Queue, seat: Seat, clock: Clock) -> None:

@@ -188,7 +188,7 @@ def test_gone_ends_all_jobs_for_the_address(bench: Bench) -> None:
     assert result.counters.notes["deliver.refused_as_gone"] == 20 - len(receiver.calls)
 
 
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("status", [429, pytest.param(503, marks=pytest.mark.slow)])
 def test_retry_after_is_heeded(bench: Bench, status: int) -> None:
     """Nobody is called again before the time that it asks for."""
     moments: list[float] = []

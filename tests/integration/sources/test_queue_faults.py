@@ -90,7 +90,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
 # --- a service that keeps its promises, but no others
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_a_queue_that_lies_duplicates_and_loses_nothing(seed: int) -> None:
     """Stale acks that succeed, duplicates, acked messages that come again, failed entries, short polls, no order."""
     queue = lying(seed, duplicate_ratio=0.2, resurrect_ratio=0.2)
@@ -120,6 +120,7 @@ def test_a_message_delivered_to_two_workers_has_one_effect() -> None:
         assert receiver.num_duplicates == len(receiver.calls) - 60
 
 
+@pytest.mark.slow
 def test_an_outage_is_no_busy_loop() -> None:
     """A queue that does not answer is asked about once a second and receiver, and the run goes on when it is back."""
     queue = MemoryQueue()
@@ -197,6 +198,7 @@ def test_a_redis_server_that_is_killed_and_started_again(redis_server: str, tmp_
     assert result.counters.notes["source.failed_calls"] >= 1
 
 
+@pytest.mark.slow
 def test_an_sqs_server_that_stands_still(sqs_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An endpoint that takes connections and does not answer for a while: the worker waits it out, nothing is lost."""
     import boto3

@@ -42,6 +42,21 @@ TOXICS = {
 HARMLESS = {"latency", "bandwidth", "slow_close", "slicer"}
 
 
+#: Of the 24, those that run every time; the others wait for timeouts, and run with the slow ones.
+QUICK = {
+    "source": {"latency", "reset_peer", "slicer", "limit_data"},
+    "callback": {"latency", "bandwidth", "slicer"},
+    "queue": {"down", "limit_data"},
+}
+
+
+def toxics(where: str) -> Any:
+    """Parametrize a test with all eight."""
+    return pytest.mark.parametrize(
+        "kind", [pytest.param(kind, marks=() if kind in QUICK[where] else pytest.mark.slow) for kind in KINDS]
+    )
+
+
 class Images(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -137,7 +152,7 @@ def check(queue: str, result: hr.Result, seconds: float, receiver: Receiver) -> 
     return [letter.reason for letter in letters]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@toxics("source")
 def test_source(tmp_path: Path, images: int, kind: str) -> None:
     """Between worker and images, for the whole run: what can arrive does, the rest ends with what was wrong."""
     address = f"sqlite:///{tmp_path}/jobs.db"
@@ -150,7 +165,7 @@ def test_source(tmp_path: Path, images: int, kind: str) -> None:
     assert all("http." in reason for reason in reasons)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@toxics("callback")
 def test_callback(tmp_path: Path, images: int, kind: str) -> None:
     """Between worker and receiver, for the whole run: what can arrive does, the rest keeps result and reason."""
     address = f"sqlite:///{tmp_path}/jobs.db"
@@ -163,7 +178,7 @@ def test_callback(tmp_path: Path, images: int, kind: str) -> None:
     assert all("give_up_seconds" in reason for reason in reasons)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@toxics("queue")
 def test_queue(redis_server: str, images: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between worker and queue, for a second and a half in the middle of the run: everything is delivered."""
     monkeypatch.setattr("headrace.sources.redis_queue.SOCKET_SECONDS", 1.0)

@@ -232,3 +232,14 @@ def test_a_result_that_does_not_fit_is_left_out(bench: Bench) -> None:
     bench.answer("delete_message_batch", Successful=[], Failed=[])
     assert bench.queue.postpone([postponed(receipt, b"x" * 1_048_576)]) == {}
     bench.done()
+
+
+@pytest.mark.parametrize(
+    "code", ["RequestThrottled", "OverLimit", "ExpiredToken", "InvalidClientTokenId", "KmsThrottled", "InternalFailure"]
+)
+def test_a_refusal_of_the_whole_call_is_unavailable(bench: Bench, code: str) -> None:
+    """Throttled, too many in flight, keys that ran out: something to wait for, named by its code, and no key in it."""
+    bench.polls.add_client_error("receive_message", code, "not now", http_status_code=403)
+    with pytest.raises(QueueUnavailable, match=f"{code}: not now") as caught:
+        bench.queue.receive(1)
+    assert "geheim" not in str(caught.value)
