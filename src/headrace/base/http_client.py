@@ -24,7 +24,7 @@ import pycurl
 from headrace import __version__
 from headrace.base.dialing import Dialer, Refused, Unresolved
 from headrace.base.errors import SettingsError
-from headrace.base.http_answer import Answer
+from headrace.base.http_answer import FirstBytes, is_whole, retry_after_seconds
 from headrace.base.network_rules import NetworkPlan, NetworkRules
 from headrace.base.settings import check
 
@@ -153,12 +153,12 @@ class HttpClient:
         if not self._is_set_to_get:
             self._set_to_get()
         for _ in range(self._settings.max_redirects + 1):
-            self._head.seek(0)
-            self._head.truncate()
+            self._forget_head()
             body = io.BytesIO()
             status = self._perform(url, body, deadline)
             moved_to = self._moved_to() if status in _REDIRECTS else ""
             if not moved_to:
+                self._refuse_incomplete(url)
                 if status < 300 and b"\ncontent-encoding:" in self._head.getvalue().lower():
                     self._refuse_encoded(url)
                 return Response(status, body.getvalue())
@@ -187,21 +187,25 @@ class HttpClient:
         # "Expect:" off: waiting for "100 Continue" costs a round trip.
         self._curl.setopt(pycurl.HTTPHEADER, [b"Expect:", *(line.encode() for line in lines)])
         self._curl.setopt(pycurl.POSTFIELDS, body)
-        answer = Answer()
-        self._curl.setopt(pycurl.HEADERFUNCTION, answer.read_header)
+        self._curl.setopt(pycurl.HEADERFUNCTION, self._head.write)
         self._curl.setopt(pycurl.LOW_SPEED_TIME, 0)  # a receiver may think for as long as the timeout
+        self._forget_head()
+        answer = FirstBytes()
         try:
             self._perform(url, answer, time.monotonic() + self._settings.timeout_seconds)
         except HttpError:
-            if not answer.is_known:
+            if not is_whole(self._head.getvalue()):
                 raise
-        return Response(answer.status, bytes(answer.body), answer.retry_after_seconds)
+        self._refuse_incomplete(url)
+        status = int(self._curl.getinfo(pycurl.RESPONSE_CODE))
+        asked = None if 200 <= status < 300 else retry_after_seconds(self._head.getvalue())
+        return Response(status, bytes(answer.data), asked)
 
     def close(self) -> None:
         """Close the connections."""
         self._curl.close()
 
-    def _perform(self, url: str, body: Answer | io.BytesIO, deadline: float) -> int:
+    def _perform(self, url: str, body: FirstBytes | io.BytesIO, deadline: float) -> int:
         """Send the request and return the status; what comes back is written to `body`."""
         try:
             address = url if url.isascii() else quote(url, safe=string.punctuation)
@@ -251,6 +255,15 @@ class HttpClient:
     def _moved_to(self) -> str:
         # Raw: the server's bytes need not be UTF-8. libcurl has made it absolute and left out user and password.
         return quote(self._curl.getinfo_raw(pycurl.REDIRECT_URL) or b"", safe=string.punctuation)
+
+    def _forget_head(self) -> None:
+        self._head.seek(0)
+        self._head.truncate()
+
+    def _refuse_incomplete(self, url: str) -> None:
+        if not is_whole(self._head.getvalue()):
+            why = "the connection ended within the headers of the answer"
+            raise HttpError("http.incomplete", url, why, permanent=False)
 
     def _refuse_encoded(self, url: str) -> None:
         claimed = [value.strip().lower() for value in _ENCODING.findall(self._head.getvalue())]
