@@ -4,7 +4,8 @@
     openvino_engine.py   OpenVINO on the CPU, precision pinned
     torch_engine.py      PyTorch on the CPU, weights in a network that the user's code registered in networks.py
     emulated.py          an accelerator that only takes time: a + b*n per batch of n
-    model_files.py       the gate before every model file; `onnx_references.py` reads which files an ONNX file refers to
+    model_files.py       the gate before every model file; `onnx_references.py` reads which files an ONNX file refers to, and
+                         `safetensors_header.py` whether weights are where they are said to be
 
 A new engine implements `headrace.base.protocols.Engine` and is named in `ENGINES`.
 """

@@ -25,6 +25,7 @@ from pathlib import Path, PurePosixPath
 
 from headrace.base.errors import EngineError, SettingsError
 from headrace.engines.onnx_references import ExternalTensor, external_tensors
+from headrace.engines.safetensors_header import safetensors_fault
 
 #: Bits of one element by TensorProto.DataType. Text (8) has no fixed size and is never external.
 _BITS = {
@@ -37,7 +38,6 @@ RUNS_CODE = frozenset({".pt2", ".ts", ".engine", ".plan", ".trt", ".so", ".pkl",
 LEAST_TORCH = (2, 6)
 #: ONNX Runtime's mark, between its own parts, of a tensor that is in memory at the address `offset`.
 _IN_MEMORY = "_ORT_MEM_ADDR_"
-_LONGEST_HEADER = 100 * 10**6  # of a safetensors file, as its own readers have it
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,9 @@ def check_torch_weights(artifact: Path, torch_version: str) -> ModelFiles:
     """
     _check_regular(artifact)
     if artifact.suffix.lower() == ".safetensors":
-        _check_safetensors(artifact)
+        reason = safetensors_fault(artifact)
+        if reason:
+            raise _refused(artifact, reason)
         return ModelFiles(artifact)
     if tuple(int(part) for part in torch_version.split(".")[:2]) < LEAST_TORCH:
         raise EngineError(
@@ -270,20 +272,6 @@ def _number(artifact: Path, tensor: ExternalTensor, key: str, default: int) -> i
     if not (text.isascii() and text.isdecimal() and len(text) <= 18):
         raise _refused(artifact, f"tensor {_shown(tensor)} has {key} {text[:40]!r}; expected a whole number")
     return int(text)
-
-
-def _check_safetensors(artifact: Path) -> None:
-    """Check what bounds the header; its contents are checked by the safetensors package, which runs nothing."""
-    size = artifact.stat().st_size
-    with artifact.open("rb") as file:
-        head = file.read(9)
-    length = int.from_bytes(head[:8], "little")
-    if len(head) < 9 or head[8:9] != b"{" or length > min(size - 8, _LONGEST_HEADER):
-        raise _refused(
-            artifact,
-            f"its header would have {length:,} bytes of {size:,}; expected JSON of at most {_LONGEST_HEADER:,}: no safetensors "
-            "file, or cut off",
-        )
 
 
 def _refused(artifact: Path, reason: str) -> EngineError:

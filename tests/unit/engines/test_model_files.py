@@ -476,16 +476,64 @@ def test_torch_weights(tmp_path: Path) -> None:
     assert not Path("PWNED").exists()
 
 
+def safetensors(path: Path, header: str, num_bytes: int) -> Path:
+    """Write a file with this header and so many bytes of data."""
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + b"\0" * num_bytes)
+    return path
+
+
+def tensor(begin: int, end: int, shape: str = "[1]", dtype: str = "F32") -> str:
+    """Return what a header says of a tensor."""
+    return f'{{"dtype":"{dtype}","shape":{shape},"data_offsets":[{begin},{end}]}}'
+
+
 def test_safetensors(tmp_path: Path) -> None:
-    """A header that does not fit the file, or is no JSON, is refused; the old PyTorch does not matter there."""
-    good, bad = tmp_path / "w.safetensors", tmp_path / "bad.safetensors"
-    header = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
-    good.write_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 4)
+    """Tensors one after another, a note, an empty one and a type of tomorrow pass; the old PyTorch does not matter there."""
+    parts = [f'"b":{tensor(4, 12, "[2,1]")}', f'"a":{tensor(0, 4)}', f'"c":{tensor(12, 12, "[0,7]")}']
+    more = [f'"d":{tensor(12, 13, "[5]", "F2_NEW")}', '"__metadata__":{"format":"pt"}']
+    good = safetensors(tmp_path / "w.safetensors", "{" + ",".join([*parts, *more]) + "}", 13)
     assert check_torch_weights(good, "1.13").artifact == good
-    for content in (b"", b"\1", (100 * 2**20).to_bytes(8, "little") + header, b"\xff" * 60, b"\2" + b"\0" * 7 + b"no"):
-        bad.write_bytes(content)
-        with pytest.raises(EngineError, match="its header would have"):
-            check_torch_weights(bad, "2.9.1")
+
+
+HOSTILE_HEADERS = {
+    "overlap": (f'{{"a":{tensor(0, 4)},"b":{tensor(0, 4)}}}', 4, "overlap"),
+    "hole": (f'{{"a":{tensor(0, 4)},"b":{tensor(8, 12)}}}', 12, "leave holes"),
+    "beyond": (f'{{"a":{tensor(0, 400, "[100]")}}}', 4, "cut off or added"),
+    "added": (f'{{"a":{tensor(0, 4)}}}', 100, "cut off or added"),
+    "overflow": (f'{{"a":{tensor(0, 4, f"[{2**62},{2**62},4]")}}}', 4, "not of their shape"),
+    "backwards": (f'{{"a":{tensor(0, 0, "[0]")},"b":{tensor(4, 0)}}}', 4, "overlap"),
+    "negative": (f'{{"a":{tensor(-4, 0)}}}', 4, "cannot be read"),
+    "negative shape": (f'{{"a":{tensor(0, 4, "[-1]")}}}', 4, "cannot be read"),
+    "huge number": (f'{{"a":{tensor(0, 10**400)}}}', 4, "cannot be read"),
+    "many axes": (f'{{"a":{tensor(0, 4, str([2**62] * 5000))}}}', 4, "cannot be read"),
+    "no offsets": ('{"a":{"dtype":"F32"}}', 4, "cannot be read"),
+    "no JSON": ("{not json", 4, "cannot be read"),
+    "a list": ("[]", 4, "cannot be read"),
+    "depth": ("[" * 100_000, 4, "cannot be read"),
+    "twice": (f'{{"a":{tensor(0, 4)},"a":{tensor(4, 8)}}}', 8, "leave holes"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE_HEADERS)
+def test_hostile_safetensors(tmp_path: Path, case: str) -> None:
+    """Headers that contradict themselves or the file are refused before the file is read."""
+    header, num_bytes, reason = HOSTILE_HEADERS[case]
+    with pytest.raises(EngineError, match=reason):
+        check_torch_weights(safetensors(tmp_path / "w.safetensors", header, num_bytes), "2.9.1")
+
+
+def test_safetensors_that_were_cut_off(tmp_path: Path) -> None:
+    """A length beyond the file, or beyond 100 MB, is refused without making room for it."""
+    path = tmp_path / "w.safetensors"
+    for content in (b"", b"\1", (100 * 2**20).to_bytes(8, "little") + b"{}", b"\xff" * 60):
+        path.write_bytes(content)
+        with pytest.raises(EngineError, match=r"its header (would have|cannot be read)"):
+            check_torch_weights(path, "2.9.1")
+    with path.open("wb") as file:
+        file.write((200 * 10**6).to_bytes(8, "little"))
+        file.truncate(300 * 10**6)  # a hole: takes no space on disk
+    with pytest.raises(EngineError, match="at most 100,000,000"):
+        check_torch_weights(path, "2.9.1")
 
 
 def test_the_gate_needs_no_extra() -> None:
