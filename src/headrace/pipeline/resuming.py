@@ -93,7 +93,8 @@ def open_checkpoint(
         )
     except OSError as error:
         journal.close()
-        raise CheckpointError(f"the checkpoint {place} cannot be used: {error}") from error
+        _refuse(f"the checkpoint {place} cannot be used: {error}", asked)
+        return None
     except BaseException:
         journal.close()
         raise
