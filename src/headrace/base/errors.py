@@ -9,6 +9,7 @@ HeadraceError
 ├── RunFolderError            a run folder cannot be written or read
 ├── LedgerError               the ledger cannot be used, or refuses an entry that would not be honest
 ├── EngineError               a model cannot be opened on this machine
+├── StageStalled              a stage hangs, and the run cannot go on without the thread that does
 ├── Interrupted               the run was stopped from outside; what was measured is kept
 └── ItemError                 concerns one item; the run goes on
     ├── ItemRejected          no retry can help: dead-letter queue, or "rejected" where there is none
@@ -83,6 +84,10 @@ class LedgerError(HeadraceError):
 
 class EngineError(HeadraceError):
     """A model cannot be opened on this machine."""
+
+
+class StageStalled(HeadraceError):
+    """A stage hangs, and the run cannot go on without the thread that does."""
 
 
 class Interrupted(HeadraceError):

@@ -211,12 +211,16 @@ class RunPlan:
     """Run each batch size once with the first real items before timing starts; gives the device's cost curve."""
     grace_seconds: float = 30.0
     """After SIGTERM or Ctrl-C: time to finish what was received; the rest is returned to the source."""
+    stall_seconds: float = 600.0
+    """A thread that has the same items in a stage for so long is left behind, and they are given up or the run ends; 0: it
+    never is."""
     silent_seconds: float = 60.0
     """With --supervise: a worker that gives no sign of life for so long, because native code holds Python's lock, is killed
     and started again."""
 
     def __post_init__(self) -> None:
         """Check every value."""
+        check(self.stall_seconds >= 0, "stall_seconds", self.stall_seconds, "0 or more")
         check(self.silent_seconds > 0, "silent_seconds", self.silent_seconds, "more than 0")
 
 

@@ -15,7 +15,7 @@ Records of the journal, after its header:
     {"alone": ID or null}                           a suspect was given out alone; null: the last one is through
     {"stopping": true}                              a signal came: being killed now is nobody's fault
     {"crashed": [ID, ...], "alone": BOOL}           found at the next start: the process ended while these were in hand
-    {"ended": "finished" | "interrupted" | "failed"}
+    {"ended": "finished" | "interrupted" | "failed" | "stalled"}
 
 The order that makes it right: the result is durable, then the job is settled, and only then may a journal say so. Killed
 between any two of these, an item is either in the results, or is done again. Nothing is synced to disk item by item: a killed
@@ -102,7 +102,8 @@ class Past:
             case {"stopping": _}:
                 self.crashed = False
             case {"ended": ended}:
-                self.is_cut_off, self.crashed = ended != "finished", False
+                # What hangs where nobody can go on without it is as good as a crash.
+                self.is_cut_off, self.crashed = ended != "finished", ended == "stalled"
 
 
 class Checkpoint:
@@ -185,7 +186,7 @@ class Checkpoint:
         """Note how the run ended and let others have the checkpoint.
 
         Args:
-            ended: finished, interrupted or failed.
+            ended: finished, interrupted, failed or stalled.
             discard: Nothing was begun: leave no trace, so that the next start need not say how it relates to this one.
         """
         self._journal.append({"ended": ended})

@@ -102,6 +102,8 @@ class RemoteGroup:
         self._spec = spec
         self._metering = metering or Metering()
         self._limit = time_limit_seconds
+        own = spec.plan.stages[spec.stages[0].name].time_limit_seconds
+        self._limit_name = "run.stall_seconds" if own is None else "time_limit_seconds"
         self._counts = counts
         self._variants = variants
         self.process_id = os.getpid()
@@ -183,7 +185,7 @@ class RemoteGroup:
                 process.kill()
                 self._restart()
                 return TimeLimitExceeded(
-                    f"took longer than time_limit_seconds = {self._limit:g} and was stopped; raise the limit or look at "
+                    f"took longer than {self._limit_name} = {self._limit:g} and was stopped; raise the limit or look at "
                     "the item"
                 )
             answer = msgspec.msgpack.decode(connection.recv_bytes(), type=_Answer)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.base.errors import CheckpointError, SettingsError
+from headrace.base.errors import CheckpointError, SettingsError, StageStalled
 from headrace.base.plan import Plan
 from headrace.base.protocols import Recoverable
 from headrace.pipeline.checkpoint import FORCE, JOURNAL, VERSION, Checkpoint, Past
@@ -34,6 +34,9 @@ def keeping(checkpoint: Checkpoint | None, pipeline: Pipeline, runtime: Runtime,
     try:
         yield
         ended = "interrupted" if runtime.interrupted else "finished"
+    except StageStalled:
+        ended = "stalled"
+        raise
     finally:
         pipeline.source.follow(None)
         checkpoint.close(ended, discard=checkpoint.before is None and not runtime.counters.received)

@@ -54,6 +54,7 @@ from headrace.pipeline.ordering import Reorderer
 from headrace.pipeline.outbox import Outbox
 from headrace.pipeline.passages import Passage
 from headrace.pipeline.receiving import ReceivingBook
+from headrace.pipeline.stall_watch import StallWatch
 from headrace.pipeline.station import RECEIVER, Station, Worker, WorkerThread, pause
 from headrace.pipeline.undelivered import of_undelivered
 from headrace.pipeline.warm_up import CostCurve, WarmUp
@@ -174,6 +175,7 @@ class Runtime:
         self.stations, self._routes = self._lay_out(budget)
         self._reorderer = Reorderer(self._release_ordered) if plan.run.ordered else None
         self._outbox = Outbox(pipeline.delivery, self._delivered, self.clock)
+        self._stalls = StallWatch(self, plan.run.stall_seconds)
         self._max_in_flight = self._capacity()
         self._first_is_alone = first_alone
         delivery = pipeline.delivery
@@ -317,6 +319,15 @@ class Runtime:
         logger.info("%s: %s", outcome.kind.value, error)
         self._settle(item, outcome)
 
+    def give_up(self, item: Item, error: ItemError, stage: str) -> None:
+        """Settle an item's job for good: another try would end like this one."""
+        error.located(stage, item.id)
+        self._settle(item, Outcome(OutcomeKind.DEAD_LETTERED, str(error)))
+
+    def take_back(self, item: Item, reason: str) -> None:
+        """Let the source offer an item's job again, without its being the job's fault."""
+        self._settle(item, Outcome(OutcomeKind.RETURNED, reason))
+
     def drop_lost(self, item: Item) -> None:
         """Leave an item whose loan ran out to whoever has it now."""
         outcome = Outcome(OutcomeKind.RETURNED, "its visibility timeout ran out before it was done")
@@ -387,12 +398,7 @@ class Runtime:
             if not station.has_queue:
                 self._open_receivers_workers(station)
                 continue
-            for number in range(station.num_workers):
-                thread = threading.Thread(
-                    target=self._guard(self._work), args=(station, number), name=f"{station.name}-{number}", daemon=True
-                )
-                station.threads.append(thread)
-                opening.append(thread)
+            opening.extend(self._worker_thread(station, number) for number in range(station.num_workers))
         for thread in opening:
             thread.start()
         # Models are loaded before the first job is received: a job's visibility timeout is not for loading.
@@ -403,6 +409,19 @@ class Runtime:
                     return  # nothing was received, so there is nothing to finish
         if self._crash is not None:
             raise self._crash
+
+    def start_worker(self, station: Station, number: int) -> None:
+        """Start a worker in the place of one that was left behind."""
+        threads = station.threads
+        station.threads = [thread for thread in threads if thread.name != f"{station.name}-{number}"]
+        self._worker_thread(station, number).start()
+
+    def _worker_thread(self, station: Station, number: int) -> threading.Thread:
+        thread = threading.Thread(
+            target=self._guard(self._work), args=(station, number), name=f"{station.name}-{number}", daemon=True
+        )
+        station.threads.append(thread)
+        return thread
 
     def _open_receivers_workers(self, station: Station) -> None:
         for number in range(station.num_workers):
@@ -843,6 +862,7 @@ class Runtime:
             if self._tick:
                 self._tick()
             now = self.clock.now_ns()
+            self._stalls.look(now / 1e9)
             if now - last_ns >= 1e9:
                 done = self.counters.delivered
                 self._limit_in_flight((done - last_count) / ((now - last_ns) / 1e9))

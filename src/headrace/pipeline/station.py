@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -70,10 +70,14 @@ class WorkerThread:
 class Worker:
     """One worker's opened group and its name for spans."""
 
-    def __init__(self, group: RunsItems, name: str) -> None:
+    def __init__(self, group: RunsItems, name: str, number: int = 0) -> None:
         self.group = group
         self.name = name
+        self.number = number
         self.busy_since = 0
+        self.hand: list[Item] | None = None
+        """What is in the stages now, where nobody else watches how long."""
+        self.is_left_behind = False
         self._thread_id: int | None = None
 
     def begin(self) -> None:
@@ -153,6 +157,7 @@ class Station:
         self.workers: list[Worker] = []
         self.threads: list[threading.Thread] = []
         self._seconds_per_item = _CHUNK_SECONDS
+        self._to_run_alone: set[str] = set()
         self.counts: list[dict[str, int]] = []
         self.variants: list[list[dict[str, Any]]] = []
 
@@ -169,13 +174,15 @@ class Station:
         variants: list[dict[str, Any]] = []
         if self.settings.executor == "process":
             spec = dataclasses.replace(spec, slots=None)
-            group = RemoteGroup(spec, self.settings.time_limit_seconds, counts, variants, self._runtime.metering)
+            # Without a limit of its own a process that hangs is ended like a thread is left behind.
+            limit = self.settings.time_limit_seconds or spec.plan.run.stall_seconds or None
+            group = RemoteGroup(spec, limit, counts, variants, self._runtime.metering)
         else:
             opened = open_group(spec, self._runtime.clock, self._runtime.metering)
             group, counts, variants = opened.group, opened.counts, opened.variants
         self.counts.append(counts)
         self.variants.append(variants)
-        worker = Worker(group, f"{self.name if self.has_queue else RECEIVER}-{number}")
+        worker = Worker(group, f"{self.name if self.has_queue else RECEIVER}-{number}", number)
         self.workers.append(worker)
         return worker
 
@@ -185,10 +192,12 @@ class Station:
         hand_on = functools.partial(self._hand_on, worker)
         finisher = Finisher(hand_on, worker.name, self._runtime.broke) if self._takes_batches else None
         with finisher or contextlib.nullcontext(hand_on) as finish:
-            while True:
+            while not worker.is_left_behind:
                 items, reason, waited_ns = self._take()
                 if not items:
                     return
+                if self._to_run_alone:
+                    items = self._one_alone(items)
                 if self.retries_in_place:
                     self.serve(worker, items, reason, waited_ns)
                 else:
@@ -222,6 +231,7 @@ class Station:
         self._tell_started(items)
         _note_work(items, 1)
         began = dequeued
+        worker.hand = None if self.settings.executor == "process" else items
         if not self._is_warm:
             self._warm_up(worker, items[0])
             began = clock.now_ns()
@@ -234,6 +244,7 @@ class Station:
             item.tries += 1
             arrivals.append((item, item.arrived, item.queue_depth))
         unpack = worker.group.run(items, reason)
+        worker.hand = None
         ran_ns = clock.now_ns() - began
         self._learn_pace(ran_ns / len(items))
         worker.busy_since = 0
@@ -283,6 +294,31 @@ class Station:
             return None
         elapsed = (self._runtime.clock.now_ns() - item.first_try_ns) / 1e9
         return self.retry.next_delay(item.tries, elapsed, self._runtime.random(), error.retry_after_seconds)
+
+    @property
+    def can_lose_a_thread(self) -> bool:
+        """Whether a worker that hangs holds nothing that the others need."""
+        return self.has_queue and self.device_name is None and self.last_role != "deliver"
+
+    def replace(self, worker: Worker) -> None:
+        """Put another worker in the place of one that hangs; that one leaves if it ever comes back."""
+        worker.is_left_behind = True
+        self.workers.remove(worker)
+        self._runtime.start_worker(self, worker.number)
+
+    def run_alone(self, job_ids: Iterable[str]) -> None:
+        """From now on run items of these jobs by themselves."""
+        self._to_run_alone = self._to_run_alone | set(job_ids)  # a new set: workers read it
+
+    def _one_alone(self, items: list[Item]) -> list[Item]:
+        """Return the items without suspects, or one suspect; the others go back into the queue."""
+        suspects = [item for item in items if item.root.job.id in self._to_run_alone]
+        if not suspects or len(items) == 1:
+            return items
+        others = [item for item in items if item not in suspects]
+        now, later = (others, suspects) if others else (suspects[:1], suspects[1:])
+        self.queue.put(later, force=True)
+        return now
 
     def kill_children(self) -> None:
         """End the processes of this station at once."""

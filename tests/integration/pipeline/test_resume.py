@@ -476,7 +476,8 @@ def size(path):
 if mode == "full":
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))
-plan = Plan.from_table({"stages": {"size": {"workers": 4}, "deliver": {"attempts": 1}}})
+plan = Plan.from_table({"stages": {"size": {"workers": 4}, "deliver": {"attempts": 1}},
+    "source": {"max_receives": 1 if mode == "full" else 3}})
 source = hr.folder(folder, patterns=["*.txt"])
 pipeline = hr.Pipeline(source, stages=[hr.stage("size", size, kind="cpu")], delivery=hr.jsonl(out))
 result = hr.run(pipeline, plan, resume="--resume" in sys.argv)

@@ -1,0 +1,87 @@
+"""Lets a run go on when a thread hangs in a user's stage, and ends it where it cannot.
+
+How this works: the supervisor looks once a second. A thread cannot be stopped, so it is left behind: a daemon, whose result
+nobody takes if it ever comes back, and another worker has its place. An item that hung alone is given up; of several that
+were in hand together each is offered again and then run by itself, so that the culprit stands alone. Threads that are left
+behind keep their memory, so there is a bound. Beyond it, and where the thread holds something that all need (a device, the
+delivery, the source), the run ends with an error: what is not done can be resumed, in a process that is fresh.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import StageStalled, TimeLimitExceeded
+from headrace.base.policies.stalls import StallPolicy
+
+if TYPE_CHECKING:
+    from headrace.pipeline.runtime import Runtime
+    from headrace.pipeline.station import Station, Worker
+
+logger = logging.getLogger("headrace")
+
+#: Threads of one run that may be left behind: each keeps its stack and what it works on.
+MOST_LEFT_BEHIND = 16
+_LOOK_SECONDS = 1.0
+
+
+class StallWatch:
+    """Looks for workers that hang; used by the supervisor alone.
+
+    Args:
+        runtime: Whose workers.
+        limit_seconds: Longest time in a stage; 0: none.
+    """
+
+    def __init__(self, runtime: Runtime, limit_seconds: float) -> None:
+        self._runtime = runtime
+        self._limit = limit_seconds
+        self._policy = StallPolicy(limit_seconds)
+        self._num_left = 0
+        self._next_look = 0.0
+
+    def look(self, now: float) -> None:
+        """Do what is due; may be called at any time."""
+        if not self._limit or now < self._next_look:
+            return
+        self._next_look = now + min(_LOOK_SECONDS, self._limit / 4)
+        where = {worker: station for station in self._runtime.stations for worker in list(station.workers)}
+        hands = {worker: worker.busy_since for worker in where if worker.hand}
+        for worker in self._policy.stalled(now, hands):
+            self._leave_behind(where[worker], worker)
+
+    def _leave_behind(self, station: Station, worker: Worker) -> None:
+        items = worker.hand
+        if not items:
+            return  # it came back this moment
+        names = ", ".join(item.id for item in items[:5]) + (", ..." if len(items) > 5 else "")
+        what = f"{names} took longer than run.stall_seconds = {self._limit:g} in stage {station.name}"
+        if not station.can_lose_a_thread or self._num_left >= MOST_LEFT_BEHIND:
+            self._runtime.broke(
+                StageStalled(
+                    f"{what}, and its thread cannot be replaced: {self._why_not(station)}. The run ends; one over a folder or "
+                    "list goes on with --resume"
+                )
+            )
+            return
+        self._num_left += 1
+        logger.warning("%s; the thread is left behind, %d of %d", what, self._num_left, MOST_LEFT_BEHIND)
+        station.replace(worker)
+        if len(items) > 1:
+            station.run_alone(item.root.job.id for item in items)
+            for item in items:
+                self._runtime.take_back(item, f"{what}; it will be tried by itself")
+            return
+        reason = (
+            f"took longer than run.stall_seconds = {self._limit:g} and its thread was left behind; raise the limit, or set "
+            f'stages.{station.name}.executor = "process" with time_limit_seconds, which can be stopped'
+        )
+        self._runtime.give_up(items[0], TimeLimitExceeded(reason), station.name)
+
+    def _why_not(self, station: Station) -> str:
+        if self._num_left >= MOST_LEFT_BEHIND:
+            return f"{MOST_LEFT_BEHIND} were left behind already"
+        if station.device_name:
+            return "it holds the device"
+        return "it delivers" if station.last_role == "deliver" else "it receives"
