@@ -550,3 +550,23 @@ def test_suspects_of_a_crash_come_first_and_alone(folder: Path, out: Path) -> No
     hr.run(pipeline(folder, hr.jsonl(out), watch), resume=True)
     assert seen[:2] == [(name, 1) for name in suspects]
     assert sorted(ids(out)) == everything(folder)
+
+
+@pytest.mark.timeout(60)
+def test_one_that_is_alone_does_not_wait_for_company(folder: Path, tmp_path: Path) -> None:
+    """A delivery that gathers results writes that of a suspect at once: no other comes before it is through."""
+
+    def run(**options: Any) -> None:
+        delivery = hr.parquet(tmp_path / "out", rows_per_file=1000, seconds_per_file=1e6)
+        hr.run(pipeline(folder, delivery), **options)
+
+    run()
+    part = next((tmp_path / "out").glob("part-*.parquet"))
+    part.unlink()
+    cut_off(tmp_path / "out.checkpoint")
+    with (tmp_path / "out.checkpoint" / "journal.jsonl").open("ab") as journal:
+        journal.write(b'{"crashed":["25.txt","27.txt"],"alone":false}\n')
+    run(resume=True)
+    found = [pyarrow.parquet.read_table(path)["id"].to_pylist() for path in sorted((tmp_path / "out").glob("part-*"))]
+    assert found[:2] == [["25.txt"], ["27.txt"]]
+    assert sorted(name for names in found for name in names) == everything(folder)
