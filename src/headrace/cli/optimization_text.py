@@ -13,6 +13,7 @@ from headrace.base.words import aligned, quoted, wrapped
 if TYPE_CHECKING:
     from headrace.runs.formats.census import CensusDocument
     from headrace.runs.formats.optimization import Attempt, OptimizationDocument
+    from headrace.runs.formats.portability import PortabilityDocument
     from headrace.runs.formats.profile import Estimate
     from headrace.runs.formats.variants import LayerError
 
@@ -71,6 +72,20 @@ def layers_told(layers: Sequence[LayerError], diverges_at: str) -> list[str]:
 
 def _off(error: LayerError) -> float:
     return math.inf if error.relative_l2 is None else error.relative_l2
+
+
+def portability_text(document: PortabilityDocument) -> str:
+    """Return where a model can run as plain text."""
+    rows = [["engine", "options", "outcome"]]
+    reasons = []
+    for place in document.places:
+        options = ", ".join(f"{key}={value}" for key, value in place.options.items())
+        rows.append([place.engine, options, place.outcome])
+        name = f"{place.engine} {options}".strip()
+        reasons += [line for one in place.findings for line in wrapped([f"- {name}: {one}"])]
+    head = f"{document.artifact}: opset {document.opset}, {document.precision}"
+    parts = [[head], aligned(rows), reasons]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
 def _table(document: OptimizationDocument) -> list[str]:

@@ -15,7 +15,8 @@ is not tried twice.
 labels (items,); or folders with labels.jsonl or a folder for each class, which --pipeline decodes and preprocesses. They
 must have no item in common. With --run nothing is tried where the model is too small a share of the run to matter.
 With --pipeline and --source the whole pipeline is measured with what was found, and nothing recommended that gains it nothing.
---explain shows what the engine makes of one variant: which layers run in int8, and what conversions cost.
+--explain shows what the engine makes of one variant: which layers run in int8, and what conversions cost. --portability says
+for each engine what would fail there: operators, batch sizes, precisions, and what is missing on this machine.
 
 MODULE:ATTRIBUTE in the place of MODEL names a recipe, an object of yours with `example`, `build()`, `fit(network, teacher)` and
 `evaluate(network)`: the PyTorch network is converted, and pruned and trained again too.
@@ -111,20 +112,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", metavar="MODEL", help="with --explain: the variant that each layer's numbers are held against"
     )
+    parser.add_argument("--portability", action="store_true", help="say what would fail on which engine, and stop")
     parser.add_argument("--plan", metavar="FILE", help="the Plan that -o changes (default: an empty one)")
     parser.add_argument("--report", metavar="FILE", help="write a page with accuracy against speed, and every reason")
     parser.add_argument("-o", "--output", metavar="FILE", help="write a Plan that uses the recommended variant")
     parser.add_argument("--force", action="store_true", help="replace FILE")
     add_ledger_argument(parser)
     parser.add_argument(
-        "--json", action="store_true", help="print JSON (schema headrace.optimization/1, or headrace.census/1)"
-    )
+        "--json", action="store_true",
+        help="print JSON (schema headrace.optimization/1, headrace.census/1 or headrace.portability/1)",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
     """Search, and print what came of it."""
     if args.explain:
         return _explain(args)
+    if args.portability:
+        return _portability(args)
     from headrace.base.errors import SettingsError
     from headrace.base.plan import Plan
     from headrace.cli.optimization_text import as_text
@@ -384,6 +389,22 @@ def _with_layers(
     layers = layer_errors(parse_variant(args.against, args.threads), spec, items)
     first = first_beyond(layers, precision_of(spec))
     return msgspec.structs.replace(census, layers=layers, diverges_at=first.name if first else "")
+
+
+def _portability(args: argparse.Namespace) -> int:
+    from headrace.base.errors import SettingsError
+    from headrace.cli.optimization_text import portability_text
+    from headrace.optimize.portability import find_portability
+    from headrace.optimize.processor import cpu_flags
+
+    if not Path(args.model).is_file():
+        raise SettingsError(f"--portability {args.model}: there is no such file; expected an ONNX file")
+    document = find_portability(Path(args.model), cpu_flags())
+    if args.json:
+        _print_json(document)
+    else:
+        print(showable(portability_text(document)), end="")
+    return EXIT_DONE
 
 
 def _print_json(document: object) -> None:

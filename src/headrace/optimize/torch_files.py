@@ -105,13 +105,15 @@ def _check_alike(network: Any, opened: Model, example: np.ndarray) -> None:
     name = opened.variant["engine"]
     for size in _BATCHES:
         batch = np.random.default_rng(0).standard_normal((size, *example.shape[1:])).astype(np.float32)
-        wanted = answers(network, batch)
         try:
+            wanted = answers(network, batch)
             got = opened(batch)
-        except Exception as error:  # engines raise their own types
+        except EngineError:
+            raise
+        except Exception as error:  # the network's own code runs here, and engines raise their own types
             raise EngineError(
-                f"the network's ONNX file does not take a batch of {size} on {name}: {error}; its code fixes the batch size, "
-                "by a reshape with a number in it, for instance"
+                f"the network, or its ONNX file on {name}, does not take a batch of {size}: {error}; its code fixes the batch "
+                "size, by a reshape with a number in it, for instance"
             ) from error
         found = compare_outputs(wanted, got)
         if found.shapes or found.broken_b or not found.relative_l2 <= BANDS["f32"]:

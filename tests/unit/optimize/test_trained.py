@@ -102,20 +102,13 @@ def test_widths_are_multiples_of_8_and_the_answer_keeps_its_shape(bars: Any) -> 
     assert network[-1].out_features == bars.CLASSES
 
 
-def test_a_network_whose_answers_are_not_its_last_layer_needs_keep(bars: Any) -> None:
-    """Of two heads one is found; the other would be pruned, and the recipe is told how to name both."""
-
-    class Heads(torch.nn.Module):  # type: ignore[misc,name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = torch.nn.Conv2d(1, 16, 8), torch.nn.Conv2d(1, 16, 8)
-
-        def forward(self, x: Any) -> Any:
-            return torch.cat([self.first(x), self.second(x)], 1).flatten(1)
-
-    recipe = SimpleNamespace(example=bars.Bars.example)
+def test_a_network_whose_answer_would_be_pruned_needs_keep(bars: Any) -> None:
+    """Here `keep` names the wrong layers; the message says what it is for."""
+    recipe = SimpleNamespace(example=bars.Bars.example, keep=lambda network: [network[0]])
+    network = bars.recipe.build()
+    network[-1] = torch.nn.Linear(64, 16)
     with pytest.raises(EngineError, match=r"keep\(network\)"):
-        pruning.prune(recipe, Heads().eval(), 0.5)
+        pruning.prune(recipe, network, 0.5)
 
 
 def test_a_converted_network_takes_any_batch_and_says_its_classes(bars: Any, tmp_path: Path) -> None:
@@ -131,14 +124,19 @@ def test_a_converted_network_takes_any_batch_and_says_its_classes(bars: Any, tmp
 
 
 def test_a_network_that_fixes_its_batch_is_refused(bars: Any, tmp_path: Path) -> None:
-    """A reshape with a number in it is found before anybody deploys it."""
+    """In its own code, or by the way it was traced."""
 
     class Fixed(torch.nn.Module):  # type: ignore[misc,name-defined]
         def forward(self, x: Any) -> Any:
             return x.reshape(1, 64)
 
-    with pytest.raises(EngineError, match="does not take a batch of 3"):
-        convert(Fixed(), bars.Bars.example, tmp_path / "fixed.onnx")
+    class Traced(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any) -> Any:
+            return x.reshape(int(x.shape[0]), 64)
+
+    for network in (Fixed(), Traced()):
+        with pytest.raises(EngineError, match="does not take a batch of 3"):
+            convert(network, bars.Bars.example, tmp_path / "fixed.onnx")
 
 
 def test_a_network_that_depends_on_values_is_refused(bars: Any, tmp_path: Path) -> None:

@@ -1,0 +1,123 @@
+"""What would fail on which engine, told from the file and by trying."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from headrace.base.errors import EngineError
+from headrace.cli import main
+from headrace.optimize.int8 import quantize
+from headrace.optimize.portability import find_portability
+from headrace.runs.formats.portability import Place, PortabilityDocument
+
+ALL_FLAGS = frozenset({"amx_bf16", "amx_int8", "amx_fp16"})
+
+
+def edited(case: Any, path: Path, change: Callable[[Any], object]) -> Path:
+    """Write a changed copy of the network."""
+    model = onnx.load(str(case.model))
+    change(model)
+    onnx.save(model, str(path))
+    return path
+
+
+def place(document: PortabilityDocument, name: str, **options: str) -> Place:
+    """Return one of the places."""
+    return next(one for one in document.places if (one.engine, one.options) == (name, options))
+
+
+def test_an_ordinary_file_runs_and_what_is_missing_is_told(case: Any) -> None:
+    """On both engines; TensorRT is not here, with the reason, and nothing in the file speaks against it."""
+    document = find_portability(case.model, ALL_FLAGS)
+    assert place(document, "onnx").outcome == "runs"
+    assert place(document, "openvino", precision="bf16").outcome == "runs"
+    tensorrt = place(document, "onnx", provider="tensorrt")
+    assert tensorrt.outcome == "not here"
+    assert "has no TensorrtExecutionProvider" in tensorrt.findings[0]
+
+
+def test_precisions_that_the_processor_does_not_have_are_poor(case: Any) -> None:
+    """Without flags; float32 needs none."""
+    document = find_portability(case.model, frozenset())
+    assert place(document, "openvino", precision="f32").outcome == "runs"
+    for precision, word in (("bf16", "bfloat16"), ("f16", "half precision")):
+        poor = place(document, "openvino", precision=precision)
+        assert (poor.outcome, word in poor.findings[0]) == ("poorly", True)
+
+
+def test_a_fixed_batch_is_found_by_trying(case: Any, tmp_path: Path) -> None:
+    """With the size that it takes, and how to get rid of it."""
+
+    def fix(model: Any) -> None:
+        for value in (*model.graph.input, *model.graph.output):
+            value.type.tensor_type.shape.dim[0].Clear()
+            value.type.tensor_type.shape.dim[0].dim_value = 1
+
+    document = find_portability(edited(case, tmp_path / "fixed.onnx", fix), ALL_FLAGS)
+    for one in (place(document, "onnx"), place(document, "openvino", precision="f32")):
+        assert one.outcome == "fails"
+        assert "batches of 1 alone" in one.findings[0]
+
+
+def test_operators_of_one_engine_fail_elsewhere(case: Any, tmp_path: Path) -> None:
+    """A contributed operator runs on ONNX Runtime's CPU; TensorRT will refuse it, which the file alone shows."""
+
+    def own(model: Any) -> None:
+        output = model.graph.output[0].name
+        maker = next(node for node in model.graph.node if output in node.output)
+        maker.output[list(maker.output).index(output)] = "before"
+        model.graph.node.append(helper.make_node("QuickGelu", ["before"], [output], domain="com.microsoft"))
+        model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+
+    document = find_portability(edited(case, tmp_path / "own.onnx", own), ALL_FLAGS)
+    assert place(document, "onnx").outcome == "runs"
+    tensorrt = place(document, "onnx", provider="tensorrt")
+    assert tensorrt.outcome == "fails"
+    assert "QuickGelu of com.microsoft is not among the standard operators" in tensorrt.findings[0]
+
+
+@pytest.mark.parametrize(("signed", "here", "there"), [(False, "runs", "fails"), (True, "poorly", "not here")])
+def test_int8_is_for_one_target_or_the_other(case: Any, tmp_path: Path, signed: bool, here: str, there: str) -> None:
+    """Unsigned activations are for the CPU, signed ones around 0 for TensorRT."""
+    path = tmp_path / "int8.onnx"
+    quantize(case.model, np.asarray(case.calibration.inputs), path, signed=signed)
+    if signed:  # TensorRT takes them around 0
+
+        def centre(model: Any) -> None:
+            for tensor in model.graph.initializer:
+                if tensor.data_type == onnx.TensorProto.INT8 and tensor.name.endswith("zero_point"):
+                    zeros = np.zeros(tuple(tensor.dims), np.int8)
+                    tensor.CopyFrom(onnx.numpy_helper.from_array(zeros, tensor.name))
+
+        model = onnx.load(str(path))
+        centre(model)
+        onnx.save(model, str(path))
+    document = find_portability(path, ALL_FLAGS)
+    assert document.precision == "int8"
+    assert place(document, "onnx").outcome == here
+    assert place(document, "onnx", provider="tensorrt").outcome == there
+
+
+def test_the_command_prints_it(case: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """As text and as JSON."""
+    assert main(["optimize", str(case.model), "--portability"]) == 0
+    assert "provider=tensorrt" in capsys.readouterr().out
+    assert main(["optimize", str(case.model), "--portability", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["schema"] == "headrace.portability/1"
+
+
+def test_what_is_no_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A missing file is misuse, a file of something else an error."""
+    assert main(["optimize", str(tmp_path / "no.onnx"), "--portability"]) == 2
+    assert "no such file" in capsys.readouterr().err
+    (tmp_path / "text.onnx").write_text("text")
+    with pytest.raises(EngineError):
+        find_portability(tmp_path / "text.onnx", ALL_FLAGS)
