@@ -218,18 +218,23 @@ class _Search:
         tried = [attempt for technique in TRAINED for attempt in self._try_technique(technique)]
         waiting = sorted(filter(self._is_worth_confirming, tried), key=lambda attempt: -_mid(attempt.speedup))
         for attempt in waiting:
-            faster = self._accepted_that_beats(attempt)
-            if faster is None:
+            why = self._why_not_confirm(attempt)
+            if why is None:
                 self._confirm(attempt)
             else:
-                says = f"not asked on the golden set: {_named_attempt(faster)} is accepted and as fast; {attempt.says}"
+                says = f"not asked on the golden set: {why}; {attempt.says}"
                 self._settle(msgspec.structs.replace(attempt, says=says), write=False)
 
-    def _accepted_that_beats(self, attempt: Attempt) -> Attempt | None:
-        if self.goal.objective == "size":
-            return None
-        accepted = [one for one in self.attempts if one.verdict == "accept" and one.speedup is not None]
-        return next((one for one in accepted if _mid(one.speedup) >= _mid(attempt.speedup)), None)
+    def _why_not_confirm(self, attempt: Attempt) -> str | None:
+        """Return why a trained candidate is not worth one of the few questions to the golden set; None if it is."""
+        for other in self.attempts:
+            same = other.artifact.sha256 == attempt.artifact.sha256 and other.candidate != attempt.candidate
+            if same and other.gate == "accuracy":
+                return f"the same file was not accepted on {_engine(other)}"
+            faster = _mid(other.speedup) >= _mid(attempt.speedup) and self.goal.objective != "size"
+            if other.verdict == "accept" and faster:
+                return f"{_named_attempt(other)} is accepted and as fast"
+        return None
 
     def _repair(self) -> None:
         """Try what keeps int8's speed before what costs some of it; the first repair that is accepted is enough."""
