@@ -150,6 +150,7 @@ def _names() -> dict[str, list[list[str]]]:
         "rebind.test": [[PUBLIC_4], ["127.0.0.1"]],
         "rebind-reconnect.test": [[PUBLIC_4], ["127.0.0.1"]],
         "rebind-pin.test": [[PUBLIC_4], ["127.0.0.1"]],
+        "rotating.test": [[PUBLIC_4], [PUBLIC_6], [PUBLIC_4]],
         "rebind-back.test": [["127.0.0.1"], [PUBLIC_4]],
         "empty.test": [[]],
         "slow.test": [],
@@ -243,6 +244,9 @@ class _World:
             yield self._try("control", f"http://{name}/{path}", worker)
             assert self._names.asked.count(name) == 1, f"{name} was resolved more than once"
             yield self._try("rebinding", f"http://{name}/", self._fetcher())
+        worker = self._fetcher()
+        for url in ("http://rotating.test/close", "http://ROTATING.test/close", "http://rotating.test:80/close") * 2:
+            yield self._try("control", url, worker)
         yield self._try("rebinding", "http://rebind-back.test/", self._fetcher())
         yield self._try("rebinding", "http://rebind-pin.test/", self._forgetful_fetcher())
 

@@ -24,6 +24,9 @@ from headrace.base.network_rules import NOT_PLAIN, NetworkRules, Refusal, Target
 JUDGED_SECONDS = 60
 #: Origins remembered by one client.
 _MOST_ORIGINS = 1024
+#: Look-ups at a time; one that hangs keeps its thread until the system's resolver gives up.
+_MOST_LOOK_UPS = 128
+_look_ups = threading.BoundedSemaphore(_MOST_LOOK_UPS)
 _STRAYED = Refusal("ssrf.pin", "the connection would have gone to another address than the one judged")
 
 
@@ -35,13 +38,23 @@ class Refused(Exception):
         self.refusal = refusal
 
 
+def _heed(refusal: Refusal | None) -> None:
+    if refusal is not None:
+        raise Refused(refusal)
+
+
 class Unresolved(Exception):
     """The name has no address for now."""
 
 
-class _Judged(NamedTuple):
+class _Resolved(NamedTuple):
     until: float
     addresses: tuple[Address, ...]
+
+
+class _Judged(NamedTuple):
+    place: tuple[str, int]
+    resolved: _Resolved
 
 
 class Dialer:
@@ -55,6 +68,8 @@ class Dialer:
     def __init__(self, curl: Any, rules: NetworkRules) -> None:
         self._curl = curl
         self._rules = rules
+        # libcurl knows addresses by host and port, and several origins (http, https, with a user) may share those.
+        self._resolved: dict[tuple[str, int], _Resolved] = {}
         self._judged: dict[str, _Judged] = {}
         self._admitted: tuple[Address, ...] = ()
         self._sockets: list[socket.socket] = []
@@ -79,11 +94,11 @@ class Dialer:
         if beginning is None:
             target = parse_target(url)
             raise Refused(target if isinstance(target, Refusal) else NOT_PLAIN)
-        judged = self._judged.get(beginning)
         now = time.monotonic()
-        if judged is None or judged.until <= now:
+        judged = self._judged.get(beginning)
+        if judged is None or judged.resolved.until <= now or self._resolved[judged.place] is not judged.resolved:
             judged = self._judge(beginning, now, seconds)
-        self._admitted = judged.addresses
+        self._admitted = judged.resolved.addresses
         self._strayed = False
 
     def after_request(self) -> Refusal | None:
@@ -102,22 +117,25 @@ class Dialer:
         target = parse_target(beginning)
         if isinstance(target, Refusal):
             raise Refused(target)
-        refusal = self._rules.judge_name(target)
-        addresses: tuple[Address, ...] = ()
-        if refusal is None:
-            if target.address is not None:
-                addresses = (target.address,)
-            elif not self._rules.proxy:
-                addresses = look_up(target.host, target.port, seconds)
-            refusal = self._rules.judge(target, addresses)
-        if refusal is not None:
-            raise Refused(refusal)
-        if target.address is None and addresses:
-            self._curl.setopt(pycurl.RESOLVE, [_resolve_entry(target, addresses)])
+        _heed(self._rules.judge_name(target))
+        place = (target.host, target.port)
+        resolved = known = self._resolved.get(place)
+        if resolved is None or resolved.until <= now:
+            resolved = _Resolved(now + JUDGED_SECONDS, self._addresses(target, seconds))
+        _heed(self._rules.judge(target, resolved.addresses))
         if len(self._judged) >= _MOST_ORIGINS:
             self._judged.clear()
-        judged = self._judged[beginning] = _Judged(now + JUDGED_SECONDS, addresses)
+            self._resolved.clear()
+        if resolved is not known and target.address is None and resolved.addresses:
+            self._curl.setopt(pycurl.RESOLVE, [_resolve_entry(target, resolved.addresses)])  # taken by the next request
+        self._resolved[place] = resolved
+        judged = self._judged[beginning] = _Judged(place, resolved)
         return judged
+
+    def _addresses(self, target: Target, seconds: float) -> tuple[Address, ...]:
+        if target.address is not None:
+            return (target.address,)
+        return () if self._rules.proxy else look_up(target.host, target.port, seconds)
 
     def _open_socket(self, purpose: int, wanted: Any) -> Any:
         family, kind, protocol, address = wanted
@@ -140,6 +158,7 @@ def look_up(host: str, port: int, seconds: float) -> tuple[Address, ...]:
         Unresolved: If there is none, or none in time.
     """
     answer: queue.SimpleQueue[tuple[Address, ...] | Exception] = queue.SimpleQueue()
+    seconds = max(seconds, 0.001)
 
     def ask() -> None:
         try:
@@ -147,10 +166,14 @@ def look_up(host: str, port: int, seconds: float) -> tuple[Address, ...]:
             answer.put(as_addresses(str(row[4][0]) for row in rows))
         except (OSError, ValueError) as error:
             answer.put(error)
+        finally:
+            _look_ups.release()
 
+    if not _look_ups.acquire(timeout=seconds):
+        raise Unresolved(f"its name was not looked up: {_MOST_LOOK_UPS} others hang")
     threading.Thread(target=ask, name="headrace-lookup", daemon=True).start()
     try:
-        found = answer.get(timeout=max(seconds, 0.001))
+        found = answer.get(timeout=seconds)
     except queue.Empty:
         raise Unresolved(f"its name was not resolved within {seconds:g} s") from None
     if isinstance(found, Exception) or not found:

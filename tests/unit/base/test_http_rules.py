@@ -437,3 +437,17 @@ def test_look_ups_leave_no_thread(server: Any, make_client: Any) -> None:
     while any(thread.name == "headrace-lookup" for thread in threading.enumerate()):
         assert time.monotonic() < give_up_at
         time.sleep(0.01)
+
+
+def test_look_ups_that_hang_are_bounded(make_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When as many look-ups hang as may, a name is told so within the time for it, and no thread is added."""
+    from headrace.base import dialing
+
+    monkeypatch.setattr(dialing, "_look_ups", threading.BoundedSemaphore(1))
+    dialing._look_ups.acquire()
+    client = make_client(NetworkPlan(allow=["localhost"]), connect_timeout_seconds=0.05)
+    with pytest.raises(HttpError, match=r"^http\.resolve: .*others hang"):
+        client.get("http://localhost:1/")
+    dialing._look_ups.release()
+    with pytest.raises(HttpError, match=r"^http\.(connect|resolve|timeout): "):
+        client.get("http://localhost:1/")
