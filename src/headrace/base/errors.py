@@ -15,7 +15,7 @@ HeadraceError
     ├── ItemRejected          no retry can help: dead-letter queue, or "rejected" where there is none
     │   ├── BadMessage        the message is not a job
     │   ├── UnknownTask       no module takes this task
-    │   ├── FetchRejected     the address answers that it will never serve this
+    │   ├── FetchRejected     the address or file may not be read, or never will be
     │   ├── DecodeRejected    the bytes are not an image that can be decoded
     │   ├── DeliveryRejected  the receiver answers that it will never take this
     │   └── DeadlinePassed    the job's deadline passed before the work was done
@@ -148,7 +148,10 @@ class UnknownTask(ItemRejected):
 
 
 class FetchRejected(ItemRejected):
-    """The address answers that it will never serve this."""
+    """The address may not be contacted, the file not be read, or the server will never serve this.
+
+    `reason` begins with a stable code, such as `ssrf.address`, `http.status` or `file.refused`; see the guide to fetching.
+    """
 
 
 class DecodeRejected(ItemRejected):

@@ -495,3 +495,19 @@ def test_memory_limit_of_a_slip() -> None:
     """A limit in megabytes, forgotten to say so, is told at once."""
     with pytest.raises(SettingsError, match="memory_limit_bytes = 256 is not possible; allowed: at least 33,554,432"):
         StagePlan(executor="process", memory_limit_bytes=256)
+
+
+def test_network_rules_are_part_of_a_plan() -> None:
+    """The `[network]` table is read, written, set by key and added to; what an entry means is checked."""
+    plan = Plan.from_table({"network": {"allow": ["10.0.0.0/8"], "public": False, "files": ["/srv/photos"]}})
+    changed = plan.with_settings(['network.deny=["10.1.0.0/16"]', "network.ports=[443]"]).allowing([".example.com"])
+    assert changed.network.allow == ["10.0.0.0/8", ".example.com"]
+    assert (changed.network.deny, changed.network.ports, changed.network.public) == (["10.1.0.0/16"], [443], False)
+    assert Plan.from_table(tomllib.loads(changed.as_toml())) == changed
+    assert plan.allowing([]).plan_id == plan.plan_id != changed.plan_id
+    with pytest.raises(SettingsError, match=r"\[network\]: allow = 'http://x' is not possible"):
+        plan.with_settings(['network.allow=["http://x"]'])
+    with pytest.raises(SettingsError, match=r"ports = 80 has the wrong type; expected a list of whole numbers"):
+        plan.with_settings(["network.ports=80"])
+    with pytest.raises(SettingsError, match=r"expected a list of texts"):
+        plan.with_settings(["network.allow=10.0.0.1"])
