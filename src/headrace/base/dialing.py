@@ -2,8 +2,8 @@
 
 How this works. Before a request, `Dialer.admit` judges where it goes: once per origin and minute, so that a request over a
 connection that is open costs a look into a dictionary. The addresses are given to libcurl (CURLOPT_RESOLVE), and wherever it
-opens a connection, `_open_socket` (CURLOPT_OPENSOCKETFUNCTION) compares the address it is about to dial with them, before a
-packet is sent. A second answer of the name server therefore has no effect.
+opens a connection, `_Gate.open_socket` (CURLOPT_OPENSOCKETFUNCTION) compares the address it is about to dial with them, before
+a packet is sent. A second answer of the name server therefore has no effect.
 """
 
 from __future__ import annotations
@@ -71,16 +71,14 @@ class Dialer:
         # libcurl knows addresses by host and port, and several origins (http, https, with a user) may share those.
         self._resolved: dict[tuple[str, int], _Resolved] = {}
         self._judged: dict[str, _Judged] = {}
-        self._admitted: tuple[Address, ...] = ()
-        self._sockets: list[socket.socket] = []
-        self._strayed = False
+        self._gate = _Gate()
         if rules.proxy:
             curl.setopt(pycurl.NOPROXY, "")
             return
         curl.setopt(pycurl.PROXY, "")  # else libcurl takes one from the environment, and that one resolves
-        # Ours must not outlive theirs: libcurl would resolve for itself (and `_open_socket` refuse what it found).
+        # Ours must not outlive theirs: libcurl would resolve for itself (and the gate refuse what it found).
         curl.setopt(pycurl.DNS_CACHE_TIMEOUT, 2 * JUDGED_SECONDS)
-        curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
+        curl.setopt(pycurl.OPENSOCKETFUNCTION, self._gate.open_socket)
         curl.setopt(pycurl.SOCKOPTFUNCTION, _set_socket_options)
 
     def admit(self, url: str, seconds: float) -> None:
@@ -98,20 +96,13 @@ class Dialer:
         judged = self._judged.get(beginning)
         if judged is None or judged.resolved.until <= now or self._resolved[judged.place] is not judged.resolved:
             judged = self._judge(beginning, now, seconds)
-        self._admitted = judged.resolved.addresses
-        self._strayed = False
+        self._gate.admitted = judged.resolved.addresses
+        self._gate.strayed = False
 
     def after_request(self) -> Refusal | None:
         """Return what was refused while the request ran, and tidy up."""
-        if self._sockets:  # libcurl works on copies
-            for opened in self._sockets:
-                opened.close()
-            self._sockets.clear()
-        return (
-            Refusal("ssrf.pin", "the connection would have gone to another address than the one judged")
-            if self._strayed
-            else None
-        )
+        self._gate.close_sockets()
+        return _STRAYED if self._gate.strayed else None
 
     def _judge(self, beginning: str, now: float, seconds: float) -> _Judged:
         target = parse_target(beginning)
@@ -137,18 +128,33 @@ class Dialer:
             return (target.address,)
         return () if self._rules.proxy else look_up(target.host, target.port, seconds)
 
-    def _open_socket(self, purpose: int, wanted: Any) -> Any:
+
+class _Gate:
+    """What libcurl asks before it dials. Knows nothing of the handle, so that the two are no cycle and go with their worker."""
+
+    def __init__(self) -> None:
+        self.admitted: tuple[Address, ...] = ()
+        self.strayed = False
+        self._sockets: list[socket.socket] = []
+
+    def open_socket(self, purpose: int, wanted: Any) -> Any:
+        """Return a socket for an address that was judged, else what tells libcurl not to connect."""
         family, kind, protocol, address = wanted
         try:
-            known = family in (socket.AF_INET, socket.AF_INET6) and as_addresses([address[0]])[0] in self._admitted
+            known = family in (socket.AF_INET, socket.AF_INET6) and as_addresses([address[0]])[0] in self.admitted
         except ValueError:
             known = False
         if not known:
-            self._strayed = True
+            self.strayed = True
             return pycurl.SOCKET_BAD
         opened = socket.socket(family, kind, protocol)
         self._sockets.append(opened)
         return opened
+
+    def close_sockets(self) -> None:
+        """Close what libcurl has made copies of."""
+        while self._sockets:
+            self._sockets.pop().close()
 
 
 def look_up(host: str, port: int, seconds: float) -> tuple[Address, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import gzip
 import http.server
 import os
@@ -11,6 +12,7 @@ import socket
 import ssl
 import threading
 import time
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -451,3 +453,17 @@ def test_look_ups_that_hang_are_bounded(make_client: Any, monkeypatch: pytest.Mo
     dialing._look_ups.release()
     with pytest.raises(HttpError, match=r"^http\.(connect|resolve|timeout): "):
         client.get("http://localhost:1/")
+
+
+def test_a_client_goes_with_its_last_reference(server: Any) -> None:
+    """A client that nobody closes holds no connection once it is forgotten, without the garbage collector's help."""
+    server.routes["/a"] = lambda handler: handler.answer(200)
+    client = HttpClient(HttpSettings(), rules=NetworkRules(NetworkPlan(allow=LOOPBACK)))
+    gc.disable()
+    try:
+        client.get(f"{server.url}/a")
+        handle = weakref.ref(client._curl)
+        del client
+        assert handle() is None
+    finally:
+        gc.enable()
