@@ -135,6 +135,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.cli.optimization_text import as_text
     from headrace.ledger.ledger import Ledger
     from headrace.optimize.artifacts import ArtifactStore
+    from headrace.optimize.business import with_business
 
     check_output(args.output, force=args.force)
     check_output(args.report, force=args.force, option="--report")
@@ -155,6 +156,7 @@ def run(args: argparse.Namespace) -> int:
         if proved and not document.interrupted and args.pipeline and (args.source or args.run_folder):
             document = _end_to_end(args, ledger, plan, document, stage)
             proved = _is_proved(document)
+        document = with_business(document, _price(args.price))
         if args.output and proved and not document.interrupted:
             _accept(args, ledger, plan, document, stage)
         if args.report and not document.interrupted:

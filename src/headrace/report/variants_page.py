@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.report.charts import Chart, axis, plot
 from headrace.report.frame import framed
-from headrace.report.markup import DASH, Html, bullets, folded, note, table, tag
+from headrace.report.markup import DASH, Html, bullets, folded, note, sentence, table, tag
 from headrace.report.numbers import digits, seconds, size
 from headrace.report.section import Section
 from headrace.runs.formats.decisions import Decision
@@ -50,6 +50,7 @@ def _overview(document: OptimizationDocument, name: str) -> Html:
         tag("p", "headrace · variants of ", tag("b", name), class_="kicker"),
         tag("h1", "A better variant was found and proved" if has_better else "No better variant was proved"),
         tag("p", document.says),
+        tag("p", tag("b", sentence(document.business.says))) if document.business else None,
         bullets(document.warnings) if document.warnings else None,
         tag("p", "interrupted: the same command goes on", class_="note") if document.interrupted else None,
     )

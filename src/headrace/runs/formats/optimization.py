@@ -158,6 +158,25 @@ class EndToEnd(msgspec.Struct, frozen=True, kw_only=True):
     says: str
 
 
+class Business(msgspec.Struct, frozen=True, kw_only=True):
+    """What it means for those who pay: items an hour, items for a unit of money, and what it costs in right answers."""
+
+    of: Literal["pipeline", "model"]
+    """Whether the whole pipeline was measured, or the model alone, which is more than a pipeline will do."""
+    before_per_hour: float
+    """Items, as given."""
+    after_per_hour: Estimate
+    """Items, with what was found."""
+    more: Estimate
+    """after / before - 1."""
+    fewer_right: Estimate | None
+    """Share of the right answers that is lost; negative: more are right; None: the answers are the same, or nobody knows."""
+    before_per_money: float | None = None
+    """Items for one unit of the user's currency; None: no price was given."""
+    after_per_money: Estimate | None = None
+    says: str
+
+
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
     """A technique that was not tried."""
 
@@ -185,6 +204,8 @@ class OptimizationDocument(msgspec.Struct, frozen=True, kw_only=True):
     was not made."""
     end_to_end: EndToEnd | None = None
     """None: nobody asked, or nothing was found."""
+    business: Business | None = None
+    """None: nothing was found."""
     front: tuple[str, ...] = ()
     """Candidates that none other beats: accuracy against speed and size; the baseline among them as `baseline`."""
     recommended: str | None = None

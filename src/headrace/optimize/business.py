@@ -1,0 +1,91 @@
+"""What a search's result means for those who pay."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headrace.optimize.better_plan import accepted_layout, recommended
+from headrace.runs.formats.optimization import Business, OptimizationDocument
+from headrace.runs.formats.profile import Estimate
+
+_HOUR = 3600.0
+
+
+def with_business(document: OptimizationDocument, price_per_hour: float | None) -> OptimizationDocument:
+    """Return a search's document with items an hour, for money, and right answers; as it is where nothing was found.
+
+    The whole pipeline counts where it was measured; else variant and layout together; else the variant's calls.
+
+    Args:
+        document: The search.
+        price_per_hour: Of this machine; None: nothing is said of money.
+    """
+    measured = _measured(document)
+    if measured is None:
+        return document
+    of_pipeline, before, ratio = measured
+    after = Estimate(*(before * value for value in (ratio.low, ratio.mid, ratio.high)))
+    paid = price_per_hour is not None and price_per_hour > 0
+    found = Business(
+        of="pipeline" if of_pipeline else "model",
+        before_per_hour=before,
+        after_per_hour=after,
+        more=Estimate(ratio.low - 1, ratio.mid - 1, ratio.high - 1),
+        fewer_right=_fewer_right(document),
+        before_per_money=before / price_per_hour if paid and price_per_hour else None,
+        after_per_money=Estimate(*(value / price_per_hour for value in (after.low, after.mid, after.high)))
+        if paid and price_per_hour
+        else None,
+        says="",
+    )
+    return msgspec.structs.replace(document, business=msgspec.structs.replace(found, says=_says(found)))
+
+
+def _measured(document: OptimizationDocument) -> tuple[bool, float, Estimate] | None:
+    """Return (whether of the pipeline, items an hour before, ratio)."""
+    variant, layout, whole = recommended(document), accepted_layout(document), document.end_to_end
+    if variant is None and layout is None:
+        return None
+    if whole is not None and whole.measured is not None:
+        return True, whole.before_per_second * _HOUR, whole.measured
+    if layout is not None and layout.whole is not None:
+        return False, layout.whole.before_per_second * _HOUR, layout.whole.ratio
+    if variant is None or variant.speedup is None or not variant.validation.a.call_seconds:
+        return None
+    return False, variant.validation.batch / variant.validation.a.call_seconds * _HOUR, variant.speedup
+
+
+def _fewer_right(document: OptimizationDocument) -> Estimate | None:
+    variant = recommended(document)
+    if variant is None or variant.drop is None or variant.validation.metric != "top1":
+        return None
+    values = next((gate.values for gate in variant.validation.gates if gate.name == "accuracy"), {})
+    before = values.get("a")
+    if not before:
+        return None
+    return Estimate(*(value / before for value in (variant.drop.low, variant.drop.mid, variant.drop.high)))
+
+
+def _says(found: Business) -> str:
+    after, more, fewer = found.after_per_hour, found.more, found.fewer_right
+    what = "" if found.of == "pipeline" else " of the model alone"
+    parts = [f"{_change(more, 'more', 'fewer')} images an hour{what}"]
+    if fewer is not None:
+        parts.append(f"for {_change(fewer, 'fewer', 'more')} right answers")
+    said = [" ".join(parts), f"{found.before_per_hour:,.0f} an hour before, {after.mid:,.0f} after"]
+    if found.before_per_money is not None and found.after_per_money is not None:
+        said.append(
+            f"{found.before_per_money:,.0f} for one unit of money before, {found.after_per_money.mid:,.0f} after"
+        )
+    return "; ".join(said)
+
+
+def _change(share: Estimate, up: str, down: str) -> str:
+    """Return `42 % more (38 to 46)`; the interval has the sign of what is said."""
+    sign, word = (1, up) if share.mid >= 0 else (-1, down)
+    low, high = sorted((100 * sign * share.low, 100 * sign * share.high))
+    return f"{_number(100 * abs(share.mid))} % {word} ({_number(low)} to {_number(high)})"
+
+
+def _number(percent: float) -> str:
+    return f"{percent:.0f}" if abs(percent) >= 10 else f"{percent:.2g}"
