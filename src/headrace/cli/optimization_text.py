@@ -29,8 +29,9 @@ def as_text(document: OptimizationDocument, plan_file: str | None) -> str:
         document: The search.
         plan_file: The Plan that was to be written.
     """
+    said = [document.says, *([document.business.says] if document.business else [])]
     parts = [
-        wrapped([document.says, *([document.business.says] if document.business else [])]), _table(document), _bars(document), _layouts(document), _reasons(document),
+        wrapped(said), _table(document), _bars(document), _layouts(document), _reasons(document),
         _end(document, plan_file),
     ]  # fmt: skip
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
