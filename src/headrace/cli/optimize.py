@@ -38,7 +38,7 @@ from headrace.base.words import quoted, showable
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.metric_argument import add_metric_argument, find_metric
 from headrace.cli.output_file import check_output
-from headrace.cli.pipeline_arguments import points, positive, seconds
+from headrace.cli.pipeline_arguments import points, positive, seconds, sizes
 from headrace.cli.whatif import add_ledger_argument
 
 if TYPE_CHECKING:
@@ -94,6 +94,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=positive, default=1, metavar="N", help="threads of a call (default 1)")
     parser.add_argument(
         "--no-layout", action="store_true", help="do not look for workers, threads and batch of what won"
+    )
+    parser.add_argument(
+        "--input-sizes", type=sizes, default=(), metavar="SIZES",
+        help="smaller inputs to try, of the shorter side: 160,128; made inside the model",
+    )  # fmt: skip
+    parser.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="another model to try, of the same inputs; may be repeated",
     )
     parser.add_argument("--budget", type=seconds, metavar="TIME", help="begin no new candidate after it: 10m")
     parser.add_argument(
@@ -252,6 +263,8 @@ def _goal(args: argparse.Namespace, plan: Plan, stage: str) -> Goal:
         cores=usable_cores(),
         price_per_hour=_price(args.price),
         pipeline=args.pipeline or "",
+        input_sizes=args.input_sizes,
+        also=tuple(map(Path, args.also)),
     )
 
 

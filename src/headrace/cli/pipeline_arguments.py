@@ -124,6 +124,11 @@ def points(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is no drop; write 0.5pt, 0.5% or 0.005") from None
 
 
+def sizes(text: str) -> tuple[int, ...]:
+    """Return whole numbers above 0 from `224,160,128`."""
+    return tuple(positive(part.strip()) for part in text.split(","))
+
+
 def seconds(text: str) -> float:
     """Return a duration in seconds: `90`, `90s` or `10m`."""
     from headrace.base.units import parse_duration

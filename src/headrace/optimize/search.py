@@ -37,6 +37,7 @@ from headrace.optimize.layout_rung import LayoutRung
 from headrace.optimize.pareto import Point, best, front, is_smaller
 from headrace.optimize.processor import cpu_flags
 from headrace.optimize.recipe import Buildable
+from headrace.optimize.smaller import smaller_models
 from headrace.optimize.techniques import LADDER, REPAIRS, Candidate, Subject, Technique, installed_engines
 from headrace.optimize.trained import TRAINED
 from headrace.runs.formats.optimization import Asked, Attempt, OptimizationDocument, Skipped
@@ -98,6 +99,10 @@ class Goal:
     """Of this machine, in the user's currency; None: what attempts cost is not told."""
     pipeline: str = ""
     """That decoded and preprocessed the sets; empty: none did."""
+    input_sizes: tuple[int, ...] = ()
+    """Of the shorter side, in pixels; smaller inputs to try."""
+    also: tuple[Path, ...] = ()
+    """Other model files to try, which take the same inputs."""
     cores: int = 1
     """That the model may use; those of a pipeline's other stages are among them."""
 
@@ -145,6 +150,7 @@ def optimize(
     subject = Subject(
         original=original, store=store, calibration=calibration, threads=goal.threads, flags=cpu_flags(),
         engines=installed_engines(), recipe=recipe, say=say,
+        input_sizes=goal.input_sizes, also=goal.also,
     )  # fmt: skip
     _check_fits(subject, [one for one in (calibration, golden) if one is not None])
     search = _Search(subject, goal, golden, memory, hardware, say)
@@ -198,7 +204,7 @@ class _Search:
 
     def run(self) -> None:
         """Climb the ladder, confirm the fastest first, and repair what fails."""
-        for technique in LADDER:
+        for technique in (*LADDER, *smaller_models(self.subject)):
             self._try_technique(technique)
         waiting = [attempt for attempt in self.attempts if self._is_worth_confirming(attempt)]
         failed = {attempt.candidate for attempt in self.attempts if _fails_by_answers(attempt)}

@@ -48,6 +48,10 @@ class Subject:
     """How the model is made and trained; None: only its file is known."""
     stop: Callable[[], bool] = lambda: False
     say: Callable[[str], object] = lambda text: None
+    input_sizes: tuple[int, ...] = ()
+    """Smaller inputs to try."""
+    also: tuple[Path, ...] = ()
+    """Other models to try, which take the same inputs."""
     made: dict[str, Artifact] = field(default_factory=dict)
     """{technique: the file that it made}: two engines run one file."""
 

@@ -195,7 +195,7 @@ class _Validation:
             + f", of {found.num_items} items; usual is up to {band:g}"
         )
         if self.policy.retrained:
-            return _gate("parity", "passed", f"{says}; trained anew, it need not answer alike", values, {})
+            return _gate("parity", "passed", f"{says}; another network, which need not answer alike", values, {})
         if found.relative_l2 <= band:
             return _gate("parity", "passed", says, values, limits)
         says += self._where()

@@ -1,0 +1,179 @@
+"""Smaller inputs and smaller architectures, from lists that the user gives: other models in the same ladder and gates.
+
+A smaller input is made inside the model: a Resize stands before its first layer, so that pipelines and golden sets give it
+what they gave before, and all that follows computes on fewer pixels. That fits a fully convolutional network, whose layers do
+not care how large an image is; another refuses, and that is said.
+
+Both answer otherwise than the model as given: no parity is asked of them, and the golden set decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from headrace.base.errors import EngineError
+from headrace.optimize.techniques import (
+    Candidates,
+    Subject,
+    Technique,
+    int8_file,
+    kept_file,
+    on_all_engines,
+    on_engine,
+    why_no_bfloat16,
+    why_no_int8,
+)
+from headrace.runs.formats.optimization import Artifact
+
+#: Smaller images than this are none.
+SMALLEST = 8
+#: The first opset whose Resize takes scales without a region.
+_LEAST_OPSET = 13
+
+
+def smaller_models(subject: Subject) -> tuple[Technique, ...]:
+    """Return a technique for each size and each model that the user names."""
+    of_sizes = [
+        Technique(
+            name=f"input-{size}", kind="trained", why_not=_why_not(size), candidates=_of_size(size),
+            says=f"the image scaled down to {size} inside the model: fewer pixels in every layer",
+        )
+        for size in subject.input_sizes
+    ]  # fmt: skip
+    others = [
+        Technique(
+            name=f"also-{path.stem}", kind="trained", why_not=lambda subject: None, candidates=_other(path),
+            says=f"another model, {path.name}, that takes the same inputs",
+        )
+        for path in subject.also
+    ]  # fmt: skip
+    return (*of_sizes, *others)
+
+
+def shrink(artifact: Path, size: int, item: np.ndarray, output: Path) -> dict[str, Any]:
+    """Write a model that scales its input down before its first layer, and return how.
+
+    Args:
+        artifact: An ONNX file with one input, (batch, channels, height, width).
+        size: Of the shorter side.
+        item: (channels, height, width) as it takes it; the new file is run on it.
+        output: Where to.
+
+    Raises:
+        EngineError: If the model takes something else, or its layers need the size that it has.
+    """
+    from headrace.optimize.onnx_files import load, onnx, save
+
+    model = load(artifact)
+    name = _only_input(model, artifact)
+    opset = next((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), 0)
+    if opset < _LEAST_OPSET:
+        raise EngineError(f"{artifact.name} is of opset {opset}; a Resize in it needs {_LEAST_OPSET}: export it anew")
+    side = min(item.shape[1:])
+    small, scales = f"{name}.{size}", f"{name}.{size}.scales"
+    for node in model.graph.node:
+        for place, taken in enumerate(node.input):
+            if taken == name:
+                node.input[place] = small
+    # A tenth more: what is left after rounding down is the size that was asked for.
+    factor = (size + 0.1) / side
+    array = np.array([1.0, 1.0, factor, factor], np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(array, scales))
+    resize = onnx.helper.make_node("Resize", [name, "", scales], [small], name=small, mode="linear")
+    model.graph.node.insert(0, resize)
+    del model.graph.value_info[:]  # sizes between the layers are others now
+    save(model, output)
+    _try(output, name, item, size)
+    return {"input": size, "of": side}
+
+
+def _only_input(model: Any, artifact: Path) -> str:
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in weights]
+    if len(inputs) != 1:
+        raise EngineError(
+            f"{artifact.name} takes {len(inputs)} inputs; scaling one of them down is not headrace's to decide"
+        )
+    return str(inputs[0].name)
+
+
+def _try(file: Path, name: str, item: np.ndarray, size: int) -> None:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        first = session.get_inputs()[0].shape[0]
+        session.run(None, {name: np.repeat(item[None], first if isinstance(first, int) else 1, axis=0)})
+    except Exception as error:  # ONNX Runtime raises its own types, none of them public
+        raise EngineError(
+            f"the model cannot compute on {size} pixels, so it is not fully convolutional; export it with a pooling over the "
+            f"whole image before its last layers, or train it for that size and give it with --also: {error}"
+        ) from error
+
+
+def _why_not(size: int) -> Callable[[Subject], str | None]:
+    def why_not(subject: Subject) -> str | None:
+        if subject.path.suffix != ".onnx":
+            return f"{subject.path.name} is no ONNX file"
+        if subject.calibration is None:
+            return "it needs items to try it on: give --data"
+        shape = subject.calibration.inputs.shape[1:]
+        if len(shape) != 3:
+            return f"items are {list(shape)}; expected (channels, height, width)"
+        side = min(shape[1:])
+        if shape[0] > side:
+            return f"items are {list(shape)}, channels last; only (channels, height, width) is scaled down"
+        if not SMALLEST <= size < side:
+            return f"the input has {side} pixels; expected {SMALLEST} to {side - 1}"
+        return None
+
+    return why_not
+
+
+def _of_size(size: int) -> Callable[[Subject], Candidates]:
+    def candidates(subject: Subject) -> Candidates:
+        assert subject.calibration is not None
+        item = np.ascontiguousarray(subject.calibration.inputs[0])
+        name = f"input-{size}"
+        made = kept_file(subject, name, subject.original, lambda output: shrink(subject.path, size, item, output))
+        yield from _in_all_precisions(subject, made, name)
+
+    return candidates
+
+
+def _other(path: Path) -> Callable[[Subject], Candidates]:
+    def candidates(subject: Subject) -> Candidates:
+        if not path.is_file():
+            raise EngineError(f"--also {path} does not exist")
+        name = f"also-{path.stem}"
+        kept = subject.store.add(path, technique=name)
+        # The store may have known the file before, by another name.
+        yield from _in_all_precisions(subject, msgspec.structs.replace(kept, technique=name), name)
+
+    return candidates
+
+
+def _in_all_precisions(subject: Subject, artifact: Artifact, name: str) -> Candidates:
+    """Give a file on each engine, in bfloat16 where the processor has it, and in int8 where there are data."""
+    yield from on_all_engines(subject, artifact)
+    if why_no_bfloat16(subject) is None:
+        yield on_engine(subject, artifact, "openvino", {"precision": "bf16"})
+    if why_no_int8(subject) is None:
+        yield from on_all_engines(subject, int8_file(subject, _folded(subject, artifact, name), f"{name}-int8"))
+
+
+def _folded(subject: Subject, artifact: Artifact, name: str) -> Artifact:
+    from headrace.optimize.onnx_files import fold
+
+    def make(output: Path) -> dict[str, Any]:
+        fold(Path(artifact.file), output)
+        return {}
+
+    return kept_file(subject, f"{name}-folded", artifact, make)
