@@ -140,7 +140,7 @@ def _following(args: argparse.Namespace) -> Following | None:
         return None
     if not args.plan:
         raise SettingsError("--follow goes with --plan FILE: that file is followed")
-    return Following(file=Path(args.plan), judge=why_not_switch, text=args.plan_text, say=_say)
+    return Following(file=Path(args.plan), judge=why_not_switch, text=args.plan_text, settings=args.settings, say=_say)
 
 
 def _say(text: str) -> None:
@@ -172,6 +172,7 @@ def as_dict(result: Any) -> dict[str, Any]:
         **result.summary.as_dict(),
         "plan_id": result.plan_id,
         "plan": result.plan.as_table(),
+        "plans": {plan_id: plan.as_table() for plan_id, plan in result.plans.items()},
         "notes": result.counters.notes,
         "cost_curves": {stage: {str(n): s for n, s in curve.items()} for stage, curve in result.cost_curves.items()},
         "variants": list(result.variants),

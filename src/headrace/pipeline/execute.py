@@ -84,6 +84,8 @@ class Result:
     plan: Plan
     """Resolved: every setting as used."""
     plan_id: str
+    plans: Mapping[str, Plan]
+    """{id: Plan} of all that were in force, the first being `plan`: others were followed."""
     counters: Counters
     summary: Summary
     cost_curves: Mapping[str, Mapping[int, float]]
@@ -186,7 +188,7 @@ def run(
         if kept is not None:
             summary.begins_at(kept.num_done, len(kept.left))
             if not kept.left:
-                return _result(runtime, resolved, summary, threads.warnings, None, kept)
+                return _result(runtime, {resolved.plan_id: resolved}, summary, threads.warnings, None, kept)
         folder = None
         spans: SpanWriter | None = None
         writers: list[SpanWriter | ErrorLog] = []
@@ -205,11 +207,14 @@ def run(
         status: Status = "failed"
         ended = False
 
+        in_force = {resolved.plan_id: resolved}
+
         def switched(plan: Plan) -> None:
             """Note that another Plan is in force: spans carry its id from now on."""
             if folder is not None:
                 folder.update(plans={**folder.info.plans, plan.plan_id: plan.as_table()})
             runtime.plan_id = plan.plan_id
+            in_force.setdefault(plan.plan_id, plan)
 
         follower = PlanFollower(follow, slots, resolved, switched) if follow and slots else nullcontext()
         try:
@@ -242,7 +247,7 @@ def run(
         finally:
             for writer in writers:
                 writer.close()
-            result = _result(runtime, resolved, summary, threads.warnings, folder, kept)
+            result = _result(runtime, in_force, summary, threads.warnings, folder, kept)
             if folder is not None and not ended and not counters.received:
                 folder.discard()  # nothing was measured; the next try may have the same name
             elif folder is not None:
@@ -333,15 +338,17 @@ def _defaults(stage: Stage, plan: Plan) -> StageDefaults:
 
 def _result(
     runtime: Runtime,
-    plan: Plan,
+    plans: Mapping[str, Plan],
     summary: Summary,
     warnings: Sequence[str],
     folder: RunFolder | None,
     kept: Checkpoint | None,
 ) -> Result:
+    plan = next(iter(plans.values()))
     return Result(
         plan=plan,
         plan_id=plan.plan_id,
+        plans=dict(plans),
         counters=runtime.counters,
         summary=summary,
         cost_curves={

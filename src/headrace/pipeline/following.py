@@ -43,6 +43,8 @@ class Following:
     judge: Judge
     text: str | None = None
     """What stood in it when the run's Plan was read; None: as it is when the run begins."""
+    settings: Sequence[str] = ()
+    """`KEY=VALUE` of the command line, which replace what stands in the file, now and whenever it changes."""
     say: Callable[[str], object] = lambda text: None
     """Told of each switch and each refusal."""
 
@@ -155,10 +157,8 @@ class PlanFollower:
             return getattr(self, "_seen", None)
 
     def _parsed(self, text: str | None) -> Plan | None:
-        if text is None:
-            return Plan()
         try:
-            return Plan.from_table(tomllib.loads(text))
+            return Plan.from_table(tomllib.loads(text or "")).with_settings(self._following.settings)
         except (HeadraceError, ValueError, RecursionError) as error:
             self._say(f"the model stays: {error}")
             return None

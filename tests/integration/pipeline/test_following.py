@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import headrace as hr
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
+from headrace.cli.run import as_dict
 from headrace.delivery.collect import Collect
 from headrace.ledger.ledger import Ledger
 from headrace.pipeline import following
@@ -80,16 +81,20 @@ def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def followed(
-    folder: Path, actions: dict[int, Callable[[], object]], said: list[str], plan: Sequence[str] = ()
+    folder: Path,
+    actions: dict[int, Callable[[], object]],
+    said: list[str],
+    plan: Sequence[str] = (),
+    settings: Sequence[str] = (),
 ) -> tuple[Result, list[tuple[str, float]]]:
     """Run with a Plan's file that is followed; return what was delivered too."""
     module = Scaled(save(folder / "a.onnx", FACTOR))
     delivery = Acting(actions)
     source = ListSource([np.float32([number + 1]) for number in range(ITEMS)])
     pipeline = hr.Pipeline(source, module=module, delivery=delivery)
-    follow = Following(file=folder / "plan.toml", judge=why_not_switch, say=said.append)
-    settings = ["process.batch=4", *plan]
-    result = run(pipeline, Plan().with_settings(settings), output=folder / "run", follow=follow)
+    follow = Following(file=folder / "plan.toml", judge=why_not_switch, settings=settings, say=said.append)
+    written = ["process.batch=4", *plan, *settings]
+    result = run(pipeline, Plan().with_settings(written), output=folder / "run", follow=follow)
     return result, delivery.results
 
 
@@ -148,6 +153,19 @@ def test_spans_say_which_plan_was_in_force(tmp_path: Path) -> None:
     info = read_run(tmp_path / "run").info
     assert len(info.plans) == 2
     assert any(table["model"].get("artifact") for table in info.plans.values())
+
+
+def test_settings_of_the_command_line_outlive_a_switch(tmp_path: Path) -> None:
+    """`--set model.threads=1` holds for every Plan that comes, and the result names all that were in force."""
+    said: list[str] = []
+    save(tmp_path / "b.onnx", OTHER)
+    text = f'[model]\nartifact = "{tmp_path / "b.onnx"}"\nthreads = 2\n'
+    write = {400: lambda: (tmp_path / "plan.toml").write_text(text)}
+    result, _ = followed(tmp_path, write, said, settings=["model.threads=1"])
+    first, second = result.plans.values()
+    assert (first.model.artifact, second.model.artifact) == (None, str(tmp_path / "b.onnx"))
+    assert first.model.threads == second.model.threads == 1
+    assert list(as_dict(result)["plans"]) == list(result.plans)
 
 
 @pytest.mark.parametrize(
