@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import SettingsError
-from headrace.base.plan import DecodePlan, ModelPlan, Plan, RunPlan, SourcePlan, StagePlan
+from headrace.base.plan import ModelPlan, Plan, StagePlan
 from headrace.runs.hardware import Hardware
 from headrace.runs.run_folder import headrace_version
 
-_TABLES: Mapping[str, Any] = {"decode": DecodePlan(), "model": ModelPlan(), "source": SourcePlan(), "run": RunPlan()}
+#: Every table of a Plan as it is when nothing is written.
+_TABLES: Mapping[str, Any] = {name: getattr(Plan(), name) for name in ("decode", "model", "source", "network", "run")}
 
 
 def plan_text(
