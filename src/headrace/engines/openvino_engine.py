@@ -24,6 +24,7 @@ from headrace.base.errors import EngineError, MissingExtra
 from headrace.base.protocols import Model, TensorSpec
 from headrace.base.settings import build, check
 from headrace.engines.model_files import check_openvino
+from headrace.engines.onnx_metadata import read_metadata
 
 try:
     import openvino
@@ -127,7 +128,7 @@ class OpenVinoModel:
         self._requests = threading.local()
         self.inputs: Sequence[TensorSpec] = tensor_specs(compiled.inputs)
         self.outputs: Sequence[TensorSpec] = tensor_specs(compiled.outputs)
-        self.metadata: Mapping[str, str] = {}
+        self.metadata: Mapping[str, str] = read_metadata(artifact)  # OpenVINO keeps none of it
         self.variant: Mapping[str, Any] = {
             "engine": "openvino",
             "engine_version": openvino.__version__,

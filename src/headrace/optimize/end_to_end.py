@@ -8,6 +8,7 @@ over the same items. What the prediction was off by is kept: the ledger's record
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ _PROFILED_BLOCKS = 5
 _FEWEST_PROFILED, _MOST_PROFILED = 60, 5000
 #: What is measured: more pairs are taken until it is sure or the time is over.
 BLOCKS = Blocks(pairs=8, seconds=1.0, until_sure=True, time_limit_seconds=120.0)
+
+_INCUMBENT, _CANDIDATE = "as it is", "with what was found"
 
 Say = Callable[[str], object]
 
@@ -92,13 +95,18 @@ def judge_end_to_end(
     if predicted is not None and predicted.throughput.ratio is not None:
         say(f"predicted: {predicted.throughput.ratio.mid:.2f} times the throughput; now it is measured")
     began = time.time()
-    compared = compare_pipelines(
-        Contender(name="as it is", pipeline=question.pipeline, plan=question.before),
-        Contender(name="with what was found", pipeline=question.pipeline, plan=question.after),
-        question.source,
-        blocks=blocks,
-        say=say,
-    )
+    try:
+        compared = compare_pipelines(
+            Contender(name=_INCUMBENT, pipeline=question.pipeline, plan=question.before),
+            Contender(name=_CANDIDATE, pipeline=question.pipeline, plan=question.after),
+            question.source,
+            blocks=blocks,
+            say=say,
+        )
+    except HeadraceError as error:
+        if isinstance(error, Interrupted) or not str(error).startswith(f"{_CANDIDATE}: "):
+            raise
+        return _failed(question, run, number, str(error))
     measured = _measured(compared)
     if ledger and number and measured is not None:
         ledger.write_measurement(
@@ -119,13 +127,14 @@ def _recording(
             return run
         say(f"{recorded} is of another pipeline or Plan; recording the one that is changed")
     pilot = measure_block(
-        Contender(name="as it is", pipeline=question.pipeline, plan=question.before), items, FEWEST_ITEMS
+        Contender(name=_INCUMBENT, pipeline=question.pipeline, plan=question.before), items, FEWEST_ITEMS
     )
     if pilot.interrupted:
         raise Interrupted("interrupted before the pipeline was measured; nothing is known of it")
     wanted = math.ceil(seconds * (pilot.throughput or 0.0))
     items.num_items = min(_MOST_PROFILED, max(_FEWEST_PROFILED, wanted))
-    folder = runs / f"optimize-{question.pipeline.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", question.pipeline.name).strip("-") or "pipeline"
+    folder = runs / f"optimize-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     say(f"recording {items.num_items:,} items with the Plan as it is, into {folder}")
     settings = ProfileSettings(measure_overhead=False)
     result = profile(over(question.pipeline, items), question.before, output=folder, settings=settings)
@@ -163,6 +172,15 @@ def _change(question: Question, replay: Replay) -> Change:
         if (one.workers, one.threads) == (best.workers, best.threads)
     }
     return Change(settings=settings, cost_curves={question.stage: curve})
+
+
+def _failed(question: Question, run: Run, number: str, why: str) -> EndToEnd:
+    """Return what is said of a candidate with which the pipeline does not work, such as a module that needs another engine."""
+    return EndToEnd(
+        pipeline=question.pipeline.name, source="", prediction=number, predicted=None, refused="", measured=None, error=None,
+        before_per_second=0.0, after_per_second=0.0, num_pairs=0, verdict="worse", ceiling=None, run=str(run.path),
+        says=f"the pipeline fails with it: {why}",
+    )  # fmt: skip
 
 
 def _measured(compared: ComparisonDocument) -> Estimate | None:

@@ -108,6 +108,26 @@ def test_a_model_that_nobody_waits_for_is_refused_with_the_ceiling(tmp_path: Pat
     assert judged(found(0.002, 2.0), told, anyway=True).recommended == "device"
 
 
+def test_a_pipeline_that_fails_with_it_keeps_what_it_has(tmp_path: Path) -> None:
+    """Its module cannot do with the other model: that is the verdict, with the reason, and no error of the search."""
+    source = hr.folder(tmp_path, patterns=["*.txt"])
+    for number in range(40):
+        (tmp_path / f"{number}.txt").write_text("x")
+    module = Timed(0.0)
+    pipeline = hr.Pipeline(source, module=module, delivery=hr.jsonl(tmp_path / "out.jsonl"))
+    pipeline.name = "some/where.py:pipeline"
+    search, plan = found(0.001, 2.0), Plan(model=ModelPlan(**device(0.002)))
+    missing = Plan(model=ModelPlan(artifact=str(tmp_path / "gone.onnx")))
+    question = Question(
+        pipeline=pipeline, source=source, before=plan, after=missing, stage="process", found=search
+    )  # fmt: skip
+    told = judge_end_to_end(question, runs=tmp_path, blocks=Blocks(pairs=6, seconds=0.1))
+    assert told.verdict == "worse"
+    assert "gone.onnx" in told.says
+    assert Path(told.run).parent == tmp_path
+    assert judged(search, told, anyway=False).recommended is None
+
+
 def test_a_layout_is_refused_with_the_rest() -> None:
     """It was timed with the model alone."""
     search = found(0.001, 2.0)
