@@ -169,6 +169,7 @@ def _answers(port: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_a_redis_server_that_is_killed_and_started_again(redis_server: str, tmp_path: Path) -> None:
     """Killed in the middle of the jobs and back two seconds later with what it wrote: nothing is lost."""
     with socket.socket() as probe:
@@ -268,6 +269,7 @@ def test_a_file_that_somebody_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert result.counters.notes["source.failed_calls"] >= 1
 
 
+@pytest.mark.slow
 def test_a_full_disk(tmp_path: Path) -> None:
     """A worker that may write no more for a while (a limit on file sizes) acks later, and nothing is lost."""
     path = tmp_path / "jobs.db"

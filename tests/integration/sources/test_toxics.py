@@ -44,9 +44,9 @@ HARMLESS = {"latency", "bandwidth", "slow_close", "slicer"}
 
 #: Of the 24, those that run every time; the others wait for timeouts, and run with the slow ones.
 QUICK = {
-    "source": {"latency", "reset_peer", "slicer", "limit_data"},
-    "callback": {"latency", "bandwidth", "slicer"},
-    "queue": {"down", "limit_data"},
+    "source": {"reset_peer", "slicer", "limit_data"},
+    "callback": {"bandwidth", "slicer"},
+    "queue": {"limit_data"},
 }
 
 

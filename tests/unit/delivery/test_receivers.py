@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import email.utils
 import json
+import socket
+import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -322,3 +326,62 @@ def test_a_seal_outlives_a_rotation(context: Any, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("NEW", OTHER)
     assert kept_and_taken_up(context, {"secret_env": "OLD"}, {"secret_env": "BOTH"}) is not None
     assert kept_and_taken_up(context, {"secret_env": "OLD"}, {"secret_env": "NEW"}) is None
+
+
+# --- answers that drip
+
+
+class Dripping(threading.Thread):
+    """Accepts one connection after another, reads the request, and answers byte by byte."""
+
+    def __init__(self, at_once: bytes, then: bytes) -> None:
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}/"
+        self.stopped = threading.Event()
+        self._at_once, self._then = at_once, then
+
+    def run(self) -> None:
+        """Serve until the listener is closed."""
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            with connection, contextlib.suppress(OSError):
+                connection.recv(65536)
+                connection.sendall(self._at_once)
+                for byte in self._then * 1000:
+                    if self.stopped.wait(0.05):
+                        return
+                    connection.sendall(bytes([byte]))
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self.stopped.set()
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.join(10)
+
+
+@pytest.mark.parametrize(
+    ("at_once", "then", "error"),
+    [
+        (b"", b"HTTP/1.1 200 OK\r\n", DeliveryFailed),
+        (b"HTTP/1.1 200 OK\r\n", b"X-More: 1\r\n", DeliveryFailed),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n", b"x", None),
+        (b"HTTP/1.1 500 X\r\nContent-Length: 99999\r\n\r\n", b"x", DeliveryFailed),
+        (b"HTTP/1.1 400 X\r\nContent-Length: 99999\r\n\r\n", b"x", DeliveryRejected),
+    ],
+)
+def test_an_answer_that_drips(context: Any, at_once: bytes, then: bytes, error: type[Exception] | None) -> None:
+    """Whatever keeps the connection busy, it ends with the timeout; the status counts if all headers came."""
+    server = Dripping(at_once, then)
+    server.start()
+    began = time.monotonic()
+    try:
+        one = Job("job-1", b"", attributes={"callback": server.url})
+        assert post(opened(context, timeout_seconds=0.5), one) is error
+    finally:
+        server.stop()
+    assert time.monotonic() - began < 20
