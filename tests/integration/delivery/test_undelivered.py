@@ -86,8 +86,7 @@ def bench(tmp_path: Path) -> Any:
 
 def test_a_receiver_that_is_down_for_a_while_costs_nothing(bench: Bench) -> None:
     """Every result is delivered when it is back: none is lost or worked out twice, no receive count runs out."""
-    up_at = time.monotonic() + 2.0
-    with Receiver(lambda call: Reply(200 if time.monotonic() > up_at else 503)) as receiver:
+    with Receiver(lambda call: Reply(503 if call.number <= 12 else 200)) as receiver:
         bench.send(40, receiver.url)
         result = bench.run()
         assert receiver.taken == {f"job-{n}": {"length": n + 1} for n in range(40)}
@@ -96,9 +95,10 @@ def test_a_receiver_that_is_down_for_a_while_costs_nothing(bench: Bench) -> None
     assert (bench.remaining(), bench.letters()) == (0, [])
     assert result.counters.delivered == 40
     notes = result.counters.notes
-    assert notes["source.postponed"] >= 40
-    assert notes["deliver.breaker_opened"] >= 1
-    assert notes["deliver.refused_while_open"] > notes["deliver.answers_5xx"] / 2
+    assert notes["source.postponed"] >= 3
+    assert notes["deliver.breaker_opened"] == 1
+    assert notes["deliver.answers_5xx"] == 12
+    assert notes["deliver.refused_while_open"] >= 1
 
 
 def test_a_dead_receiver_does_not_hold_up_the_others(bench: Bench) -> None:
@@ -268,10 +268,12 @@ def test_a_postponed_result_needs_the_delivery_in_a_station_of_its_own(bench: Be
 @pytest.mark.slow
 def test_down_and_then_failing_every_second_time(bench: Bench) -> None:
     """Down for five seconds and then answering half of the calls with 500: nothing is lost, and few retries follow at once."""
-    up_at = time.monotonic() + 5.0
+    up_at: list[float] = []
 
     def reply(call: Call) -> Reply:
-        return Reply(200 if time.monotonic() > up_at and call.number % 2 else 500)
+        if not up_at:
+            up_at.append(time.monotonic() + 5.0)
+        return Reply(200 if time.monotonic() > up_at[0] and call.number % 2 else 500)
 
     with Receiver(reply) as receiver, Receiver() as other:
         bench.send(300, receiver.url)
