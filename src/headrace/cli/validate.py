@@ -72,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
     import msgspec
 
     from headrace.cli.golden_argument import read_items
+    from headrace.cli.loading import load_pipeline
     from headrace.validate.policy import Policy
     from headrace.validate.variant_spec import parse_variant
     from headrace.validate.variants import validate_variants
@@ -85,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
         metric=find_metric(args.metric),
         robustness=args.robustness,
     )
+    if args.pipeline:
+        load_pipeline(args.pipeline)  # its module registers the networks that the torch engine may be asked for
     a, b = parse_variant(args.a, args.threads), parse_variant(args.b, args.threads)
     golden = read_items(args.golden, args.pipeline, a, _say)
     document = validate_variants(a, b, golden, policy, say=_say)

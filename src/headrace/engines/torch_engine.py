@@ -69,7 +69,7 @@ class TorchEngine:
 
 
 def _load(network: Any, artifact: Path, name: str) -> None:
-    check_torch_weights(artifact, torch.__version__)
+    check_torch_weights(artifact, str(torch.__version__))
     try:
         if artifact.suffix.lower() == ".safetensors":
             state = _read_safetensors(artifact)
@@ -117,7 +117,7 @@ class TorchModel:
             ) from error
         self.outputs: Sequence[TensorSpec] = tuple(_spec(name, array) for name, array in answers.items())
         self.variant: Mapping[str, Any] = {
-            "engine": "torch", "engine_version": torch.__version__, "artifact": artifact.name,
+            "engine": "torch", "engine_version": str(torch.__version__), "artifact": artifact.name,
             "sha256": hashlib.sha256(artifact.read_bytes()).hexdigest(), "threads": threads, "network": settings.network,
             "precision": settings.precision, "channels_last": settings.channels_last, "compiled": settings.compile,
         }  # fmt: skip

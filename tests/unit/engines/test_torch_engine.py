@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from headrace.base.errors import EngineError, SettingsError  # noqa: E402
+from headrace.cli import main  # noqa: E402
 from headrace.engines import engine, networks  # noqa: E402
 
 EXAMPLE = np.zeros((1, 3, 8, 8), np.float32)
@@ -131,3 +133,33 @@ def test_several_outputs_have_names(weights: Path) -> None:
         "sums": (3,),
     }
     assert [output.name for output in model.outputs] == ["scores", "sums"]
+
+
+def test_a_variant_of_the_torch_engine_is_validated(
+    weights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pipeline's module, which --pipeline names, registers the network; bfloat16 is held against float32."""
+    monkeypatch.chdir(weights.parent)
+    Path("torch_jobs.py").write_text(
+        "import numpy as np, torch\n"
+        "import headrace as hr\n"
+        "from headrace.engines.networks import register\n"
+        "def make():\n"
+        "    return torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1),\n"
+        "                               torch.nn.Flatten(), torch.nn.Linear(8, 4))\n"
+        "register('jobs', make, example=np.zeros((1, 3, 8, 8), np.float32))\n"
+        "class Work(hr.Module):\n"
+        "    model = 'small.pt'\n"
+        "    input = hr.ArrayInput()\n"
+        "    def process(self, batch):\n"
+        "        return batch\n"
+        "pipeline = hr.Pipeline(hr.folder('photos'), module=Work(), delivery=hr.jsonl('out.jsonl'))\n"
+    )
+    variant = "small.pt@torch,network=jobs"
+    status = main(["validate", variant, f"{variant},precision=bf16", "--pipeline", "torch_jobs:pipeline", "--json"])
+    out, err = capsys.readouterr()
+    assert out, err
+    document = json.loads(out)
+    assert status == 4  # there is no golden set
+    assert [gate["outcome"] for gate in document["gates"]] == ["passed", "passed", "passed", "skipped"]
+    assert (document["a"]["variant"]["precision"], document["b"]["variant"]["precision"]) == ("f32", "bf16")
