@@ -317,6 +317,8 @@ class Runtime:
             delay = min(_MAX_RETRY_SECONDS, asked) + min(_MAX_RETRY_SECONDS, 2.0**doublings) * self.random()
             outcome = Outcome(OutcomeKind.RETRY, str(error), delay, undelivered)
         logger.info("%s: %s", outcome.kind.value, error)
+        # The error's traceback leads back to the item: a cycle, which would keep both until the collector's next round.
+        item.error = None
         self._settle(item, outcome)
 
     def give_up(self, item: Item, error: ItemError, stage: str) -> None:

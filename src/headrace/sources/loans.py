@@ -48,6 +48,9 @@ FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.1, 5.0
 #: Part of the timeout by which extensions are brought forward to share a call with one that is due.
 TOGETHER = 0.05
 
+#: Ended loans that may wait to be noticed, beside as many as there are loans: cleaning up costs a pass over them.
+_FEW = 100
+
 Action = Literal["ack", "nack", "postpone", "dead_letter"]
 
 
@@ -392,6 +395,10 @@ class LoanBook:
     def _schedule(self, loan: Loan, at: float) -> None:
         self._num_due += 1  # makes equal times comparable
         heapq.heappush(self._due, (at, self._num_due, loan))
+        if len(self._due) > 2 * len(self._loans) + _FEW:
+            # Those that have ended would stay, with their messages, for half of the visibility timeout.
+            self._due = [entry for entry in self._due if self._loans.get(entry[2].message.id) is entry[2]]
+            heapq.heapify(self._due)
 
     def _take_due(self, now: float) -> list[Loan]:
         """Return the loans of which half is used, and those that nearly are when there is one."""
