@@ -47,8 +47,8 @@ SEED = 7
 #: (jobs, kills) of the full run and of the quick one.
 SIZES = {"sqlite": ((50_000, 500), (400, 10)), "redis": ((50_000, 500), (400, 10)), "sqs": ((5_000, 50), (60, 2))}
 SOAK_JOBS, QUICK_SOAK_JOBS = 200_000, 2_000
-#: Samples of the soak before this share of the jobs are warm-up: the summary keeps 65,536 values of each quantity, and a sample of
-#: all later.
+#: Samples of the soak before this share of the jobs are warm-up: the summary keeps 65,536 values of each quantity, later a
+#: sample of all.
 WARM_UP_SHARE = 0.35
 _DIED = re.compile(r"died: (.*); (\d+) jobs in work, (\d+) waiting")
 _PATIENCE_SECONDS = 180.0

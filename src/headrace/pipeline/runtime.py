@@ -317,7 +317,7 @@ class Runtime:
             delay = min(_MAX_RETRY_SECONDS, asked) + min(_MAX_RETRY_SECONDS, 2.0**doublings) * self.random()
             outcome = Outcome(OutcomeKind.RETRY, str(error), delay, undelivered)
         logger.info("%s: %s", outcome.kind.value, error)
-        # The error's traceback leads back to the item: a cycle, which would keep both until the collector's next round.
+        _let_frames_go(error)
         item.error = None
         self._settle(item, outcome)
 
@@ -791,6 +791,7 @@ class Runtime:
         if delay is None:
             self.fail(item, error, station.name)
             return
+        _let_frames_go(error)
         if item.entry is not None:
             item.value, item.num_bytes, item.shape_key = item.entry
         if station.retries_in_place:
@@ -951,6 +952,20 @@ def _check_order(group: Sequence[Stage], plan: Plan) -> None:
             f"{where} is not possible with run.ordered and a batch above 1: a result tried again would come after those of "
             "its batch; give deliver a queue of its own"
         )
+
+
+def _let_frames_go(error: BaseException | None) -> None:
+    """Drop the tracebacks of an error whose reason is all that is still wanted, and of what caused it.
+
+    They hold the frames that the error went through, with the item and all that was computed of it. A frame that has the
+    error in a variable makes this a cycle, which would last until the collector's next round; that is rare (see
+    `calm_garbage_collector`).
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
 
 
 def _opening_error(station: Station, error: Exception) -> HeadraceError:

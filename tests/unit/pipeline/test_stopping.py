@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 import headrace as hr
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, ItemRejected
 from headrace.base.observer import Observer
 from headrace.base.plan import Plan, resolve
 from headrace.base.records import Counters, Job, OutcomeKind
@@ -494,3 +496,28 @@ def test_a_last_look_finds_everything_settled_and_the_workers_there() -> None:
     assert (delivered, begun) == (3, True)
     assert numbers
     assert len(runtime.receivers_cpu_seconds) == 1
+
+
+def test_what_failed_is_let_go() -> None:
+    """What a failed stage had in its hands is freed at once, without the collector, also where the error is in a variable."""
+
+    class Large:
+        """What a stage computes."""
+
+    seen: list[weakref.ref[Large]] = []
+
+    def stage(value: int) -> None:
+        large = Large()
+        seen.append(weakref.ref(large))
+        error = ItemRejected("no") if value % 2 else ValueError("not now")
+        raise error
+
+    runtime = runtime_of([hr.stage("stage", stage)], ListSource(range(20)), {"stages": {"stage": {"attempts": 2}}})
+    gc.disable()
+    try:
+        runtime.run()
+        alive = [large for large in seen if large() is not None]
+    finally:
+        gc.enable()
+    assert len(seen) >= 20
+    assert alive == []
