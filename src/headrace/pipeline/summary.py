@@ -62,6 +62,10 @@ RESERVOIR_SIZE = 65_536
 #: Spans or jobs digested before the clock is looked at again: about a quarter of a millisecond.
 SLICE_SIZE = 256
 
+#: Notes that may wait beyond the time given to a digest: lists of spans, some thousand spans in all, and other notes. With more
+#: of them a busy machine would leave more behind at each turn than it digests, and they are memory.
+MOST_SPAN_LISTS, MOST_NOTES = 100, 5_000
+
 _PERCENTILES = (50, 90, 99)
 # Two tables, so that each fits a terminal of 80 columns.
 _WORK = ("stage", "workers", "items", "failed", "rate", "busy", "blocked", "batch")
@@ -239,14 +243,14 @@ class Summary(Observer):
         """Work through what the hooks noted.
 
         Args:
-            budget_seconds: Stop after about this time (at least one slice is done); the rest waits for the next call. None
-                goes on until nothing waits, however long it takes.
+            budget_seconds: Stop after about this time (at least one slice is done) unless too much waits; the rest waits for
+                the next call. None goes on until nothing waits, however long it takes.
         """
         end = math.inf if budget_seconds is None else time.perf_counter() + budget_seconds
         with self._lock:
             while self._waiting():
                 self._digest_slice()
-                if time.perf_counter() >= end:
+                if time.perf_counter() >= end and not self._is_behind():
                     break
 
     def backlog(self) -> int:
@@ -340,6 +344,9 @@ class Summary(Observer):
 
     def _waiting(self) -> int:
         return len(self._received) + len(self._settled) + len(self._spans) + len(self._formed) + len(self._rest)
+
+    def _is_behind(self) -> bool:
+        return len(self._spans) > MOST_SPAN_LISTS or self._waiting() > MOST_NOTES
 
     def _digest_slice(self) -> None:
         """Digest at most SLICE_SIZE notes of each kind."""

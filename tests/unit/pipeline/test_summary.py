@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from headrace.base.records import DELIVERED, BatchFormed, Counters, Job, Outcome, OutcomeKind, Span
-from headrace.pipeline.summary import RESERVOIR_SIZE, SCHEMA, SLICE_SIZE, Reservoir, Summary
+from headrace.pipeline.summary import MOST_NOTES, RESERVOIR_SIZE, SCHEMA, SLICE_SIZE, Reservoir, Summary
 from headrace.testing.clock import FakeClock
 
 SECOND = 10**9
@@ -304,3 +304,14 @@ def test_reservoir_of_the_same_seed_is_the_same() -> None:
     for start in range(0, 5000, 7):
         cut.extend(values[start : start + 7])
     assert whole.sample().tolist() == cut.sample().tolist()
+
+
+def test_what_waits_is_bounded() -> None:
+    """However little time a digest has, it does not leave more behind than it is allowed to: notes are memory."""
+    summary = Summary()
+    for number in range(2 * MOST_NOTES):
+        job = Job(str(number), None)
+        summary.job_received([job])
+        summary.job_settled(job, DELIVERED)
+    summary.digest(budget_seconds=0.0)
+    assert 0 < summary.backlog() <= MOST_NOTES
