@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from headrace.base.seat import Seat
     from headrace.pipeline.supervisor import Supervised
 
+#: More are a slip of the hand: each is a process with threads, queues and a model of its own.
+MOST_WORKERS = 256
+
 
 def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace, Seat], tuple[int, bytes]]) -> int:
     """Run the command's workers and return the exit status.
@@ -62,6 +65,10 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
 def _check(args: argparse.Namespace) -> None:
     from headrace.base.errors import SettingsError
 
+    if args.supervise > MOST_WORKERS:
+        raise SettingsError(
+            f"--supervise {args.supervise}: at most {MOST_WORKERS} workers, each a process; one or two for each core are usual"
+        )
     for option, given in (("--limit", args.limit), ("--shadow", args.shadow)):
         if given:
             raise SettingsError(f"{option} is for one worker; leave it or --supervise out")

@@ -186,6 +186,8 @@ class Supervisor:
 
     def _start_due(self, now: float) -> None:
         for place in self._places:
+            if self._num_heeded < self._num_signals:
+                return  # starting many takes a while
             if place.start_at is not None and not place.worker and place.start_at <= now:
                 self._start(place)
             if not self._has_begun:

@@ -258,6 +258,15 @@ def test_what_keeps_the_first_worker_from_beginning_is_told_once(tmp_path: Path)
         assert said.count("there_is_no_such_module") == 1
 
 
+def test_a_slip_of_the_hand_starts_nothing(tmp_path: Path) -> None:
+    """Ten thousand worker processes are refused before the first."""
+    with service(tmp_path) as made:
+        process = made.start(workers=10_000)
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == 2
+        assert "at most 256" in said
+
+
 def test_a_folder_cannot_be_shared(tmp_path: Path) -> None:
     """A source that every worker would do all of is refused, and the message says what to do."""
     with service(tmp_path) as made:
