@@ -201,7 +201,8 @@ def sqs_broker(folder: Path) -> Iterator[Broker]:
         boto3.session.Session().client("sqs", region_name="eu-west-1", endpoint_url=endpoint).create_queue(
             QueueName="jobs"
         )
-        yield Broker(f"sqs://jobs?region=eu-west-1&endpoint={endpoint}&visibility=10s")
+        # A call takes a tenth of a second to a second: with short loans there would be no time but for extending them.
+        yield Broker(f"sqs://jobs?region=eu-west-1&endpoint={endpoint}&visibility=60s")
     finally:
         server.kill()
         server.wait()
@@ -252,10 +253,12 @@ def ordeal(name: str, jobs: int, kills: int) -> dict[str, Any]:
     ):
         desk = Desk(queue, 10 if name == "sqs" else 500)  # what one call sends
         # moto looks at every message for each that it gives out: with thousands there it would do nothing else.
-        desk.send(min(jobs, 300) if name == "sqs" else jobs)
+        desk.send(min(jobs, 150) if name == "sqs" else jobs)
         _say(f"{name}: {desk.num_sent:,} jobs sent")
         with Service(broker.address, receiver) as service:
-            _Killer(name, service, broker, desk, receiver, min(300, jobs // 4)).run(jobs, kills)
+            _Killer(name, service, broker, desk, receiver, min(100 if name == "sqs" else 300, jobs // 4)).run(
+                jobs, kills
+            )
             _finish(service, queue, receiver, desk.num_sent)
             status = service.stop()
         state = queue.statistics()
