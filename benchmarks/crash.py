@@ -149,13 +149,13 @@ class Broker:
 
 
 @contextlib.contextmanager
-def sqlite_broker(folder: Path) -> Iterator[Broker]:
+def sqlite_broker(folder: Path, jobs: int) -> Iterator[Broker]:
     """Give a queue in a file."""
     yield Broker(f"sqlite:///{folder}/jobs.db?visibility=3s")
 
 
 @contextlib.contextmanager
-def redis_broker(folder: Path) -> Iterator[Broker]:
+def redis_broker(folder: Path, jobs: int) -> Iterator[Broker]:
     """Run a redis-server that keeps what it was told."""
     program, port = shutil.which("redis-server"), _free_port()
     if program is None:
@@ -189,7 +189,7 @@ def redis_broker(folder: Path) -> Iterator[Broker]:
 
 
 @contextlib.contextmanager
-def sqs_broker(folder: Path) -> Iterator[Broker]:
+def sqs_broker(folder: Path, jobs: int) -> Iterator[Broker]:
     """Run a moto server with one queue."""
     import boto3
 
@@ -201,8 +201,9 @@ def sqs_broker(folder: Path) -> Iterator[Broker]:
         boto3.session.Session().client("sqs", region_name="eu-west-1", endpoint_url=endpoint).create_queue(
             QueueName="jobs"
         )
-        # A call takes a tenth of a second to a second: with short loans there would be no time but for extending them.
-        yield Broker(f"sqs://jobs?region=eu-west-1&endpoint={endpoint}&visibility=60s")
+        # With many messages a call takes up to a second: with short loans there would be no time but for extending them.
+        seconds = 60 if jobs > 1000 else 5
+        yield Broker(f"sqs://jobs?region=eu-west-1&endpoint={endpoint}&visibility={seconds}s")
     finally:
         server.kill()
         server.wait()
@@ -247,7 +248,7 @@ def ordeal(name: str, jobs: int, kills: int) -> dict[str, Any]:
     began = time.monotonic()
     with (
         tempfile.TemporaryDirectory() as folder,
-        BROKERS[name](Path(folder)) as broker,
+        BROKERS[name](Path(folder), jobs) as broker,
         Receiver() as receiver,
         contextlib.closing(open_queue(broker.address)) as queue,
     ):
