@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Protocol, runtime_checkable
@@ -12,8 +13,20 @@ import msgspec
 
 from headrace.base.in_flight import InFlight, InFlightTable
 from headrace.base.observer import Observer
-from headrace.base.policies.blame import BlameBook, Death, Record
+from headrace.base.policies.blame import BlameBook, Death, Record, Redriven
 from headrace.base.records import Job, Outcome
+
+#: Between two signs of life.
+_PULSE_SECONDS = 0.1
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """The last that a worker says."""
+
+    status: int | None
+    """Its exit status; None: the process will show."""
+    document: bytes
+    """What came of its run; empty: nothing."""
 
 
 @dataclass
@@ -35,27 +48,57 @@ class Seat:
     """What the process before had in flight."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def begin(self) -> None:
+        """Give signs of life from now to the end of the process, and take the news.
+
+        From a thread that does nothing else: it stops with the interpreter, and not with a service, a disk or an observer
+        that is slow to answer whoever waits for it.
+        """
+        self.table.beat()
+        threading.Thread(target=self._live, name="pulse", daemon=True).start()
+
+    def _live(self) -> None:
+        pause = threading.Event()
+        while True:
+            self.hear()
+            pause.wait(_PULSE_SECONDS)
+            self.table.beat()
+
     def hear(self) -> None:
-        """Take note of the deaths of other workers."""
+        """Take note of what happened in other workers."""
         with self._lock:
             while self.connection.poll():
                 try:
                     news = self.connection.recv_bytes()
                 except EOFError:  # the supervisor is dead, and so will this process be
                     return
-                self.blame.died(msgspec.msgpack.decode(news, type=Death))
+                match msgspec.msgpack.decode(news, type=Death | Redriven):
+                    case Redriven(id=message_id):
+                        self.blame.redriven(message_id)
+                    case death:
+                        self.blame.died(death)
                 self.table.heard()
 
     def record(self, message_id: str, receive_count: int) -> Record | None:
         """Return what is known about a message that was in flight when a worker died; None: nothing."""
         with self._lock:
             record = self.blame.get(message_id)
-            # Each death was a delivery. Fewer of them: somebody redrove the message, and its count began anew.
-            return record if record is not None and receive_count > record.deaths else None
+            if record is None or receive_count > record.deaths:
+                return record
+            # Each death was a delivery. Fewer of them: somebody redrove the message, and its count began anew. Nobody is to
+            # remember, or its later deliveries, which count on from here, would be judged by what it did before.
+            self.blame.redriven(message_id)
+            self._say(Redriven(message_id))
+            return None
 
-    def finish(self, document: bytes) -> None:
-        """Tell the supervisor that this worker ends by itself, and what came of it."""
-        self.connection.send_bytes(document)
+    def finish(self, status: int | None, document: bytes) -> None:
+        """Tell the supervisor that this worker ends by itself, with which exit status, and what came of it."""
+        with self._lock:
+            self._say(Ended(status, document))
+
+    def _say(self, what: Redriven | Ended) -> None:
+        with suppress(OSError):  # the supervisor is dead, and so will this process be
+            self.connection.send_bytes(msgspec.msgpack.encode(what))
 
 
 @runtime_checkable
@@ -76,14 +119,3 @@ class OutcomeCounter(Observer):
     def job_settled(self, job: Job, outcome: Outcome) -> None:
         """Count it."""
         self._table.count(outcome.kind)
-
-
-def with_beat(tick: Callable[[], object], seat: Seat) -> Callable[[], object]:
-    """Return a tick that also gives a sign of life and takes the news."""
-
-    def both() -> None:
-        seat.table.beat()
-        seat.hear()
-        tick()
-
-    return both

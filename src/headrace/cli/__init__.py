@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headrace import __version__
 from headrace.base.errors import HeadraceError, Interrupted, LedgerError, RunFolderError, SettingsError
@@ -62,8 +62,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO if args.verbose else logging.WARNING, format="headrace: %(message)s", stream=sys.stderr
     )
+    return reported(lambda: args.run(args))
+
+
+def reported(command: Callable[[], int]) -> int:
+    """Run a command and return its exit status; an error is told on stderr."""
     try:
-        status: int = args.run(args)
+        status = command()
         sys.stdout.flush()
         return status
     except (SettingsError, RunFolderError, LedgerError) as error:

@@ -25,6 +25,7 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
         run_worker: Runs the pipeline in a worker; returns its exit status and its result as JSON.
     """
     import headrace.pipeline.execute  # noqa: F401 - once, here: every worker is forked with it
+    from headrace.cli import reported
     from headrace.cli.pipeline_arguments import open_plan, stdout_kept
     from headrace.pipeline.governor import limit_library_threads
     from headrace.pipeline.supervisor import Supervisor
@@ -37,12 +38,19 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
         worker_args = argparse.Namespace(**vars(args))
         if args.output:
             worker_args.output = str(Path(args.output) / f"worker-{seat.number}-{seat.life}")
-        try:
+        document = b""
+
+        def run() -> int:
+            nonlocal document
             status, document = run_worker(worker_args, seat)
-        except BaseException:
-            seat.finish(b"")  # it is told on stderr, and in the exit status
+            return status
+
+        try:
+            status = reported(run)
+        except BaseException:  # such as SystemExit in the user's module
+            seat.finish(None, b"")
             raise
-        seat.finish(document)
+        seat.finish(status, document)
         return status
 
     with stdout_kept(args.json):

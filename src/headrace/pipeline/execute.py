@@ -20,7 +20,7 @@ from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan, StageDefaults, resolve
 from headrace.base.protocols import Instrument
 from headrace.base.records import Counters, StageStatistics
-from headrace.base.seat import OutcomeCounter, Seat, TakesSeat, with_beat
+from headrace.base.seat import OutcomeCounter, Seat, TakesSeat
 from headrace.base.settings import check
 from headrace.engines import ENGINES
 from headrace.pipeline.checkpoint import Before, Checkpoint
@@ -169,7 +169,7 @@ def run(
         counters=counters,
         limit=limit,
         clock=clock,
-        tick=with_beat(summary.digest, seat) if seat else summary.digest,
+        tick=summary.digest,
         metering=metering,
         instruments=instruments,
         warm_up=WarmUp(curve_batch=curve_batch, repeats=curve_repeats),
@@ -177,6 +177,8 @@ def run(
         slots=slots,
         signals=(signal.SIGINT,) if seat else (signal.SIGINT, signal.SIGTERM),
     )
+    if seat is not None:
+        runtime.before_receiving.append(seat.begin)
     # After the Runtime has found the Plan possible: one that is not leaves neither checkpoint nor folder behind.
     kept: Checkpoint | None = None
     if checkpoint is not False:

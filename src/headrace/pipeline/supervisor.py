@@ -23,7 +23,7 @@ import signal
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
@@ -34,18 +34,16 @@ import msgspec
 
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.in_flight import InFlight, InFlightTable
-from headrace.base.policies.blame import BlameBook, Death
+from headrace.base.policies.blame import BlameBook, Death, Redriven
 from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import OutcomeKind
-from headrace.base.seat import Seat
+from headrace.base.seat import Ended, Seat
 from headrace.pipeline.memory_killer import memory_kills
 
 logger = logging.getLogger("headrace")
 
 #: How soon signals and signs of life are heeded; a death wakes the supervisor at once.
 _POLL_SECONDS = 0.05
-#: Beyond the grace period, and for a worker that said it has finished: to close files and leave.
-_LEAVE_SECONDS = 10.0
 #: Deaths that are kept for the summary.
 _MOST_DEATHS = 100
 #: A pipe holds 200 KB or so; this is a fifth.
@@ -99,18 +97,19 @@ class _Worker:
     seat: Seat
     connection: Connection
     started_at: float
-    finished: bool = False
+    ended: Ended | None = None
+    """What it said when it had finished."""
     beats: int = 0
     silent_seconds: float = 0.0
     leave_by: float | None = None
     killed_for: str = ""
     news: deque[bytes] = field(default_factory=deque)
-    """Deaths that it has still to be told of."""
+    """What it has still to be told."""
     num_told: int = 0
 
 
 @dataclass
-class _Place:
+class _Post:
     """What follows one another in one seat."""
 
     number: int
@@ -130,6 +129,7 @@ class Supervisor:
         say: Takes a line for people.
         grace_seconds: How long workers may take to finish what they have when they are asked to stop.
         silent_seconds: A worker that gives no sign of life for so long is killed.
+        leave_seconds: Beyond the grace period, and for a worker that said it has finished: to close files and leave.
         policy: When a worker that died is started again.
         note: Takes what came of it so far, at the beginning and after each death.
         clock: For tests.
@@ -143,6 +143,7 @@ class Supervisor:
         say: Callable[[str], None],
         grace_seconds: float = 30.0,
         silent_seconds: float = 60.0,
+        leave_seconds: float = 10.0,
         policy: RestartPolicy | None = None,
         note: Callable[[Supervised], object] = lambda result: None,
         clock: Clock | None = None,
@@ -153,10 +154,11 @@ class Supervisor:
         self._note = note
         self._grace_seconds = grace_seconds
         self._silent_seconds = silent_seconds
+        self._leave_seconds = leave_seconds
         self._restarts = Restarts(policy or RestartPolicy(), num_workers)
         self._clock = clock or SystemClock()
         self._blame = BlameBook()
-        self._places = [_Place(number) for number in range(num_workers)]
+        self._posts = [_Post(number) for number in range(num_workers)]
         self._num_signals = 0
         self._num_heeded = 0
         self._stopping = False
@@ -170,7 +172,7 @@ class Supervisor:
         """Run until all workers have ended and return what came of it; in a worker this raises SystemExit."""
         self._note(self.result)
         with self._signals():
-            while any(place.worker or place.start_at is not None for place in self._places):
+            while any(post.worker or post.start_at is not None for post in self._posts):
                 now = self._now()
                 self._heed_signals(now)
                 self._start_due(now)
@@ -178,37 +180,39 @@ class Supervisor:
                 self._listen()
                 self._bury_dead()
                 self._watch_beats(self._now() - now)
-        if self._stopping and not self.result.status:
+        if self._num_heeded and not self.result.status:
             self.result.status = _INTERRUPTED
         return self.result
 
     # --- starting
 
     def _start_due(self, now: float) -> None:
-        for place in self._places:
+        for post in self._posts:
             if self._num_heeded < self._num_signals:
                 return  # starting many takes a while
-            if place.start_at is not None and not place.worker and place.start_at <= now:
-                self._start(place)
+            if post.start_at is not None and not post.worker and post.start_at <= now:
+                self._start(post)
             if not self._has_begun:
                 return  # what keeps the first from beginning would keep all of them, and each would say so
 
-    def _start(self, place: _Place) -> None:
-        place.lives += 1
-        place.start_at = None
+    def _start(self, post: _Post) -> None:
+        post.lives += 1
+        post.start_at = None
         ours, theirs = Pipe()
         table = InFlightTable()
-        seat = Seat(place.number, place.lives, len(self._places), table, self._blame, theirs, place.orphans)
+        seat = Seat(post.number, post.lives, len(self._posts), table, self._blame, theirs, post.orphans)
         sys.stdout.flush()
         sys.stderr.flush()
         parent = os.getpid()
-        pid = os.fork()
+        with _held(signal.SIGINT, signal.SIGTERM):  # a worker has a handler of its own before it hears one
+            pid = os.fork()
+            if pid == 0:
+                self._become_worker(parent, ours)
         if pid == 0:
-            self._become_worker(parent, ours)
             raise SystemExit(self._work(seat))
         theirs.close()
-        place.orphans = []
-        place.worker = _Worker(pid, seat, ours, self._now())
+        post.orphans = []
+        post.worker = _Worker(pid, seat, ours, self._now())
 
     def _become_worker(self, parent: int, ours: Connection) -> None:
         """Leave behind what is the supervisor's."""
@@ -220,18 +224,16 @@ class Supervisor:
         signal.signal(signal.SIGTERM, lambda *_: None)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         ours.close()
-        for place in self._places:
-            if place.worker is not None:
-                place.worker.connection.close()
-                place.worker.seat.table.close()
+        for post in self._posts:
+            if post.worker is not None:
+                post.worker.connection.close()
+                post.worker.seat.table.close()
 
     # --- watching
 
     def _listen(self) -> None:
         """Wait a moment for what workers say; the end of a pipe is the end of a worker."""
-        by_connection = {
-            place.worker.connection: place.worker for place in self._workers() if not place.worker.finished
-        }
+        by_connection = {post.worker.connection: post.worker for post in self._workers() if not post.worker.ended}
         if not by_connection:
             time.sleep(_POLL_SECONDS / 5)
             return
@@ -240,12 +242,16 @@ class Supervisor:
 
     def _hear(self, worker: _Worker) -> None:
         with suppress(EOFError, OSError):
-            if worker.connection.poll():
-                document = worker.connection.recv_bytes()
-                worker.finished = True
-                worker.leave_by = self._now() + _LEAVE_SECONDS
-                if document:
-                    self.result.documents.append(document)
+            while not worker.ended and worker.connection.poll():
+                said = msgspec.msgpack.decode(worker.connection.recv_bytes(), type=Redriven | Ended)
+                if isinstance(said, Redriven):
+                    self._blame.redriven(said.id)
+                    self._tell_workers([said])
+                    continue
+                worker.ended = said
+                worker.leave_by = self._now() + self._leave_seconds
+                if said.document:
+                    self.result.documents.append(said.document)
 
     def _watch_beats(self, seconds: float) -> None:
         now = self._now()
@@ -253,73 +259,86 @@ class Supervisor:
         if delivered > self._num_delivered:
             self._num_delivered = delivered
             self._restarts.delivered()
-        for place in self._workers():
-            worker = place.worker
+        for post in self._workers():
+            worker = post.worker
             beats = worker.seat.table.num_beats
             self._has_begun = self._has_begun or beats > 0
             # What this process slept through (a suspended machine) is not the worker's silence.
             worker.silent_seconds = 0.0 if beats != worker.beats else worker.silent_seconds + min(seconds, 1.0)
             worker.beats = beats
-            if worker.finished:
-                if worker.leave_by is not None and now > worker.leave_by:
-                    self._kill(worker, "")
+            if worker.ended:
+                self._see_off(post, worker, now)
             elif beats and worker.silent_seconds > self._silent_seconds:
                 self._kill(worker, f"no sign of life for {self._silent_seconds:g} s")
         if self._kill_at is not None and now > self._kill_at:
-            for place in self._workers():
-                self._kill(place.worker, f"still there {_LEAVE_SECONDS:g} s after the grace period")
+            for post in self._workers():
+                self._kill(post.worker, f"still there {self._leave_seconds:g} s after the grace period")
+
+    def _see_off(self, post: _Post, worker: _Worker, now: float) -> None:
+        if worker.leave_by is not None and now > worker.leave_by and not worker.killed_for:
+            self._kill(worker, "it had finished")
+            self._say(
+                f"worker {post.number} (process {worker.pid}) has finished and does not leave: killed after "
+                f"{self._leave_seconds:g} s; a thread that is no daemon is the usual cause"
+            )
 
     def _kill(self, worker: _Worker, reason: str) -> None:
         if not worker.killed_for:
-            worker.killed_for = reason or "it had finished"
+            worker.killed_for = reason
             os.kill(worker.pid, signal.SIGKILL)
 
     def _bury_dead(self) -> None:
-        by_pid = {place.worker.pid: place for place in self._workers()}
+        by_pid = {post.worker.pid: post for post in self._workers()}
         with suppress(ChildProcessError):
             # All children: as the first process of a container it also gets what dead workers leave behind.
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                place = by_pid.get(ended[0])
-                if place is not None:
-                    self._ended(place, place.worker, os.waitstatus_to_exitcode(ended[1]))
+                post = by_pid.get(ended[0])
+                if post is not None:
+                    self._ended(post, post.worker, os.waitstatus_to_exitcode(ended[1]))
 
     # --- after an end
 
-    def _ended(self, place: _Place, worker: _Worker, code: int) -> None:
-        place.worker = None
+    def _ended(self, post: _Post, worker: _Worker, code: int) -> None:
+        post.worker = None
         table = worker.seat.table
         self._has_begun = self._has_begun or table.num_beats > 0
         counts = table.counts()
         self.result.outcomes.update(counts)
-        if not worker.finished:
-            self._hear(worker)
+        self._hear(worker)
         worker.connection.close()
-        if worker.finished:
-            self._finished(place, worker, code, counts[OutcomeKind.DELIVERED] > 0)
+        if worker.ended:
+            # How its process ended after that, perhaps in a library's clean-up, says nothing about its work.
+            said = worker.ended.status
+            status = said if said is not None else code if code >= 0 else _DEFECT
+            self._finished(post, worker, status, counts[OutcomeKind.DELIVERED] > 0)
         else:
-            self._died(place, worker, code, table.messages(), counts[OutcomeKind.DELIVERED] > 0)
+            self._died(post, worker, code, table.messages(), counts[OutcomeKind.DELIVERED] > 0)
         table.close()
 
-    def _finished(self, place: _Place, worker: _Worker, code: int, delivered: bool) -> None:
+    def _finished(self, post: _Post, worker: _Worker, status: int, delivered: bool) -> None:
         """Decide about one that ended by itself: it has drained its queue, cannot begin, lost its queue, or was asked to."""
-        if code == 0 or self._stopping:
+        if self._stopping:
             return
-        if not self._has_begun:
-            self._end_all(code, "the first worker could not begin; what it said stands above")
-        elif code == _DEFECT and self._restarts.is_storm(self._now()):
+        if not self._has_begun:  # others would end likewise, and none of them is started before the first has begun
+            self._end_all(
+                status, f"the first worker ended with status {status} before it began; what it said stands above"
+            )
+        elif status == 0:
+            return
+        elif status == _DEFECT and self._restarts.is_storm(self._now()):
             self._end_in_storm()
         else:
-            self._again(place, worker, delivered)
+            self._again(post, worker, delivered)
 
-    def _died(self, place: _Place, worker: _Worker, code: int, messages: list[InFlight], delivered: bool) -> None:
+    def _died(self, post: _Post, worker: _Worker, code: int, messages: list[InFlight], delivered: bool) -> None:
         crashed, cause = self._cause(worker, code)
         in_work = [message.id for message in messages if message.in_work and not message.delivered]
         waiting = [message.id for message in messages if not message.in_work and not message.delivered]
         self._tell_others(Death(cause, crashed, in_work, waiting))
-        place.orphans = messages
+        post.orphans = messages
         note = DeathNote(
-            worker=place.number,
-            life=place.lives,
+            worker=post.number,
+            life=post.lives,
             pid=worker.pid,
             cause=cause,
             lived_seconds=round(self._now() - worker.started_at, 3),
@@ -333,20 +352,20 @@ class Supervisor:
         if self._stopping and code == _INTERRUPTED:
             return  # asked before it had begun
         self._say(
-            f"worker {place.number} (process {worker.pid}) died: {cause}; {len(in_work)} jobs in work, {len(waiting)} waiting"
+            f"worker {post.number} (process {worker.pid}) died: {cause}; {len(in_work)} jobs in work, {len(waiting)} waiting"
         )
         if self._stopping:
             return
         if self._restarts.is_storm(self._now()):
             self._end_in_storm()
         else:
-            self._again(place, worker, delivered)
+            self._again(post, worker, delivered)
 
-    def _again(self, place: _Place, worker: _Worker, delivered: bool) -> None:
+    def _again(self, post: _Post, worker: _Worker, delivered: bool) -> None:
         now = self._now()
         self.result.restarts += 1
-        place.start_at = now + self._restarts.pause(
-            place.number, now - worker.started_at, delivered, self._random.random()
+        post.start_at = now + self._restarts.pause(
+            post.number, now - worker.started_at, delivered, self._random.random()
         )
 
     def _end_in_storm(self) -> None:
@@ -385,13 +404,16 @@ class Supervisor:
             )
             for first in portions
         ]
-        for place in self._workers():
-            place.worker.news.extend(map(msgspec.msgpack.encode, news))
+        self._tell_workers(news)
+
+    def _tell_workers(self, news: Sequence[Death | Redriven]) -> None:
+        for post in self._workers():
+            post.worker.news.extend(map(msgspec.msgpack.encode, news))
 
     def _pass_news(self) -> None:
-        """Tell workers of deaths, no more than a pipe holds: one that hangs would hold up whoever waits for it to read."""
-        for place in self._workers():
-            worker = place.worker
+        """Tell workers the news, no more than a pipe holds: one that hangs would hold up whoever waits for it to read."""
+        for post in self._workers():
+            worker = post.worker
             while worker.news and worker.num_told - worker.seat.table.num_heard < _NEWS_AT_ONCE:
                 worker.num_told += 1
                 with suppress(OSError):  # it is dead, and is found so
@@ -401,14 +423,14 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._stopping = True
-        for place in self._places:
-            place.start_at = None
-        self._kill_at = self._now() + self._grace_seconds + _LEAVE_SECONDS
+        for post in self._posts:
+            post.start_at = None
+        self._kill_at = self._now() + self._grace_seconds + self._leave_seconds
         self._ask()
 
     def _ask(self) -> None:
-        for place in self._workers():
-            os.kill(place.worker.pid, signal.SIGINT)
+        for post in self._workers():
+            os.kill(post.worker.pid, signal.SIGINT)
 
     def _heed_signals(self, now: float) -> None:
         while self._num_heeded < self._num_signals:
@@ -417,7 +439,7 @@ class Supervisor:
                 self._say("stopping: workers finish what they have")
                 self._stop()
             else:
-                self._kill_at = min(self._kill_at or now, now) + _LEAVE_SECONDS
+                self._kill_at = min(self._kill_at or now, now) + self._leave_seconds
                 self._ask()
 
     @contextmanager
@@ -435,16 +457,26 @@ class Supervisor:
                     signal.signal(number, handler)
 
     def _workers(self) -> list[Any]:
-        return [place for place in self._places if place.worker is not None]
+        return [post for post in self._posts if post.worker is not None]
 
     def _total(self) -> Counter[OutcomeKind]:
         total = self.result.outcomes.copy()
-        for place in self._workers():
-            total.update(place.worker.seat.table.counts())
+        for post in self._workers():
+            total.update(post.worker.seat.table.counts())
         return total
 
     def _now(self) -> float:
         return self._clock.now_ns() / 1e9
+
+
+@contextmanager
+def _held(*signals: signal.Signals) -> Iterator[None]:
+    """Let signals wait."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _name(code: int) -> str:

@@ -34,6 +34,10 @@ def work(value):
         case "exit":
             if not Path("mended").exists():
                 os._exit(3)
+        case "exit, then fail":
+            if not Path("mended").exists():
+                os._exit(3)
+            raise hr.ItemFailed("not found")
         case "hold": ctypes.PyDLL(None).sleep(1000)
         case "kill once":
             flag = Path(order["flag"])
@@ -45,6 +49,21 @@ def work(value):
 pipeline = hr.Pipeline(
     hr.queue("sqlite:///jobs.db", visibility={visibility}, drain={drain}),
     stages=[hr.stage("work", work)], delivery=hr.jsonl("out.jsonl"),
+)
+"""
+SLOW_ACKS = """
+import json, time
+import headrace as hr
+from headrace.sources.sqlite_queue import SqliteQueue
+
+class SlowAcks(SqliteQueue):
+    def ack(self, receipts):
+        time.sleep(1.5 if receipts else 0)
+        return super().ack(receipts)
+
+pipeline = hr.Pipeline(
+    hr.queue(SlowAcks("jobs.db", visibility_seconds=30), drain=True),
+    stages=[hr.stage("work", lambda value: json.loads(value)["n"])], delivery=hr.jsonl("out.jsonl"),
 )
 """
 PLAN = "[run]\nsilent_seconds = 1.0\n[stages.work]\nworkers = 3\n"
@@ -110,6 +129,41 @@ def service(folder: Path, **settings: Any) -> Iterator[Service]:
             made.process.kill()
             made.process.communicate()
         made.queue.close()
+
+
+def test_a_slow_service_is_no_silence(tmp_path: Path) -> None:
+    """A queue whose acks hang for longer than `silent_seconds` kills no worker and blames no job."""
+    with service(tmp_path) as made:
+        (tmp_path / "app.py").write_text(SLOW_ACKS)
+        made.send([{}])
+        document = made.run(workers=1)
+        assert made.delivered() == {0}
+        assert (document["deaths"], document["status"]) == (0, 0)
+
+
+@pytest.mark.slow
+def test_a_redriven_job_is_judged_by_what_it_does_now(tmp_path: Path) -> None:
+    """A blamed job that is mended, redriven, and then fails for another reason ends with that reason, not with the old one."""
+    with service(tmp_path, drain=False) as made:
+        made.send([{"do": "exit, then fail"}])
+        made.start("--set", "source.max_receives=3", "--set", "stages.work.attempts=1", workers=1)
+        wait_until(made.dead)
+        (tmp_path / "mended").touch()
+        made.queue.redrive()
+        wait_until(made.dead)
+        (letter,) = made.dead()
+        assert "not found" in letter.reason
+        assert letter.receive_count == 3
+
+
+def test_a_module_that_leaves_at_once_ends_all(tmp_path: Path) -> None:
+    """Where the first of several workers ends with status 0 before it begins, the supervisor ends too and says so."""
+    with service(tmp_path) as made:
+        (tmp_path / "app.py").write_text("raise SystemExit(0)\n")
+        process = made.start(workers=2)
+        _, said = process.communicate(timeout=30)
+        assert process.returncode == 0
+        assert "ended with status 0 before it began" in said
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 30.0) -> None:

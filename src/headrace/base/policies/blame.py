@@ -17,6 +17,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 #: Suspected at once after so many kills from outside.
 SUSPICIOUS_KILLS = 2
 #: Blamed after so many crashes, the last of them alone.
@@ -25,8 +27,7 @@ BLAMED_CRASHES = 2
 NUM_REMEMBERED = 50_000
 
 
-@dataclass(frozen=True, slots=True)
-class Death:
+class Death(msgspec.Struct, frozen=True, tag=True):
     """One death of a worker process."""
 
     cause: str
@@ -37,6 +38,12 @@ class Death:
     """Ids of the messages that a stage worked on."""
     waiting: Sequence[str]
     """Ids of those that were merely lent to it."""
+
+
+class Redriven(msgspec.Struct, frozen=True, tag=True):
+    """A message came with its deliveries counted anew: somebody redrove it, and what was known about it is over."""
+
+    id: str
 
 
 @dataclass(slots=True)
@@ -99,6 +106,10 @@ class BlameBook:
                 record.kills += 1
         while len(self._records) > self._num_remembered:
             self._records.popitem(last=False)
+
+    def redriven(self, message_id: str) -> None:
+        """Forget what was known: somebody has mended what killed workers, or wants to see."""
+        self._records.pop(message_id, None)
 
     def get(self, message_id: str) -> Record | None:
         """Return what is known about a message; None: nothing."""

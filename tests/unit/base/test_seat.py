@@ -1,0 +1,42 @@
+"""What workers and supervisor tell each other."""
+
+from __future__ import annotations
+
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+
+import msgspec
+
+from headrace.base.in_flight import InFlightTable
+from headrace.base.policies.blame import BlameBook, Death, Redriven
+from headrace.base.seat import Seat
+
+CRASH = Death("SIGSEGV", True, ["a"], ())
+
+
+def seat_and_supervisors_end() -> tuple[Seat, Connection]:
+    """Return a seat that knows of two crashes, and the other end of its pipe."""
+    ours, theirs = Pipe()
+    blame = BlameBook()
+    blame.died(CRASH)
+    blame.died(CRASH)
+    return Seat(0, 1, 1, InFlightTable(4), blame, theirs), ours
+
+
+def test_a_redriven_message_is_forgotten_and_the_supervisor_hears_of_it() -> None:
+    """Its first delivery after two deaths ends what was known of it, here for its later deliveries and elsewhere by message."""
+    seat, supervisor = seat_and_supervisors_end()
+    assert [seat.record("a", count) for count in (1, 2, 3)] == [None, None, None]
+    assert msgspec.msgpack.decode(supervisor.recv_bytes(), type=Redriven) == Redriven("a")
+
+
+def test_what_another_worker_saw_redriven_is_forgotten() -> None:
+    """A worker that hears of it judges the third delivery afresh, which it would have condemned."""
+    seat, supervisor = seat_and_supervisors_end()
+    known = seat.record("a", 3)
+    supervisor.send_bytes(msgspec.msgpack.encode(Redriven("a")))
+    seat.hear()
+    assert known is not None
+    assert known.blamed
+    assert seat.record("a", 3) is None
+    assert seat.table.num_heard == 1

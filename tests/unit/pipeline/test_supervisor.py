@@ -1,0 +1,63 @@
+"""How a supervisor answers workers that misbehave at their begin and end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+# Forks, so it runs in a process of its own; `hook` may change what the system does.
+PROGRAM = """
+import os, signal, sys, threading, time
+from headrace.pipeline.supervisor import Supervisor
+
+{hook}
+
+def work(seat):
+    {work}
+
+supervisor = Supervisor(1, work, say=print, grace_seconds=1.0, leave_seconds=0.3)
+result = supervisor.run()
+print("status", result.status, "restarts", result.restarts)
+"""
+STAYS = """seat.begin()
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    seat.finish({status}, b"{{}}")
+    return {status}
+"""
+ASKED_AT_THE_FORK = """
+def setpgid(*_):
+    os.kill(os.getppid(), signal.SIGTERM)
+    until = time.monotonic() + 0.5
+    while signal.SIGINT not in signal.sigpending() and time.monotonic() < until:
+        time.sleep(0.01)
+os.setpgid = setpgid
+"""
+
+
+def supervised(work: str, hook: str = "") -> str:
+    """Run a supervisor with one worker to its end and return what was printed."""
+    program = PROGRAM.format(work=work, hook=hook)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=8, check=False)
+    return done.stdout + done.stderr
+
+
+def test_a_worker_that_has_finished_and_stays_is_not_started_again() -> None:
+    """A thread that is no daemon keeps a drained worker's process: it is killed, that is said, and its own status counts."""
+    said = supervised(STAYS.format(status=0))
+    assert "does not leave" in said
+    assert "status 0 restarts 0" in said
+
+
+def test_a_crash_in_the_clean_up_is_no_death() -> None:
+    """A worker that has finished with 0 and whose process then dies of a library's clean-up is not started again."""
+    said = supervised('seat.begin(); seat.finish(0, b""); os.kill(os.getpid(), signal.SIGSEGV)')
+    assert "status 0 restarts 0" in said
+    assert "died" not in said
+
+
+def test_a_worker_that_is_asked_to_stop_at_its_fork_hears_it() -> None:
+    """The signal that a supervisor sends before its newest worker has a handler is not lost."""
+    said = supervised('print("worked", flush=True); seat.begin(); time.sleep(1000)', ASKED_AT_THE_FORK)
+    assert "worked" not in said
+    assert "KeyboardInterrupt" in said
+    assert "status 130 restarts 0" in said
