@@ -1,11 +1,19 @@
-"""One line of JSON per result."""
+"""One line of JSON per result.
+
+Several processes may append to one file, and each may be killed at any moment. So a line is written under a lock of the file
+(`flock`, which ends with its holder), behind a look at how the file ends: whoever comes after a line that was left unfinished
+ends it first, and a line that did not fit is cut off again before another can stand behind it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import logging
 import os
+import stat
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,6 +22,8 @@ import msgspec
 from headrace.base.errors import DeliveryFailed, SettingsError
 from headrace.base.records import Job
 from headrace.delivery.encoding import encode
+
+logger = logging.getLogger("headrace")
 
 
 class _Line(msgspec.Struct):
@@ -28,7 +38,7 @@ class JsonLines:
 
     It survives the end of this process at any moment; the end of the machine only once the file is closed, or the operating
     system has written it by itself. A job delivered twice (delivery is at least once) gives two lines with one id, except
-    in a run that is resumed, which reads back which ids are there.
+    in a run that is resumed, which reads back which ids are there. Other processes may write to the same file.
 
     Args:
         path: The file; made with its folder if missing, appended to if there.
@@ -66,7 +76,7 @@ class JsonLines:
         """
         offset = int(mark.get("offset", 0))
         found: set[str] = set()
-        with self.path.open("rb+") as file:
+        with self.path.open("rb+") as file, _locked(file):
             end = file.seek(0, os.SEEK_END)
             if end < offset:
                 raise SettingsError(f"{self.path} has {end:,} bytes; it had {offset:,} when the run began")
@@ -84,9 +94,8 @@ class JsonLines:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("ab+", buffering=0)
-            if self._file.seek(0, 2):
-                self._file.seek(-1, 2)
-                if self._file.read(1) != b"\n":
+            with _locked(self._file, complains=True):
+                if _is_unfinished(self._file):
                     self._file.write(b"\n")
         except OSError as error:
             raise SettingsError(f"results file {self.path} cannot be written: {error}") from None
@@ -97,11 +106,8 @@ class JsonLines:
         if self._file is None:
             raise RuntimeError("deliver() before open()")
         try:
-            with self._lock:
-                written = self._file.write(line)
-                if written != len(line):
-                    self._file.truncate(self._file.tell() - (written or 0))
-                    raise OSError("no space for the whole line")
+            with self._lock, _locked(self._file):
+                _append(self._file, line)
         except OSError as error:
             raise DeliveryFailed(f"{self.path} cannot be written: {error}") from None
         return True
@@ -116,3 +122,36 @@ class JsonLines:
                 os.fsync(self._file.fileno())
             self._file.close()
             self._file = None
+
+
+def _append(file: IO[bytes], line: bytes) -> None:
+    if _is_unfinished(file):
+        line = b"\n" + line
+    end = os.fstat(file.fileno()).st_size
+    if file.write(line) != len(line):
+        file.truncate(end)
+        raise OSError("no space for the whole line")
+
+
+def _is_unfinished(file: IO[bytes]) -> bool:
+    """Return whether the file ends in the middle of a line."""
+    status = os.fstat(file.fileno())
+    return (
+        stat.S_ISREG(status.st_mode) and status.st_size > 0 and os.pread(file.fileno(), 1, status.st_size - 1) != b"\n"
+    )
+
+
+@contextlib.contextmanager
+def _locked(file: IO[bytes], *, complains: bool = False) -> Iterator[None]:
+    """Keep other processes from writing to a file; nothing is kept from a pipe or a terminal."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError as error:  # some network file systems know no locks
+        if complains:
+            logger.warning("%s cannot be locked (%s): let one process alone write to it", file.name, error)
+        yield
+        return
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)

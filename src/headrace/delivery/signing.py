@@ -123,7 +123,11 @@ class Verifier:
         age = self._unix_seconds() - int(timestamp)
         if abs(age) > self._tolerance_seconds:
             raise NotSigned(f"it was sent {age:.0f} s ago; allowed are {self._tolerance_seconds:g} s either way")
-        if not self._secrets.are_behind(signatures, message_id, timestamp, body):
+        try:
+            is_right = self._secrets.are_behind(signatures, message_id, timestamp, body)
+        except UnicodeEncodeError:  # of bytes that are not UTF-8 some servers make lone surrogates
+            is_right = False
+        if not is_right:
             raise NotSigned("no signature in webhook-signature is right for this id, timestamp and body")
         return message_id
 

@@ -24,6 +24,7 @@ process loses nothing that was written, and after a power cut what the disk did 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
@@ -196,7 +197,8 @@ class Checkpoint:
             self._journal.path.with_name(IN_HAND).unlink(missing_ok=True)
         self._journal.close()
         if discard:
-            self._journal.path.parent.rmdir()
+            with contextlib.suppress(OSError):  # a folder in which others keep files stays
+                self._journal.path.parent.rmdir()
 
     def _blame(self, folder: Path, delivered: set[str], known: set[str]) -> None:
         """Note who was in hand when the process before this one ended without a word."""

@@ -189,8 +189,7 @@ def _resume(what: _Resumption, force: bool) -> set[str]:
     """
     journal, past, header = what.journal, what.past, what.header
     was = journal.header or {}
-    mark = was.get("mark", {})
-    delivered, doubts = _recovered(what, mark)
+    delivered, mark, doubts = _recovered(what, was.get("mark", {}))
     done = delivered | past.done.keys()
     doubts += _doubts(what, was, done)
     if doubts and not force:
@@ -198,10 +197,7 @@ def _resume(what: _Resumption, force: bool) -> set[str]:
     for doubt in doubts:
         logger.warning("resumed although %s", doubt)
     if doubts:
-        known = {"mark": mark if delivered else {}}
-        journal.begin({**header, **known})
-        for item, kind in past.done.items():
-            journal.append({"done": item, "as": kind})
+        journal.begin({**header, "mark": mark}, journal.records)
     elif was["fingerprint"] != header["fingerprint"]:
         gone = len(done - {entry.id for entry in what.entries})
         logger.warning(
@@ -213,16 +209,17 @@ def _resume(what: _Resumption, force: bool) -> set[str]:
     return delivered
 
 
-def _recovered(what: _Resumption, mark: Mapping[str, Any]) -> tuple[set[str], list[str]]:
+def _recovered(what: _Resumption, mark: Mapping[str, Any]) -> tuple[set[str], Mapping[str, Any], list[str]]:
+    """Return what was delivered, where the run's results begin from now on, and what is odd about them."""
     noted = {item for item, kind in what.past.done.items() if kind == "delivered"}
     if what.recoverable is None:
-        return noted, []
+        return noted, mark, []
     try:
-        return what.recoverable.recover(mark), []
+        return what.recoverable.recover(mark), mark, []
     except FileNotFoundError as error:
-        return set(), [f"the results are gone ({error.filename or error}): without --resume all is done again"]
+        return set(), {}, [f"the results are gone ({error.filename or error}): without --resume all is done again"]
     except SettingsError as error:
-        return what.recoverable.recover({}), [f"the results are others than those of the run: {error}"]
+        return what.recoverable.recover({}), {}, [f"the results are others than those of the run: {error}"]
 
 
 def _doubts(what: _Resumption, was: Mapping[str, Any], done: set[str]) -> list[str]:

@@ -10,12 +10,14 @@ delivery, the source), the run ends with an error: what is not done can be resum
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import StageStalled, TimeLimitExceeded
 from headrace.base.policies.stalls import StallPolicy
 
 if TYPE_CHECKING:
+    from headrace.pipeline.item import Item
     from headrace.pipeline.runtime import Runtime
     from headrace.pipeline.station import Station, Worker
 
@@ -47,14 +49,12 @@ class StallWatch:
             return
         self._next_look = now + min(_LOOK_SECONDS, self._limit / 4)
         where = {worker: station for station in self._runtime.stations for worker in list(station.workers)}
-        hands = {worker: worker.busy_since for worker in where if worker.hand}
+        hands = {worker: hand for worker in where if (hand := worker.hand)}
         for worker in self._policy.stalled(now, hands):
-            self._leave_behind(where[worker], worker)
+            if worker.hand is hands[worker]:  # or it came back this moment, and may have taken others since
+                self._leave_behind(where[worker], worker, hands[worker][1])
 
-    def _leave_behind(self, station: Station, worker: Worker) -> None:
-        items = worker.hand
-        if not items:
-            return  # it came back this moment
+    def _leave_behind(self, station: Station, worker: Worker, items: Sequence[Item]) -> None:
         names = ", ".join(item.id for item in items[:5]) + (", ..." if len(items) > 5 else "")
         what = f"{names} took longer than run.stall_seconds = {self._limit:g} in stage {station.name}"
         if not station.can_lose_a_thread or self._num_left >= MOST_LEFT_BEHIND:

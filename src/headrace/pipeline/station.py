@@ -75,8 +75,8 @@ class Worker:
         self.name = name
         self.number = number
         self.busy_since = 0
-        self.hand: list[Item] | None = None
-        """What is in the stages now, where nobody else watches how long."""
+        self.hand: tuple[int, list[Item]] | None = None
+        """Since when (ns) and what is in the stages now, where nobody else watches how long; replaced as one."""
         self.is_left_behind = False
         self._thread_id: int | None = None
 
@@ -231,7 +231,7 @@ class Station:
         self._tell_started(items)
         _note_work(items, 1)
         began = dequeued
-        worker.hand = None if self.settings.executor == "process" else items
+        worker.hand = None if self.settings.executor == "process" else (dequeued, items)
         if not self._is_warm:
             self._warm_up(worker, items[0])
             began = clock.now_ns()

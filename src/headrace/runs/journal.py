@@ -4,22 +4,27 @@
     {"began":1763..., ...}     records, in the order of their being written
 
 Each record is one write, so a kill leaves at most the last line unfinished, and that is cut off when the file is opened
-again. After a power cut more may be missing or damaged: damaged records are left out, and counted. The lock ends with the
+again. To begin anew is to put another file in its place, so that no kill leaves less than was known. After a power cut more may be missing or damaged: damaged records are left out, and counted. The lock ends with the
 process, however it ends.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 logger = logging.getLogger("headrace")
+
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class Locked(OSError):
@@ -46,9 +51,9 @@ class Journal:
         self.path = path
         self._lock = threading.Lock()
         self._complained = False
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._file = os.open(path, _FLAGS, 0o644)
         try:
-            _take_lock(self._file)
+            _take_lock(self._file, path)
             content = _whole_lines(self._file)
         except BaseException:
             os.close(self._file)
@@ -58,12 +63,27 @@ class Journal:
         self.records = [record for record in records[1:] if record is not None]
         self.num_damaged = records.count(None)
 
-    def begin(self, header: dict[str, Any]) -> None:
-        """Forget what is in it and write a header, which is on disk when this returns."""
-        os.ftruncate(self._file, 0)
-        self.header, self.records, self.num_damaged = header, [], 0
-        self.must_append(header)
-        os.fsync(self._file)
+    def begin(self, header: dict[str, Any], records: Sequence[dict[str, Any]] = ()) -> None:
+        """Put a header and records in the place of what is in it; they are on disk when this returns.
+
+        Killed at any moment, this leaves the old content or the new one.
+
+        Raises:
+            OSError: If it cannot be written; the old content is left.
+        """
+        new = self.path.with_name(f"{self.path.name}.new")
+        file = os.open(new, _FLAGS | os.O_TRUNC, 0o644)  # there after a kill; nobody else is here: we have the lock
+        try:
+            _take_lock(file, new)
+            _write(file, b"".join(map(_line, (header, *records))))
+            os.fsync(file)
+            new.replace(self.path)
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(self._file)
+        self._file = file
+        self.header, self.records, self.num_damaged = header, list(records), 0
         folder = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(folder)
@@ -85,14 +105,9 @@ class Journal:
         Raises:
             OSError: If it cannot be written; nothing of it is left.
         """
-        line = msgspec.json.encode(record) + b"\n"
         with self._lock:
-            if self._file < 0:
-                return  # a worker that was left behind
-            size = os.fstat(self._file).st_size
-            if os.write(self._file, line) != len(line):
-                os.ftruncate(self._file, size)
-                raise OSError("no space for the whole record")
+            if self._file >= 0:  # or a worker that was left behind
+                _write(self._file, _line(record))
 
     def close(self) -> None:
         """Write it to disk and let go of the lock."""
@@ -105,11 +120,25 @@ class Journal:
                     self._file = -1
 
 
-def _take_lock(file: int) -> None:
+def _line(record: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(record) + b"\n"
+
+
+def _write(file: int, content: bytes) -> None:
+    size = os.fstat(file).st_size
+    if os.write(file, content) != len(content):
+        os.ftruncate(file, size)
+        raise OSError("no space for the whole record")
+
+
+def _take_lock(file: int, path: Path) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise Locked(error.errno, "another process has it open") from None
+    # Between our opening and our locking its holder may have put another in its place, which it still has, or taken it away.
+    if not (path.exists() and os.path.samestat(os.fstat(file), path.stat())):
+        raise Locked(errno.EWOULDBLOCK, "another process has just begun it anew")
 
 
 def _whole_lines(file: int) -> bytes:

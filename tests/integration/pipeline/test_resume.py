@@ -157,6 +157,23 @@ def test_a_run_that_could_not_begin_leaves_no_trace(folder: Path, out: Path) -> 
     assert not out.with_name("out.jsonl.checkpoint").exists()
 
 
+def test_a_folder_with_other_files_hides_no_error(folder: Path, out: Path, tmp_path: Path) -> None:
+    """Where a run cannot begin, a checkpoint folder that others use too stays, and the error is the run's own."""
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "notes.txt").touch()
+
+    class Broken(hr.Stage):
+        kind = "cpu"
+
+        def open(self, context: Any) -> Any:
+            raise OSError("no such model")
+
+    broken = hr.Pipeline(hr.folder(folder, patterns=["*.txt"]), stages=[Broken("size")], delivery=hr.jsonl(out))
+    with pytest.raises(hr.HeadraceError, match="no such model"):
+        hr.run(broken, checkpoint=tmp_path / "kept")
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["notes.txt"]
+
+
 def test_a_run_that_was_cut_off_is_not_gone_over(folder: Path, out: Path) -> None:
     """A new start without resume is refused while there are results; with force, or without them, it begins anew."""
     begin(folder, out)
@@ -254,6 +271,23 @@ def test_a_checkpoint_of_another_version(folder: Path, out: Path) -> None:
     journal.write_bytes(journal.read_bytes().replace(b'"checkpoint":1', b'"checkpoint":9'))
     with pytest.raises(CheckpointError, match="has version 9; this headrace knows 1"):
         resume(folder, out)
+
+
+def test_results_of_earlier_runs_after_a_forced_resume(folder: Path, out: Path) -> None:
+    """A forced resume keeps where the run's results begin, although it has none yet, and what was suspected."""
+    hr.run(pipeline(folder, hr.jsonl(out)))
+    checkpoint = begin(folder, out, number=1)
+    journal = checkpoint / "journal.jsonl"
+    out.write_bytes(b"".join(out.read_bytes().splitlines(keepends=True)[:-1]))  # the one result of the second run
+    journal.write_bytes(journal.read_bytes().replace(b'"checkpoint":1', b'"checkpoint":9'))
+    with journal.open("ab") as file:
+        file.write(b'{"crashed":["25.txt"],"alone":true}\n')
+    resume(folder, out, force=True, limit=1)
+    assert ids(out)[-1] == "25.txt"
+    assert '{"crashed":["25.txt"],"alone":true}' in journal.read_text()
+    cut_off(checkpoint)
+    resume(folder, out)
+    assert sorted(ids(out)) == sorted(everything(folder) * 2)
 
 
 def test_deleted_results(folder: Path, out: Path) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -125,6 +128,81 @@ def test_half_a_line_is_ended(tmp_path: Path) -> None:
     write(path, "c")
     found = path.read_text().splitlines()
     assert [json.loads(found[0])["id"], found[1], json.loads(found[2])["id"]] == ["a", '{"id":"b","ta', "c"]
+
+
+def test_half_a_line_of_another_process_is_ended(tmp_path: Path) -> None:
+    """Where another process was killed in mid-line, one that lives does not glue its next line to it."""
+    path = tmp_path / "out.jsonl"
+    delivery = JsonLines(path)
+    delivery.open(None)
+    with path.open("ab") as file:
+        file.write(b'{"id":"b","ta')
+    delivery.deliver(Job("c", b""), 1)
+    delivery.close()
+    found = path.read_text().splitlines()
+    assert (found[0], json.loads(found[1])["id"]) == ('{"id":"b","ta', "c")
+
+
+def test_one_process_writes_at_a_time(tmp_path: Path) -> None:
+    """While another process is at the file, nothing is written behind what it may still have to end or to cut off."""
+    path = tmp_path / "out.jsonl"
+    delivery = JsonLines(path)
+    delivery.open(None)
+    thread = threading.Thread(target=delivery.deliver, args=(Job("mine", b""), 1))
+    with path.open("ab", buffering=0) as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write(b'{"id":"other","resu')
+        thread.start()
+        thread.join(0.1)
+        other.write(b'lt":1}\n')
+    thread.join(30)
+    delivery.close()
+    assert [line["id"] for line in lines(path)] == ["other", "mine"]
+
+
+ENDLESS = """
+import sys
+from headrace.base.records import Job
+from headrace.delivery.jsonl import JsonLines
+delivery = JsonLines(sys.argv[1])
+delivery.open(None)
+print("open", flush=True)
+while True:
+    delivery.deliver(Job("endless", b""), "x" * 16_000_000)
+"""
+
+
+def test_a_kill_costs_others_nothing(tmp_path: Path) -> None:
+    """Of two processes that write long lines to one file one is killed: what the other delivered is all readable."""
+    path = tmp_path / "out.jsonl"
+    delivery = JsonLines(path)
+    delivery.open(None)
+    for trial in range(3):
+        with subprocess.Popen([sys.executable, "-c", ENDLESS, str(path)], stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            with path.open("rb") as file:
+                while not file.seek(0, os.SEEK_END) or (file.seek(-1, os.SEEK_END), file.read())[1] == b"\n":
+                    assert child.poll() is None
+            child.kill()  # in the middle of a line
+            for number in range(20):
+                delivery.deliver(Job(f"{trial} {number}", b""), "y" * 10_000)
+    delivery.close()
+    found = set()
+    for line in path.read_bytes().splitlines():
+        with contextlib.suppress(ValueError):
+            found.add(json.loads(line)["id"])
+    assert {f"{trial} {number}" for trial in range(3) for number in range(20)} <= found
+
+
+def test_a_pipe(tmp_path: Path) -> None:
+    """Results may go to somebody who reads them as they come."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    write(path, "a")
+    assert json.loads(os.read(reader, 1000))["id"] == "a"
+    os.close(reader)
 
 
 @pytest.mark.parametrize("before", [b"", b"{}\n"])

@@ -115,6 +115,15 @@ def test_a_signature_that_is_none(signature: str) -> None:
         Verifier(SECRET).verify(signed(SECRET) | {"Webhook-Signature": signature}, BODY)
 
 
+@pytest.mark.parametrize("name", ["Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"])
+def test_a_header_that_is_no_text(name: str) -> None:
+    """Bytes that are not UTF-8, which some servers decode to lone surrogates, are refused like what is wrong."""
+    headers = signed(SECRET)
+    headers[name] += "\udcff"
+    with pytest.raises(NotSigned):
+        Verifier(SECRET).verify(headers, BODY)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -6,13 +6,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import headrace as hr
 from headrace.base.errors import StageStalled
+from headrace.base.policies.stalls import StallPolicy
 from headrace.base.records import OutcomeKind
+from headrace.pipeline.stall_watch import StallWatch
+from headrace.pipeline.station import Worker
 
 HANG = threading.Event()
 PLAN = {"run": {"stall_seconds": 0.3}}
@@ -74,6 +78,28 @@ def test_a_thread_that_comes_back_is_not_heard(run: Callable[..., Any]) -> None:
     ran = run([hr.stage("work", work, kind="cpu")], payloads, {**PLAN, "stages": {"work": {"workers": 1}}})
     assert sorted(ran.results.values()) == sorted(payloads[1:])
     assert ran.ids(OutcomeKind.DEAD_LETTERED) == {"0"}
+
+
+def test_the_next_items_of_a_worker_that_came_back_are_not_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the verdict and the replacing a worker may come back and take others, which nobody gives up."""
+    worker = Worker(SimpleNamespace(), "work-0")  # type: ignore[arg-type]
+    # Replacing it or giving up its items would need what is not there.
+    runtime = SimpleNamespace(stations=[SimpleNamespace(workers=[worker])])
+    watch = StallWatch(runtime, 1.0)  # type: ignore[arg-type]
+    judge = StallPolicy.stalled
+    verdicts = []
+
+    def judge_slowly(policy: StallPolicy, now: float, hands: Any) -> list[Any]:
+        verdicts.append(judge(policy, now, hands))
+        worker.hand = (2, [SimpleNamespace(id="innocent")])  # type: ignore[list-item]
+        return verdicts[-1]
+
+    worker.hand = (1, [SimpleNamespace(id="hung")])  # type: ignore[list-item]
+    watch.look(0.0)
+    monkeypatch.setattr(StallPolicy, "stalled", judge_slowly)
+    watch.look(2.0)
+    assert verdicts == [[worker]]
+    assert not worker.is_left_behind
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -60,6 +62,61 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     assert told.stdout == "locked\n"
     journal.close()
     Journal(tmp_path / "j").close()
+
+
+def test_begun_anew_with_what_was_known(tmp_path: Path) -> None:
+    """Another header takes the place of the first one, with the records that are given, and the lock goes along."""
+    write(tmp_path / "j", {"a": 1}, {"b": 2})
+    journal = Journal(tmp_path / "j")
+    journal.begin({"header": 2}, journal.records[:1])
+    journal.append({"c": 3})
+    with pytest.raises(Locked):
+        Journal(tmp_path / "j")
+    journal.close()
+    assert (tmp_path / "j").read_bytes() == b'{"header":2}\n{"a":1}\n{"c":3}\n'
+    assert [path.name for path in tmp_path.iterdir()] == ["j"]
+
+
+@pytest.mark.parametrize("call", ["open", "write", "fsync", "replace", "close"])
+def test_killed_while_it_begins_anew(tmp_path: Path, call: str) -> None:
+    """Wherever the kill comes, all that was known is there, before the change or after it."""
+    write(tmp_path / "j", {"a": 1})
+    script = f"""
+import os, signal, sys
+from pathlib import Path
+from headrace.runs.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+def kill(*arguments, **named):
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(Path if {call!r} == "replace" else os, {call!r}, kill)
+journal.begin({{"header": 2}}, journal.records)
+"""
+    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path / "j")], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    journal = Journal(tmp_path / "j")
+    assert journal.header in ({"header": 1}, {"header": 2})
+    assert journal.records == [{"a": 1}]
+    journal.begin({"header": 3}, journal.records)
+    journal.close()
+    assert (tmp_path / "j").read_bytes() == b'{"header":3}\n{"a":1}\n'
+
+
+def test_no_room_to_begin_anew(tmp_path: Path) -> None:
+    """On a full disk the old content stays, and the journal goes on behind it."""
+    write(tmp_path / "j", {"a": 1})
+    journal = Journal(tmp_path / "j")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match="no space"):
+            journal.begin({"header": "x" * 200}, journal.records)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    journal.append({"b": 2})
+    journal.close()
+    assert (tmp_path / "j").read_bytes() == b'{"header":1}\n{"a":1}\n{"b":2}\n'
 
 
 def test_a_journal_that_is_closed(tmp_path: Path) -> None:
