@@ -65,7 +65,7 @@ class Queue(Protocol):
     def postpone(self, postponed: Sequence[Postponed]) -> dict[str, str]:
         """Offer messages again after their delays as if they were new: with a receive count of zero, and what is kept.
 
-        The id stays. A kept result that is too large for the service is left out; the message never is.
+        The id stays. Where what is kept is too large for the service, `kept_brief` is kept; the message is never left out.
         """
         ...
 
@@ -102,6 +102,19 @@ class Queue(Protocol):
 
     def close(self) -> None:
         """Release connections; messages in flight come back after their visibility timeout."""
+        ...
+
+
+@runtime_checkable
+class AdoptsLoans(Protocol):
+    """A queue that keeps account of its loans, and has to be told of those of a process that died."""
+
+    def adopt(self, lent_at: Mapping[str, float]) -> None:
+        """Take over the receipts that another process received, so that they can be acked and nacked here.
+
+        Args:
+            lent_at: When each was lent or last extended, {receipt: seconds on the host's monotonic clock}.
+        """
         ...
 
 
@@ -232,7 +245,7 @@ class KeepsResults(Protocol):
     """How long they are held back; known once the delivery is open."""
 
     def keep(self, job: Job, kept: Kept) -> bytes:
-        """Return a result as bytes that `take_up` understands, in any process.
+        """Return a result, or that there is none (see `Kept.result`), as bytes that `take_up` understands, in any process.
 
         Raises:
             DeliveryRejected: If it cannot be written down.
@@ -240,7 +253,7 @@ class KeepsResults(Protocol):
         ...
 
     def take_up(self, job: Job) -> Kept | None:
-        """Return the result in `job.kept`; None if it is not to be believed, and the job is to be worked on again."""
+        """Return what is in `job.kept`; None if it is not to be believed, and the job is to be worked on again."""
         ...
 
 

@@ -48,6 +48,8 @@ class Outcome:
     kept: bytes = b""
     """A result that could not be delivered, for the source to keep with the job: it is delivered later, or again after a
     redrive, without being worked out again. With RETRY it means that only the delivery is to be repeated."""
+    kept_brief: bytes = b""
+    """The same without the result: since when, and how often. Kept where the result is too large for the source."""
 
 
 DELIVERED = Outcome(OutcomeKind.DELIVERED)
@@ -216,6 +218,8 @@ class Postponed:
     message: Message
     delay_seconds: float
     kept: bytes
+    kept_brief: bytes = b""
+    """What to keep where `kept` is too large for the service: at most 256 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,10 +241,16 @@ class Kept:
     """A result that could not be delivered so far."""
 
     result: Any
+    """`msgspec.UNSET` where it was too large to be kept: the job is worked on again, and its time goes on."""
     since: float | None
     """When it first could not, Unix seconds; None: not since it was redriven."""
     tries: int
     """How often it was held back since then."""
+
+    @property
+    def has_result(self) -> bool:
+        """Whether it was not too large to be kept."""
+        return self.result is not msgspec.UNSET
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@
 Whoever may write to the queue could put a result there that nobody worked out, and the worker would sign it. Therefore a
 worker with secrets seals what it keeps with them, together with the job's id and task, and believes no other: such a job is
 worked on again. Without secrets callbacks are not signed either, and nothing is sealed.
+
+Where a result is too large for its queue, the same without `result` is kept: the job is worked on again, but not for ever.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class _Kept(msgspec.Struct):
     since: float | None
     tries: int
     seal: str
-    result: msgspec.Raw
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 _decoder = msgspec.json.Decoder(_Kept)
@@ -38,13 +40,13 @@ def keep(job: Job, kept: Kept, secrets: Secrets | None) -> bytes:
     Raises:
         DeliveryRejected: If JSON cannot hold the result.
     """
-    result = encode(kept.result)
+    result = kept.result if kept.result is msgspec.UNSET else msgspec.Raw(encode(kept.result))
     seal = secrets.sign(job.id, _SEAL, _sealed(job, kept, result)) if secrets else ""
-    return encode(_Kept(KEPT_VERSION, kept.since, kept.tries, seal, msgspec.Raw(result)))
+    return encode(_Kept(KEPT_VERSION, kept.since, kept.tries, seal, result))
 
 
 def take_up(job: Job, secrets: Secrets | None) -> Kept | None:
-    """Return the result in `job.kept`, as the JSON it was; None if it cannot be read or is not sealed by us."""
+    """Return what is in `job.kept`, the result as the JSON it was; None if it cannot be read or is not sealed by us."""
     try:
         found = _decoder.decode(job.kept)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -52,10 +54,10 @@ def take_up(job: Job, secrets: Secrets | None) -> Kept | None:
     if found.v != KEPT_VERSION:
         return None
     kept = Kept(found.result, found.since, found.tries)
-    if secrets and not secrets.are_behind(found.seal, job.id, _SEAL, _sealed(job, kept, bytes(found.result))):
+    if secrets and not secrets.are_behind(found.seal, job.id, _SEAL, _sealed(job, kept, found.result)):
         return None
     return kept
 
 
-def _sealed(job: Job, kept: Kept, result: bytes) -> bytes:
-    return encode([job.task, kept.since, kept.tries]) + result
+def _sealed(job: Job, kept: Kept, result: msgspec.Raw | msgspec.UnsetType) -> bytes:
+    return encode([job.task, kept.since, kept.tries]) + (b"" if result is msgspec.UNSET else bytes(result))

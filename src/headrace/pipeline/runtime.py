@@ -653,7 +653,7 @@ class Runtime:
         if not item.job.kept or self._keeper is None or not (last.only_delivers and last.has_queue):
             return False
         item.kept = self._keeper.take_up(item.job)
-        if item.kept is None:
+        if item.kept is None or not item.kept.has_result:
             return False
         item.value = item.kept.result
         item.position = len(item.route) - 1

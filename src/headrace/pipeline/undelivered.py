@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from headrace.base.errors import DeliveryRejected, ItemError, ItemFailed, ItemRejected
 from headrace.base.protocols import KeepsResults
 from headrace.base.records import Job, Kept, Outcome, OutcomeKind
@@ -30,8 +32,10 @@ def of_undelivered(item: Item, error: ItemError, keeper: KeepsResults, now: floa
         reason = f"{error} (given up after {seconds:g} s: give_up_seconds)"
         return Outcome(OutcomeKind.DEAD_LETTERED, reason, undelivered=True, kept=final)
     since = now if earlier.since is None else min(now, earlier.since)
-    kept = Kept(item.value, since, earlier.tries + 1)
-    return Outcome(OutcomeKind.RETRY, str(error), delay, undelivered=True, kept=_written(item.job, kept, keeper))
+    kept, brief = (
+        _written(item.job, Kept(value, since, earlier.tries + 1), keeper) for value in (item.value, msgspec.UNSET)
+    )
+    return Outcome(OutcomeKind.RETRY, str(error), delay, undelivered=True, kept=kept, kept_brief=brief)
 
 
 def _written(job: Job, kept: Kept, keeper: KeepsResults) -> bytes:

@@ -51,6 +51,9 @@ TOGETHER = 0.05
 #: Ended loans that may wait to be noticed, beside as many as there are loans: cleaning up costs a pass over them.
 _FEW = 100
 
+#: Outcomes for which the service is told no more than a receipt.
+_DONE_WITH = (OutcomeKind.DELIVERED, OutcomeKind.RETURNED)
+
 Action = Literal["ack", "nack", "postpone", "dead_letter"]
 
 
@@ -94,6 +97,7 @@ class Loan:
 
     __slots__ = (
         "_book",
+        "due_number",
         "is_suspect",
         "job",
         "lent_at",
@@ -108,6 +112,7 @@ class Loan:
 
     def __init__(self, message: Message, book: LoanBook, lent_at: float, max_receives: int) -> None:
         self.message = message
+        self.due_number = 0
         self.receipt = message.receipt
         self.job: Job | None = None
         self.outcome: Outcome | None = None
@@ -126,12 +131,15 @@ class Loan:
     def postponed(self) -> Postponed:
         """Return what the queue is to offer again later."""
         assert self.outcome is not None
-        return Postponed(self.latest(), self.outcome.delay_seconds, self.outcome.kept)
+        return Postponed(self.latest(), self.outcome.delay_seconds, self.outcome.kept, self.outcome.kept_brief)
 
     def settle(self, job: Job | None, outcome: Outcome) -> None:
         """Leave the outcome for the next `tend`; never waits, any thread."""
         self.outcome = outcome
         self._book.note(self, job, outcome)
+        if outcome.kind in _DONE_WITH:
+            # Until the service has confirmed the end, which an outage can put off, the receipt is all that is needed.
+            self.job, self.message = None, replace(self.message, body=b"", kept=b"")
         self._book.settled.append(self)  # deque.append is atomic
 
 
@@ -171,7 +179,8 @@ class LoanBook:
         self._lock = threading.Lock()
         self._tending = threading.Lock()
         self._loans: dict[str, Loan] = {}
-        self._due: list[tuple[float, int, Loan]] = []
+        # Of messages by their ids: the loans themselves would stay, with what was received, long after their end.
+        self._due: list[tuple[float, int, str]] = []
         self._num_due = 0
         self._delivered: OrderedDict[str, None] = OrderedDict()
         self._pending: dict[tuple[Action, float], list[Loan]] = {}
@@ -393,12 +402,18 @@ class LoanBook:
             self._delivered.popitem(last=False)
 
     def _schedule(self, loan: Loan, at: float) -> None:
-        self._num_due += 1  # makes equal times comparable
-        heapq.heappush(self._due, (at, self._num_due, loan))
+        self._num_due += 1  # makes equal times comparable, and tells the loan's latest entry from earlier ones
+        loan.due_number = self._num_due
+        heapq.heappush(self._due, (at, self._num_due, loan.message.id))
         if len(self._due) > 2 * len(self._loans) + _FEW:
-            # Those that have ended would stay, with their messages, for half of the visibility timeout.
-            self._due = [entry for entry in self._due if self._loans.get(entry[2].message.id) is entry[2]]
+            # Those that have ended would stay for half of the visibility timeout.
+            self._due = [entry for entry in self._due if self._scheduled(entry) is not None]
             heapq.heapify(self._due)
+
+    def _scheduled(self, entry: tuple[float, int, str]) -> Loan | None:
+        """Return the loan of an entry; None if it has ended, or the message was lent anew since."""
+        loan = self._loans.get(entry[2])
+        return loan if loan is not None and loan.due_number == entry[1] else None
 
     def _take_due(self, now: float) -> list[Loan]:
         """Return the loans of which half is used, and those that nearly are when there is one."""
@@ -406,9 +421,9 @@ class LoanBook:
         with self._lock:
             until = now
             while self._due and self._due[0][0] <= until:
-                loan = heapq.heappop(self._due)[2]
-                if self._loans.get(loan.message.id) is not loan:
-                    continue  # settled or lost
+                loan = self._scheduled(heapq.heappop(self._due))
+                if loan is None:
+                    continue
                 extend_at = self._policy.extend_at(loan.lent_at)
                 if extend_at > until:
                     self._schedule(loan, extend_at)  # adopted meanwhile
@@ -451,8 +466,9 @@ class LoanBook:
 
     def _lose(self, loan: Loan) -> None:
         loan.lost = True
-        if loan.job is not None:
-            loan.job.lost = True
+        job = loan.job  # it may be settled meanwhile
+        if job is not None:
+            job.lost = True
         self.counts.lost += 1
         self._end(loan)
 

@@ -18,7 +18,7 @@ from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import BadMessage, QueueUnavailable, SettingsError
 from headrace.base.plan import SourcePlan
 from headrace.base.policies.visibility import VisibilityPolicy, prefetch_limit
-from headrace.base.protocols import Queue
+from headrace.base.protocols import AdoptsLoans, Queue
 from headrace.base.records import Job, Outcome, OutcomeKind, QueueStatistics
 from headrace.base.seat import Seat
 from headrace.base.settings import check
@@ -293,6 +293,8 @@ def _settle_orphans(queue: Queue, seat: Seat, clock: Clock) -> None:
     since = clock.now_ns() / 1e9 - queue.visibility_seconds
     # A loan that may have run out is somebody else's by now.
     ours = [orphan for orphan in seat.orphans if orphan.receipt and orphan.lent_at > since]
+    if isinstance(queue, AdoptsLoans):
+        queue.adopt({orphan.receipt: orphan.lent_at for orphan in ours})
     try:
         queue.ack([orphan.receipt for orphan in ours if orphan.delivered])
         queue.nack([orphan.receipt for orphan in ours if not orphan.delivered])

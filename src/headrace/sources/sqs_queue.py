@@ -6,7 +6,7 @@ What SQS does that the protocol does not say, and what is done about it here:
 - A batch call answers 200 although entries failed: `Failed` is read; what may pass is tried once more, the rest is told.
 - A delete with the receipt of a loan that ran out "succeeds" and may do nothing. We therefore keep the moment at which each
   loan runs out, and answer STALE ourselves. (The delete is sent all the same: it may spare somebody the work.) A receipt
-  that this object did not receive is STALE.
+  that this object neither received nor adopted is STALE.
 - Whole seconds only: waits and loans are rounded up.
 - Text only, of characters that XML allows: other bodies travel as base64, marked by a message attribute.
 - No way to look at a message without receiving it: see `SqsQueue.peek`.
@@ -28,10 +28,10 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from headrace.base.errors import MissingExtra, QueueUnavailable, SettingsError, SourceError
@@ -48,6 +48,9 @@ except ImportError as error:
 
 log = logging.getLogger(__name__)
 
+Part = TypeVar("Part")
+Answer = TypeVar("Answer")
+
 MOST_PER_CALL = 10
 LONGEST_WAIT_SECONDS = 20
 LONGEST_DELAY_SECONDS = 900
@@ -56,6 +59,8 @@ LONGEST_LOAN_SECONDS = 43_200
 NUM_PARALLEL_CALLS = 4
 #: What attributes and their names may take of a message's size.
 ATTRIBUTE_BYTES = 600
+#: Of these, what `Postponed.kept_brief` may take; with an id and an encoding it needs half of them.
+BRIEF_BYTES = 256
 LONGEST_REASON = 8_000
 
 _NOT_TEXT = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -66,6 +71,7 @@ _PASSING_CODES = ("RequestThrottled", "Throttling", "ThrottlingException", "Over
 @dataclass(slots=True)
 class _Loan:
     message_id: str
+    """Empty where another process received it."""
     expires_at: float
     """time.monotonic()."""
     ends_at: float
@@ -168,6 +174,12 @@ class SqsQueue:
             if (messages and enough) or (not messages and time.monotonic() >= give_up_at):
                 return messages
 
+    def adopt(self, lent_at: Mapping[str, float]) -> None:
+        """Take over the receipts that another process received; see `protocols.AdoptsLoans`."""
+        with self._lock:
+            for receipt, at in lent_at.items():
+                self._loans[receipt] = _Loan("", at + self._visibility_seconds, at + LONGEST_LOAN_SECONDS)
+
     def ack(self, receipts: Sequence[str]) -> dict[str, str]:
         """Remove messages for good; STALE also for those whose loan ran out, whatever SQS answers."""
         with self._lock:
@@ -205,14 +217,15 @@ class SqsQueue:
         failures = dict.fromkeys(self._stale([one.message.receipt for one in postponed]), STALE)
         good = [one for one in postponed if one.message.receipt not in failures]
         entries = [
-            self._entry_as_fits(one.message.body, {"headrace.id": one.message.id}, one.kept)
+            self._entry_as_fits(one.message.body, {"headrace.id": one.message.id}, one.kept, one.kept_brief)
             | {"DelaySeconds": min(LONGEST_DELAY_SECONDS, math.ceil(one.delay_seconds))}
             for one in good
         ]
         batches = list(_fitting(entries, self._max_bytes))
         stored: list[str] = []
         errors = []
-        for batch, future in [(batch, self._submit(self._try_ten, self._url, batch)) for batch in batches]:
+        futures = self._side_by_side(lambda batch: self._try_ten(self._url, batch), batches)
+        for batch, future in zip(batches, futures, strict=True):
             try:
                 done, why = future.result()
             except QueueUnavailable as error:
@@ -385,7 +398,7 @@ class SqsQueue:
             return self._batch_of_ten(method, slices[0], extra) if slices else {}
         failures: dict[str, str] = {}
         errors = []
-        futures = [self._submit(self._batch_of_ten, method, part, extra) for part in slices]
+        futures = self._side_by_side(lambda part: self._batch_of_ten(method, part, extra), slices)
         for part, future in zip(slices, futures, strict=True):
             try:
                 failures |= future.result()
@@ -425,7 +438,7 @@ class SqsQueue:
         if len(batches) == 1:
             ids |= self._send_ten(url, batches[0])
         else:
-            futures = [self._submit(self._send_ten, url, batch) for batch in batches]
+            futures = self._side_by_side(lambda batch: self._send_ten(url, batch), batches)
             errors = []
             for future in futures:
                 try:
@@ -461,7 +474,7 @@ class SqsQueue:
                 break
         return stored, _reason(failed[0]) if failed else "SQS did not say why"
 
-    def _entry(self, body: bytes, attributes: dict[str, str], kept: bytes = b"") -> dict[str, Any]:
+    def _entry(self, body: bytes, attributes: dict[str, str], kept: bytes = b"", brief: bytes = b"") -> dict[str, Any]:
         if not body:
             raise ValueError("SQS takes no empty messages")
         try:
@@ -482,16 +495,19 @@ class SqsQueue:
             attributes = attributes | {"headrace.reason": reason.encode()[: max(room, 1)].decode(errors="ignore")}
             room -= len(attributes["headrace.reason"].encode())
         typed: dict[str, Any] = {key: {"DataType": "String", "StringValue": value} for key, value in attributes.items()}
-        if kept and len(kept) <= room:
-            typed["headrace.kept"] = {"DataType": "Binary", "BinaryValue": kept}
-        elif kept:
+        if len(kept) > room:
             log.warning("%s: a result of %d bytes does not fit beside its job; it is left out", self._name, len(kept))
+            kept = brief if len(brief) <= BRIEF_BYTES else b""
+        if kept:
+            typed["headrace.kept"] = {"DataType": "Binary", "BinaryValue": kept}
         return {"MessageBody": text} | ({"MessageAttributes": typed} if typed else {})
 
-    def _entry_as_fits(self, body: bytes, attributes: dict[str, str], kept: bytes = b"") -> dict[str, Any]:
+    def _entry_as_fits(
+        self, body: bytes, attributes: dict[str, str], kept: bytes = b"", brief: bytes = b""
+    ) -> dict[str, Any]:
         """Return the entry without its attributes where the body alone fills a message: rather moved without than not."""
         try:
-            return self._entry(body, attributes, kept)
+            return self._entry(body, attributes, kept, brief)
         except ValueError:
             log.warning("%s: a message is too large to be moved with %s", self._name, attributes)
             return self._entry(body, {})
@@ -539,10 +555,22 @@ class SqsQueue:
         with self._translated():
             return str(self._client.get_queue_url(QueueName=name, **account)["QueueUrl"])
 
-    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _side_by_side(self, call: Callable[[Part], Answer], parts: Sequence[Part]) -> list[Future[Answer]]:
+        """Call for each part. Once one is not answered, no other begins: it would only wait as long."""
         if self._closed:
             raise QueueUnavailable(f"{self._name} was closed")
-        return self._pool.submit(function, *arguments)
+        is_silent = threading.Event()
+
+        def unless_silent(part: Part) -> Answer:
+            if is_silent.is_set():
+                raise QueueUnavailable(f"{self._name} did not answer the call before")
+            try:
+                return call(part)
+            except QueueUnavailable:
+                is_silent.set()
+                raise
+
+        return [self._pool.submit(unless_silent, part) for part in parts]
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:

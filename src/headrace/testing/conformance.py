@@ -20,7 +20,7 @@ from typing import cast
 
 import pytest
 
-from headrace.base.protocols import STALE, Queue
+from headrace.base.protocols import STALE, AdoptsLoans, Queue
 from headrace.base.records import DeadLetter, Message, Postponed
 
 #: How long the suite polls for what must come in the end.
@@ -301,6 +301,22 @@ class QueueConformance:
         (third,) = self.take(queue, 1)
         assert queue.extend([first.receipt, second.receipt], 60) == {first.receipt: STALE, second.receipt: STALE}
         assert queue.ack([third.receipt]) == {}
+
+    def test_a_successor_settles_what_a_dead_process_had(self, make_queue: Callable[[], Queue]) -> None:
+        """Receipts that one process received can be acked and nacked by another that was told of them."""
+        with contextlib.closing(make_queue()) as dead, contextlib.closing(make_queue()) as successor:
+            dead.send([b"x", b"y"])
+            done, open_ = self.take(dead, 2)
+            receipts = [done.receipt, open_.receipt]
+            dead.extend(receipts, 60)
+            if isinstance(successor, AdoptsLoans):
+                successor.adopt(dict.fromkeys(receipts, time.monotonic()))
+            assert successor.ack([done.receipt]) == {}
+            assert successor.nack([open_.receipt]) == {}
+            (again,) = self.take(successor, 1)
+            assert again.body == open_.body
+            assert successor.ack([again.receipt]) == {}
+            assert self.wait_until(lambda: self.total(successor) == 0)
 
     def test_redrive_starts_afresh(self, queue: Queue) -> None:
         """A redriven message has its old id and body and a count of one; max_messages is kept."""

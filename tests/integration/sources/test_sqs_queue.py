@@ -8,9 +8,12 @@ from typing import Any
 import boto3
 import pytest
 
+import headrace as hr
 from headrace.base.errors import QueueUnavailable, SourceError
 from headrace.base.protocols import STALE, Queue
 from headrace.sources.addresses import open_queue
+from headrace.sources.jobs import encode_job
+from headrace.testing import Receiver, Reply
 from headrace.testing.conformance import QueueConformance
 
 
@@ -114,3 +117,23 @@ def test_a_message_that_fills_its_queue_dies_and_comes_back(client: Any, sqs_ser
     assert queue.redrive() == 1
     assert queue.receive(1, wait_seconds=1)[0].body == message.body
     queue.close()
+
+
+def test_a_result_too_large_for_its_queue_is_given_up_in_time(client: Any, sqs_server: str) -> None:
+    """A job whose result does not fit beside it is worked on again, but no longer than `give_up_seconds` allow."""
+    name = uuid.uuid4().hex
+    client.create_queue(QueueName=name, Attributes={"MaximumMessageSize": "1024"})
+    address = f"sqs://{name}?region=eu-west-1&endpoint={sqs_server}"
+    queue = open_queue(address)
+    with Receiver(lambda call: Reply(500)) as receiver:
+        queue.send([encode_job(b"x", callback=receiver.url)])
+        pipeline = hr.Pipeline(
+            hr.queue(address), stages=[hr.stage("work", lambda job: "y" * 2000)], delivery=hr.callback()
+        )
+        options = {"give_up_seconds": 0.5, "postpone_max_seconds": 0.2}
+        plan = {"network": {"allow": ["127.0.0.1"]}, "stages": {"deliver": {"workers": 1, "options": options}}}
+        result = hr.run(pipeline, hr.Plan.from_table(plan), limit=2)
+    (letter,) = queue.peek(1, dead=True)
+    queue.close()
+    assert "given up after 0.5 s: give_up_seconds" in letter.reason
+    assert (result.counters.retried, result.counters.dead_lettered) == (1, 1)

@@ -11,6 +11,7 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import standardwebhooks
 
@@ -286,6 +287,18 @@ def test_a_kept_result_is_the_same_json(server: Any, context: Any) -> None:
     assert taken is not None
     delivery.deliver(again, taken.result)
     assert server.calls[0].body == server.calls[1].body
+
+
+def test_a_history_without_a_result_is_believed_if_it_is_sealed(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the result was too large to be kept, its time goes on; nobody else can say when it began."""
+    one = Job("job-1", b"", task="faces")
+    monkeypatch.setenv("S", SECRET)
+    keeper = opened(context, secret_env="S")
+    one.kept = keeper.keep(one, Kept(msgspec.UNSET, 1000.0, 3))
+    assert len(one.kept) <= 256
+    assert keeper.take_up(one) == Kept(msgspec.UNSET, 1000.0, 3)
+    one.kept = one.kept.replace(b"1000.0", b"2000.0")
+    assert keeper.take_up(one) is None
 
 
 def test_a_kept_result_knows_since_when(context: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 import headrace as hr
@@ -55,6 +56,15 @@ def test_the_first_failure_begins_the_time() -> None:
     got = outcome(DeliveryFailed("away"))
     assert (got.kind, got.delay_seconds, got.undelivered) == (OutcomeKind.RETRY, 2.0, True)
     assert got.kept == f"job-1 result {NOW} 1".encode()
+
+
+def test_the_history_of_a_result_is_kept_without_it() -> None:
+    """Where the source has no room for the result, the time goes on all the same."""
+    assert outcome(DeliveryFailed("away")).kept_brief == f"job-1 UNSET {NOW} 1".encode()
+    again = outcome(DeliveryFailed("away"), Kept(msgspec.UNSET, NOW - 60, 4))
+    assert (again.kept, again.kept_brief) == tuple(
+        f"job-1 {what} {NOW - 60} 5".encode() for what in ("result", "UNSET")
+    )
 
 
 def test_a_destination_that_is_left_alone_sets_the_pause() -> None:

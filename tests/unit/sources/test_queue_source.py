@@ -3,7 +3,9 @@
 import logging
 import pickle
 import threading
+import tracemalloc
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
@@ -610,3 +612,51 @@ def test_postponing_goes_in_batches_and_survives_failures() -> None:
     assert bench.queue.calls["postpone"] < 30
     bench.clock.advance(600.0)
     assert {job.id: job.kept for job in bench.take()} == {f"j{n}": f"j{n}".encode() for n in range(30)}
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    """Count what is allocated during the test."""
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+def send_megabytes(bench: Bench, count: int) -> None:
+    """Send so many jobs of a million bytes each."""
+    bench.queue.send([encode_job(b"\xab" * 1_000_000, id=f"j{number}") for number in range(count)])
+
+
+@pytest.mark.usefixtures("traced")
+def test_what_has_ended_is_let_go() -> None:
+    """Once the queue has confirmed the end of a job, neither its message nor its payload stays in memory."""
+    bench = Bench()
+    before, _ = tracemalloc.get_traced_memory()
+    send_megabytes(bench, 10)
+    for number, job in enumerate(bench.take()):
+        job.settle(DELIVERED if number % 2 else Outcome(OutcomeKind.RETRY, "away", 600.0, kept=b"{}"))
+    del job
+    bench.tend()
+    bench.queue.purge()
+    after, _ = tracemalloc.get_traced_memory()
+    assert bench.source.num_in_flight == 0
+    assert after - before < 1_000_000
+
+
+@pytest.mark.usefixtures("traced")
+def test_what_waits_for_its_ack_is_let_go() -> None:
+    """While the service does not answer, delivered jobs wait for their acks as receipts, without their payloads."""
+    bench = Bench()
+    send_megabytes(bench, 10)
+    before, _ = tracemalloc.get_traced_memory()
+    for job in bench.take():
+        job.settle(DELIVERED)
+    del job
+    bench.queue.available = False
+    bench.tend()
+    after, _ = tracemalloc.get_traced_memory()
+    assert bench.source.num_in_flight == 10
+    assert after - before < 1_000_000
+    bench.queue.available = True
+    bench.tend(6.0)
+    assert bench.remaining() == 0

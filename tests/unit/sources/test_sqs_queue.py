@@ -1,15 +1,22 @@
 """What SQS may answer and no local server does: partial failures, throttling, the twelve-hour limit."""
 
+import time
 from collections.abc import Iterator
+from multiprocessing import Pipe
 from typing import Any
 
 import pytest
 from botocore.stub import ANY, Stubber
 
 from headrace.base.errors import QueueUnavailable, SettingsError
+from headrace.base.in_flight import InFlight, InFlightTable
+from headrace.base.plan import SourcePlan
+from headrace.base.policies.blame import BlameBook
 from headrace.base.protocols import STALE
 from headrace.base.records import Message, Postponed
+from headrace.base.seat import Seat
 from headrace.sources import sqs_queue
+from headrace.sources.queue_source import QueueSource
 from headrace.sources.sqs_queue import SqsQueue
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/photos"
@@ -133,6 +140,48 @@ def test_an_outage_of_one_slice_is_a_partial_failure(bench: Bench, monkeypatch: 
     assert "ServiceUnavailable" in failures["r-k"]
 
 
+def test_after_a_slice_that_is_not_answered_no_other_is_sent(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A silent service costs the wait of one call, not of as many as there are slices."""
+    monkeypatch.setattr(bench.queue, "_pool", sqs_queue.ThreadPoolExecutor(1))
+    receipts = [receipt for start in "abc" for receipt in bench.received(*(f"{start}{n}" for n in range(10)))]
+    asked: list[str] = []
+    bench.calls.client.meta.events.register_first(
+        "provide-client-params.sqs", lambda model, **_: asked.append(model.name)
+    )
+    bench.calls.add_client_error("change_message_visibility_batch", "ServiceUnavailable", "later")
+    with pytest.raises(QueueUnavailable, match="ServiceUnavailable"):
+        bench.queue.extend(receipts, 30)
+    assert asked == ["ChangeMessageVisibilityBatch"]
+
+
+def test_what_a_dead_process_had_is_settled_by_its_successor(bench: Bench) -> None:
+    """Receipts of another process are used: what it had delivered is deleted, the rest is offered again at once."""
+    now = time.monotonic()
+    orphans = [
+        InFlight("a", "r-a", now - 5, in_work=False, delivered=True),
+        InFlight("b", "r-b", now - 5, in_work=True, delivered=False),
+        InFlight("late", "r-late", now - 31, in_work=True, delivered=False),
+    ]
+    ours, theirs = Pipe()
+    source = QueueSource(bench.queue)
+    source.take(Seat(0, 2, 1, InFlightTable(), BlameBook(), ours, orphans))
+    bench.calls.add_response(
+        "delete_message_batch",
+        {"Successful": [{"Id": "0"}], "Failed": []},
+        {"QueueUrl": URL, "Entries": [{"Id": "0", "ReceiptHandle": "r-a"}]},
+    )
+    bench.calls.add_response(
+        "change_message_visibility_batch",
+        {"Successful": [{"Id": "0"}], "Failed": []},
+        {"QueueUrl": URL, "Entries": [{"Id": "0", "ReceiptHandle": "r-b", "VisibilityTimeout": 0}]},
+    )
+    source.open(SourcePlan())
+    bench.done()
+    source.close()
+    ours.close()
+    theirs.close()
+
+
 def test_an_outage_is_unavailable(bench: Bench) -> None:
     """A call that SQS refuses as a whole is QueueUnavailable with its code."""
     bench.polls.add_client_error("receive_message", "AccessDenied", "no")
@@ -177,9 +226,9 @@ def test_fifo_queues_are_refused() -> None:
         SqsQueue("photos.fifo")
 
 
-def postponed(receipt: str, kept: bytes = b"{}") -> Postponed:
+def postponed(receipt: str, kept: bytes = b"{}", brief: bytes = b"", body: bytes = b"body") -> Postponed:
     """A message that goes back with its result."""
-    return Postponed(Message(f"id-{receipt}", b"body", receipt, 1, 0.0), 60.0, kept)
+    return Postponed(Message(f"id-{receipt}", body, receipt, 1, 0.0), 60.0, kept, brief)
 
 
 def test_what_was_not_stored_is_not_deleted(bench: Bench) -> None:
@@ -232,6 +281,21 @@ def test_a_result_that_does_not_fit_is_left_out(bench: Bench) -> None:
     bench.answer("delete_message_batch", Successful=[], Failed=[])
     assert bench.queue.postpone([postponed(receipt, b"x" * 1_048_576)]) == {}
     bench.done()
+
+
+@pytest.mark.parametrize("body_bytes", [4, 1_048_576 - sqs_queue.ATTRIBUTE_BYTES])
+def test_in_the_place_of_a_result_that_does_not_fit_its_history_is_kept(bench: Bench, body_bytes: int) -> None:
+    """Since when and how often goes along with any job that has room for attributes, however large the result."""
+    (receipt,) = bench.received("a")
+    sent: list[Any] = []
+    bench.calls.client.meta.events.register_first(
+        "provide-client-params.sqs.SendMessageBatch", lambda params, **_: sent.extend(params["Entries"])
+    )
+    bench.answer("send_message_batch", Successful=[{"Id": "0", "MessageId": "new", "MD5OfMessageBody": ""}], Failed=[])
+    bench.answer("delete_message_batch", Successful=[], Failed=[])
+    message = postponed(receipt, b"x" * 1_048_576, b"b" * 256, b"y" * body_bytes)
+    assert bench.queue.postpone([message]) == {}
+    assert sent[0]["MessageAttributes"]["headrace.kept"]["BinaryValue"] == b"b" * 256
 
 
 @pytest.mark.parametrize(
