@@ -23,10 +23,12 @@ _PULSE_SECONDS = 0.1
 class Ended(msgspec.Struct, frozen=True, tag=True):
     """The last that a worker says."""
 
-    status: int | None
+    status: int | None = None
     """Its exit status; None: the process will show."""
-    document: bytes
+    document: bytes = b""
     """What came of its run; empty: nothing."""
+    is_drained: bool = False
+    """Whether a signal ended it, and it finished all that it had of a queue without an end."""
 
 
 @dataclass
@@ -91,10 +93,10 @@ class Seat:
             self._say(Redriven(message_id))
             return None
 
-    def finish(self, status: int | None, document: bytes) -> None:
-        """Tell the supervisor that this worker ends by itself, with which exit status, and what came of it."""
+    def finish(self, ended: Ended) -> None:
+        """Tell the supervisor that this worker ends by itself."""
         with self._lock:
-            self._say(Ended(status, document))
+            self._say(ended)
 
     def _say(self, what: Redriven | Ended) -> None:
         with suppress(OSError):  # the supervisor is dead, and so will this process be

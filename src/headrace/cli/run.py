@@ -9,7 +9,8 @@
     headrace run jobs:pipeline --source sqlite:///jobs.db --supervise 2
 
 The first Ctrl-C finishes what was received within the Plan's run.grace_seconds and gives the rest back to the source; a
-second one gives everything back at once.
+second one gives everything back at once. The exit status is then 130; it is 0 where SIGTERM ended a worker of a queue, and all
+that it had received was finished.
 
 A run over a folder or a list of URLs that was cut off, however it ended, goes on with --resume: what is in its results is
 not done again.
@@ -30,6 +31,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +46,7 @@ from headrace.cli.pipeline_arguments import (
 )
 
 if TYPE_CHECKING:
-    from headrace.base.seat import Seat
+    from headrace.base.seat import Ended, Seat
     from headrace.pipeline.execute import Result, View
     from headrace.pipeline.following import Following
     from headrace.pipeline.shadow import Shadow
@@ -81,7 +83,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the pipeline and print its table of stages."""
-    from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
     from headrace.cli.supervising import supervise
 
     if args.supervise:
@@ -92,17 +93,29 @@ def run(args: argparse.Namespace) -> int:
         _print_json(result, beside)
     else:
         _print_table(result, beside)
-    return EXIT_INTERRUPTED if result.interrupted else EXIT_DONE
+    return _status(result)
 
 
-def _run_worker(args: argparse.Namespace, seat: Seat) -> tuple[int, bytes]:
-    """Run the pipeline in a worker process and return its exit status and its result as JSON."""
+def _status(result: Result) -> int:
+    """Return 130 for what a signal cut short, 0 for a service that was asked to stop and finished what it had."""
+    from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
+
+    return EXIT_INTERRUPTED if result.interrupted and result.drained_by != signal.SIGTERM else EXIT_DONE
+
+
+def _run_worker(args: argparse.Namespace, seat: Seat) -> Ended:
+    """Run the pipeline in a worker process and return what came of it, the result as JSON."""
     import msgspec
 
+    from headrace.base.seat import Ended
     from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 
     result, _ = _execute(args, None, seat)
-    return EXIT_INTERRUPTED if result.interrupted else EXIT_DONE, msgspec.json.encode(as_dict(result))
+    return Ended(
+        status=EXIT_INTERRUPTED if result.interrupted else EXIT_DONE,
+        document=msgspec.json.encode(as_dict(result)),
+        is_drained=result.drained_by is not None,
+    )
 
 
 def _execute(

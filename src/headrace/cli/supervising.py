@@ -10,21 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.base.seat import Seat
+    from headrace.base.seat import Ended, Seat
     from headrace.pipeline.supervisor import Supervised
 
 #: More are a slip of the hand: each is a process with threads, queues and a model of its own.
 MOST_WORKERS = 256
 
 
-def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace, Seat], tuple[int, bytes]]) -> int:
+def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace, Seat], Ended]) -> int:
     """Run the command's workers and return the exit status.
 
     Args:
         args: As parsed.
-        run_worker: Runs the pipeline in a worker; returns its exit status and its result as JSON.
+        run_worker: Runs the pipeline in a worker.
     """
+    import msgspec
+
     import headrace.pipeline.execute  # noqa: F401 - once, here: every worker is forked with it
+    from headrace.base.seat import Ended
     from headrace.cli import reported
     from headrace.cli.pipeline_arguments import open_plan, stdout_kept
     from headrace.pipeline.governor import limit_library_threads
@@ -38,19 +41,19 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
         worker_args = argparse.Namespace(**vars(args))
         if args.output:
             worker_args.output = str(Path(args.output) / f"worker-{seat.number}-{seat.life}")
-        document = b""
+        ended = Ended()
 
         def run() -> int:
-            nonlocal document
-            status, document = run_worker(worker_args, seat)
-            return status
+            nonlocal ended
+            ended = run_worker(worker_args, seat)
+            return ended.status or 0
 
         try:
             status = reported(run)
         except BaseException:  # such as SystemExit in the user's module
-            seat.finish(None, b"")
+            seat.finish(Ended())
             raise
-        seat.finish(status, document)
+        seat.finish(msgspec.structs.replace(ended, status=status))
         return status
 
     with stdout_kept(args.json):

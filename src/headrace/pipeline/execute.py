@@ -96,6 +96,8 @@ class Result:
     """What does not add up."""
     interrupted: bool
     run_folder: Path | None
+    drained_by: int | None = None
+    """The signal that ended a queue which has no other end, where all that was received was finished; None: it was not so."""
     before: Before | None = None
     """How far the run was when it was resumed; None where it was not."""
 
@@ -360,6 +362,7 @@ def _result(
         variants=runtime.variants(),
         warnings=warnings,
         interrupted=runtime.interrupted,
+        drained_by=runtime.first_signal if runtime.is_drained else None,
         run_folder=folder.path if folder else None,
         before=kept.before if kept else None,
     )

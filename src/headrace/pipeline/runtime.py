@@ -101,6 +101,7 @@ class Runtime:
         signals: Those that end the run.
 
     Attributes:
+        first_signal: The one that ended the run; None: none did.
         begun: Set when the first job has come, before it goes anywhere.
         before_receiving: Called by the thread that called `run` when the workers have opened their stages; may raise.
         before_closing: Called by the thread that called `run` when every job has been settled, before the workers leave.
@@ -170,6 +171,7 @@ class Runtime:
         self._inline: dict[tuple[Station, int], Worker] = {}
         self._delivery_counts: dict[str, int] = {}
         self._num_signals = 0
+        self.first_signal: int | None = None
         self._num_heeded = 0
         self._leaving_since: float | None = None
         self.stations, self._routes = self._lay_out(budget)
@@ -237,6 +239,12 @@ class Runtime:
             station.queue.close()  # or one that waits for room in it would wait on
             station.queue.remove_all()
             station.kill_children()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether one signal ended a source that has no other end, and all that was received was finished."""
+        is_endless = self._limit is None and getattr(self._pipeline.source, "is_endless", False)
+        return is_endless and self._num_signals == 1 and not self._abandoning
 
     def is_draining(self) -> bool:
         """Return whether no more items can come, so that a batch need not wait for company."""
@@ -521,7 +529,8 @@ class Runtime:
             for number, handler in before.items():
                 signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
-    def _note_signal(self, *_: Any) -> None:
+    def _note_signal(self, number: int, _: Any) -> None:
+        self.first_signal = self.first_signal or number
         self._num_signals += 1
 
     def _heed_signals(self) -> None:

@@ -160,6 +160,8 @@ class Supervisor:
         self._blame = BlameBook()
         self._posts = [_Post(number) for number in range(num_workers)]
         self._num_signals = 0
+        self._first_signal: int | None = None
+        self._is_drained = True  # as long as no worker says otherwise
         self._num_heeded = 0
         self._stopping = False
         self._kill_at: float | None = None
@@ -181,7 +183,8 @@ class Supervisor:
                 self._bury_dead()
                 self._watch_beats(self._now() - now)
         if self._num_heeded and not self.result.status:
-            self.result.status = _INTERRUPTED
+            is_drained = self._is_drained and (self._num_signals, self._first_signal) == (1, signal.SIGTERM)
+            self.result.status = 0 if is_drained else _INTERRUPTED
         return self.result
 
     # --- starting
@@ -318,6 +321,8 @@ class Supervisor:
     def _finished(self, post: _Post, worker: _Worker, status: int, delivered: bool) -> None:
         """Decide about one that ended by itself: it has drained its queue, cannot begin, lost its queue, or was asked to."""
         if self._stopping:
+            is_drained = worker.ended is not None and worker.ended.is_drained
+            self._is_drained = self._is_drained and (is_drained or not worker.seat.table.num_beats)
             return
         if not self._has_begun:  # others would end likewise, and none of them is started before the first has begun
             self._end_all(
@@ -355,6 +360,7 @@ class Supervisor:
             f"worker {post.number} (process {worker.pid}) died: {cause}; {len(in_work)} jobs in work, {len(waiting)} waiting"
         )
         if self._stopping:
+            self._is_drained = False
             return
         if self._restarts.is_storm(self._now()):
             self._end_in_storm()
@@ -444,7 +450,8 @@ class Supervisor:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        def note(*_: Any) -> None:
+        def note(number: int, _: Any) -> None:
+            self._first_signal = self._first_signal or number
             self._num_signals += 1
 
         before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -94,6 +94,11 @@ class QueueSource:
         return self._open is not None and self._open.is_exhausted
 
     @property
+    def is_endless(self) -> bool:
+        """Whether only a signal ends it, which then leaves nothing undone."""
+        return not self._drain
+
+    @property
     def is_remote(self) -> bool:
         """Whether its jobs may come from other machines, whose word is not enough to read a file of this one."""
         if isinstance(self._address, str):

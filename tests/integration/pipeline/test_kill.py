@@ -187,13 +187,17 @@ def test_sigterm_drains(tmp_path: Path) -> None:
         assert (state.visible, state.in_flight, state.delayed, state.dead) == (3000 - len(delivered), 0, 0, 0)
 
 
-def test_ctrl_c_of_the_command(tmp_path: Path) -> None:
-    """Ctrl-C through `headrace run` drains and exits with 130, and loses nothing."""
+@pytest.mark.parametrize(
+    ("number", "drain", "status"),
+    [(signal.SIGINT, False, 130), (signal.SIGTERM, False, 0), (signal.SIGTERM, True, 130)],
+)
+def test_signals_to_the_command(tmp_path: Path, number: signal.Signals, drain: bool, status: int) -> None:
+    """Both drain and lose nothing; the status is 0 where a service manager ends what has no end, else 130."""
     database, results = tmp_path / "jobs.db", tmp_path / "results.jsonl"
     (tmp_path / "app.py").write_text(
         "import headrace as hr\n"
         "import time\n"
-        f"pipeline = hr.Pipeline(hr.queue('sqlite:///{database}'), stages=[hr.fetch('fetch'), hr.stage('n', len)],"
+        f"pipeline = hr.Pipeline(hr.queue('sqlite:///{database}', drain={drain}), stages=[hr.fetch('fetch'), hr.stage('n', len)],"
         f" delivery=hr.jsonl({str(results)!r}))\n"
     )
     with contextlib.closing(SqliteQueue(database, visibility_seconds=30)) as queue:
@@ -203,9 +207,9 @@ def test_ctrl_c_of_the_command(tmp_path: Path) -> None:
             [*command, "run", f"{tmp_path / 'app.py'}:pipeline"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         wait_until(lambda: size_of(results) > 0 or worker.poll() is not None)
-        worker.send_signal(signal.SIGINT)
+        worker.send_signal(number)
         _, told = worker.communicate(timeout=20)
-        assert worker.returncode == 130, told.decode()
+        assert worker.returncode == status, told.decode()
         delivered = results.read_text().count("\n")
         state = queue.statistics()
         assert (state.visible, state.in_flight, state.dead) == (20_000 - delivered, 0, 0)

@@ -233,14 +233,14 @@ def test_a_redriven_job_is_tried_afresh(tmp_path: Path) -> None:
 
 
 def test_sigterm_drains_all(tmp_path: Path) -> None:
-    """SIGTERM ends the workers cleanly: what they had is delivered once, the rest is in the queue, nothing is lent."""
+    """SIGTERM ends the workers cleanly, with 0: what they had is delivered once, the rest is in the queue, nothing is lent."""
     with service(tmp_path, drain=False) as made:
         made.send([{} for _ in range(2000)])
         process = made.start()
         wait_until(lambda: len(made.children()) == 2 and made.delivered())
         process.terminate()
         _, said = process.communicate(timeout=30)
-        assert process.returncode == 130, said
+        assert process.returncode == 0, said
         lines = (tmp_path / "out.jsonl").read_text().splitlines()
         state = made.queue.statistics()
         assert len(lines) == len(made.delivered()) < 2000
