@@ -197,7 +197,8 @@ def test_signals_to_the_command(tmp_path: Path, number: signal.Signals, drain: b
     (tmp_path / "app.py").write_text(
         "import headrace as hr\n"
         "import time\n"
-        f"pipeline = hr.Pipeline(hr.queue('sqlite:///{database}', drain={drain}), stages=[hr.fetch('fetch'), hr.stage('n', len)],"
+        f"pipeline = hr.Pipeline(hr.queue('sqlite:///{database}', drain={drain}),"
+        " stages=[hr.fetch('fetch'), hr.stage('n', len)],"
         f" delivery=hr.jsonl({str(results)!r}))\n"
     )
     with contextlib.closing(SqliteQueue(database, visibility_seconds=30)) as queue:
