@@ -114,24 +114,24 @@ def test_the_command(
     folder: Path, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`headrace run --resume` says how many were done before and now, and exits with 0 when nothing is left."""
-    script = tmp_path / "jobs.py"
+    script = tmp_path / "resumed_by_command.py"
     script.write_text(
         "import headrace as hr\n"
         f"pipeline = hr.Pipeline(hr.folder({str(folder)!r}, patterns=['*.txt']), "
         f"stages=[hr.stage('size', lambda path: path.stat().st_size)], delivery=hr.jsonl({str(out)!r}))\n"
     )
     monkeypatch.chdir(tmp_path)
-    assert main(["run", "jobs.py", "--limit", "10"]) == 0
+    assert main(["run", "resumed_by_command.py", "--limit", "10"]) == 0
     cut_off(tmp_path / "out.jsonl.checkpoint")
-    assert main(["run", "jobs.py"]) == 2
+    assert main(["run", "resumed_by_command.py"]) == 2
     assert f"cut off with 10 of {NUMBER} done: go on with --resume" in capsys.readouterr().err
-    assert main(["run", "jobs.py", "--resume"]) == 0
+    assert main(["run", "resumed_by_command.py", "--resume"]) == 0
     told = capsys.readouterr()
     assert told.out.startswith(f"10 of {NUMBER} were done before (10 delivered), 20 now, 0 are left\n")
     assert "10 done before, 20 received, 20 of 20 delivered" in told.err
-    assert main(["run", "jobs.py", "--resume"]) == 0
+    assert main(["run", "resumed_by_command.py", "--resume"]) == 0
     assert f"{NUMBER} delivered); nothing is left to do\n" in capsys.readouterr().out
-    assert main(["run", "jobs.py", "--resume", "--json"]) == 0
+    assert main(["run", "resumed_by_command.py", "--resume", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["before"]["left"] == 0
 
 

@@ -127,6 +127,7 @@ def test_where_nothing_is_promised_the_plan_is_at_the_best(tmp_path: Path) -> No
     assert document.num_measured == 0
 
 
+@pytest.mark.slow
 def test_a_goal_that_nobody_meets_is_said(tmp_path: Path) -> None:
     """A median of a microsecond cannot be had from a stage of two milliseconds."""
     objective = Objective(slo=LatencyGoal(50.0, 1e-6))
@@ -135,6 +136,7 @@ def test_a_goal_that_nobody_meets_is_said(tmp_path: Path) -> None:
     assert document.goals == ("p50 <= 1.00 us",)
 
 
+@pytest.mark.slow
 def test_latency_falls_with_the_jobs_in_flight(tmp_path: Path) -> None:
     """Eight workers need eight jobs in flight, not what all queues hold: less latency at the same rate."""
 
@@ -147,6 +149,7 @@ def test_latency_falls_with_the_jobs_in_flight(tmp_path: Path) -> None:
     assert any("pipeline kept full" in line for line in found.document.says)
 
 
+@pytest.mark.slow
 def test_a_prediction_that_was_far_off_has_it_looked_at_again(tmp_path: Path) -> None:
     """Twice is predicted and much more measured: the best so far is profiled, and the next is predicted from there."""
     settings = TuneSettings(plans=2, profile_seconds=0.2, search_seconds=5.0, effort=QUICK.effort)
@@ -181,6 +184,7 @@ def test_an_interrupt_while_predicting_keeps_what_was_measured(tmp_path: Path) -
     assert found.plan is not None
 
 
+@pytest.mark.slow
 def test_nobody_is_given_up_for_being_slow_where_a_latency_must_be_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
