@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-from headrace.base.address_ranges import Address, Network, special_range, unmapped
+from headrace.base.address_ranges import Address, AddressRange, Network, special_range, unmapped
 from headrace.base.settings import check
 
 #: Ports of public servers.
@@ -43,7 +43,8 @@ class NetworkPlan:
     """Whether all goes through the proxy that the environment names (`https_proxy`, ...). The proxy then resolves names,
     and only it can judge the addresses."""
     files: list[str] | None = None
-    """Folders in which jobs may name files; None: none for jobs from a queue on the network, any for the rest."""
+    """Folders in which jobs may name files; None: none for jobs from a queue on the network and for file: addresses, any for the
+    rest. What is in /proc, /sys or /dev only where a folder in there is named."""
 
     def __post_init__(self) -> None:
         """Check every value."""
@@ -196,11 +197,11 @@ class NetworkRules:
     def _judge_unlisted(self, target: Target, address: Address | None, is_named: bool) -> Refusal | None:
         row = None if address is None else special_range(address)
         if is_named:
-            return None if row is None or row.is_site else _special(row.name)
+            return None if row is None or row.is_site else _special(target, row)
         if not self._plan.public:
             return _NOT_ALLOWED
         if row is not None:
-            return _special(row.name)
+            return _special(target, row)
         if target.port not in self._plan.ports:
             return self._wrong_port(target)
         return _CREDENTIALS if target.has_credentials else None
@@ -209,15 +210,27 @@ class NetworkRules:
         return any(entry.names(target) for entry in self._allow)
 
     def _wrong_port(self, target: Target) -> Refusal:
-        return Refusal("ssrf.port", f"port {target.port} is not among [network] ports = {self._plan.ports}")
+        return Refusal(
+            "ssrf.port",
+            f"port {target.port} is not among [network] ports = {self._plan.ports}; to allow it: {_allowing(target)}",
+        )
 
 
 _NOT_ALLOWED = Refusal("ssrf.not_allowed", "[network] allow does not name it, and public = false")
 _CREDENTIALS = Refusal("ssrf.credentials", "it holds a user name, which only hosts in [network] allow may be sent")
 
 
-def _special(name: str) -> Refusal:
-    return Refusal("ssrf.address", f"its host is no public one ({name}); to allow it: --allow or [network] allow")
+def _special(target: Target, row: AddressRange) -> Refusal:
+    way = "to allow it: " + _allowing(target)
+    if target.address is None and not row.is_site:
+        way = "a host is never allowed there by name, only as a network: --allow NETWORK or [network] allow"
+    return Refusal("ssrf.address", f"its host is no public one ({row.name}); {way}")
+
+
+def _allowing(target: Target) -> str:
+    """Return how to allow a target, in the words of the job alone: its sender may read this."""
+    host = f"[{target.host}]" if isinstance(target.address, IPv6Address) else target.host
+    return f"--allow {host}:{target.port} or [network] allow"
 
 
 _ENTRIES = "HOST, .DOMAIN, ADDRESS or NETWORK/BITS, with :PORT or without; no scheme, no path, no bit set beyond BITS"

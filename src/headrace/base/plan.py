@@ -294,6 +294,7 @@ class Plan:
             keys = path.replace('"', "").strip().split(".")
             check(bool(equals) and len(keys) >= 2 and all(keys), "--set", setting, "KEY=VALUE such as fetch.workers=32")
             if not _is_table_key(keys):
+                _refuse_unknown(keys)
                 keys.insert(0, "stages")
             if keys[0] == "stages":
                 keys = _stage_setting(keys)
@@ -332,6 +333,14 @@ def _is_table_key(keys: list[str]) -> bool:
         return True
     table = _TABLES.get(keys[0])
     return table is not None and keys[1] in {part.name for part in dataclasses.fields(table)}
+
+
+def _refuse_unknown(keys: list[str]) -> None:
+    """Raise SettingsError for a key below a table's name that neither the table nor a stage of that name has."""
+    table, of_stages = _TABLES.get(keys[0]), [part.name for part in dataclasses.fields(StagePlan)]
+    if table is not None and not set(keys[1:]) & set(of_stages):
+        both = {part.name for part in dataclasses.fields(table)} | set(of_stages)
+        raise unknown_key(keys[1], f"[{keys[0]}] and [stages.{keys[0]}]", both)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,9 +52,22 @@ def add_allow_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def allowed_networks(args: argparse.Namespace) -> list[str]:
-    """Return what environment and command line allow beyond the Plan."""
-    from_environment = os.environ.get("HEADRACE_ALLOW", "")
-    return [*filter(None, (entry.strip() for entry in from_environment.split(","))), *args.allow]
+    """Return what environment and command line allow beyond the Plan.
+
+    Raises:
+        SettingsError: If an entry is none; says which of the two it comes from.
+    """
+    from headrace.base.errors import SettingsError
+    from headrace.base.network_rules import NetworkPlan
+
+    environment = os.environ.get("HEADRACE_ALLOW", "").split(",")
+    given = {"HEADRACE_ALLOW": [entry.strip() for entry in environment if entry.strip()], "--allow": args.allow}
+    for name, entries in given.items():
+        try:
+            NetworkPlan(allow=entries)
+        except SettingsError as error:
+            raise SettingsError(f"{name}: {error}") from None
+    return [entry for entries in given.values() for entry in entries]
 
 
 def open_pipeline(args: argparse.Namespace) -> tuple[Pipeline, Plan]:

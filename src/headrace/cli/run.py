@@ -31,6 +31,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -92,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(result, beside)
     else:
-        _print_table(result, beside)
+        _print_table(args, result, beside)
     return _status(result)
 
 
@@ -141,6 +142,7 @@ def _execute(
         resume=args.resume,
         checkpoint=args.checkpoint or True,
     )
+    args.queue = getattr(pipeline.source, "shown_address", None)
     return result, record.document(shadow.num_passed_by, shadow.failure) if shadow and record else None
 
 
@@ -211,7 +213,7 @@ def _before(result: Any) -> str:
     return f"{said}, {now:,} now, {before.left - now:,} are left"
 
 
-def _print_table(result: Any, beside: ShadowDocument | None) -> None:
+def _print_table(args: argparse.Namespace, result: Any, beside: ShadowDocument | None) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -226,5 +228,22 @@ def _print_table(result: Any, beside: ShadowDocument | None) -> None:
         console.print(f"warning: {warning}")
     if beside is not None:
         console.print(f"shadow {beside.candidate}: {beside.advice}: {beside.says}", markup=False)
+    if result.counters.rejected or result.counters.dead_lettered:
+        for line in _where_the_bad_are(args, result):
+            console.print(line, markup=False, soft_wrap=True)
     if result.run_folder is not None:
         console.print(f"run folder: {result.run_folder}")
+
+
+def _where_the_bad_are(args: argparse.Namespace, result: Any) -> list[str]:
+    """Return how to look at what was rejected or dead-lettered, and how to have it tried again."""
+    address = shlex.quote(args.queue) if args.queue else ""
+    queue = [
+        f"look at them:    headrace queue peek {address} --dead",
+        f"try them again:  headrace queue redrive {address}",
+    ]
+    folder = result.run_folder
+    errors = (
+        f"each has a line in {folder}/errors.jsonl" if folder else "with -o RUN each has a line in RUN/errors.jsonl"
+    )
+    return queue if address else [errors]

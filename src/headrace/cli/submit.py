@@ -49,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
     from headrace.sources.addresses import open_queue, parse_address
 
     parse_address(args.queue)
+    if args.callback:
+        _note_refused(args.callback)
     attributes = dict(_attribute(text) for text in args.attributes)
     payloads = [payload for item in _items(args) for payload in _payloads(item)]
     if not payloads:
@@ -78,6 +80,28 @@ def run(args: argparse.Namespace) -> int:
     if len(sent) > _NUM_SHOWN:
         print(f"... and {len(sent) - _NUM_SHOWN} more; --json prints all ids")
     return EXIT_DONE
+
+
+def _note_refused(callback: str) -> None:
+    """Say on stderr where a worker's rules refuse a callback address unless its operator allows it."""
+    from ipaddress import IPv4Address
+
+    from headrace.base.http_client import without_secrets
+    from headrace.base.network_rules import NetworkPlan, NetworkRules, Refusal, parse_target
+
+    target = parse_target(callback)
+    refusal: Refusal | None
+    if isinstance(target, Refusal):
+        refusal = target
+    else:
+        known = IPv4Address("127.0.0.1") if target.host == "localhost" else target.address
+        refusal = NetworkRules(NetworkPlan()).judge(target, [known] if known else [])
+    if refusal is not None:
+        print(
+            f"headrace submit: workers refuse the callback {without_secrets(callback)} ({refusal.code}) unless told "
+            f"otherwise: {refusal.why}",
+            file=sys.stderr,
+        )
 
 
 def _items(args: argparse.Namespace) -> Iterator[str]:

@@ -24,6 +24,9 @@ so it never keeps the GIL for long. Counts and sums are exact; percentiles are o
       blocked_ratio         the same for the time in which workers, their work done, waited for room in the next queue
       throughput_per_second items, between the first and the last start of work; null with a single start
       batches               null, or: count, mean_size, release_reasons {reason: number}
+    reasons                 why jobs were rejected or dead-lettered, the most frequent first, each:
+      code, count           what the reason begins with, such as ssrf.port; without such a code the stage's name, or "other"
+      example               the rest of the first such reason, cut
 
 A distribution has mean, p50, p90, p99, num_samples (in the percentiles) and num_needed {percentile: samples}; a percentile
 of too small a sample is null. Version 1: 2026-11, first.
@@ -50,6 +53,7 @@ from headrace.base.records import BatchFormed, Counters, Job, Outcome, OutcomeKi
 from headrace.base.statistics import percentile, samples_needed, utilization
 from headrace.base.units import format_duration
 from headrace.base.words import aligned
+from headrace.pipeline.reasons import Reasons, parse_reason, shown_reasons
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -71,6 +75,7 @@ _PERCENTILES = (50, 90, 99)
 _WORK = ("stage", "workers", "items", "failed", "rate", "busy", "blocked", "batch")
 _TIMES = ("stage", "service: p50", "p90", "p99", "mean", "wait: p50", "p90")
 _FINAL = (OutcomeKind.DELIVERED, OutcomeKind.REJECTED, OutcomeKind.DEAD_LETTERED)
+_BAD = (OutcomeKind.REJECTED, OutcomeKind.DEAD_LETTERED)
 
 
 class Reservoir:
@@ -207,11 +212,12 @@ class Summary(Observer):
         self.left: int | None = None
         self._lock = threading.Lock()
         self._received: deque[tuple[int, Sequence[Job]]] = deque()
-        self._settled: deque[tuple[int, str, int, OutcomeKind]] = deque()
+        self._settled: deque[tuple[int, str, int, OutcomeKind, tuple[str, str] | None]] = deque()
         self._spans: deque[Sequence[Span]] = deque()
         self._formed: deque[BatchFormed] = deque()
         self._rest: list[Span] = []
         self._arrivals: dict[tuple[str, int], int] = {}
+        self._reasons = Reasons()
         self._latency = Reservoir(RESERVOIR_SIZE, seed)
         self._stages: dict[str, _Stage] = {}
         self._first_ns: int | None = None
@@ -237,7 +243,8 @@ class Summary(Observer):
     def job_settled(self, job: Job, outcome: Outcome) -> None:
         """Note how a delivery of a job ended."""
         # Not the job itself: its payload may be large.
-        self._settled.append((self._now(), job.id, job.attempt, outcome.kind))
+        reason = parse_reason(outcome.reason, job.id) if outcome.kind in _BAD else None
+        self._settled.append((self._now(), job.id, job.attempt, outcome.kind, reason))
 
     def digest(self, budget_seconds: float | None = 0.001) -> None:
         """Work through what the hooks noted.
@@ -313,6 +320,7 @@ class Summary(Observer):
                 "elapsed_seconds": elapsed,
                 "counters": dataclasses.asdict(self.counters()),
                 "throughput_per_second": self._throughput(),
+                "reasons": self._reasons.as_list(),
             }
         # Percentiles without the lock: they take milliseconds, and the hooks' notes wait meanwhile.
         document["latency_seconds"] = latency.distribution()
@@ -372,9 +380,13 @@ class Summary(Observer):
             self._arrivals[job.id, job.attempt] = now
         self._saw(now, now)
 
-    def _digest_settled(self, now: int, job_id: str, attempt: int, kind: OutcomeKind) -> int | None:
+    def _digest_settled(
+        self, now: int, job_id: str, attempt: int, kind: OutcomeKind, reason: tuple[str, str] | None
+    ) -> int | None:
         """Count an outcome, and return the latency in ns of a job that was delivered."""
         counted = self._counted
+        if reason is not None:
+            self._reasons.add(*reason)
         if kind is OutcomeKind.DELIVERED:
             counted.delivered += 1
         elif kind is OutcomeKind.REJECTED:
@@ -535,6 +547,8 @@ def _readable(document: Mapping[str, Any]) -> list[list[Any]]:
             + ", ".join(f"p{percent} {_time(latency[f'p{percent}'])}" for percent in _PERCENTILES),
         ]
     ]
+    if document["reasons"]:
+        parts.append(["why jobs were rejected or dead-lettered:", *shown_reasons(document["reasons"])])
     if stages:
         parts.append([_WORK, *(_work_row(stage) for stage in stages)])
         parts.append([_TIMES, *(_times_row(stage) for stage in stages)])

@@ -105,6 +105,13 @@ class QueueSource:
             return parse_address(self._address)[0].scheme != "sqlite"
         return not getattr(self._address, "is_local", False)
 
+    @property
+    def shown_address(self) -> str:
+        """What `headrace queue` takes to look at the queue; without secrets."""
+        if isinstance(self._address, str):
+            return self._address if "@" not in self._address else self._opened().queue.name
+        return self._address.name
+
     def open(self, settings: SourcePlan) -> None:
         """Connect; the Plan's `[source]` table wins over what was given at construction.
 

@@ -43,6 +43,8 @@ class FetchStage(Stage):
         network = context.plan.network
         client = HttpClient(settings, count_connection, NetworkRules(network))
         read_file = file_reader(network.files, settings.max_bytes)
+        # An address may be written by somebody who has no access to this machine, whatever it came through.
+        read_address = file_reader(network.files or [], settings.max_bytes)
 
         def fetch_one(payload: Any) -> Any:
             if isinstance(payload, bytes | np.ndarray):
@@ -51,13 +53,24 @@ class FetchStage(Stage):
                 return read_file(payload)
             scheme = payload.partition(":")[0].lower()
             if scheme == "file":
-                return read_file(Path(unquote(urlsplit(payload).path)))
+                return read_address(_path(payload))
             if scheme in ("http", "https"):
                 return download(client, payload)
             shown = without_secrets(payload)
             raise FetchRejected(f"ssrf.scheme: address {shown!r} cannot be fetched; expected http, https or file")
 
         return fetch_one
+
+
+def _path(url: str) -> Path:
+    """Return the path that a file address stands for; raises FetchRejected if it is on another machine."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise FetchRejected(f"ssrf.url: {url!r:.200} cannot be read as an address: {error}") from None
+    if parts.netloc.lower() not in ("", "localhost"):
+        raise FetchRejected(f"ssrf.url: {url!r:.200} names a file of another machine; expected file:///PATH")
+    return Path(unquote(parts.path))
 
 
 def download(client: HttpClient, url: str) -> bytes:

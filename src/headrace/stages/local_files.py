@@ -9,6 +9,9 @@ from pathlib import Path
 
 from headrace.base.errors import FetchFailed, FetchRejected
 
+#: The kernel's and other processes' state looks like files there: environments with their secrets, memory, settings.
+_OF_THE_SYSTEM = ("/proc", "/sys", "/dev")
+
 
 def file_reader(folders: Sequence[str] | None, max_bytes: int) -> Callable[[Path], bytes]:
     """Return a function that reads a file whole.
@@ -17,10 +20,12 @@ def file_reader(folders: Sequence[str] | None, max_bytes: int) -> Callable[[Path
     FetchFailed if reading fails on the way (a network file system, a worn disk).
 
     Args:
-        folders: Where files may be, links followed; None: anywhere.
+        folders: Where files may be, links followed; None: anywhere but in /proc, /sys and /dev. A folder opens those only where
+            it is itself in there.
         max_bytes: Largest file.
     """
     roots = None if folders is None else [os.path.realpath(folder) for folder in folders]
+    closed = [place for place in _OF_THE_SYSTEM if not any(_is_in(root, [place]) for root in roots or ())]
 
     def read(path: Path) -> bytes:
         try:
@@ -28,7 +33,7 @@ def file_reader(folders: Sequence[str] | None, max_bytes: int) -> Callable[[Path
             # is read, whoever moves links meanwhile.
             handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
             try:
-                _check(handle, path, roots)
+                _check(handle, path, roots, closed)
                 return _read(handle, path, max_bytes)
             finally:
                 os.close(handle)
@@ -42,19 +47,28 @@ def file_reader(folders: Sequence[str] | None, max_bytes: int) -> Callable[[Path
     return read
 
 
-def _check(handle: int, path: Path, roots: Sequence[str] | None) -> None:
-    if roots is not None:
-        real = os.readlink(f"/proc/self/fd/{handle}")
-        if not any(os.path.commonpath((root, real)) == root for root in roots):
-            raise FetchRejected(
-                f"file.refused: {path} is not in a folder that jobs may name files in; to allow one: [network] files "
-                "(jobs from a queue on the network may name none unless it does)"
-            )
+def _check(handle: int, path: Path, roots: Sequence[str] | None, closed: Sequence[str]) -> None:
+    real = os.readlink(f"/proc/self/fd/{handle}")
+    if roots is not None and not _is_in(real, roots):
+        raise FetchRejected(
+            f"file.refused: {path} is not in a folder that jobs may name files in; to allow one: [network] files "
+            "(file: addresses, and jobs from a queue on the network, may name none unless it does)"
+        )
     mode = os.fstat(handle).st_mode
     if stat.S_ISDIR(mode):
         raise FetchRejected(f"file.unreadable: {path} cannot be read: Is a directory")
     if not stat.S_ISREG(mode):
         raise FetchRejected(f"file.special: {path} is a device, pipe or socket; expected a regular file")
+    # As it is written too: through /proc/PID/fd a process's anonymous memory is reached, which bears another name.
+    if _is_in(real, closed) or _is_in(os.path.abspath(path), closed):
+        raise FetchRejected(
+            f"file.special: {path} leads into {', '.join(_OF_THE_SYSTEM)}, where files show processes and their secrets; to "
+            "allow a folder in there: name it in [network] files"
+        )
+
+
+def _is_in(path: str, folders: Sequence[str]) -> bool:
+    return any(os.path.commonpath((folder, path)) == folder for folder in folders)
 
 
 def _read(handle: int, path: Path, max_bytes: int) -> bytes:

@@ -276,3 +276,36 @@ def test_settings_are_checked(setting: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError) as caught:
         NetworkPlan(**setting)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://localhost:8000/results", "127.0.0.1"),
+        ("http://store.internal/a", "10.0.0.1"),
+        ("http://169.254.169.254/", "169.254.169.254"),
+        ("http://[::1]:9000/", "::1"),
+        ("http://[::ffff:127.0.0.1]/", "::ffff:127.0.0.1"),
+        ("https://example.com:9443/", "8.8.8.8"),
+    ],
+)
+def test_what_a_refusal_advises_is_enough(url: str, address: str) -> None:
+    """The entry that a refusal names lets the same address pass, without a second refusal."""
+    target = parse_target(url)
+    assert isinstance(target, Target)
+    found = [ipaddress.ip_address(address)]
+    refusal = NetworkRules(NetworkPlan()).judge(target, found)
+    assert refusal is not None
+    entry = refusal.why.partition("--allow ")[2].split()[0]
+    assert NetworkRules(NetworkPlan(allow=[entry])).judge(target, found) is None
+
+
+@pytest.mark.parametrize("allow", [[], ["store.internal"]])
+def test_a_host_is_not_said_to_be_allowed_where_no_name_helps(allow: list[str]) -> None:
+    """A host on a metadata address cannot be allowed by name, and the refusal says so."""
+    target = parse_target("http://store.internal/")
+    assert isinstance(target, Target)
+    refusal = NetworkRules(NetworkPlan(allow=allow)).judge(target, [ipaddress.ip_address("169.254.169.254")])
+    assert refusal is not None
+    assert "never allowed there by name, only as a network" in refusal.why
+    assert "--allow store.internal" not in refusal.why

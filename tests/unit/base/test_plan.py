@@ -264,6 +264,23 @@ def test_with_settings(setting: str, table: dict[str, Any]) -> None:
     assert Plan().with_settings([setting]) == Plan.from_table(table)
 
 
+@pytest.mark.parametrize(
+    ("setting", "hint"),
+    [
+        (
+            "decode.max_pixel=5",
+            r"\[decode\] and \[stages\.decode\]: unknown key 'max_pixel'\. Did you mean 'max_pixels'\?",
+        ),
+        ("decode.worker=5", r"\[decode\] and \[stages\.decode\]: .* Did you mean 'workers'\?"),
+        ("network.alow=1", r"\[network\] and .* Did you mean 'allow'\?"),
+    ],
+)
+def test_a_misspelt_setting_is_looked_for_in_table_and_stage(setting: str, hint: str) -> None:
+    """A table's name may be a stage's too: the nearest key of both is named."""
+    with pytest.raises(SettingsError, match=hint):
+        Plan().with_settings([setting])
+
+
 def test_with_settings_leaves_the_rest() -> None:
     """Settings replace one key each, the later one winning, and the Plan itself does not change."""
     plan = Plan(stages={"fetch": StagePlan(workers=3, attempts=2)})

@@ -60,6 +60,7 @@ def test_this_machine_has_to_be_allowed(asked: list[str], capsys: pytest.Capture
     written = Path("run/errors.jsonl").read_text() + "".join(capsys.readouterr())
     error = json.loads(Path("run/errors.jsonl").read_text().splitlines()[0])
     assert "ssrf.port: " in str(error)
+    assert "to allow it: --allow 127.0.0.1:" in str(error)
     assert "secret" not in written
     assert not Path("sizes.jsonl").read_text()
 
@@ -97,3 +98,12 @@ def test_an_entry_that_means_nothing_is_misuse(
     """What is no host and no network is told before anything runs."""
     assert main([command, "allowed_jobs.py:pipeline", "--allow", "http://127.0.0.1"]) == 2
     assert "HOST, .DOMAIN, ADDRESS or NETWORK/BITS" in capsys.readouterr().err
+
+
+def test_an_entry_of_the_environment_is_told_as_such(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who never wrote `allow` is told where the value stands."""
+    monkeypatch.setenv("HEADRACE_ALLOW", "http://127.0.0.1")
+    assert main(["run", "allowed_jobs.py:pipeline", "--allow", "10.0.0.0/8"]) == 2
+    assert "HEADRACE_ALLOW: allow = 'http://127.0.0.1' is not possible" in capsys.readouterr().err

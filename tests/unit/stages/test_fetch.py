@@ -103,12 +103,13 @@ def test_what_is_at_hand_passes(fetch: Any, payload: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "with space.jpg", "ünï 100%.jpg"])
-def test_file(fetch: Any, tmp_path: Path, name: str) -> None:
+def test_file(fetch: Any, make_context: Any, tmp_path: Path, name: str) -> None:
     """A path, and a file address with its escapes, give the file's bytes."""
     path = tmp_path / name
     path.write_bytes(b"image")
     assert fetch(path) == b"image"
-    assert fetch(path.as_uri()) == b"image"
+    read_address = FetchStage("fetch").open(make_context(network=NetworkPlan(files=[str(tmp_path)])))
+    assert read_address(path.as_uri()) == read_address(f"file://localhost{path.as_uri()[7:]}") == b"image"
 
 
 @pytest.mark.parametrize("size", [0, 999, 1000])
@@ -158,7 +159,7 @@ def test_a_file_that_does_not_tell_its_size(make_context: Any) -> None:
     """A file whose size the system gives as 0 is read to its end."""
     path = Path("/proc/self/limits")
     assert path.stat().st_size == 0
-    read = FetchStage("fetch").open(make_context())
+    read = FetchStage("fetch").open(make_context(network=NetworkPlan(files=["/proc"])))
     assert read(path).startswith(b"Limit")
     assert len(read(path)) > 500
 
@@ -172,6 +173,42 @@ def test_special_files_are_refused_at_once(fetch: Any, tmp_path: Path, special: 
         listening.bind(str(tmp_path / "socket"))
         with pytest.raises(FetchRejected, match=r"^file\.special: .* is a device, pipe or socket"):
             fetch(tmp_path / special)
+
+
+@pytest.mark.parametrize(
+    "way",
+    ["/proc/self/environ", "/proc/1/../self/environ", "/sys/kernel/mm/transparent_hugepage/enabled", "link", "memory"],
+)
+@pytest.mark.parametrize("files", [None, ["/"]])
+def test_the_systems_own_files_are_refused(
+    make_context: Any, tmp_path: Path, way: str, files: list[str] | None
+) -> None:
+    """No path leads to a process's environment or memory, neither through a link nor where all of the disk may be read."""
+    (tmp_path / "link").symlink_to("/proc/self/environ")
+    fetch = FetchStage("fetch").open(make_context(network=NetworkPlan(files=files)))
+    memory = os.memfd_create("secret")
+    try:
+        os.write(memory, b"secret")
+        path = Path(f"/proc/self/fd/{memory}") if way == "memory" else tmp_path / way
+        with pytest.raises(FetchRejected, match=r"^file\.(special: .* leads into /proc|refused)"):
+            fetch(path)
+    finally:
+        os.close(memory)
+
+
+def test_a_file_address_needs_a_folder_that_the_plan_names(fetch: Any, tmp_path: Path) -> None:
+    """What is written as an address may be a stranger's: without [network] files no file is read on its word."""
+    (tmp_path / "a.jpg").write_bytes(b"image")
+    assert fetch(tmp_path / "a.jpg") == b"image"
+    with pytest.raises(FetchRejected, match=r"^file\.refused: .*\[network\] files"):
+        fetch((tmp_path / "a.jpg").as_uri())
+
+
+@pytest.mark.parametrize("url", ["file://evil/etc/hostname", "file://127.0.0.1/etc/hostname", "file://[/etc/hostname"])
+def test_a_file_of_another_machine_is_refused(fetch_from: Any, url: str) -> None:
+    """The host of a file address is not passed over."""
+    with pytest.raises(FetchRejected, match=r"^ssrf\.url: "):
+        fetch_from("/")(url)
 
 
 @pytest.fixture
