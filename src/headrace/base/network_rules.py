@@ -43,8 +43,8 @@ class NetworkPlan:
     """Whether all goes through the proxy that the environment names (`https_proxy`, ...). The proxy then resolves names,
     and only it can judge the addresses."""
     files: list[str] | None = None
-    """Folders in which jobs may name files; None: none for jobs from a queue on the network and for file: addresses, any for the
-    rest. What is in /proc, /sys or /dev only where a folder in there is named."""
+    """Folders in which jobs may name files; None: none for jobs from a queue on the network and for file: addresses, any for
+    the rest. What is in /proc, /sys or /dev only where a folder in there is named."""
 
     def __post_init__(self) -> None:
         """Check every value."""
