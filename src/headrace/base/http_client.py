@@ -28,6 +28,9 @@ from headrace.base.http_answer import FirstBytes, is_whole, retry_after_seconds
 from headrace.base.network_rules import NetworkPlan, NetworkRules
 from headrace.base.settings import check
 
+#: What browsers follow (WHATWG Fetch, HTTP-redirect fetch).
+MOST_REDIRECTS = 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
@@ -50,8 +53,11 @@ class HttpSettings:
         """Check every value."""
         for key in ("timeout_seconds", "connect_timeout_seconds", "slow_seconds", "max_bytes"):
             check(getattr(self, key) > 0, key, getattr(self, key), "more than 0")
-        for key in ("max_redirects", "min_bytes_per_second"):
-            check(getattr(self, key) >= 0, key, getattr(self, key), "a whole number >= 0")
+        check(
+            0 <= self.max_redirects <= MOST_REDIRECTS,
+            *("max_redirects", self.max_redirects, f"a whole number from 0 to {MOST_REDIRECTS}"),
+        )
+        check(self.min_bytes_per_second >= 0, "min_bytes_per_second", self.min_bytes_per_second, "a whole number >= 0")
 
 
 class HttpError(Exception):

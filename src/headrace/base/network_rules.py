@@ -52,6 +52,7 @@ class NetworkPlan:
             for text in getattr(self, key):
                 check(isinstance(text, str), key, text, "hosts and networks, written as text")
                 _Entry.parse(text, key)
+        check(bool(self.ports), "ports", self.ports, "at least one; public = false leaves only what allow names")
         for port in self.ports:
             right = isinstance(port, int) and not isinstance(port, bool) and 0 < port < 65536
             check(right, "ports", port, "whole numbers from 1 to 65535")

@@ -148,7 +148,9 @@ class DecodePlan:
         check(bool(self.formats), "formats", self.formats, "at least one format")
         for key in ("max_bytes", "max_pixels", "max_side", "max_frames", "max_scans", "max_decoded_bytes"):
             value = getattr(self, key)
-            check(value >= 1, key, value, "a whole number >= 1")
+            check(1 <= value < 2**63, key, value, "a whole number from 1 to 2^63 - 1")
+        # No format has longer sides; PNG's are the longest (PNG 3, 11.2.1).
+        check(self.max_side < 2**31, "max_side", self.max_side, "a whole number from 1 to 2^31 - 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

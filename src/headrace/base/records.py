@@ -72,6 +72,7 @@ class Job:
         on_work: Called with 1 when a stage begins to work on it and with -1 when it is through; None: nobody asks.
         kept: A result that an earlier delivery of the job could not deliver; empty for none. Set by sources that keep it.
         keeps_results: Whether the source keeps a result that comes with an outcome, and counts no delivery for it.
+        verdict: How it ends without any work; set by sources for what may reach no stage. None: it is worked on.
         lost: Set by the source when another worker may have the job by now (its lease ran out); work on it is dropped.
     """
 
@@ -91,6 +92,7 @@ class Job:
         "sequence",
         "stream",
         "task",
+        "verdict",
     )
 
     def __init__(
@@ -121,6 +123,7 @@ class Job:
         self.kept = b""
         self.keeps_results = False
         self.lost = False
+        self.verdict: Outcome | None = None
         self._settle = settle or _ignore
 
     def settle(self, outcome: Outcome) -> None:

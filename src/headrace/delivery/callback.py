@@ -57,6 +57,9 @@ class CallbackSettings(HttpSettings):
             check(getattr(self, key) > 0, key, getattr(self, key), "more than 0")
         check(self.breaker_failures >= 1, "breaker_failures", self.breaker_failures, "a whole number >= 1")
         check(0 <= self.retry_ratio <= 1, "retry_ratio", self.retry_ratio, "0 to 1")
+        # Empty is no way to say "unsigned": an unset variable in a script would switch signing off unnoticed.
+        check(self.secret_env != "", "secret_env", self.secret_env, "the name of an environment variable")
+        check(self.secret_file != "", "secret_file", self.secret_file, "the path of a file")
         if self.secret_env and self.secret_file:
             raise SettingsError("secret_env and secret_file are both given; expected one of them")
 
@@ -114,7 +117,10 @@ class Callback:
         self.url = url
         self.headers = {"Content-Type": "application/json", **(headers or {})}
         self.postponement = PostponePolicy()
-        self._secret_place = {"secret_env": secret_env, "secret_file": secret_file and str(secret_file)}
+        self._secret_place = {
+            "secret_env": secret_env,
+            "secret_file": None if secret_file is None else str(secret_file),
+        }
         _refuse_secrets(self._secret_place)  # what is wrong is told where it is written
         CallbackSettings(**self._secret_place)  # type: ignore[arg-type]
         self._clock = clock or SystemClock()
@@ -136,7 +142,7 @@ class Callback:
         options = dict(context.options)
         _refuse_secrets(options)
         if not {"secret_env", "secret_file"} & set(options):
-            options |= {key: place for key, place in self._secret_place.items() if place}
+            options |= {key: place for key, place in self._secret_place.items() if place is not None}
         self._settings = settings = build(CallbackSettings, options, "[stages.deliver.options]")
         self._network = context.plan.network
         self._secrets = _read_secrets(settings)

@@ -82,6 +82,7 @@ def open_checkpoint(
             delivered = _resume(_Resumption(journal, past, header, entries, recoverable, any_model), force)
         else:
             _check_abandoned(journal, past, recoverable, force)
+            _warn_of_repetition(journal, past, recoverable, source, force)
             past, delivered = Past(), set()
             journal.begin({**header, "mark": recoverable.mark() if recoverable else {}})
         return Checkpoint(
@@ -166,6 +167,20 @@ def _check_abandoned(journal: Journal, past: Past, recoverable: Recoverable | No
             f"an earlier run was cut off with {num_done:,} of {journal.header.get('entries', 0):,} done: go on with "
             "--resume (resume=True), or begin anew behind its results with --force (force=True); its checkpoint is "
             f"{journal.path.parent}"
+        )
+
+
+def _warn_of_repetition(
+    journal: Journal, past: Past, recoverable: Recoverable | None, source: FiniteSource, force: bool
+) -> None:
+    """Say that a run that finished is done again behind its own results; some mean it, most forgot `--resume`."""
+    if force or past.is_cut_off or journal.header is None or journal.header.get("source") != source.where:
+        return
+    if recoverable is not None and recoverable.has_results:
+        logger.warning(
+            "an earlier run over %s finished, and its results are still there: all is done again behind them. Where only what "
+            "is new should be done: --resume (resume=True); where this is meant, --force (force=True) leaves out this line",
+            source.where,
         )
 
 

@@ -71,6 +71,7 @@ _LEAVE_SECONDS = 5.0
 _ABANDON_SECONDS = 1.0
 #: Spans made in one go; about a hundred microseconds.
 _SPANS_AT_ONCE = 48
+_OVER_LIMIT = Outcome(OutcomeKind.RETURNED, "more than the limit of this run")
 #: Longest pause before the source offers a failed job again.
 _MAX_RETRY_SECONDS = 60.0
 _COUNTER = {
@@ -632,6 +633,7 @@ class Runtime:
             self.observers.notify("job_received", jobs)
         by_route: dict[tuple[Station, ...], list[Item]] = {}
         for index, job in enumerate(jobs):
+            verdict = job.verdict if index < len(jobs) - over else _OVER_LIMIT
             route = self._route(job)
             weight = self.metering.weight(job.id)
             item = Item(job, job.payload, route, sequence=next(self._sequence), received=now, weight=weight)
@@ -640,8 +642,8 @@ class Runtime:
                 too_late = self._abandoning  # whoever gave everything back may not have seen this one
             if too_late:
                 self._settle(item, Outcome(OutcomeKind.RETURNED, "the run was stopped"))
-            elif index >= len(jobs) - over:
-                self._settle(item, Outcome(OutcomeKind.RETURNED, "more than the limit of this run"))
+            elif verdict is not None:
+                self._settle(item, verdict)
             elif not route:
                 known = ", ".join(self._routes)
                 self.fail(item, UnknownTask(f"no module takes task {job.task!r}; this pipeline has: {known}"), "route")

@@ -225,7 +225,24 @@ def _what_is_wrong(body: bytes, error: Exception) -> str:
     if version != WIRE_VERSION:
         return _wrong_version(version)
     code = "field" if isinstance(error, msgspec.ValidationError) else "json"
-    return f"message.{code}: the message is not a job: {error!s:.200}; it starts with {body[:60]!r}"
+    said = _HALF_CHARACTER if _is_half_character(body) else f"{error!s:.200}"
+    return f"message.{code}: the message is not a job: {said}; it starts with {body[:60]!r}"
+
+
+_HALF_CHARACTER = (
+    "it has half a character: an escape from \\ud800 to \\udfff without its other half, which is no Unicode"
+)
+
+
+def _is_half_character(body: bytes) -> bool:
+    """Return whether it is JSON with half of a UTF-16 pair, which msgspec takes for input that was cut off."""
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
 
 
 def _wrong_version(version: object) -> str:

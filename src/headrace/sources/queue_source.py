@@ -2,8 +2,8 @@
 
     receive -> LoanBook.lend -> decode -> Job ... Job.settle -> LoanBook.settled -> tend -> ack | nack | dead_letter
 
-Messages that are no jobs, and messages that were received too often, never reach the runtime: they are settled here with
-the reason and leave with the next `tend`.
+Messages that are no jobs reach the runtime with their verdict, and no stage. Messages that were received too often never do:
+they are settled here with the reason and leave with the next `tend`.
 """
 
 from __future__ import annotations
@@ -248,7 +248,10 @@ class _OpenSource:
             try:
                 loan.job = decode_message(message, clock=self._clock, settle=settle)
             except BadMessage as error:
-                loan.settle(None, Outcome(OutcomeKind.REJECTED, error.reason))
+                # No job, but counted, recorded and told like one: who watches the run must see it.
+                refused = Job(message.id, b"", attempt=message.receive_count, settle=settle)
+                refused.verdict = Outcome(OutcomeKind.REJECTED, error.reason)
+                jobs.append((refused, False))
                 continue
             loan.job.max_attempts = loan.max_receives
             loan.job.sent_at = message.sent_at

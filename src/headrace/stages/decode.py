@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 from collections.abc import Callable, Iterator
 
 import cv2
 import numpy as np
 import simplejpeg
-from PIL import Image, ImageFile
+from PIL import Image, ImageFile, UnidentifiedImageError
 
 from headrace.base.errors import DecodeRejected
 from headrace.base.plan import DecodePlan
@@ -29,6 +30,10 @@ from headrace.stages.image_header import ImageHeader
 from headrace.stages.images import fit
 from headrace.stages.inputs import ImageInput, TextInput
 from headrace.stages.stage import Stage, StageContext
+
+if "OPENCV_LOG_LEVEL" not in os.environ:
+    # It writes a line for each damaged file straight to stderr; the item's reason says it already.
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 #: A decoder takes the bytes, their header and by what to reduce a JPEG (1, 2, 4, 8), and returns uint8 (h, w, 3) RGB, upright.
 Decoder = Callable[[bytes, ImageHeader, int], np.ndarray]
@@ -205,7 +210,10 @@ def decode_pillow(data: bytes, header: ImageHeader, factor: int) -> np.ndarray:
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         # A switch of the whole process, with which Pillow makes up what is missing.
         raise ValueError("not asked, because ImageFile.LOAD_TRUNCATED_IMAGES is set")
-    image: Image.Image = Image.open(io.BytesIO(data), formats=[header.format.upper()])
+    try:
+        image: Image.Image = Image.open(io.BytesIO(data), formats=[header.format.upper()])
+    except UnidentifiedImageError:  # names nothing but the place of our buffer in memory
+        raise ValueError("not decodable") from None
     if factor > 1:
         image.draft("RGB", (-(-header.width // factor), -(-header.height // factor)))
     image.load()

@@ -25,7 +25,7 @@ _EXIF_MAGIC = b"Exif\x00\x00"
 _segment = struct.Struct(">BBH").unpack_from
 _jpeg_frame = struct.Struct(">BHHB").unpack_from
 _png_chunk = struct.Struct(">I4s").unpack_from
-_png_header = struct.Struct(">IIBB").unpack_from
+_png_header = struct.Struct(">IIBBBBB").unpack_from
 _riff_chunk = struct.Struct("<4sI").unpack_from
 _two_shorts = struct.Struct("<HH").unpack_from
 _bmp_header = struct.Struct("<iiHHI").unpack_from
@@ -69,7 +69,8 @@ def read_header(data: bytes, format_: str) -> ImageHeader:
         format_: See `image_format`.
 
     Raises:
-        DecodeRejected: `decode.corrupt` or `decode.truncated`, if it does not go on as it begins.
+        DecodeRejected: `decode.corrupt` or `decode.truncated`, if it does not go on as it begins; `decode.bomb`, if a PNG
+            holds more than its pixels can need.
     """
     try:
         header = _READERS[format_](data)
@@ -151,25 +152,46 @@ def _png(data: bytes) -> ImageHeader:
     length, kind = _png_chunk(data, 8)
     if kind != b"IHDR" or length != 13:
         raise _corrupt("png", f"it begins with {kind!r} of {length} bytes")
-    width, height, depth, colour = _png_header(data, 16)
+    width, height, depth, colour, _, _, interlaced = _png_header(data, 16)
     channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}.get(colour)
     if channels is None or depth not in (1, 2, 4, 8, 16):
         raise _corrupt("png", f"it has colour type {colour} and {depth} bits")
-    frames, orientation, complete = _png_parts(data)
+    frames, orientation, complete, packed_bytes = _png_parts(data)
+    # The decoder unpacks all that is there, also what lies behind the last row: a megabyte of it is a second.
+    most = _most_packed_bytes(height, (width * depth * channels + 7) // 8, bool(interlaced))
+    if complete and min(width, height) > 0 and packed_bytes > most:
+        raise DecodeRejected(
+            f"decode.bomb: a png file of {width} x {height} pixels holds {packed_bytes:,} bytes of compressed pixels; "
+            f"so many need {most:,} at most: check what the sender stored"
+        )
     size = max(3.0, channels * depth / 8)
     return ImageHeader("png", width, height, size, 0.0, channels, max(1, frames), 1, orientation, complete)
 
 
-def _png_parts(data: bytes) -> tuple[int, int, bool]:
+def _most_packed_bytes(height: int, row_bytes: int, interlaced: bool) -> int:
+    """Return the size that compressed pixels have at most, by the encoder that wastes most.
+
+    Each row has a byte that names its filter; interlaced, it comes in up to four parts, with a byte more each. Deflate adds
+    five bytes to a block that it only stores, and an encoder may store row by row and mark the end of each with five more; its
+    fixed codes add an eighth at worst.
+    """
+    rows = height * (1 + row_bytes + (6 if interlaced else 0))
+    return rows + rows // 8 + 10 * height * (4 if interlaced else 1) + 1024
+
+
+def _png_parts(data: bytes) -> tuple[int, int, bool, int]:
+    """Return the number of frames, the orientation, whether the end is there, and the bytes of compressed pixels."""
     # To the end, because OpenCV makes room for whatever length a chunk gives: 12 bytes can ask for 4 GB.
-    position, end, frames, orientation = 33, len(data), 1, 1
+    position, end, frames, orientation, packed_bytes = 33, len(data), 1, 1, 0
     for _ in range(_MOST_PARTS):
         if position + 12 > end:
-            return frames, orientation, False
+            return frames, orientation, False, packed_bytes
         length, kind = _png_chunk(data, position)
         if kind == b"IEND":
-            return frames, orientation, True
-        if kind == b"acTL":
+            return frames, orientation, True, packed_bytes
+        if kind == b"IDAT":
+            packed_bytes += length
+        elif kind == b"acTL":
             frames = int.from_bytes(data[position + 8 : position + 12], "big")
         elif kind == b"eXIf":
             orientation = _orientation(data[position + 8 : position + 8 + length])

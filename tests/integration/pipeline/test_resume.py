@@ -194,6 +194,16 @@ def test_results_of_earlier_runs_are_not_those_of_this_one(folder: Path, out: Pa
     assert sorted(ids(out)) == sorted(everything(folder) * 2)
 
 
+def test_doing_all_again_is_said(folder: Path, out: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A run that finished and is started again says that its results will be there twice, unless told that this is meant."""
+    hr.run(pipeline(folder, hr.jsonl(out)))
+    hr.run(pipeline(folder, hr.jsonl(out)), force=True)
+    assert "all is done again" not in caplog.text
+    hr.run(pipeline(folder, hr.jsonl(out)))
+    assert "finished, and its results are still there: all is done again behind them" in caplog.text
+    assert "--resume (resume=True)" in caplog.text
+
+
 def test_half_a_line_is_done_again(folder: Path, out: Path) -> None:
     """A line that was cut in the middle, or only lacks its end, is cut off and its item comes out once."""
     checkpoint = begin(folder, out)

@@ -358,7 +358,14 @@ def test_permanent_statuses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("timeout_seconds", 0), ("connect_timeout_seconds", -1), ("max_bytes", 0), ("max_redirects", -1)]
+    ("key", "value"),
+    [
+        ("timeout_seconds", 0),
+        ("connect_timeout_seconds", -1),
+        ("max_bytes", 0),
+        ("max_redirects", -1),
+        ("max_redirects", 21),
+    ],
 )
 def test_settings_are_checked(key: str, value: int) -> None:
     """An impossible limit is refused with key, value and what is allowed."""

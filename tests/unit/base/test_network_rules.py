@@ -267,6 +267,7 @@ def test_the_operators_own_word() -> None:
         ({"deny": [5]}, "deny = 5 is not possible; allowed: hosts and networks"),
         ({"ports": ["80"]}, "ports = '80' is not possible; allowed: whole numbers from 1 to 65535"),
         ({"ports": [True]}, "ports = True is not possible"),
+        ({"ports": []}, "ports = [] is not possible; allowed: at least one"),
         ({"schemes": ["ftp"]}, "schemes = 'ftp' is not possible; allowed: http and https"),
         ({"files": ["photos"]}, "files = 'photos' is not possible; allowed: absolute folders"),
     ],

@@ -492,6 +492,8 @@ def test_formats_survive_the_file() -> None:
         ({"formats": "jpeg"}, "expected a list of 'jpeg' or 'png'"),
         ({"formats": []}, "at least one format"),
         ({"max_pixels": 0}, "max_pixels = 0 is not possible"),
+        ({"max_pixels": 10**23}, "a whole number from 1 to 2^63 - 1"),
+        ({"max_side": 2**31}, "max_side = 2147483648 is not possible; allowed: a whole number from 1 to 2^31 - 1"),
         ({"max_scans": "many"}, "max_scans = 'many' has the wrong type"),
     ],
 )

@@ -192,9 +192,20 @@ def test_workers_share_no_connection(server: Any, context: Any) -> None:
     [
         ({"timeout": 1}, r"\[stages\.deliver\.options\]: unknown key 'timeout'\. Did you mean 'timeout_seconds'\?"),
         ({"timeout_seconds": 0}, r"\[stages\.deliver\.options\]: timeout_seconds = 0\.0 is not possible"),
+        ({"secret_env": ""}, r"secret_env = '' is not possible; allowed: the name of an environment variable"),
+        ({"secret_file": ""}, r"secret_file = '' is not possible; allowed: the path of a file"),
     ],
 )
 def test_options_are_checked(options: dict[str, Any], message: str) -> None:
     """Unknown and impossible options are told before the first result."""
     with pytest.raises(SettingsError, match=message):
         Callback().open(SimpleNamespace(options=options))
+
+
+@pytest.mark.parametrize("place", ["secret_env", "secret_file"])
+def test_a_plan_cannot_switch_signing_off(place: str) -> None:
+    """An empty place of the secrets, as an unset variable of a script leaves it, is refused in a Plan and in a program."""
+    with pytest.raises(SettingsError, match=f"{place} = '' is not possible"):
+        Callback(secret_env="CALLBACK_SECRETS").open(SimpleNamespace(options={place: ""}))
+    with pytest.raises(SettingsError, match=f"{place} = '' is not possible"):
+        Callback(**{place: ""})  # type: ignore[arg-type]

@@ -116,6 +116,8 @@ def test_the_deadline_is_on_the_runs_clock() -> None:
         (b'{"v": 2, "new": "x"}', "version 2; this headrace reads version 1"),
         (b'{"url": "x", "deadline": 1e300}', "not a moment"),
         (b'{"url": "x", "deadline": -1}', "not a moment"),
+        (b'{"url": "x", "id": "\\ud800"}', r"^message\.json: .* half a character"),
+        (b'{"url": "x", "id": "\\ud800', r"^message\.json: .* truncated"),
     ],
 )
 def test_what_is_wrong_is_said(body: bytes, said: str) -> None:

@@ -1,5 +1,6 @@
 """The queue source on a memory queue: acks in batches, loans extended, nothing twice, nothing lost."""
 
+import json
 import logging
 import pickle
 import threading
@@ -12,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+import headrace as hr
 from headrace.base.errors import SettingsError
 from headrace.base.plan import SourcePlan
 from headrace.base.protocols import TellsBacklog
@@ -87,7 +89,9 @@ def test_what_happened_to_loans_is_noted() -> None:
     bench.send(2)
     bench.queue.send([b"no job"])
     assert bench.source.notes() == {}
-    bench.take()
+    bad = bench.take()[-1]
+    assert bad.verdict is not None
+    bad.settle(bad.verdict)
     bench.clock.advance(20.0)  # half of the 30 s are used
     bench.source.tend()
     assert bench.source.notes() == {"source.extended": 3, "source.bad_messages": 1}
@@ -215,15 +219,37 @@ def test_returned_is_offered_at_once() -> None:
 
 
 def test_a_message_that_is_no_job_is_a_dead_letter() -> None:
-    """A message that is not a job never reaches the runtime, and its reason says what is wrong."""
+    """A message that is not a job reaches the runtime with its verdict, under its own id, and ends by it."""
     bench = Bench()
-    bench.queue.send([b'{"ulr": "x"}'])
+    (message_id,) = bench.queue.send([b'{"ulr": "x"}'])
     bench.send(1)
-    assert [job.id for job in bench.take()] == ["j0"]
+    bad, good = bench.take()
+    assert (bad.id, bad.attempt, good.id, good.verdict) == (message_id, 1, "j0", None)
+    assert bad.verdict is not None
+    bad.settle(bad.verdict)
     bench.tend()
     (letter,) = bench.letters()
     assert "unknown field `ulr`" in letter.reason
     assert bench.source.statistics().bad_messages == 1
+
+
+def test_messages_that_are_no_jobs_are_seen(tmp_path: Path) -> None:
+    """They count as received and rejected, have their lines in errors.jsonl, and no stage sees them."""
+    address = f"sqlite:///{tmp_path}/jobs.db"
+    queue = open_queue(address)
+    queue.send([b"no job", encode_job("https://e.com/1", id="good"), b'{"ulr": "x"}'])
+    seen: list[str] = []
+    pipeline = hr.Pipeline(
+        hr.queue(address, drain=True), stages=[hr.stage("look", seen.append, kind="cpu")], delivery=hr.collect()
+    )
+    counters = hr.run(pipeline, output=tmp_path / "run").counters
+    errors = [json.loads(line) for line in (tmp_path / "run" / "errors.jsonl").read_text().splitlines()]
+    assert (counters.received, counters.delivered, counters.rejected) == (3, 1, 2)
+    assert counters.notes["source.bad_messages"] == 2
+    assert sorted(error["reason"].partition(": ")[0] for error in errors) == ["message.field", "message.json"]
+    assert seen == ["https://e.com/1"]
+    assert len(queue.peek(10, dead=True)) == 2
+    queue.close()
 
 
 def test_a_poison_message_is_a_dead_letter() -> None:

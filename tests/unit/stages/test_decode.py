@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from headrace.stages.decode import DecodeChain, DecodeStage, ResizeStage, TextSt
 from headrace.stages.image_header import read_header
 from headrace.stages.images import fit
 from headrace.stages.inputs import ImageInput, TextInput
+from headrace.testing.hostile.files import damaged_files
 
 DECODERS = ("simplejpeg", "opencv", "pillow")
 Encode = Callable[..., bytes]
@@ -301,6 +303,24 @@ def test_the_same_fault_has_the_same_message() -> None:
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
     assert "0x" not in messages[0]
+
+
+def test_a_reason_names_no_place_in_memory() -> None:
+    """Pillow's own words for a file it cannot read name the buffer; ours do not."""
+    (broken,) = (file.data for file in damaged_files() if file.kind == "png header with a wrong checksum")
+    with pytest.raises(DecodeRejected) as caught:
+        decode(broken)
+    assert "pillow: not decodable" in str(caught.value)
+    assert "0x" not in str(caught.value)
+
+
+def test_opencv_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
+    """A damaged file leaves no line of OpenCV's on stderr; the reason is with the item."""
+    for file in damaged_files():
+        if file.kind.startswith(("jpeg", "png that says", "webp")):
+            with contextlib.suppress(DecodeRejected):
+                decode(file.data, plan=DecodePlan(decoder="opencv"))
+    assert " global " not in capfd.readouterr().err
 
 
 def test_no_bytes() -> None:

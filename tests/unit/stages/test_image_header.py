@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import random
+import zlib
 
 import pytest
 from hypothesis import given, settings
@@ -45,6 +47,39 @@ def test_good_files() -> None:
         assert found.complete, kind
         if image.format != "MPO":  # of which the first picture is the picture
             assert found.frames == getattr(image, "n_frames", 1), kind
+
+
+def test_a_png_of_more_than_its_pixels() -> None:
+    """Compressed pixels beyond what the size can need are a bomb, whatever chunks they come in."""
+    packed = binary.zeros(4_000_000)
+    several = [binary.png_chunk(b"IDAT", packed[start : start + 500]) for start in range(0, len(packed), 500)]
+    assert verdict(binary.png(8, 8, pixels=packed), "png") == "decode.bomb"
+    assert verdict(binary.png(8, 8, chunks=several), "png") == "decode.bomb"
+    assert isinstance(verdict(binary.png(2_000, 2_000, pixels=packed), "png"), ImageHeader)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1, 1), (1, 3000), (3000, 1), (300, 200)])
+@pytest.mark.parametrize(("depth", "colour"), [(1, 0), (8, 0), (16, 6)])
+@pytest.mark.parametrize("interlaced", [False, True])
+def test_a_png_by_the_most_wasteful_encoder(width: int, height: int, depth: int, colour: int, interlaced: bool) -> None:
+    """Noise that deflate cannot pack, each row a block of its own, is within the bound."""
+    noise = random.Random(1)
+    compressor = zlib.compressobj(0)
+    packed = b""
+    for x, y, dx, dy in _PASSES if interlaced else [(0, 0, 1, 1)]:
+        across = -(-(width - x) // dx)
+        for _ in range(y, height if across > 0 else 0, dy):
+            row = noise.randbytes((across * depth * (4 if colour == 6 else 1) + 7) // 8)
+            packed += compressor.compress(b"\0" + row) + compressor.flush(zlib.Z_SYNC_FLUSH)
+    data = bytearray(binary.png(width, height, depth=depth, colour=colour, pixels=packed + compressor.flush()))
+    data[28] = interlaced
+    data[29:33] = zlib.crc32(data[12:29]).to_bytes(4, "big")
+    assert header(bytes(data)).complete
+    assert Image.open(io.BytesIO(data)).convert("RGB").size == (width, height)
+
+
+#: Where each pass of an interlaced PNG begins and how far apart its pixels are: PNG 3, 8.1.
+_PASSES = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
 
 
 @pytest.mark.parametrize(

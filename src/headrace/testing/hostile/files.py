@@ -137,6 +137,7 @@ def bombs() -> dict[str, bytes]:
         "30,000 x 1 png": binary.png(30_000, 1),
         "1 x 30,000 png": binary.png(1, 30_000),
         "2^31 - 1 squared png": binary.with_png_size(png, largest, largest),
+        "8 x 8 png of 256 MB": binary.png(8, 8, pixels=binary.zeros(1 << 28)),
         "65,535 squared png": binary.with_png_size(png, 65_535, 65_535),
         "65,535 squared jpeg": binary.with_jpeg_size(jpeg, 65_535, 65_535),
         "65,535 squared progressive jpeg": binary.with_jpeg_size(
@@ -169,7 +170,7 @@ def damaged_files() -> Iterator[HostileFile]:
         ("jpeg that says it is larger", binary.with_jpeg_size(jpeg, 400, 400), DAMAGED),
         ("jpeg that says it is smaller", binary.with_jpeg_size(jpeg, 64, 64), OK | DAMAGED),
         ("png that says it is larger", binary.with_png_size(png, 400, 400), DAMAGED),
-        ("png that says it is smaller", binary.with_png_size(png, 64, 64), OK | DAMAGED),
+        ("png that says it is smaller", binary.with_png_size(png, 64, 64), OK | DAMAGED | _BOMB),
         ("jpeg of no height", binary.with_jpeg_size(jpeg, 192, 0), DAMAGED),
         ("png of no width", binary.with_png_size(png, 0, 128), DAMAGED),
         ("bmp of no size", binary.bmp(0, 0), DAMAGED),
