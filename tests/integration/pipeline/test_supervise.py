@@ -232,15 +232,16 @@ def test_a_redriven_job_is_tried_afresh(tmp_path: Path) -> None:
         wait_until(lambda: made.delivered() == {0})
 
 
-def test_sigterm_drains_all(tmp_path: Path) -> None:
-    """SIGTERM ends the workers cleanly, with 0: what they had is delivered once, the rest is in the queue, nothing is lent."""
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_signals_drain_all(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    """Either ends the workers cleanly: what they had is delivered once, the rest is in the queue, nothing is lent."""
     with service(tmp_path, drain=False) as made:
         made.send([{} for _ in range(2000)])
         process = made.start()
         wait_until(lambda: len(made.children()) == 2 and made.delivered())
-        process.terminate()
+        process.send_signal(number)
         _, said = process.communicate(timeout=30)
-        assert process.returncode == 0, said
+        assert process.returncode == status, said
         lines = (tmp_path / "out.jsonl").read_text().splitlines()
         state = made.queue.statistics()
         assert len(lines) == len(made.delivered()) < 2000
