@@ -117,10 +117,24 @@ def _tell(args: argparse.Namespace, result: Supervised) -> None:
     if args.json:
         sys.stdout.write(msgspec.json.encode(as_dict(args.supervise, result)).decode() + "\n")
         return
-    outcomes = ", ".join(f"{number:,} {kind.value}" for kind, number in result.outcomes.items() if number) or "no job"
-    print(f"{args.supervise} workers: {outcomes}; {result.num_deaths} deaths, {result.restarts} restarts")
+    print(as_text(args.supervise, result))
     if args.output:
         print(f"run folders: {args.output}/worker-*")
+
+
+def as_text(num_workers: int, result: Supervised) -> str:
+    """Return what came of it for people: outcomes, and why jobs of workers that ended orderly were refused."""
+    import json
+
+    from headrace.pipeline.reasons import merged_reasons, shown_reasons
+
+    outcomes = ", ".join(f"{number:,} {kind.value}" for kind, number in result.outcomes.items() if number) or "no job"
+    lines = [f"{num_workers} workers: {outcomes}; {result.num_deaths} deaths, {result.restarts} restarts"]
+    reasons = merged_reasons(json.loads(document)["reasons"] for document in result.documents)
+    if reasons:
+        lines += ["why jobs were rejected or dead-lettered:", *shown_reasons(reasons)]
+        lines.append("look at them: headrace queue peek QUEUE --dead; try them again: headrace queue redrive QUEUE")
+    return "\n".join(lines)
 
 
 def _write(args: argparse.Namespace, result: Supervised) -> None:

@@ -41,11 +41,11 @@ class Reasons:
     def __init__(self) -> None:
         self._found: dict[str, list[Any]] = {}
 
-    def add(self, code: str, example: str) -> None:
-        """Count one."""
+    def add(self, code: str, example: str, count: int = 1) -> None:
+        """Count one, or several of which the example is the first."""
         if code not in self._found and len(self._found) >= MOST_CODES:
             code = _OTHER
-        self._found.setdefault(code, [0, example])[0] += 1
+        self._found.setdefault(code, [0, example])[0] += count
 
     def as_list(self) -> list[dict[str, Any]]:
         """Return `code`, `count` and `example` of each, the most frequent first."""
@@ -53,6 +53,14 @@ class Reasons:
         return [
             {"code": encodable(code), "count": count, "example": encodable(example)} for code, (count, example) in rows
         ]
+
+
+def merged_reasons(lists: Iterable[Iterable[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the reasons of several workers, given as `as_list` returns them, as those of one."""
+    merged = Reasons()
+    for row in (row for rows in lists for row in rows):
+        merged.add(row["code"], row["example"], row["count"])
+    return merged.as_list()
 
 
 def shown_reasons(reasons: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from headrace.base.records import OutcomeKind
 from headrace.cli import main
+from headrace.cli.supervising import as_text
+from headrace.pipeline.supervisor import Supervised
 
 PIPELINE = """
 import headrace as hr
@@ -80,3 +83,18 @@ def test_a_run_without_a_queue_names_the_log(submitted: str, capsys: pytest.Capt
     assert "1 ssrf.port: " in out
     assert "each has a line in out/errors.jsonl" in out
     assert "headrace queue" not in out
+
+
+def test_supervised_workers_are_summed_up() -> None:
+    """The reasons of all workers are one list, with the commands to go on with; without reasons there is no word of them."""
+    reasons = [
+        [{"code": "ssrf.port", "count": 2, "example": "a"}],
+        [{"code": "http.status", "count": 4, "example": "b"}, {"code": "ssrf.port", "count": 3, "example": "c"}],
+    ]
+    result = Supervised(documents=[json.dumps({"reasons": rows}).encode() for rows in reasons])
+    result.outcomes[OutcomeKind.REJECTED] = 9
+    lines = as_text(2, result).splitlines()
+    assert lines[0].startswith("2 workers: 9 rejected; ")
+    assert lines[2:4] == ["5 ssrf.port: a", "4 http.status: b"]
+    assert "headrace queue peek QUEUE --dead" in lines[4]
+    assert len(as_text(2, Supervised(documents=[b'{"reasons": []}'])).splitlines()) == 1
