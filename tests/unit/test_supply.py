@@ -185,3 +185,17 @@ def test_the_threat_model_names_what_is_there() -> None:
     )
     assert len(named) > 12
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def test_what_headrace_survives_is_tested() -> None:
+    """Every test and benchmark that the page points to exists."""
+    named = re.findall(
+        r"`((?:tests|benchmarks)/[\w/.]+)(?:::(\w+))?`", (ROOT / "docs/reference/survives.md").read_text()
+    )
+    assert len(named) > 40
+    missing = [
+        f"{path}::{name}"
+        for path, name in named
+        if not (ROOT / path).exists() or (name and f"def {name}(" not in (ROOT / path).read_text())
+    ]
+    assert missing == []
