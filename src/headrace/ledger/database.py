@@ -20,7 +20,7 @@ from headrace.base.errors import LedgerError
 #: Marks the file as ours (`PRAGMA application_id`): the bytes "hrlg".
 APPLICATION_ID = 0x68726C67
 #: How long a statement waits for another process's transaction.
-BUSY_SECONDS = 10.0
+BUSY_SECONDS = 30.0
 
 _PREDICTIONS = """
 CREATE TABLE predictions (

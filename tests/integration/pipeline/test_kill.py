@@ -158,7 +158,7 @@ def ordeal(folder: Path, kills: int, executor: str, seed: int) -> Counts:
 
 
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize(("executor", "kills"), [("thread", 20), ("process", 4)])
+@pytest.mark.parametrize(("executor", "kills"), [("thread", 8), ("process", 4)])
 def test_nothing_is_lost(
     tmp_path: Path, record_property: Callable[[str, object], None], executor: str, kills: int
 ) -> None:

@@ -125,6 +125,7 @@ def test_starting_worker_processes_is_not_the_runs_work(tmp_path: Path) -> None:
     assert lines.get("worker processes, outside stages", 0.0) < lines["count"]
 
 
+@pytest.mark.slow
 def test_overhead_is_measured_in_pairs(tmp_path: Path) -> None:
     """A profile of some seconds holds pairs of blocks with the clocks on and off, and spans without CPU time in between."""
     stages = [hr.stage("hash", hashed, releases_gil=True)]

@@ -253,7 +253,7 @@ def test_a_file_that_somebody_locks(
     monkeypatch.setattr("headrace.sources.sqlite_queue.BUSY_SECONDS", 0.2)
     path = tmp_path / "jobs.db"
     with Receiver() as receiver, contextlib.closing(SqliteQueue(path)) as queue:
-        send(queue, 100, receiver.url)
+        send(queue, 400, receiver.url)
 
         def lock() -> None:
             wait_until(lambda: len(receiver.calls) > 20)
@@ -267,7 +267,7 @@ def test_a_file_that_somebody_locks(
         helper.start()
         run(f"sqlite:///{path}?visibility=5s")
         helper.join()
-        assert receiver.taken == all_of(100)
+        assert receiver.taken == all_of(400)
     assert "database is locked" in caplog.text
 
 

@@ -70,6 +70,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_ladder_predicts_then_measures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each step has a rate, a ratio and a prediction that was in the ledger before; capacity is planned from its profile."""
     command = [

@@ -379,7 +379,7 @@ def test_one_timeout_for_all_redirects(server: Any, make_client: Any) -> None:
     server.routes["/a"] = slowly
     began = time.monotonic()
     with pytest.raises(HttpError, match=r"^http\.timeout: "):
-        make_client(timeout_seconds=0.6, max_redirects=1000).get(f"{server.url}/a")
+        make_client(timeout_seconds=0.6, max_redirects=20).get(f"{server.url}/a")
     assert time.monotonic() - began < 30
     assert len(server.requests) <= 4
 

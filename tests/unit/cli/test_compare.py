@@ -103,6 +103,7 @@ def test_too_few_pairs_cannot_tell(capsys: pytest.CaptureFixture[str]) -> None:
     assert "about 4 more pairs would tell (--blocks 6" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_until_sure_stops_once_it_is_decided(capsys: pytest.CaptureFixture[str]) -> None:
     """A difference of four times needs no second look after eight pairs."""
     arguments = [

@@ -119,6 +119,7 @@ def test_a_plan_that_is_there_is_not_replaced(folder: Path, capsys: pytest.Captu
     assert (folder / "plan.toml").read_text() == "# mine\n"
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_waits_is_tuned(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One worker that sleeps becomes several, proved, and the file says why; the ledger has the proof."""
     arguments = ["--set", "work.workers=1", "--plans", "1", "--seconds", "0.1", "--json"]

@@ -97,6 +97,7 @@ def test_a_gain_is_predicted_measured_and_remembered(tmp_path: Path) -> None:
     assert entry.measured.ratio.mid == told.measured.mid
 
 
+@pytest.mark.slow
 def test_a_model_that_nobody_waits_for_is_refused_with_the_ceiling(tmp_path: Path) -> None:
     """Another stage takes eight times as long: half the model's time buys nothing, and it is said what even none would buy."""
     told, document = measured(tmp_path, before=0.002, after=0.001, preparing=0.016)

@@ -126,6 +126,7 @@ def test_the_layout_of_the_winner_is_an_attempt_of_the_ledger(case: Any, tmp_pat
         assert plan.stages["process"].batch is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("speeds")
 def test_the_command_writes_a_layout_that_it_shows(
     case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]

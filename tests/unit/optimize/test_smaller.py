@@ -59,6 +59,7 @@ def test_a_model_that_needs_its_size_says_so(case: Any, nets: ModuleType, tmp_pa
         shrink(path, 8, case.inputs[0], tmp_path / "small.onnx")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("speeds")
 def test_they_go_the_way_of_every_candidate(case: Any, nets: ModuleType, tmp_path: Path) -> None:
     """Judged by the golden set and not by parity; what cannot be is told; int8 is made of them too."""

@@ -59,6 +59,7 @@ def test_latency_is_that_of_the_jobs_in_flight() -> None:
     assert sorted(alone)[15] < sorted(items.latencies)[15]
 
 
+@pytest.mark.slow
 def test_four_workers_that_sleep_are_better_than_one() -> None:
     """The whole interval lies above 1, and each round gave one pair."""
     rounds = measure(four="work.workers=4")
@@ -70,12 +71,14 @@ def test_four_workers_that_sleep_are_better_than_one() -> None:
     assert decide(rounds, rounds.entrants[0], Objective(), 2.0).verdict == "better"
 
 
+@pytest.mark.slow
 def test_a_plan_is_not_better_than_itself() -> None:
     """The same Plan under another name is no better one."""
     rounds = measure(same="work.workers=1")
     assert decide(rounds, rounds.entrants[0], Objective(), 1.0).verdict != "better"
 
 
+@pytest.mark.slow
 def test_the_slower_half_is_given_up_early() -> None:
     """Of one and eight workers, one runs three rounds only."""
     rounds = measure(eight="work.workers=8", two="work.workers=2")
@@ -84,6 +87,7 @@ def test_the_slower_half_is_given_up_early() -> None:
     assert (decision.verdict, rounds.entrants[1].was_outrun) == ("not better", True)
 
 
+@pytest.mark.slow
 def test_for_other_goals_nobody_is_given_up_for_being_slow() -> None:
     """What is slower may have the lower latency."""
     effort = Effort(rounds=4, most_rounds=4, block_seconds=0.05, halves=False)
@@ -98,6 +102,7 @@ def test_intervals_allow_for_all_that_were_tried() -> None:
     assert rounds.alpha(rounds.entrants[0]) == pytest.approx(0.05 / 3 / 2)
 
 
+@pytest.mark.slow
 def test_who_runs_again_is_looked_at_again() -> None:
     """The best so far, beside a fourth Plan: 5 % / 4 / 4, for it had a look before; the new one 5 % / 4 / 2."""
     effort = Effort(rounds=2, most_rounds=2, block_seconds=0.02, halves=False)

@@ -97,6 +97,7 @@ def test_a_better_plan_is_found_proved_and_explained(tmp_path: Path) -> None:
     assert document.num_runs == 2  # the profile, and the Plan
 
 
+@pytest.mark.slow
 def test_predictions_are_in_the_ledger_before_and_after(tmp_path: Path) -> None:
     """What was predicted stands there with what was measured, and the document shows the record."""
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
@@ -162,6 +163,7 @@ def test_a_prediction_that_was_far_off_has_it_looked_at_again(tmp_path: Path) ->
     assert document.verdict == "better"
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_predicting_keeps_what_was_measured(tmp_path: Path) -> None:
     """Ctrl-C in the search from the best so far: that one is proved already, and is the answer."""
 
