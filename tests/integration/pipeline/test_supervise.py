@@ -228,8 +228,10 @@ def test_a_redriven_job_is_tried_afresh(tmp_path: Path) -> None:
         made.start(workers=1)
         wait_until(made.dead)
         (tmp_path / "mended").touch()
-        made.queue.redrive()
-        wait_until(lambda: made.delivered() == {0})
+        assert made.queue.redrive() == 1
+        wait_until(made.delivered)
+        assert made.delivered() == {0}
+        assert not made.dead()
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -289,7 +291,9 @@ def test_a_worker_that_somebody_drains_is_replaced(tmp_path: Path) -> None:
         first = made.children()[0]
         os.kill(first, signal.SIGINT)
         wait_until(lambda: len(made.children()) == 2 and first not in made.children())
-        wait_until(lambda: made.delivered() == set(range(400)))
+        wait_until(lambda: len(made.delivered()) == 400)
+        assert made.delivered() == set(range(400))
+        assert not made.dead()
 
 
 def test_a_death_storm_ends_the_service(tmp_path: Path) -> None:
