@@ -193,18 +193,9 @@ def run(
             summary.begins_at(kept.num_done, len(kept.left))
             if not kept.left:
                 return _result(runtime, {resolved.plan_id: resolved}, summary, threads.warnings, None, kept)
-        folder = None
-        spans: SpanWriter | None = None
-        writers: list[SpanWriter | ErrorLog] = []
-        if output is not None:
-            folder = RunFolder.create(
-                output, pipeline=pipeline.name, plans={resolved.plan_id: resolved.as_table()}, force=force
-            )
-            folder.update(stages=_stage_infos(runtime, pipeline))
-            spans = SpanWriter(folder.spans)
-            writers = [spans, ErrorLog(folder.path / "errors.jsonl")]
+        record = _Record.create(output, pipeline, resolved, runtime, force=force)
         beside = [*([OutcomeCounter(seat.table)] if seat else ()), *([kept.observer] if kept else ())]
-        runtime.observers = Observers([summary, *writers, *beside, *observers])
+        runtime.observers = Observers([summary, *record.writers, *beside, *observers])
         summary.workers.update(
             (stage.name, station.num_workers) for station in runtime.stations for stage in station.stages
         )
@@ -215,8 +206,7 @@ def run(
 
         def switched(plan: Plan) -> None:
             """Note that another Plan is in force: spans carry its id from now on."""
-            if folder is not None:
-                folder.update(plans={**folder.info.plans, plan.plan_id: plan.as_table()})
+            record.add_plan(plan)
             runtime.plan_id = plan.plan_id
             in_force.setdefault(plan.plan_id, plan)
 
@@ -229,10 +219,10 @@ def run(
                 runtime.cost_curves,
                 metering,
                 counters,
-                folder,
+                record.folder,
                 pipeline,
                 resolved,
-                spans,
+                record.spans,
                 runtime.begun,
                 runtime.before_closing,
                 runtime.receivers_cpu_seconds,
@@ -249,14 +239,50 @@ def run(
             status = "interrupted" if runtime.interrupted else "finished"
             ended = True
         finally:
-            for writer in writers:
-                writer.close()
-            result = _result(runtime, in_force, summary, threads.warnings, folder, kept)
-            if folder is not None and not ended and not counters.received:
-                folder.discard()  # nothing was measured; the next try may have the same name
-            elif folder is not None:
-                _finish(folder, status, result, runtime, spans.lost_spans if spans else 0)
+            record.close()
+            result = _result(runtime, in_force, summary, threads.warnings, record.folder, kept)
+            record.finish(status, result, runtime, was_begun=ended or counters.received > 0)
         return result
+
+
+@dataclass(slots=True)
+class _Record:
+    """What a run leaves in its folder; without one, nothing."""
+
+    folder: RunFolder | None = None
+    spans: SpanWriter | None = None
+    writers: Sequence[SpanWriter | ErrorLog] = ()
+
+    @classmethod
+    def create(
+        cls, output: str | Path | None, pipeline: Pipeline, plan: Plan, runtime: Runtime, *, force: bool
+    ) -> _Record:
+        """Make the folder, if one is asked for."""
+        if output is None:
+            return cls()
+        folder = RunFolder.create(output, pipeline=pipeline.name, plans={plan.plan_id: plan.as_table()}, force=force)
+        folder.update(stages=_stage_infos(runtime, pipeline))
+        spans = SpanWriter(folder.spans)
+        return cls(folder, spans, [spans, ErrorLog(folder.path / "errors.jsonl")])
+
+    def add_plan(self, plan: Plan) -> None:
+        """Note another Plan that is in force from now on."""
+        if self.folder is not None:
+            self.folder.update(plans={**self.folder.info.plans, plan.plan_id: plan.as_table()})
+
+    def close(self) -> None:
+        """Write what has still to be written, before the result is made."""
+        for writer in self.writers:
+            writer.close()
+
+    def finish(self, status: Status, result: Result, runtime: Runtime, *, was_begun: bool) -> None:
+        """Close the folder; one in which nothing was measured goes, so that the next try may have its name."""
+        if self.folder is None:
+            return
+        if was_begun:
+            _finish(self.folder, status, result, runtime, self.spans.lost_spans if self.spans else 0)
+        else:
+            self.folder.discard()
 
 
 def _seat_source(pipeline: Pipeline, seat: Seat) -> None:
