@@ -13,35 +13,23 @@ from typing import Any
 import numpy as np
 
 from headrace.base.words import counted
-from headrace.runs.formats.variants import Gate, Outcome, WorstItem
+from headrace.runs.formats.variants import Outcome, WorstItem
 from headrace.validate.golden import Golden
+from headrace.validate.judged import OUTCOMES, Judged, accuracy_gate, set_says, set_values
 from headrace.validate.metrics import Truth, scored
 from headrace.validate.noninferiority import Decision, Finding, judge_drop, largest_discordance
-from headrace.validate.of_sets import SetFinding, judge_set
+from headrace.validate.of_sets import judge_set
 from headrace.validate.parity import num_broken, num_classes, top_1
 from headrace.validate.policy import Policy
+from headrace.validate.recounted import RecountedGate
 from headrace.validate.slices import FEWEST_SOURCES, drop_by_source, too_small, worst_slice
 
-_OUTCOMES: Mapping[Decision, Outcome] = {
-    Decision.ACCEPT: "passed",
-    Decision.REJECT: "rejected",
-    Decision.INCONCLUSIVE: "inconclusive",
-}
 #: Standard errors beyond chance from which on the labels are believed to be those of the model.
 _BEYOND_CHANCE = 3.0
 #: Items that are shown as those that lost most.
 MOST_WORST = 12
 
 Calls = Callable[[], Iterator[Any]]
-
-
-@dataclass(slots=True)
-class Judged:
-    """What the gate said."""
-
-    gate: Gate
-    warnings: list[str] = field(default_factory=list)
-    worst: tuple[WorstItem, ...] = ()
 
 
 @dataclass(slots=True)
@@ -75,8 +63,9 @@ def judge_accuracy(
     Raises:
         SettingsError: If the metric does not fit the answers.
     """
-    gate = _Gate(golden, policy, names, is_interrupted)
-    return gate.judge(a, b)
+    if policy.metric.recount is not None and not golden.is_made_up:
+        return RecountedGate(policy.metric.recount, golden, policy, names, is_interrupted).judge(a, b)
+    return _Gate(golden, policy, names, is_interrupted).judge(a, b)
 
 
 @dataclass(slots=True)
@@ -93,6 +82,11 @@ class _Gate:
             return self._said("skipped", "not known: there is no golden set; give one with --golden")
         if metric.needs_classes and golden.labels is None and not metric.is_default:
             return self._said("skipped", f"not known: {metric.name} needs labels, and {golden.name} has none")
+        if metric.is_default and golden.labels is None and {"boxes", "mask"} & set(golden.truth):
+            says = (
+                f"not known: {golden.name} has boxes or masks and no labels; score them with --metric map, map50 or iou"
+            )
+            return self._said("skipped", says)
         first, second = (self._answers(calls) for calls in (a, b))
         if self.is_interrupted() or first is None or second is None:
             return self._said("inconclusive", "interrupted")
@@ -166,13 +160,13 @@ class _Gate:
             doubt = _doubt(labels, a.num_classes, float(np.equal(a.first, labels).mean()))
             if doubt is not None:
                 return self._said("inconclusive", doubt, values)
-        outcome, says = _OUTCOMES[found.decision], self._says(found, means)
+        outcome, says = OUTCOMES[found.decision], self._says(found, means)
         if outcome != "rejected":
             hidden = self._hidden(differences, says, values, limits)
             if hidden is not None:
-                return Judged(_gate("rejected", hidden, values, limits), self.warnings, worst)
+                return Judged(accuracy_gate("rejected", hidden, values, limits), self.warnings, worst)
         self._note_sources(differences, values)
-        return Judged(_gate(outcome, says, values, limits), self.warnings, worst)
+        return Judged(accuracy_gate(outcome, says, values, limits), self.warnings, worst)
 
     def _hidden(
         self, differences: np.ndarray, says: str, values: dict[str, float | None], limits: dict[str, float]
@@ -280,43 +274,26 @@ class _Gate:
         )  # fmt: skip
         if self.is_interrupted():
             return self._said("inconclusive", "interrupted")
-        values: dict[str, float | None] = {
-            "drop": found.drop, "low": found.low, "high": found.high, "a": found.a, "b": found.b, "alpha": policy.alpha,
-            "draws": float(found.draws),
-        }  # fmt: skip
+        values, says = set_values(found, policy.alpha), set_says(found, policy, len(golden))
         worst: tuple[WorstItem, ...] = ()
         if a.first is not None and b.first is not None and golden.labels is not None:
             before, after = (np.equal(first, golden.labels).astype(float) for first in (a.first, b.first))
             worst = self._worst(a, b, after - before)
             limits = {"max_drop": policy.max_drop}
-            says = self._set_says(found)
             if found.decision is not Decision.REJECT:
                 hidden = self._hidden(after - before, says, values, limits)
                 if hidden is not None:
-                    return Judged(_gate("rejected", hidden, values, limits), self.warnings, worst)
+                    return Judged(accuracy_gate("rejected", hidden, values, limits), self.warnings, worst)
         else:
             self.warnings.append(
                 f"{metric.name} has a value for the whole set alone: no part of it was looked at by itself"
             )
-        judged = self._said(_OUTCOMES[found.decision], self._set_says(found), values)
+        judged = self._said(OUTCOMES[found.decision], says, values)
         judged.worst = worst
         return judged
 
-    def _set_says(self, found: SetFinding) -> str:
-        metric, alpha = self.policy.metric, self.policy.alpha
-        open_end = f": undecided, {found.why}" if found.why else ""
-        return (
-            f"{metric.name} {found.b:.4f} against {found.a:.4f}, of {len(self.golden):,} items; drop {100 * found.drop:+.2f} "
-            f"points ({100 * found.low:+.2f} to {100 * found.high:+.2f}, {100 * alpha:.2g} % on each side, "
-            f"{found.draws:,} draws); {100 * self.policy.max_drop:g} points are allowed{open_end}"
-        )
-
     def _said(self, outcome: Outcome, says: str, values: Mapping[str, float | None] | None = None) -> Judged:
-        return Judged(_gate(outcome, says, values or {}, {"max_drop": self.policy.max_drop}), self.warnings)
-
-
-def _gate(outcome: Outcome, says: str, values: Mapping[str, float | None], limits: Mapping[str, float]) -> Gate:
-    return Gate(name="accuracy", outcome=outcome, says=says, values=dict(values), limits=dict(limits))
+        return Judged(accuracy_gate(outcome, says, values or {}, {"max_drop": self.policy.max_drop}), self.warnings)
 
 
 def _doubt(labels: np.ndarray, classes: int, right: float) -> str | None:

@@ -1,6 +1,7 @@
 """A golden set from a folder of images, through the user's own decoding and preprocessing.
 
-    FOLDER/labels.jsonl        one JSON object a line: "file", "label" (a name or a number), and "source" where it is known
+    FOLDER/labels.jsonl        one JSON object a line: "file", "label" (a name or a number), and "source" where it is known;
+                               "boxes" with "classes", or a "mask", in place of the label or beside it: see `marks`
     FOLDER/CLASS/IMAGE         or a folder for each class
 
 What a model answers depends on how its images were decoded and scaled, so they take the pipeline's way: its module's
@@ -31,9 +32,11 @@ from headrace.base.errors import DecodeRejected, SettingsError
 from headrace.base.plan import Plan
 from headrace.base.words import counted
 from headrace.stages.decode import DecodeStage, ResizeStage
+from headrace.stages.image_header import image_format, read_header
 from headrace.stages.module import Module, ProcessStage
 from headrace.stages.stage import Stage, StageContext
 from headrace.validate.golden import Golden
+from headrace.validate.marks import Marks, padded, placed_boxes, placed_mask, placement, read_marks
 
 LABELS = "labels.jsonl"
 _IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
@@ -52,6 +55,7 @@ class _Row:
     file: Path
     label: str | int | None
     source: str
+    marks: Marks | None = None
 
 
 def read_golden_folder(
@@ -73,26 +77,30 @@ def read_golden_folder(
         say: Told what was left out.
 
     Raises:
-        SettingsError: If there are no images, a label is no class, or images end up in different shapes.
+        SettingsError: If there are no images, a label is no class, a box or a mask is none, or images end up in different
+            shapes.
     """
-    rows = _rows(folder, labelled)
-    numbers = _numbers(rows, names, folder) if labelled else None
+    rows = _rows(folder, labelled, names)
+    numbers = _numbers(rows, names, folder) if labelled and rows[0].label is not None else None
     calls = _preprocessing(module)
     digest = hashlib.sha256()
     kept: list[int] = []
     looks: list[tuple[float, float, float]] = []
-    with _Growing() as inputs:
+    with _Growing() as inputs, _Growing() as masks:
+        marked = _Marked(module.input, masks)
         for number, row in enumerate(rows):
             data = _read(row.file)
             try:
-                array, look = _one(calls, data)
+                array, look, decoded = _one(calls, data)
             except DecodeRejected:
                 continue
             inputs.add(array, row.file)
             digest.update(array.tobytes())
+            if row.marks is not None:
+                marked.add(row.marks, data, decoded, array.shape, row.file)
             kept.append(number)
             looks.append(look)
-        arrays = inputs.array()
+        arrays, truth = inputs.array(), marked.truth()
     if not kept:
         raise SettingsError(f"{folder}: none of its {counted(len(rows), 'image')} can be decoded")
     if len(kept) < len(rows):
@@ -100,9 +108,11 @@ def read_golden_folder(
     labels = None if numbers is None else np.array([numbers[number] for number in kept], np.int64)
     if labels is not None:
         digest.update(labels.tobytes())
+    for one in truth.values():
+        digest.update(np.ascontiguousarray(one).tobytes())
     return Golden(
         name=str(folder), inputs=arrays, labels=labels, sha256=digest.hexdigest(), slices=_slices(looks),
-        sources=_sources([rows[number] for number in kept]), files=[str(rows[number].file) for number in kept],
+        sources=_sources([rows[number] for number in kept]), truth=truth, files=[str(rows[number].file) for number in kept],
     )  # fmt: skip
 
 
@@ -113,20 +123,21 @@ def _read(file: Path) -> bytes:
         raise SettingsError(f"{file} cannot be read: {error.strerror}; take its line out, or put it back") from None
 
 
-def _rows(folder: Path, labelled: bool) -> list[_Row]:
+def _rows(folder: Path, labelled: bool, names: Sequence[str] | None) -> list[_Row]:
     if not labelled:
         files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in _IMAGES)
         if not files:
             raise SettingsError(f"{folder}: no images; expected files such as a.jpg, in folders or not")
         return [_Row(file, None, "") for file in files]
     manifest = folder / LABELS
-    rows = list(_listed(manifest) if manifest.is_file() else _in_folders(folder))
+    rows = list(_listed(manifest, names) if manifest.is_file() else _in_folders(folder))
     if not rows:
         raise SettingsError(f"{folder}: no images; expected {LABELS}, or a folder for each class with images in it")
     return rows
 
 
-def _listed(manifest: Path) -> Iterator[_Row]:
+def _listed(manifest: Path, names: Sequence[str] | None) -> Iterator[_Row]:
+    kind: tuple[bool, ...] | None = None
     for number, line in enumerate(manifest.read_text().splitlines(), 1):
         try:
             said = json.loads(line)
@@ -135,8 +146,23 @@ def _listed(manifest: Path) -> Iterator[_Row]:
             raise SettingsError(
                 f'{manifest}, line {number}: {line[:80]!r} is no label; expected {{"file": "a.jpg", "label": "cat"}}'
             ) from None
-        if label is not None:  # else nothing is known of it
-            yield _Row(file, label, str(said.get("source") or ""))
+        own = tuple(said.get(key) is not None for key in _TOLD)
+        if not any(own):  # then nothing is known of it
+            continue
+        if kind is not None and own != kind:
+            told, before = (
+                " and ".join(key for key, has in zip(_TOLD, one, strict=True) if has) for one in (own, kind)
+            )
+            raise SettingsError(
+                f"{manifest}, line {number} has {told}, and lines before have {before}: all need the same"
+            )
+        kind = own
+        marks = read_marks(said, names, f"{manifest}, line {number}", manifest.parent)
+        yield _Row(file, label, str(said.get("source") or ""), marks)
+
+
+#: What a line may tell of its image.
+_TOLD = ("label", "boxes", "mask")
 
 
 def _in_folders(folder: Path) -> Iterator[_Row]:
@@ -186,18 +212,19 @@ def _context(stage: Stage, place: int, stages: Sequence[Stage]) -> StageContext:
 
 def _one(
     calls: Sequence[tuple[Stage, Callable[[Any], Any]]], data: bytes
-) -> tuple[np.ndarray, tuple[float, float, float]]:
-    """Return an image as the model takes it, and what it looks like."""
+) -> tuple[np.ndarray, tuple[float, float, float], tuple[int, int]]:
+    """Return an image as the model takes it, what it looks like, and the (height, width) that was decoded."""
     value: Any = data
-    look = (0.0, 0.0, 0.0)
+    look, decoded = (0.0, 0.0, 0.0), (0, 0)
     for stage, call in calls:
         value = call(value)
         if isinstance(stage, DecodeStage):
-            pixels = float(value.shape[0] * value.shape[1])
+            decoded = value.shape[:2]
+            pixels = float(decoded[0] * decoded[1])
         if isinstance(stage, DecodeStage | ResizeStage):
             grey = cv2.cvtColor(value, cv2.COLOR_RGB2GRAY)
             look = (pixels, float(grey.mean()), float(cv2.Laplacian(grey, cv2.CV_64F).var()))
-    return np.ascontiguousarray(value), look
+    return np.ascontiguousarray(value), look, decoded
 
 
 def _slices(looks: Sequence[tuple[float, float, float]]) -> Mapping[str, np.ndarray]:
@@ -213,6 +240,36 @@ def _slices(looks: Sequence[tuple[float, float, float]]) -> Mapping[str, np.ndar
 
 def _sources(rows: Sequence[_Row]) -> np.ndarray | None:
     return np.array([row.source for row in rows]) if all(row.source for row in rows) else None
+
+
+class _Marked:
+    """Boxes or masks of the images, in pixels of the model's input."""
+
+    def __init__(self, wanted: Any, masks: _Growing) -> None:
+        self._wanted = wanted
+        self._boxes: list[tuple[np.ndarray, np.ndarray]] = []
+        self._masks = masks
+
+    def add(self, marks: Marks, data: bytes, decoded: tuple[int, int], shape: tuple[int, ...], file: Path) -> None:
+        """Append those of one image, which was decoded at that size and which its module turned into that shape."""
+        header = read_header(data, image_format(data) or "")
+        size = (header.height, header.width) if header.orientation < 5 else (header.width, header.height)
+        place = placement(size, decoded, self._wanted)
+        if place.size not in (shape[:2], shape[-2:]):
+            raise SettingsError(
+                f"{file}: the image is {place.size[1]} x {place.size[0]} pixels before preprocess and {list(shape)} after it: "
+                "where its boxes end up is not known. Resize by short_side and crop of the module's ImageInput, or make the "
+                "set yourself as .npz, with truth_boxes and truth_classes, or truth_mask, in pixels of the model's input"
+            )
+        if marks.boxes is not None:
+            self._boxes.append(placed_boxes(marks, place))
+        if marks.mask is not None:
+            self._masks.add(placed_mask(marks.mask, place), marks.mask)
+
+    def truth(self) -> Mapping[str, np.ndarray]:
+        """Return the arrays of all."""
+        masks = self._masks.array()
+        return {**(padded(self._boxes) if self._boxes else {}), **({"mask": masks} if len(masks) else {})}
 
 
 class _Growing:

@@ -3,6 +3,8 @@
     top1, top5, ...    the right class is among the first so many answers; per item
     f1                 mean of the classes' F1 of the first answer; of a set
     roc-auc, pr-auc    mean over classes of the area below the curve, each class against the rest; of a set
+    map, map50         COCO's mean average precision of boxes, at overlaps 0.5 to 0.95 or at 0.5 alone; of a set
+    iou                mean over classes of intersection over union of the pixels of masks; of a set
     module:function    the user's own: (outputs, truth) -> (items,) scores from 0 to 1, or one number from 0 to 1 for the set
 
 Scores of items are tested item by item, which one may look at after every item. What has a value only as a set (F1, areas, mAP)
@@ -17,13 +19,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from headrace.base.errors import SettingsError
+from headrace.validate.detections import Boxes, found_boxes, true_boxes
+from headrace.validate.overlap import ClassOverlap, counted_pixels
 from headrace.validate.parity import scores_of
 
 Array = np.ndarray
@@ -31,6 +35,33 @@ Truth = Mapping[str, np.ndarray]
 """{`labels`: (items,), and every array `truth_NAME` of the golden file as NAME: (items, ...)}."""
 
 _TOP = re.compile(r"top(\d{1,4})")
+
+
+class OfDraws(Protocol):
+    """Values of a set's classes for any draw of its items; what costs was done before, once."""
+
+    classes: Array
+    """(classes,) numbers of those that the golden set has."""
+
+    def __call__(self, counts: Array) -> Array:
+        """Return (classes,) values from 0 to 1, NaN where the draw has none; counts: (items,) how often each was drawn."""
+
+    def images_with(self, place: int) -> Array:
+        """Return the places of the items that have the class of this place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recount:
+    """How a metric whose items need more than a row of numbers is counted: item by item once, then added up for each draw."""
+
+    needs: tuple[str, ...]
+    """Arrays of the truth."""
+    kept: Callable[[Any, Truth], Sequence[Any]]
+    """(outputs of a call, truth of its items) -> what is kept of each item."""
+    of_draws: Callable[[Sequence[Any], Truth], OfDraws]
+    """(what was kept of all items, truth of all) -> values for any draw."""
+    any_order: bool
+    """Whether an item's answers come in any number and order, so that they cannot be held against others number by number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +77,8 @@ class Metric:
     """Whether it is asked once for all items, because its value may be one of the set."""
     source: str = ""
     """Text of the user's own function: another one is another question."""
+    recount: Recount | None = None
+    """How it is counted for any draw of the items; None: by `score`."""
 
     @property
     def is_default(self) -> bool:
@@ -58,15 +91,17 @@ def metric_named(name: str) -> Metric:
 
     Raises:
         SettingsError: If there is none of that name.
+        MissingExtra: If its library is not installed.
     """
     top = _TOP.fullmatch(name)
     if top and int(top[1]) >= 1:
         return Metric(name=name, score=_top(int(top[1])))
     if name in _OF_SETS:
         return Metric(name=name, score=_OF_SETS[name], needs_all=True)
-    raise SettingsError(
-        f"--metric {name!r} is not known; expected top1, top5, {', '.join(_OF_SETS)}, or your own as MODULE:FUNCTION"
-    )
+    if name in _RECOUNTED:
+        return Metric(name=name, score=_not_at_once, needs_classes=False, recount=_RECOUNTED[name]())
+    known = ", ".join((*_OF_SETS, *_RECOUNTED))
+    raise SettingsError(f"--metric {name!r} is not known; expected top1, top5, {known}, or your own as MODULE:FUNCTION")
 
 
 def own_metric(name: str, function: Callable[[Any, Truth], Any]) -> Metric:
@@ -154,6 +189,39 @@ def _average_precision(scores: Array, positive: Array) -> float:
 
 
 _OF_SETS: Mapping[str, Callable[[Any, Truth], float]] = {"f1": _f1, "roc-auc": _roc_auc, "pr-auc": _pr_auc}
+
+
+def _detection(thresholds: slice) -> Recount:
+    from headrace.validate.coco import THRESHOLDS, AveragePrecision  # needs the extra
+
+    def kept(outputs: Any, truth: Truth) -> list[Boxes]:
+        return found_boxes(outputs, len(truth["boxes"]))
+
+    def of_draws(found: Sequence[Boxes], truth: Truth) -> OfDraws:
+        return AveragePrecision(true_boxes(truth), found, THRESHOLDS[thresholds])
+
+    return Recount(needs=("boxes", "classes"), kept=kept, of_draws=of_draws, any_order=True)
+
+
+def _overlap() -> Recount:
+    return Recount(
+        needs=("mask",),
+        kept=lambda outputs, truth: counted_pixels(outputs, truth["mask"]),
+        of_draws=lambda counted, _: ClassOverlap(counted),
+        any_order=False,
+    )
+
+
+_RECOUNTED: Mapping[str, Callable[[], Recount]] = {
+    "map": lambda: _detection(slice(None)),
+    "map50": lambda: _detection(slice(1)),
+    "iou": _overlap,
+}
+
+
+def _not_at_once(outputs: Any, truth: Truth) -> float:
+    raise AssertionError("it is counted by `recount`")
+
 
 TOP_1 = metric_named("top1")
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -67,31 +68,77 @@ def judge_set(
         stop: Asked before each draw.
         seconds: After which no new draw is made.
     """
-    a, b = value(np.arange(num_items))
+    drawn = draw(value, num_items, sources, stop=stop, seconds=seconds)
+    return decided(drawn, 0, margin, alpha)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Values of both variants on the whole set, and their differences on draws of it; several where a set has several."""
+
+    a: np.ndarray
+    """(values,)."""
+    b: np.ndarray
+    drops: np.ndarray
+    """(draws, values) incumbent less candidate; NaN where a draw has no such value."""
+    num_groups: int
+    """Items or sources that were drawn from."""
+    what: str
+    """`items` or `sources`."""
+    seconds: float
+    """That there were."""
+
+
+def draw(
+    value: Callable[[np.ndarray], tuple[Any, Any]],
+    num_items: int,
+    sources: np.ndarray | None,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    seconds: float = _SECONDS,
+) -> Drawn:
+    """Return what both variants are worth on the set and on draws of it; see `judge_set`.
+
+    Args:
+        value: (places of items) -> a number of each of the two, or (values,) of each.
+        num_items: Of the set.
+        sources: (items,) what each is from; None: not known.
+        stop: Asked before each draw.
+        seconds: After which no new draw is made.
+    """
+    a, b = (np.atleast_1d(one) for one in value(np.arange(num_items)))
     groups = _groups(num_items, sources)
     random = np.random.default_rng(0)
-    drops: list[float] = []
+    drops: list[np.ndarray] = []
     ends = time.monotonic() + seconds
     while len(drops) < _MOST_DRAWS and time.monotonic() < ends and not stop():
         drawn = random.integers(0, len(groups), len(groups))
         first, second = value(np.concatenate([groups[number] for number in drawn]))
-        drops.append(first - second)
+        drops.append(np.atleast_1d(first) - np.atleast_1d(second))
+    what = "items" if sources is None or len(groups) == num_items else "sources"
+    return Drawn(a, b, np.reshape(drops, (len(drops), len(a))), len(groups), what, seconds)
+
+
+def decided(drawn: Drawn, column: int, margin: float, alpha: float) -> SetFinding:
+    """Return what draws say of one of their values; see `judge_set`."""
+    a, b, every = float(drawn.a[column]), float(drawn.b[column]), drawn.drops[:, column]
+    drops = every[np.isfinite(every)]
     if len(drops) < _FEWEST_DRAWS:
-        why = f"only {len(drops)} draws in {seconds:.0f} s: a faster metric, or fewer items"
+        why = f"only {len(drops)} draws in {drawn.seconds:.0f} s: a faster metric, or fewer items"
         return SetFinding(
             decision=Decision.INCONCLUSIVE, a=a, b=b, drop=a - b, low=-1.0, high=1.0, draws=len(drops), why=why
         )
-    low, high = _ends(np.array(drops), a - b, alpha)
+    low, high = _ends(drops, a - b, alpha)
     # Where nothing differs, every draw says 0, however few items there are: the rule of three.
-    enough = len(groups) >= math.ceil(-math.log(alpha) / margin)
+    needed = math.ceil(-math.log(alpha) / margin)
+    enough = drawn.num_groups >= needed
     decision, why = Decision.INCONCLUSIVE, "more items would narrow it down"
     if low > margin:
         decision, why = Decision.REJECT, ""
     elif high <= margin and enough:
         decision, why = Decision.ACCEPT, ""
     elif high <= margin:
-        what = "items" if sources is None or len(groups) == num_items else "sources"
-        why = f"{len(groups)} {what} cannot show so small a margin; {math.ceil(-math.log(alpha) / margin)} may"
+        why = f"{drawn.num_groups} {drawn.what} cannot show so small a margin; {needed} may"
     return SetFinding(decision=decision, a=a, b=b, drop=a - b, low=low, high=high, draws=len(drops), why=why)
 
 

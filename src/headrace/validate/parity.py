@@ -94,6 +94,11 @@ def num_broken(outputs: Any) -> int:
     return int((~np.isfinite(_flat(_named(outputs))).all(axis=1)).sum())
 
 
+def has_broken(outputs: Any) -> bool:
+    """Return whether any answer is a NaN or an infinity, whatever the outputs' shapes."""
+    return any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in _named(outputs).values())
+
+
 def _named(outputs: Any) -> Mapping[str, np.ndarray]:
     named = outputs if isinstance(outputs, Mapping) else {"output": outputs}
     return {name: np.asarray(array) for name, array in named.items()}

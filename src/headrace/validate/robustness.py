@@ -46,6 +46,9 @@ def judge_robustness(
         items: At most so many.
         stop: Asked before each kind.
     """
+    if policy.metric.recount is not None:
+        says = f"not applicable, because {policy.metric.name} scores no first answers, which spoiled images are compared by"
+        return Robustness(outcome="skipped", says=says, values={})
     pixels = Pixels.of(golden.inputs)
     if pixels is None:
         says = f"not known: {golden.inputs.dtype}{list(golden.inputs.shape)} are no pictures"

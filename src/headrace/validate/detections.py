@@ -1,0 +1,131 @@
+"""What a detector found, read from its outputs, and what is true, read from a golden set: boxes, classes, scores.
+
+Boxes are x1, y1, x2, y2 in pixels of the model's input. Outputs are read in the layouts in which detectors are exported with
+the suppression of doubles included:
+
+    boxes (items, n, 4), labels (items, n), scores (items, n)    rows to fill up have score 0 or label -1, or come after
+                                                                 the item's number in the output num_dets
+    boxes (n, 4), labels (n,), scores (n,)                       of one item a call, as torchvision exports them
+    one output (items, n, 6)                                     x1, y1, x2, y2, score, label, as of YOLO with NMS included
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.base.errors import SettingsError
+
+Array = np.ndarray
+
+#: What outputs are called, TensorRT's plugin included.
+_NAMES = {
+    "boxes": ("boxes", "det_boxes", "bboxes"),
+    "labels": ("labels", "classes", "det_classes"),
+    "scores": ("scores", "det_scores"),
+    "count": ("num_dets", "num_detections"),
+}
+_LAYOUTS = (
+    "boxes (items, n, 4) of x1, y1, x2, y2 in pixels of the input, labels (items, n) and scores (items, n), the same without "
+    "items for one item a call (--batch 1), or one output (items, n, 6) of x1, y1, x2, y2, score, label"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Boxes:
+    """What is, or was found, in one image."""
+
+    boxes: Array
+    """(n, 4) float64: x1, y1, x2, y2, in pixels of the model's input."""
+    classes: Array
+    """(n,) int64."""
+    scores: Array
+    """(n,) float64, above 0; of what is true all 1."""
+
+
+def found_boxes(outputs: Any, num_items: int) -> list[Boxes]:
+    """Return what was found in each item of a call.
+
+    Args:
+        outputs: In one of the layouts above.
+        num_items: Of the call.
+
+    Raises:
+        SettingsError: If outputs come in another layout.
+    """
+    parts = _parts(outputs)
+    if parts is None or len(parts[0]) != num_items:
+        raise SettingsError(
+            f"detections are read from {_LAYOUTS}; the model gives {_seen(outputs)} for {num_items} item(s). Score other "
+            "layouts by your own --metric MODULE:FUNCTION"
+        )
+    return [_kept(*rows) for rows in zip(*parts, strict=True)]
+
+
+def true_boxes(truth: Mapping[str, Array]) -> list[Boxes]:
+    """Return what is in each item of a golden set.
+
+    Args:
+        truth: `boxes` (items, n, 4), and `classes` (items, n), -1 where a row only fills up.
+
+    Raises:
+        SettingsError: If they have other shapes, or a box is none.
+    """
+    boxes, classes = np.asarray(truth["boxes"]), np.asarray(truth["classes"])
+    fit = boxes.ndim == 3 and boxes.shape[2] == 4 and classes.shape == boxes.shape[:2] and classes.dtype.kind in "iu"
+    if not fit:
+        raise SettingsError(
+            f"truth_boxes is {boxes.dtype}{list(boxes.shape)} and truth_classes {classes.dtype}{list(classes.shape)}; expected "
+            "(items, n, 4) of x1, y1, x2, y2 and (items, n) whole numbers, -1 where a row only fills up"
+        )
+    found = []
+    for item, (rows, own) in enumerate(zip(boxes, classes, strict=True)):
+        real = own >= 0
+        problem = box_problem(rows[real])
+        if problem:
+            raise SettingsError(f"truth_boxes, item {item}: {problem}")
+        found.append(Boxes(rows[real].astype(float), own[real].astype(np.int64), np.ones(real.sum())))
+    return found
+
+
+def box_problem(boxes: Array) -> str | None:
+    """Return in words what is wrong with the first bad one of (n, 4) boxes; None if all are well."""
+    good = np.isfinite(boxes).all(axis=1) & (boxes[:, 2] > boxes[:, 0]) & (boxes[:, 3] > boxes[:, 1])
+    if good.all():
+        return None
+    bad = boxes[int(np.flatnonzero(~good)[0])].tolist()
+    return f"{bad} is no box; expected finite numbers x1, y1, x2, y2 with x1 < x2 and y1 < y2"
+
+
+def _parts(outputs: Any) -> tuple[Array, Array, Array] | None:
+    """Return (items, n, 4) boxes, (items, n) labels and (items, n) scores; None if that is not what there is."""
+    if not isinstance(outputs, Mapping):
+        rows = np.asarray(outputs)
+        fit = rows.ndim == 3 and rows.shape[2] == 6
+        return (rows[..., :4], rows[..., 5], rows[..., 4]) if fit else None
+    named = {part: np.asarray(outputs[own]) for part, names in _NAMES.items() for own in names if own in outputs}
+    if not {"boxes", "labels", "scores"} <= set(named):
+        return next((_parts(one) for one in outputs.values()), None) if len(outputs) == 1 else None
+    boxes, labels, scores = named["boxes"], named["labels"], named["scores"]
+    if boxes.ndim == 2:
+        boxes, labels, scores = boxes[None], labels[None], scores[None]
+    if boxes.ndim != 3 or boxes.shape[2] != 4 or not (labels.shape == scores.shape == boxes.shape[:2]):
+        return None
+    if "count" in named and named["count"].size == len(boxes):
+        beyond = np.arange(boxes.shape[1]) >= named["count"].reshape(-1, 1)
+        scores = np.where(beyond, 0, scores)
+    return boxes, labels, scores
+
+
+def _kept(boxes: Array, labels: Array, scores: Array) -> Boxes:
+    """Return an item's detections without rows that only fill up, and without NaN and infinities."""
+    real = (scores > 0) & (labels >= 0) & np.isfinite(boxes).all(axis=1) & np.isfinite(scores)
+    return Boxes(boxes[real].astype(float), labels[real].round().astype(np.int64), scores[real].astype(float))
+
+
+def _seen(outputs: Any) -> str:
+    named = outputs if isinstance(outputs, Mapping) else {"one output": outputs}
+    return ", ".join(f"{name} {list(np.shape(array))}" for name, array in named.items())

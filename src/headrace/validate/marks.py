@@ -1,0 +1,169 @@
+"""Boxes and masks of a golden folder: read from `labels.jsonl`, and moved with their image into the model's input.
+
+    {"file": "a.jpg", "boxes": [[x1, y1, x2, y2], ...], "classes": [0, ...]}     an image without anything: two empty lists
+    {"file": "a.jpg", "mask": "a.png"}                                           or an .npy file; 255: nobody knows
+
+Both are in pixels of the image as it is seen, upright by its EXIF orientation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from headrace.base.errors import SettingsError
+from headrace.stages.images import scaled_size
+from headrace.stages.inputs import ImageInput
+from headrace.validate.detections import box_problem
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What is true of one image, in its own pixels."""
+
+    boxes: Array | None = None
+    """(n, 4) float64: x1, y1, x2, y2."""
+    classes: Array | None = None
+    """(n,) int64."""
+    mask: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the pixels of an image end up in what the model takes."""
+
+    image: tuple[int, int]
+    """(height, width) of the image, upright."""
+    scaled: tuple[int, int]
+    """(height, width) after resizing."""
+    top: int
+    """Rows cut off above."""
+    left: int
+    """Columns cut off to the left."""
+    size: tuple[int, int]
+    """(height, width) in the end."""
+
+
+def placement(image: tuple[int, int], decoded: tuple[int, int], wanted: ImageInput) -> Placement:
+    """Return in numbers what decoding at scale and `images.fit` do to an image.
+
+    Args:
+        image: (height, width) of the file, upright.
+        decoded: (height, width) that it was decoded at.
+        wanted: The module's input.
+    """
+    scaled = decoded if wanted.short_side is None else scaled_size(*decoded, wanted.short_side)
+    if wanted.crop is None:
+        return Placement(image, scaled, 0, 0, scaled)
+    if min(scaled) < wanted.crop:
+        scaled = scaled_size(*scaled, wanted.crop)
+    top, left = ((length - wanted.crop) // 2 for length in scaled)
+    return Placement(image, scaled, top, left, (wanted.crop, wanted.crop))
+
+
+def read_marks(said: Mapping[str, Any], names: Sequence[str] | None, where: str, folder: Path) -> Marks | None:
+    """Return what a line of `labels.jsonl` marks; None if it marks nothing.
+
+    Args:
+        said: The line.
+        names: Of the classes in the order of the model's numbers; None: classes must be numbers.
+        where: The line, for messages.
+        folder: That masks are in.
+
+    Raises:
+        SettingsError: If a box is none, or a class is not known.
+    """
+    mask = None if said.get("mask") is None else folder / str(said["mask"])
+    if said.get("boxes") is None:
+        return None if mask is None else Marks(mask=mask)
+    rows, classes = said["boxes"], said.get("classes")
+    if not isinstance(rows, list) or not isinstance(classes, list) or len(rows) != len(classes):
+        raise SettingsError(f'{where}: expected "boxes" and "classes", two lists of one length')
+    if any(not _is_row(row) for row in rows):
+        bad = next(row for row in rows if not _is_row(row))
+        raise SettingsError(f"{where}: {bad!r} is no box; expected four numbers x1, y1, x2, y2")
+    boxes = np.array(rows, float).reshape(-1, 4)
+    problem = box_problem(boxes)
+    if problem:
+        raise SettingsError(f"{where}: {problem}")
+    return Marks(boxes, np.array([_class(one, names, where) for one in classes], np.int64), mask)
+
+
+def placed_boxes(marks: Marks, place: Placement) -> tuple[Array, Array]:
+    """Return (n, 4) boxes in pixels of the model's input, cut at its edges, and (n,) classes; what is cut off is gone."""
+    assert marks.boxes is not None
+    assert marks.classes is not None
+    rows, columns = (now / before for now, before in zip(place.scaled, place.image, strict=True))
+    moved = marks.boxes * [columns, rows, columns, rows] - [place.left, place.top, place.left, place.top]
+    height, width = place.size
+    cut = moved.clip(0, [width, height, width, height])
+    left = (cut[:, 2] > cut[:, 0]) & (cut[:, 3] > cut[:, 1])
+    return cut[left], marks.classes[left]
+
+
+def padded(items: Sequence[tuple[Array, Array]]) -> dict[str, Array]:
+    """Return {`boxes`: (items, most, 4) float32, `classes`: (items, most) int64, -1 where a row only fills up}."""
+    most = max((len(classes) for _, classes in items), default=0)
+    boxes, classes = np.zeros((len(items), most, 4), np.float32), np.full((len(items), most), -1, np.int64)
+    for number, (rows, own) in enumerate(items):
+        boxes[number, : len(own)], classes[number, : len(own)] = rows, own
+    return {"boxes": boxes, "classes": classes}
+
+
+def placed_mask(file: Path, place: Placement) -> Array:
+    """Return (height, width) uint8 classes of the pixels of the model's input, 255 where nobody knows.
+
+    Raises:
+        SettingsError: If there is no such mask, or it is of another size than its image.
+    """
+    mask = _read_mask(file)
+    if mask.shape != place.image:
+        raise SettingsError(
+            f"{file} has {mask.shape[1]} x {mask.shape[0]} pixels, and its image {place.image[1]} x {place.image[0]} upright; "
+            "a mask has the size of its image"
+        )
+    height, width = place.scaled
+    scaled = cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST_EXACT)
+    return np.ascontiguousarray(scaled[place.top : place.top + place.size[0], place.left : place.left + place.size[1]])
+
+
+def _read_mask(file: Path) -> Array:
+    try:
+        if file.suffix == ".npy":
+            mask = np.load(file, allow_pickle=False)
+        else:
+            with Image.open(file, formats=["PNG"]) as image:
+                mask = np.asarray(image)  # of a palette the numbers, which are the classes
+    except (OSError, ValueError, EOFError, UnidentifiedImageError) as error:
+        raise SettingsError(
+            f"mask {file} cannot be read ({error}); expected a PNG of one channel, or .npy, in the folder"
+        ) from None
+    low, high = (mask.min(), mask.max()) if mask.size else (0, 0)
+    if mask.ndim != 2 or mask.dtype.kind not in "iub" or low < 0 or high > 255:
+        raise SettingsError(
+            f"mask {file} is {mask.dtype}{list(mask.shape)} of {low} to {high}; expected "
+            "(height, width) whole numbers, the classes 0 to 254, and 255 where nothing is known"
+        )
+    classes: Array = mask.astype(np.uint8)
+    return classes
+
+
+def _is_row(row: Any) -> bool:
+    return isinstance(row, list) and len(row) == 4 and all(type(one) in (int, float) for one in row)
+
+
+def _class(said: Any, names: Sequence[str] | None, where: str) -> int:
+    if type(said) is int and said >= 0:
+        return said
+    if isinstance(said, str) and names is not None and said in names:
+        return list(names).index(said)
+    known = f"or one of {', '.join(names[:12])}" if names else "for the model does not say what its classes are called"
+    raise SettingsError(f"{where}: class {said!r} is none; expected the model's number of it, 0 or more, {known}")

@@ -1,0 +1,179 @@
+"""The accuracy gate for what is counted item by item and worth something only added up: mAP of boxes, IoU of masks.
+
+Both variants answer the whole golden set, and what each answer counts for is settled once. A draw of the items then only adds
+up: thousands of draws take seconds. One set of draws serves the whole set and each class; each slice of the set has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from headrace.base.errors import SettingsError
+from headrace.base.words import counted
+from headrace.validate.golden import Golden
+from headrace.validate.judged import OUTCOMES, Judged, accuracy_gate, set_says, set_values
+from headrace.validate.metrics import OfDraws, Recount
+from headrace.validate.noninferiority import Decision
+from headrace.validate.of_sets import SetFinding, decided, draw
+from headrace.validate.parity import has_broken
+from headrace.validate.policy import Policy
+
+Array = np.ndarray
+Calls = Callable[[], Iterator[Any]]
+
+#: An incumbent worth less finds next to nothing: then classes, boxes or preprocessing are another's, and no drop shows.
+_LEAST_VALUE = 0.05
+#: Parts share it, as in `slices`.
+_ALPHA = 0.05
+#: A part of fewer items is not judged: draws of so few tell little about others.
+FEWEST_IN_PART = 20
+#: For the draws of all slices together.
+_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class RecountedGate:
+    """Judges one pair of variants.
+
+    Args:
+        recount: Of the metric.
+        golden: What both answer.
+        policy: What is asked of B.
+        names: Of the classes by their numbers; None: not known.
+        is_interrupted: Asked between batches and draws.
+    """
+
+    recount: Recount
+    golden: Golden
+    policy: Policy
+    names: list[str] | None
+    is_interrupted: Callable[[], bool]
+    warnings: list[str] = field(default_factory=list)
+
+    def judge(self, a: Calls, b: Calls) -> Judged:
+        """Return what the gate says.
+
+        Raises:
+            SettingsError: If truth or answers are not what the metric reads.
+        """
+        name, absent = self.policy.metric.name, [one for one in self.recount.needs if one not in self.golden.truth]
+        if absent:
+            needs = " and ".join(f"truth_{one}" for one in self.recount.needs)
+            told = f'{name} needs {needs} in an .npz file, or "boxes" or "mask" in labels.jsonl'
+            return self._said("skipped", f"not known: {told}, and {self.golden.name} has none")
+        first, second = (self._asked(calls) for calls in (a, b))
+        if first is None or second is None:
+            return self._said("inconclusive", "interrupted")
+        if second[1] > first[1]:
+            says = f"{counted(second[1], 'call')} of B give a NaN or an infinity, of A {first[1]}"
+            return self._said("rejected", says, {"broken": float(second[1])})
+        return self._judged(*(self.recount.of_draws(kept, self.golden.truth) for kept, _ in (first, second)))
+
+    def _asked(self, calls: Calls) -> tuple[list[Any], int] | None:
+        """Return what is kept of each item, and how many calls gave what is no number; None if it was interrupted."""
+        kept: list[Any] = []
+        broken = 0
+        for answers in calls():
+            places = slice(len(kept), len(kept) + self.policy.batch)
+            broken += has_broken(answers)
+            kept += self.recount.kept(answers, {one: self.golden.truth[one][places] for one in self.recount.needs})
+        return None if self.is_interrupted() or len(kept) < len(self.golden) else (kept, broken)
+
+    def _judged(self, a: OfDraws, b: OfDraws) -> Judged:
+        policy, size = self.policy, len(self.golden)
+        if not len(a.classes):
+            raise SettingsError(
+                f"{self.golden.name}: nothing is marked in any item; {policy.metric.name} is of nothing"
+            )
+
+        def values(places: Array) -> tuple[Array, Array]:
+            counts = np.bincount(places, minlength=size)
+            first, second = a(counts), b(counts)
+            return tuple(np.append(_mean(one), one) for one in (first, second))  # type: ignore[return-value]
+
+        drawn = draw(values, size, self.golden.sources, stop=self.is_interrupted)
+        if self.is_interrupted():
+            return self._said("inconclusive", "interrupted")
+        found = decided(drawn, 0, policy.max_drop, policy.alpha)
+        told, says = set_values(found, policy.alpha), set_says(found, policy, size)
+        if found.a < _LEAST_VALUE:
+            return self._said("inconclusive", f"{_DOUBT} ({says})", told)
+        classes = {place: a.images_with(place) for place in range(len(a.classes))}
+        judged = {place: items for place, items in classes.items() if len(items) >= FEWEST_IN_PART}
+        slices = self._slices()
+        alpha = _ALPHA / max(1, len(judged) + len(slices))
+        parts = [
+            (
+                f"class {self._name(a.classes[place])}",
+                len(items),
+                decided(drawn, place + 1, policy.max_slice_drop, alpha),
+            )
+            for place, items in judged.items()
+        ]
+        parts += [(name, len(items), self._of_slice(a, b, items, alpha, len(slices))) for name, items in slices.items()]
+        if len(judged) < len(classes):
+            few = [str(self._name(a.classes[place])) for place in classes if place not in judged]
+            self.warnings.append(
+                f"{len(few)} of {len(classes)} classes are in fewer than {FEWEST_IN_PART} items, and not looked at alone: "
+                + ", ".join(few[:8])
+            )
+        lost = max(
+            (one for one in parts if one[2].decision is Decision.REJECT), key=lambda one: one[2].drop, default=None
+        )
+        if found.decision is not Decision.REJECT and lost is not None:
+            name, num, part = lost
+            told["slice_drop"] = part.drop
+            says = (
+                f"in the part `{name}` ({counted(num, 'item')}) it drops by {100 * part.drop:.1f} points, "
+                f"{100 * policy.max_slice_drop:g} are allowed; over all: {says}"
+            )
+            return self._said("rejected", says, told, {"max_slice_drop": policy.max_slice_drop})
+        return self._said(OUTCOMES[found.decision], says, told)
+
+    def _slices(self) -> dict[str, Array]:
+        """Return the places of the items of each slice that is large enough."""
+        every = {
+            f"{name} {value}": np.flatnonzero(values == value)
+            for name, values in self.golden.slices.items()
+            for value in np.unique(values)
+        }
+        return {name: items for name, items in every.items() if len(items) >= FEWEST_IN_PART}
+
+    def _of_slice(self, a: OfDraws, b: OfDraws, items: Array, alpha: float, num_slices: int) -> SetFinding:
+        def values(places: Array) -> tuple[float, float]:
+            counts = np.bincount(items[places], minlength=len(self.golden))
+            return _mean(a(counts)), _mean(b(counts))
+
+        sources = None if self.golden.sources is None else self.golden.sources[items]
+        drawn = draw(values, len(items), sources, stop=self.is_interrupted, seconds=_SECONDS / num_slices)
+        return decided(drawn, 0, self.policy.max_slice_drop, alpha)
+
+    def _name(self, number: int) -> str:
+        known = self.names is not None and 0 <= number < len(self.names)
+        return self.names[int(number)] if known and self.names is not None else str(int(number))
+
+    def _said(
+        self,
+        outcome: Any,
+        says: str,
+        values: dict[str, float | None] | None = None,
+        limits: dict[str, float] | None = None,
+    ) -> Judged:
+        limits = {"max_drop": self.policy.max_drop, **(limits or {})}
+        return Judged(accuracy_gate(outcome, says, values or {}, limits), self.warnings)
+
+
+_DOUBT = (
+    "A itself finds next to nothing: classes are the numbers that the model gives (torchvision counts from 1), boxes are x1, "
+    "y1, x2, y2 in pixels of the model's input, and preprocessing must be the model's"
+)
+
+
+def _mean(values: Array) -> float:
+    """Return the mean over classes that the draw has; NaN if it has none."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else float("nan")

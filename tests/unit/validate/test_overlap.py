@@ -1,0 +1,99 @@
+"""Masks: what IoU they have, in what layouts they are read, and whether one segmentation may replace another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headrace.base.errors import SettingsError
+from headrace.validate import of_sets
+from headrace.validate.accuracy import judge_accuracy
+from headrace.validate.golden import Golden
+from headrace.validate.judged import Judged
+from headrace.validate.metrics import metric_named
+from headrace.validate.overlap import ClassOverlap, counted_pixels
+from headrace.validate.policy import Policy
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 tell these differences."""
+    monkeypatch.setattr(of_sets, "_MOST_DRAWS", 200)
+
+
+def scores(classes: np.ndarray, num: int = 4) -> np.ndarray:
+    """Return (items, classes, h, w) scores whose largest is the class."""
+    return np.moveaxis(np.eye(num, dtype=np.float32)[classes], -1, 1)
+
+
+def masks(num: int = 150, seed: int = 0) -> np.ndarray:
+    """Return masks of stripes of three classes."""
+    return np.random.default_rng(seed).integers(0, 3, (num, 8, 1), np.uint8).repeat(8, axis=2)
+
+
+def test_iou_counted_by_hand() -> None:
+    """Class 0: 2 shared of 3 in either; class 1: 1 of 2; the unknown pixel counts nowhere, and class 3 has no truth."""
+    mask = np.array([[[0, 0, 1, 255]]])
+    named = np.array([[[0, 0, 0, 1]]])
+    assert ClassOverlap(counted_pixels(scores(named), mask))(np.ones(1)) == pytest.approx([2 / 3, 0])
+    better = np.array([[[0, 3, 1, 3]]])
+    values = ClassOverlap(counted_pixels(scores(better), mask))
+    assert values.classes.tolist() == [0, 1]
+    assert values(np.ones(1)) == pytest.approx([1 / 2, 1])
+
+
+def test_pixels_are_added_up_before_they_are_divided() -> None:
+    """A draw of an item twice counts its pixels twice: 1 of 4 and 4 of 4 come to 6 of 12 when the first is there twice."""
+    mask = np.zeros((2, 2, 2), np.uint8)
+    named = np.array([[[0, 1], [1, 1]], [[0, 0], [0, 0]]])
+    values = ClassOverlap(counted_pixels(scores(named), mask))
+    assert values(np.array([1, 1])) == pytest.approx([5 / 8])
+    assert values(np.array([2, 1])) == pytest.approx([6 / 12])
+    assert np.isnan(values(np.zeros(2))).all()
+
+
+def test_scores_and_class_numbers_say_the_same() -> None:
+    """Scores of classes, numbers, numbers with an axis of one channel, and the output that torchvision calls out."""
+    mask, named = masks(3), masks(3, seed=1).astype(np.int64)
+    layouts: list[Any] = [scores(named), named, named[:, None], {"aux": named * 0, "out": scores(named)}]
+    found = [np.stack(counted_pixels(outputs, mask)) for outputs in layouts]
+    assert all((one == found[0]).all() for one in found)
+
+
+@pytest.mark.parametrize("outputs", [scores(masks(3))[:, :, :4], np.zeros((3, 1, 8, 8)), np.zeros((3, 5))])
+def test_another_size_or_layout_is_told_with_what_was_seen(outputs: np.ndarray) -> None:
+    """And the way out."""
+    with pytest.raises(SettingsError, match=r"\[8, 8\]; the model gives.*MODULE:FUNCTION"):
+        counted_pixels(outputs, masks(3))
+
+
+def test_masks_that_are_none_are_told() -> None:
+    """A class below 0, and numbers with fractions."""
+    for mask in (np.full((1, 8, 8), -2), np.zeros((1, 8, 8)), np.zeros((8, 8), int)):
+        with pytest.raises(SettingsError, match="expected \\(items, h, w\\) whole numbers"):
+            counted_pixels(scores(masks(1)), mask)
+
+
+def judged(truth: np.ndarray, b: np.ndarray) -> Judged:
+    """Judge a variant against a perfect incumbent."""
+    golden = Golden(
+        name="g", inputs=np.zeros((len(truth), 1)), labels=None, sha256="", truth={"mask": truth}
+    )  # fmt: skip
+    policy = Policy(max_drop=0.05, metric=metric_named("iou"), batch=len(truth))
+    return judge_accuracy(
+        lambda: iter([scores(truth)]), lambda: iter([b]), golden, policy, names=None, is_interrupted=lambda: False
+    )
+
+
+def test_one_that_names_the_same_passes_and_one_that_does_not_is_rejected() -> None:
+    """A tenth of the rows are named otherwise: about a sixth of the IoU."""
+    truth = masks()
+    assert judged(truth, scores(truth)).gate.outcome == "passed"
+    wrong = truth.copy()
+    other = np.random.default_rng(3).random((150, 8)) < 0.1
+    wrong[other] = (wrong[other] + 1) % 3
+    rejected = judged(truth, scores(wrong))
+    assert rejected.gate.outcome == "rejected"
+    assert rejected.gate.values["drop"] == pytest.approx(1 - 0.9 / 1.1, abs=0.03)
