@@ -13,7 +13,8 @@ def add_metric_argument(parser: argparse.ArgumentParser) -> None:
     """Declare it."""
     parser.add_argument(
         "--metric", default="top1", metavar="NAME",
-        help="how answers are scored: top1 (default), top5, f1, roc-auc, pr-auc, or your own as MODULE:FUNCTION",
+        help="how answers are scored: top1 (default), top5, f1, roc-auc, pr-auc; map or map50 of boxes; iou of masks; or your "
+        "own as MODULE:FUNCTION",
     )  # fmt: skip
 
 

@@ -8,8 +8,9 @@ A variant is MODEL[@ENGINE[,KEY=VALUE]...]: a file with the engine that runs it 
 are threads and the engine's own (precision). A is the one in use, B the one that would take its place.
 
 A golden set is an .npz file with the arrays inputs (items, ...), as the model takes them, and labels (items,); or a folder with
-labels.jsonl or a folder for each class, which --pipeline decodes and preprocesses. Without labels the two must agree; without a
-golden set they are held against each other on noise, which can only show that B is broken.
+labels.jsonl or a folder for each class, which --pipeline decodes and preprocesses. For --metric map, map50 and iou it
+holds boxes with classes, or masks, in place of labels. Without labels the two must agree; without a golden set they are held
+against each other on noise, which can only show that B is broken.
 
 Exit status: 0 B may stand in for A; 1 it may not; 3 an engine is not installed; 4 it cannot be told yet, and such a B is not
 to be used either; 130 interrupted.
