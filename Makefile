@@ -54,8 +54,14 @@ help: ## list these targets
 demo: $(DEMO) ## show headrace at work on this machine; needs only Python 3.11
 	.venv-demo/bin/headrace demo $(ARGS)
 
-test: $(DEV) ## run all tests, except those marked slow, gpu or network
-	$(BIN)/python -m pytest -m "$(DEFAULT_TESTS)" $(ARGS)
+# Status 5: nothing was chosen, as happens with ARGS="-k ...".
+pytest = { $(BIN)/python -m pytest -m "$(DEFAULT_TESTS) and $(1)" $(2) $(ARGS) || [ $$? -eq 5 ]; }
+
+test: $(DEV) ## run all tests, except those marked slow, gpu or network; what measures the machine last, and alone
+	@failed=0; \
+	$(call pytest,not measures,-n auto --dist loadfile) || failed=1; \
+	$(call pytest,measures) || failed=1; \
+	exit $$failed
 
 test-slow: $(DEV) ## run the tests that take minutes
 	$(BIN)/python -m pytest -m "slow and not gpu and not network" $(ARGS) || [ $$? -eq 5 ] # 5: none is marked slow

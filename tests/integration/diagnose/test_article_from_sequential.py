@@ -17,6 +17,8 @@ from headrace.runs.formats.prediction import Change
 from headrace.runs.reader import read_run
 from headrace.sources.finite import Entry, FiniteSource
 
+pytestmark = pytest.mark.measures
+
 #: Ten times the article's speed: 222 ms to download and call back, 63 ms to preprocess, 13.6 ms + 34 ms for each item.
 SPEED = 10.0
 FETCH, PREPROCESS, LAUNCH, ITEM = 0.222 / SPEED, 0.063 / SPEED, 0.0136 / SPEED, 0.034 / SPEED

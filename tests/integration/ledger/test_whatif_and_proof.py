@@ -12,6 +12,8 @@ from headrace.cli import main
 from headrace.runs.formats.ledger import LedgerDocument
 from headrace.runs.formats.prediction import PredictionDocument, PredictionsDocument
 
+pytestmark = pytest.mark.measures
+
 MODULE = """
 import headrace as hr
 

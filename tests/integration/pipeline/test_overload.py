@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import headrace as hr
 from headrace.base.plan import Plan
 from headrace.base.records import Job, Message
@@ -20,6 +22,8 @@ from headrace.delivery.collect import Collect
 from headrace.pipeline.execute import run as execute
 from headrace.sources.jobs import encode_job
 from headrace.sources.sqlite_queue import SqliteQueue
+
+pytestmark = pytest.mark.measures
 
 VISIBILITY_SECONDS = 1.0
 

@@ -20,6 +20,8 @@ from headrace.profiler.hot_spots import CProfileInstrument, StageSampler, sample
 from headrace.stages.stage import FunctionStage
 from headrace.testing import ListSource
 
+pytestmark = pytest.mark.measures
+
 #: Says who may look into whose memory.
 YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 

@@ -26,6 +26,8 @@ from headrace.runs.formats.isolation import IsolationDocument, StageAlone
 from headrace.stages.stage import Stage, StageContext
 from headrace.testing import ListSource
 
+pytestmark = pytest.mark.measures
+
 
 def count_up(value: Any) -> Any:
     """Return the value after some pure Python."""

@@ -10,6 +10,8 @@ import headrace
 from headrace.profiler.layers import as_text, measure_layers
 from headrace.runs.formats.layers import LayersDocument
 
+pytestmark = pytest.mark.measures
+
 SAMPLE = Path(headrace.__file__).parent / "samples" / "models" / "scenes.onnx"
 MACS = 39e6
 """Multiply-adds an image, as `scenes.md` states them."""

@@ -23,6 +23,8 @@ from headrace.runs.formats.profile import ProfileDocument, StageAccount
 from headrace.runs.reader import read_run
 from headrace.testing import ListSource
 
+pytestmark = pytest.mark.measures
+
 WORK = bytes(400_000)
 NO_BLOCKS = ProfileSettings(measure_overhead=False)
 

@@ -24,6 +24,8 @@ from headrace.runs.reader import Run, read_run
 from headrace.runs.resource_files import NAMES, seal
 from headrace.runs.run_folder import RunFolder
 
+pytestmark = pytest.mark.measures
+
 SCRIPT = Path(__file__).with_name("watched_threads.py")
 
 

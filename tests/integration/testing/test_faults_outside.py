@@ -22,6 +22,8 @@ from headrace.testing.faults.image_server import ServerSettings
 from headrace.testing.faults.outside import OutsideProgram, busy_programs
 from headrace.testing.faults.server import Server, make_certificate
 
+pytestmark = pytest.mark.measures
+
 IMAGES = [b"first" * 1000, b"second" * 20_000]
 
 

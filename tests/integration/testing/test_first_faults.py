@@ -22,6 +22,8 @@ from headrace.testing.faults import FAULTS, SHAPES, Case, measure_cost, run_case
 from headrace.testing.faults.__main__ import main
 from headrace.testing.faults.shapes import CALLS, CROPS
 
+pytestmark = pytest.mark.measures
+
 
 @dataclass
 class Seen(Observer):

@@ -15,6 +15,8 @@ from headrace.diagnose.document import profile_document
 from headrace.runs.reader import read_run
 from headrace.testing.faults import FAULTS, SHAPES, Case, run_case
 
+pytestmark = pytest.mark.measures
+
 
 class Ran:
     """A profiled run of a faulty case."""

@@ -15,6 +15,8 @@ from headrace.ledger.ledger import Ledger
 from headrace.runs.formats.capacity import CapacityDocument
 from headrace.runs.formats.tuning import LadderDocument
 
+pytestmark = pytest.mark.measures
+
 MODULE = """
 import headrace as hr
 from headrace.sources.finite import Entry, FiniteSource

@@ -12,6 +12,8 @@ import pytest
 
 from headrace.runs.formats.comparison import ComparisonDocument
 
+pytestmark = pytest.mark.measures
+
 MODULE = """
 import headrace as hr
 

@@ -13,6 +13,8 @@ from headrace.cli import COMMANDS, main
 from headrace.cli.compare import _duration, _share, _status
 from headrace.runs.formats.comparison import ComparisonDocument
 
+pytestmark = pytest.mark.measures
+
 MODULE = """
 import headrace as hr
 

@@ -15,6 +15,8 @@ from headrace.cli.tuning_text import as_text
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.tuning import SweepPoint, Trial, TuningDocument
 
+pytestmark = pytest.mark.measures
+
 MODULE = """
 import headrace as hr
 from headrace.sources.finite import Entry, FiniteSource

@@ -13,6 +13,8 @@ from headrace.base.errors import SettingsError
 from headrace.base.protocols import Model
 from headrace.engines.emulated import EmulatedEngine
 
+pytestmark = pytest.mark.measures
+
 
 def device(**options: Any) -> Model:
     """An open device."""

@@ -19,6 +19,8 @@ from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import ValidationDocument, VariantSide
 from headrace.validate.interleaved import Blocks
 
+pytestmark = pytest.mark.measures
+
 SIDE = VariantSide(name="device", variant={}, open_seconds=0.0)
 FILE = Artifact(sha256="0" * 64, file="net.onnx", num_bytes=1)
 

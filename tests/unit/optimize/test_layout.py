@@ -21,6 +21,8 @@ from headrace.optimize.layout import Shares, answers_alike, divisions, sweep_lay
 from headrace.optimize.search import Goal, optimize
 from headrace.validate.variant_spec import VariantSpec, parse_variant
 
+pytestmark = pytest.mark.measures
+
 FIRST = Shares(workers=1, threads=1, batch=1)
 
 

@@ -248,7 +248,9 @@ def test_users_own_rejection_stays_one(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [{1, 2}, object(), 1 << 70, np.zeros(2, dtype=[("a", int)]), {(1, 2): 3}, np.array([None])], ids=repr
+    "value",
+    [{1, 2}, object(), 1 << 70, np.zeros(2, dtype=[("a", int)]), {(1, 2): 3}, np.array([None])],
+    ids=["set", "object", "large number", "structured array", "tuple as key", "array of objects"],
 )
 def test_what_cannot_travel_fails_its_item(value: Any) -> None:
     """A value that would not arrive as it was sent is refused, saying what can be sent."""

@@ -168,7 +168,9 @@ def test_children_may_be_an_array(run: Run) -> None:
     assert ran.results == {"0": (6, 22, 38)}
 
 
-@pytest.mark.parametrize("wrong", [5, [1], hr.Fan(x for x in "ab"), hr.Fan(None)], ids=repr)
+@pytest.mark.parametrize(
+    "wrong", [5, [1], hr.Fan(x for x in "ab"), hr.Fan(None)], ids=["number", "list", "generator", "None"]
+)
 def test_wrong_fan_fails_the_item(run: Run, wrong: Any) -> None:
     """A fan-out that returns something else fails its item with what was expected, and the run goes on."""
     ran = run([hr.fan_out("cut", lambda x: wrong if x else hr.Fan([7])), hr.join("j", tuple_of)], [0, 1])

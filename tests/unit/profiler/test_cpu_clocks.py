@@ -20,6 +20,8 @@ from headrace.profiler.cpu_clocks import (
     thread_cpu_seconds,
 )
 
+pytestmark = pytest.mark.measures
+
 
 def spin(seconds: float) -> None:
     """Compute for so much CPU time."""

@@ -19,6 +19,8 @@ from headrace.tune.rounds import Effort, Entrant, Rounds, TimedItems, comes_in_a
 from headrace.validate.blocks import Contender, measure_block
 from headrace.validate.comparison import Question
 
+pytestmark = pytest.mark.measures
+
 SHORT = Effort(rounds=8, most_rounds=8, block_seconds=0.05)
 
 

@@ -23,6 +23,8 @@ from headrace.tune.objective import Objective
 from headrace.tune.rounds import Effort, Rounds
 from headrace.tune.tuning import Tuned, TuneSettings, tune
 
+pytestmark = pytest.mark.measures
+
 ONE_WORKER = Plan().with_settings(["work.workers=1"])
 QUICK = TuneSettings(
     plans=1, profile_seconds=0.2, search_seconds=5.0, effort=Effort(rounds=7, most_rounds=7, block_seconds=0.05)

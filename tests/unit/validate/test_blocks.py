@@ -25,6 +25,8 @@ from headrace.validate.blocks import (
     read_items,
 )
 
+pytestmark = pytest.mark.measures
+
 
 class Numbered(FiniteSource):
     """So many items; counts how often it was read."""

@@ -25,6 +25,8 @@ from headrace.validate.policy import Policy
 from headrace.validate.variant_spec import parse_variant
 from headrace.validate.variants import validate_variants
 
+pytestmark = pytest.mark.measures
+
 FEATURES, CLASSES = 16, 5
 WEIGHTS = np.random.default_rng(1).standard_normal((FEATURES, CLASSES)).astype(np.float32)
 
