@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,23 @@ def open_pipeline(args: argparse.Namespace) -> tuple[Pipeline, Plan]:
     pipeline = load_pipeline(args.pipeline)
     if args.source:
         pipeline.source = parse_source(args.source, drain=args.drain)
+    pipeline.options = tuple(chosen_by(args))
     return pipeline, open_plan(args)
+
+
+def chosen_by(args: argparse.Namespace) -> Iterator[str]:
+    """Give the options that choose what runs, for who wants to run it again; a source without user and password."""
+    if args.plan:
+        yield from ("--plan", args.plan)
+    for name, values in (("--set", args.settings), ("--allow", args.allow)):
+        for value in values:
+            yield from (name, value)
+    if args.source:
+        yield from ("--source", re.sub(r"//[^/@]*@", "//...@", args.source))
+    if args.drain:
+        yield "--drain"
+    if args.limit:
+        yield from ("--limit", str(args.limit))
 
 
 def open_plan(args: argparse.Namespace) -> Plan:

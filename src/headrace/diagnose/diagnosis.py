@@ -14,6 +14,7 @@ from headrace.diagnose.verdict.goals import Goal, RateGoal, check_goals, good_en
 from headrace.diagnose.verdict.proposal import line
 from headrace.diagnose.verdict.ranking import Ranking, rank
 from headrace.diagnose.verdict.trust import untrusted
+from headrace.runs.again import profile_again
 from headrace.runs.formats.diagnosis import Bound, Candidate, DiagnosisDocument, Finding, Remedy, VerdictClass
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import ProfileDocument
@@ -50,7 +51,7 @@ def diagnosis_document(run: Run, goals: Sequence[Goal] = ()) -> DiagnosisDocumen
 
 def _refused(run: Run, document: ProfileDocument, goals: Sequence[Goal], reason: str) -> DiagnosisDocument:
     """Return the document of a run that cannot be simulated."""
-    command = f"headrace profile {document.pipeline} -o {run.path}-profiled"
+    command = profile_again(document, "-o", f"{run.path}-profiled")
     distrusted = untrusted(document)
     first = Finding(
         verdict=VerdictClass.INCONCLUSIVE,

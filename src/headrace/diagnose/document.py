@@ -63,6 +63,7 @@ def document_of(evidence: Evidence) -> ProfileDocument:
         headrace_version=info.headrace_version,
         status=info.status,
         pipeline=info.pipeline,
+        options=tuple(info.options),
         plan_id=plan_id,
         plan=plan,
         started_unix_seconds=info.started_unix_seconds,

@@ -68,6 +68,7 @@ class Pipeline:
                 f"a Pipeline takes exactly one of module, modules and stages, got {', '.join(given) or 'none'}"
             )
         self.name = name
+        self.options: tuple[str, ...] = ()  # of the command line, for the record
         self.source = source
         self.delivery: Delivery = delivery or Collect()
         deliver = DeliverStage(self.delivery)

@@ -260,7 +260,8 @@ class _Record:
         """Make the folder, if one is asked for."""
         if output is None:
             return cls()
-        folder = RunFolder.create(output, pipeline=pipeline.name, plans={plan.plan_id: plan.as_table()}, force=force)
+        plans = {plan.plan_id: plan.as_table()}
+        folder = RunFolder.create(output, pipeline=pipeline.name, options=pipeline.options, plans=plans, force=force)
         folder.update(stages=_stage_infos(runtime, pipeline))
         spans = SpanWriter(folder.spans)
         return cls(folder, spans, [spans, ErrorLog(folder.path / "errors.jsonl")])

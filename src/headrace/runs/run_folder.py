@@ -17,7 +17,7 @@ import importlib.metadata
 import os
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -111,6 +111,8 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """Still `running` long after: the process was killed."""
     pipeline: str
     """Name of the pipeline, `module:attribute`."""
+    options: list[str] = []
+    """Options of the command line that chose Plan, settings and source, without secrets."""
     host: str
     """Host whose monotonic clock is the run's clock."""
     started_unix_seconds: float
@@ -169,6 +171,7 @@ class RunFolder:
         path: str | Path,
         *,
         pipeline: str = "",
+        options: Sequence[str] = (),
         plans: Mapping[str, Mapping[str, Any]] | None = None,
         data_fingerprint: Mapping[str, Any] | None = None,
         force: bool = False,
@@ -179,6 +182,7 @@ class RunFolder:
         Args:
             path: New or empty folder; parents are made.
             pipeline: Name of the pipeline.
+            options: Of the command line, which chose Plan, settings and source.
             plans: {plan_id: Plan as a table}; more may come with `update`.
             data_fingerprint: What the source tells about the items.
             force: Take the folder of an earlier run. The files of that run are removed; other files are left.
@@ -211,6 +215,7 @@ class RunFolder:
             headrace_version=headrace_version(),
             status="running",
             pipeline=pipeline,
+            options=list(options),
             host=host,
             started_unix_seconds=clock.unix_seconds(),
             started_monotonic_ns=clock.now_ns(),

@@ -19,6 +19,7 @@ import numpy as np
 from headrace.base.goals import LatencyGoal
 from headrace.base.statistics import samples_needed
 from headrace.diagnose.whatif import MOST_RUN_DELAY, predict
+from headrace.runs.again import profile_again
 from headrace.runs.formats.prediction import Change, TrackRecord
 from headrace.runs.formats.profile import Estimate
 from headrace.tune.largest_rate import Held, largest_share
@@ -98,7 +99,7 @@ class Machine:
         return (
             f"threads waited for a core for {share:.0%} of the time of CPU work, more than {MOST_RUN_DELAY:.0%}: what else the "
             "machine did decides the latency, and that cannot be known beforehand. Record on a quiet machine, or with fewer "
-            f"workers than cores: headrace profile {self.replay.document.pipeline} -o RUN"
+            f"workers than cores: {profile_again(self.replay.document, '-o', 'RUN')}"
         )
 
     def _full_rate(self, change: Change) -> float:

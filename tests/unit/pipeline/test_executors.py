@@ -195,7 +195,7 @@ def test_time_limit_in_a_batch(run: Run) -> None:
     ran = run(
         [FaultyStage("p", kind="device")],
         ["x", "!hang", "y"],
-        {"stages": {"p": {**IN_PROCESS, "batch": 3, "max_wait_seconds": 5, "time_limit_seconds": 0.2}},
+        {"stages": {"p": {**IN_PROCESS, "batch": 3, "max_wait_seconds": 5, "time_limit_seconds": 0.6}},
          "run": {"warm_up": False}},
     )  # fmt: skip
     assert set(ran.results) == {"0", "2"}

@@ -10,6 +10,7 @@ from headrace.diagnose.verdict import trends
 from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.network import is_waiting
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
+from headrace.runs.again import profile_again
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
 
@@ -316,7 +317,7 @@ def _oversubscription(facts: Facts) -> Iterator[Proposal]:
 
 def _compare(facts: Facts, threads: int) -> str:
     # What fewer threads cost alone was not measured, so the simulator refuses it: it has to be tried.
-    return f"headrace profile {facts.info.pipeline} --set model.threads={threads}"
+    return profile_again(facts.info, "--set", f"model.threads={threads}")
 
 
 def _model_threads(facts: Facts) -> int | None:

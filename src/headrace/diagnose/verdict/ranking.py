@@ -37,6 +37,7 @@ from headrace.diagnose.verdict import (
 from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.proposal import Advice, Proposal, line
 from headrace.diagnose.verdict.remedies import remedies
+from headrace.runs.again import profile_again
 from headrace.runs.formats.diagnosis import Candidate, Confidence, Finding, VerdictClass
 from headrace.runs.formats.prediction import Change
 
@@ -377,7 +378,7 @@ def _inconclusive(facts: Facts, says: str, nearest: Proposal | None) -> Proposal
 
 
 def _isolate(facts: Facts) -> str:
-    return f"headrace profile {facts.info.pipeline} --isolate -o {facts.evidence.run.path}-isolated"
+    return profile_again(facts.info, "--isolate", "-o", f"{facts.evidence.run.path}-isolated")
 
 
 def _misfit(facts: Facts) -> float | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from headrace.base.units import format_duration, format_size
 from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
+from headrace.runs.again import profile_again
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
 
@@ -88,7 +89,7 @@ def _disk(facts: Facts, view: StageView, waits: float) -> Proposal:
             Advice(
                 says="read from a faster disk, or read ahead into memory; a second pass over warm files shows what is left",
                 change=Change(speedups={view.name: 1 / max(0.05, 1 - waits)}),
-                command=f"headrace profile {facts.info.pipeline} --isolate",
+                command=profile_again(facts.info, "--isolate"),
             ),
             Advice(
                 says="more workers keep more requests under way",

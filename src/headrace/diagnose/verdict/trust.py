@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.diagnose.verdict.proposal import Advice, Proposal, line
+from headrace.runs.again import profile_again
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.profile import ProfileDocument
 
@@ -36,7 +37,7 @@ def untrusted(document: ProfileDocument) -> Proposal | None:
         advice=(
             Advice(
                 says="mend what the reasons name (fewer clocks, larger items, no second profiler), and profile again",
-                command=f"headrace profile {document.pipeline} -o {document.run}-again",
+                command=profile_again(document, "-o", f"{document.run}-again"),
             ),
         ),
     )

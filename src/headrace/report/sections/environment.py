@@ -13,6 +13,7 @@ from headrace.report.markup import Html, bullets, folded, note, sentence, side_b
 from headrace.report.numbers import count, ratio, size
 from headrace.report.section import Section
 from headrace.report.sections.overview import was_profiled
+from headrace.runs.again import profile_again
 from headrace.runs.formats.profile import ProfileDocument
 
 _GRADES = {
@@ -74,7 +75,7 @@ def hot_spots(document: ProfileDocument, folder: str) -> Section | None:
 def not_measured(document: ProfileDocument) -> Section | None:
     """Return what is missing, why, and how to get it."""
     missing = {name.replace("_", " "): why for name, why in document.not_measured.items()}
-    again = f"headrace profile {document.pipeline or 'MODULE:ATTRIBUTE'}"
+    again = profile_again(document)
     if document.layers is None:
         missing.setdefault("layers of the model", f"not asked for: {again} --layers")
     if document.isolation is None:

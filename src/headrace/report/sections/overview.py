@@ -7,6 +7,7 @@ from collections import Counter
 
 from headrace.report.markup import Html, bullets, join, tag
 from headrace.report.numbers import count, rate, seconds
+from headrace.runs.again import profile_again
 from headrace.runs.formats.profile import ProfileDocument, Quantile
 
 
@@ -106,7 +107,7 @@ def _how_to_get_more(document: ProfileDocument) -> Html | None:
             "p",
             "This run was recorded without the profiler: there are spans, but no CPU time, no resources and no split of waits. "
             "For those run ",
-            tag("code", f"headrace profile {document.pipeline or 'MODULE:ATTRIBUTE'} -o RUN"),
+            tag("code", profile_again(document, "-o", "RUN")),
             ", and then ",
             tag("code", "headrace report RUN"),
             ".",

@@ -278,6 +278,8 @@ class ProfileDocument(msgspec.Struct, frozen=True, kw_only=True):
     headrace_version: str
     status: str
     pipeline: str
+    options: tuple[str, ...] = ()
+    """Options of the command line that chose Plan, settings and source."""
     plan_id: str
     plan: dict[str, Any]
     started_unix_seconds: float

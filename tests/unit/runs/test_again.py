@@ -1,0 +1,64 @@
+"""How a run is recorded again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.cli import main
+from headrace.cli.pipeline_arguments import add_pipeline_arguments, chosen_by
+from headrace.runs.again import profile_again
+
+JOBS = """
+import headrace as hr
+
+pipeline = hr.Pipeline(hr.folder("none"), stages=[hr.stage("size", len)], delivery=hr.collect())
+"""
+
+
+def _recorded(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> argparse.Namespace:
+    (folder / "again_jobs.py").write_text(JOBS)
+    (folder / "items").mkdir(exist_ok=True)
+    (folder / "items" / "a b.jpg").write_bytes(b"x")
+    monkeypatch.chdir(folder)
+    monkeypatch.delitem(sys.modules, "again_jobs", raising=False)
+    assert main(["run", "again_jobs.py:pipeline", *options, "-o", "run"]) == 0
+    info = json.loads((folder / "run" / "run.json").read_text())
+    return argparse.Namespace(pipeline=info["pipeline"], options=info["options"])
+
+
+def test_a_run_keeps_what_chose_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plan, settings, source and limit come again, quoted for a shell; what is said last is added."""
+    (tmp_path / "my plan.toml").write_text("[stages.size]\nworkers = 2\n")
+    options = ["--plan", "my plan.toml", "--set", "size.workers=3", "--source", "items", "--limit", "5"]
+    recorded = _recorded(tmp_path, monkeypatch, *options)
+    again = profile_again(recorded, "--isolate")
+    assert shlex.split(again) == ["headrace", "profile", "again_jobs.py:pipeline", *options, "--isolate"]
+
+
+def test_a_command_that_was_suggested_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arguments are those that `headrace profile` takes, and give the same settings."""
+    recorded = _recorded(tmp_path, monkeypatch, "--set", "size.workers=3", "--source", "items", "--limit", "5")
+    parser = argparse.ArgumentParser()
+    add_pipeline_arguments(parser)
+    typed = parser.parse_args(shlex.split(profile_again(recorded))[2:])
+    assert (typed.settings, typed.source, typed.limit) == (["size.workers=3"], "items", 5)
+
+
+def test_a_password_is_not_kept() -> None:
+    """User and password of a queue's address are left out."""
+    parser = argparse.ArgumentParser()
+    add_pipeline_arguments(parser)
+    arguments = parser.parse_args(["jobs:pipeline", "--source", "redis://me:secret@host:6379/0?queue=a", "--drain"])
+    assert list(chosen_by(arguments)) == ["--source", "redis://...@host:6379/0?queue=a", "--drain"]
+
+
+def test_a_run_from_code_names_what_is_missing() -> None:
+    """A pipeline that no command line named is asked for."""
+    nameless = argparse.Namespace(pipeline="", options=())
+    assert profile_again(nameless, "-o", "RUN") == "headrace profile MODULE:ATTRIBUTE -o RUN"
