@@ -298,13 +298,14 @@ class Model(Protocol):
 class Engine(Protocol):
     """Opens models. One module per engine; the heavy library is imported there and nowhere else."""
 
-    def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any]) -> Model:
+    def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any], calls: int = 1) -> Model:
         """Open an artifact.
 
         Args:
             artifact: Model file; None for engines that need none (emulated).
             threads: Threads inside one call; 1 to the cores this process may use.
             options: The engine's own settings from the Plan's `[model.options]`.
+            calls: Workers that will share the model, whose calls should run side by side; >= 1.
 
         Raises:
             EngineError: If the file is missing, unreadable or not for this engine.

@@ -53,7 +53,7 @@ def attempts_listed(attempts: Sequence[Attempt], *, reasons: bool = False) -> st
         drop = "-" if attempt.drop is None else f"{100 * attempt.drop.mid:+.2f}"
         refused = f" ({attempt.gate})" if attempt.gate else ""
         engine, when = str(attempt.settings.get("engine", "")), _when(attempt.created_unix_seconds)
-        rows.append((attempt.id, when, attempt.technique, engine, speed, drop, f"{attempt.verdict}{refused}"))
+        rows.append((attempt.id, when, _technique(attempt), engine, speed, drop, f"{attempt.verdict}{refused}"))
     lines = _table(rows)
     if reasons:
         lines += ["", *(line for attempt in attempts for line in wrapped([f"{attempt.id}: {attempt.says}"]))]
@@ -99,6 +99,16 @@ def decision_shown(decision: Decision) -> str:
     return decision_told(decision) + "\n".join(["", *(changes or ["nothing was changed"]), "", *back]).rstrip() + "\n"
 
 
+def _technique(attempt: Attempt) -> str:
+    """Return its name; of a layout, which and whose."""
+    if not attempt.stages:
+        return attempt.technique
+    settings, stages = attempt.settings, attempt.stages
+    whose = attempt.artifact.technique or settings.get("options", {}).get("precision") or "the model as given"
+    shares = f"{stages['workers']} x {settings['threads']}, batch {stages['batch']}"
+    return f"{attempt.technique} of {whose}: {shares}"
+
+
 def rendered(attempts: Sequence[Attempt], decisions: Sequence[Decision]) -> str:
     """Return what was tried and decided as Markdown, the newest first."""
     lines = ["# Models: what was tried and what was decided", "", "## Decisions", ""]
@@ -112,7 +122,7 @@ def rendered(attempts: Sequence[Attempt], decisions: Sequence[Decision]) -> str:
     for attempt in attempts:
         speed, drop = attempt.speedup, attempt.drop
         cells = [
-            attempt.id, _when(attempt.created_unix_seconds), attempt.technique, str(attempt.settings.get("engine", "")),
+            attempt.id, _when(attempt.created_unix_seconds), _technique(attempt), str(attempt.settings.get("engine", "")),
             "" if speed is None else f"{speed.mid:.2f} ({speed.low:.2f} to {speed.high:.2f})",
             "" if drop is None else f"{100 * drop.mid:+.2f} ({100 * drop.low:+.2f} to {100 * drop.high:+.2f})",
             f"{attempt.verdict}{f' by {attempt.gate}' if attempt.gate else ''}", attempt.says.replace("|", "/"),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.runs.formats.variants import LayerError
 
 _BAR_COLUMNS = 30
+_OWN = ("own layout", "times with it")
 #: Tensors that are shown of a layer-by-layer comparison.
 _MOST_LAYERS = 10
 
@@ -95,7 +96,20 @@ def _table(document: OptimizationDocument) -> list[str]:
     rows = [["", "technique", "engine", "times as fast", "interval", "drop, points", "size", "verdict"]]
     rows.append(["", "(as given)", "onnx", "1.00", "", "0", format_size(document.model.num_bytes), ""])
     rows += [_row(attempt, document) for attempt in document.attempts]
+    laid_out = {one.of: _own_layout(one) for one in document.laid_out}
+    if len(laid_out) > 1:
+        names = ["", *(attempt.candidate for attempt in document.attempts)]
+        rows = [
+            [*row, *own]
+            for row, own in zip(rows, [_OWN, *(laid_out.get(name, ("", "")) for name in names)], strict=True)
+        ]
     return aligned(rows)
+
+
+def _own_layout(layout: Attempt) -> tuple[str, str]:
+    """Return a variant's own layout, and what both came to over the model as given in the Plan's."""
+    shares = f"{layout.stages['workers']} x {layout.settings['threads']}, batch {layout.stages['batch']}"
+    return shares, "1.00" if layout.whole is None else f"{layout.whole.ratio.mid:.2f}"
 
 
 def _row(attempt: Attempt, document: OptimizationDocument) -> list[str]:

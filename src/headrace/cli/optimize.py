@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--threads", type=positive, default=1, metavar="N", help="threads of a call (default 1)")
     parser.add_argument(
-        "--no-layout", action="store_true", help="do not look for workers, threads and batch of what won"
+        "--no-layout", action="store_true", help="do not look for workers, threads and batch of the fastest"
     )
     parser.add_argument(
         "--input-sizes", type=sizes, default=(), metavar="SIZES",

@@ -42,13 +42,14 @@ def engine(name: str) -> Engine:
     return found
 
 
-def open_model(plan: ModelPlan, default: str | None, threads: int) -> Model:
+def open_model(plan: ModelPlan, default: str | None, threads: int, calls: int = 1) -> Model:
     """Return the model that a Plan names, opened by its engine, if it is the one that the Plan pins.
 
     Args:
         plan: `[model]`, or `[models.TASK]`.
         default: The file that the module names; the Plan's goes before it.
         threads: Threads inside one call, where the Plan does not say.
+        calls: Workers that will share the model.
 
     Raises:
         EngineError: If the file is missing, unreadable, not for this engine, or not the one that the Plan pins.
@@ -59,4 +60,4 @@ def open_model(plan: ModelPlan, default: str | None, threads: int) -> Model:
     artifact = None if name is None else Path(name)
     if artifact is not None:
         check_trust(artifact, plan.sha256)
-    return engine(plan.engine).open(artifact, threads=plan.threads or threads, options=plan.options)
+    return engine(plan.engine).open(artifact, threads=plan.threads or threads, options=plan.options, calls=calls)

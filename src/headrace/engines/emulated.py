@@ -36,7 +36,7 @@ class EmulatedOptions:
 class EmulatedEngine:
     """Opens emulated models; all of one process share one device."""
 
-    def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any]) -> Model:
+    def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any], calls: int = 1) -> Model:
         """Return the device; artifact and threads mean nothing to it."""
         return EmulatedModel(build(EmulatedOptions, options, "[model.options]"))
 

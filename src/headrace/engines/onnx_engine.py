@@ -49,7 +49,7 @@ PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "te
 class OnnxEngine:
     """Opens ONNX files."""
 
-    def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any]) -> Model:
+    def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any], calls: int = 1) -> Model:
         """Return a session; see `protocols.Engine.open`."""
         session_options = make_session_options(threads=threads, options=options)
         if artifact is None:

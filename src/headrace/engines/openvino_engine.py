@@ -5,8 +5,12 @@ file answers differently on two machines. `f32` is the default here, and what a 
 
 Threads of OpenVINO are not bound to cores: a pipeline's other stages use the same ones.
 
+Calls run side by side only on streams of their own: on one stream they queue, and those of two workers wait for one another. So
+a model gets a stream for each worker that shares it; weights are there once.
+
 References:
-    https://docs.openvino.ai, "Precision Control" (INFERENCE_PRECISION_HINT) and "CPU Device" (threads, streams, pinning).
+    https://docs.openvino.ai, "Precision Control" (INFERENCE_PRECISION_HINT) and "CPU Device" (NUM_STREAMS, threads
+    of all streams together, pinning).
 """
 
 from __future__ import annotations
@@ -46,41 +50,58 @@ class OpenVinoOptions:
 
     precision: str = "f32"
     """What layers are computed in where the model does not say (a quantized one does): `f32`, `bf16` or `f16`."""
+    streams: int | None = None
+    """Calls that run side by side; None: as many as workers share the model, while there are cores."""
 
     def __post_init__(self) -> None:
         """Check every value."""
         check(self.precision in PRECISIONS, "precision", self.precision, ", ".join(PRECISIONS))
+        check(self.streams is None or self.streams >= 1, "streams", self.streams, "a whole number >= 1")
 
 
 class OpenVinoEngine:
     """Opens what OpenVINO reads."""
 
-    def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any]) -> Model:
+    def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any], calls: int = 1) -> Model:
         """Return a model compiled for the CPU; see `protocols.Engine.open`."""
-        settings = compile_settings(threads=threads, options=options)
+        settings = compile_settings(threads=threads, options=options, calls=calls)
         if artifact is None:
             raise EngineError(
                 "the openvino engine needs a model file; set the module's `model` or the Plan's model.artifact"
             )
-        return OpenVinoModel(compile_model(read_model(artifact), settings), artifact, threads)
+        compiled = compile_model(read_model(artifact), settings)
+        if options.get("streams") is not None:
+            _check_streams(compiled, options["streams"], threads)
+        return OpenVinoModel(compiled, artifact, threads)
 
 
-def compile_settings(*, threads: int, options: Mapping[str, Any]) -> dict[str, Any]:
+def _check_streams(compiled: Any, wanted: int, threads: int) -> None:
+    """Raise EngineError where OpenVINO made less of the streams that were asked for: it says nothing itself."""
+    streams, together = compiled.get_property("NUM_STREAMS"), compiled.get_property("INFERENCE_NUM_THREADS")
+    if streams != wanted or together != wanted * threads:
+        raise EngineError(
+            f"streams = {wanted} with threads = {threads} needs {wanted * threads} cores, and OpenVINO made of it {streams} "
+            f"with {together} threads together: lower model.options.streams or model.threads, or leave streams out"
+        )
+
+
+def compile_settings(*, threads: int, options: Mapping[str, Any], calls: int = 1) -> dict[str, Any]:
     """Return the properties of a model as the pipeline runs it.
 
     Args:
         threads: Threads inside one call, >= 1.
         options: The Plan's `[model.options]`.
+        calls: Workers that share the model.
 
     Raises:
         SettingsError: If an option is unknown or impossible.
     """
     settings = build(OpenVinoOptions, options, "[model.options]")
+    streams = settings.streams or calls
     return {
         "INFERENCE_PRECISION_HINT": settings.precision,
-        "INFERENCE_NUM_THREADS": threads,
-        # One call at a time uses all of its threads; several workers' calls share them.
-        "NUM_STREAMS": 1,
+        "INFERENCE_NUM_THREADS": streams * threads,  # of all streams together
+        "NUM_STREAMS": streams,
         "ENABLE_CPU_PINNING": False,
     }
 
@@ -135,6 +156,9 @@ class OpenVinoModel:
             "artifact": artifact.name,
             "sha256": check_openvino(artifact).sha256(),
             "threads": threads,
+            # As OpenVINO reports them: it makes no more of either than there are cores.
+            "streams": compiled.get_property("NUM_STREAMS"),
+            "threads_of_all_streams": compiled.get_property("INFERENCE_NUM_THREADS"),
             "precision": compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name(),
         }
 

@@ -55,7 +55,7 @@ class TorchOptions:
 class TorchEngine:
     """Opens weights of PyTorch: `.safetensors`, or what `torch.save(network.state_dict(), PATH)` wrote."""
 
-    def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any]) -> Model:
+    def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any], calls: int = 1) -> Model:
         """Return the network with the file's weights; see `protocols.Engine.open`."""
         settings = build(TorchOptions, options, "[model.options]")
         if artifact is None:

@@ -2,7 +2,8 @@
 
 Two calls of one thread each are often faster together than one of two threads, which wait for one another at every layer (1.1
 to 1.4 times on two cores); and larger batches pay only once the kernel is fast (1.5 times for int8, nothing for float32). So
-this is the last rung of the ladder: it is swept on the variant that won, and not before.
+what is best for float32 is not what is best for int8. This is the last rung of the ladder: it is swept on the variants that may
+win, each for itself, and not before.
 
 How this works: the layout in use is held against one other at a time, in turn, so that no more than two are open at once.
 First the cores are divided otherwise, then batches grow until that pays no longer, so that of equals the smaller one stays.
@@ -17,7 +18,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -152,32 +152,34 @@ def answers_alike(spec: VariantSpec, items: np.ndarray, batches: Sequence[int]) 
 
 
 class _Crew:
-    """Workers with a model each, that call it side by side."""
+    """Workers that share a model, as in a pipeline, and call it side by side."""
 
     def __init__(self, spec: VariantSpec, shares: Shares, items: np.ndarray) -> None:
         self.shares = shares
         own = VariantSpec(spec.text, replace(spec.model, threads=shares.threads))
-        self._models = [own.open() for _ in range(shares.workers)]
+        self._model = own.open(calls=shares.workers)
         self._batch = np.ascontiguousarray(items[np.arange(shares.batch) % len(items)])
         self._pool = ThreadPoolExecutor(shares.workers, thread_name_prefix="layout")
         self.seconds: list[float] = []
-        for model in self._models:
-            for _ in range(_WARM_UP_CALLS):
-                model(self._batch)
+        list(self._pool.map(self._warm_up, range(shares.workers)))
 
     def block(self) -> float:
         """Return seconds per item of all workers together, from a block in which each calls as often as it can."""
         ends = time.perf_counter() + BLOCK_SECONDS
-        rates = list(self._pool.map(lambda model: self._calls_per_second(model, ends), self._models))
+        rates = list(self._pool.map(self._calls_per_second, [ends] * self.shares.workers))
         each = 1.0 / (sum(rates) * self.shares.batch)
         self.seconds.append(each)
         return each
 
-    def _calls_per_second(self, model: Callable[[Any], Any], ends: float) -> float:
+    def _warm_up(self, worker: int) -> None:
+        for _ in range(_WARM_UP_CALLS):
+            self._model(self._batch)
+
+    def _calls_per_second(self, ends: float) -> float:
         began = now = time.perf_counter()
         calls = 0
         while calls == 0 or now < ends:
-            model(self._batch)
+            self._model(self._batch)
             calls += 1
             now = time.perf_counter()
         return calls / (now - began)

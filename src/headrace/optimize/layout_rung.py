@@ -1,4 +1,4 @@
-"""The last rung of the ladder: the layout of what won, as an attempt like the others, kept in the ledger."""
+"""The last rung of the ladder: the layout of a variant that may win, as an attempt like the others, kept in the ledger."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from headrace.validate.variant_spec import VariantSpec
 from headrace.validate.variants import precision_of
 
 TECHNIQUE = "layout"
+#: Changes with how layouts are timed: since the second, workers share one model, as they do in a pipeline.
+_METHOD = "layout 2"
 _HYPOTHESIS = (
     "other shares of the cores: calls side by side need not wait for one another's threads (1.1 to 1.4 times measured on two "
     "cores), and larger batches pay once the kernel is fast"
@@ -49,7 +51,7 @@ class LayoutRung:
         """Return what decides the outcome: the same is not timed twice."""
         spec = self._spec(chosen)
         decides = [
-            TECHNIQUE, self.subject.original.sha256, chosen.artifact.sha256 if chosen else "", spec.model.engine,
+            _METHOD, self.subject.original.sha256, chosen.artifact.sha256 if chosen else "", spec.model.engine,
             dict(spec.model.options), str(self.first), self.cores, self.objective, self.hardware, self.items.shape[1:],
             {name: version for name, version in find_versions().items() if name in ("onnxruntime", "openvino")},
         ]  # fmt: skip
@@ -59,13 +61,13 @@ class LayoutRung:
         """Return an attempt of the ledger with the files as they are called today."""
         artifact = chosen.artifact if chosen else self.subject.original
         settings = {**known.settings, "artifact": artifact.file}
-        return msgspec.structs.replace(known, is_recalled=True, artifact=artifact, settings=settings)
+        return msgspec.structs.replace(known, is_recalled=True, artifact=artifact, settings=settings, of=_name(chosen))
 
     def climb(self, chosen: Attempt | None, stop: Callable[[], bool]) -> Attempt | None:
         """Time layouts of a variant; None if it cannot be run in the first one, or was stopped.
 
         Args:
-            chosen: The variant that won; None: the model as given.
+            chosen: The variant; None: the model as given.
             stop: Asked between rounds.
         """
         began, spec = time.monotonic(), self._spec(chosen)
@@ -96,6 +98,7 @@ class LayoutRung:
             },
             stages={"workers": best.workers, "batch": best.batch},
             layouts=swept.layouts,
+            of=_name(chosen),
             whole=whole,
             artifact=chosen.artifact if chosen else self.subject.original,
             verdict="reject" if failed else "accept",
@@ -163,6 +166,10 @@ def _speed_gate(swept: Swept, first: Shares) -> Gate:
     says = f"{swept.best} does {speed.ratio:.2f} times the items per second ({speed.low:.2f} to {speed.high:.2f}) of {first}"
     values = {"ratio": speed.ratio, "low": speed.low, "high": speed.high, "noise": speed.noise}
     return Gate(name="speed", outcome="passed", says=says, values=dict(values))
+
+
+def _name(chosen: Attempt | None) -> str:
+    return chosen.candidate if chosen else ""
 
 
 def _text(model: ModelPlan) -> str:

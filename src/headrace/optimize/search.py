@@ -19,7 +19,7 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -34,7 +34,7 @@ from headrace.base.words import counted
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.layout import Shares
 from headrace.optimize.layout_rung import LayoutRung
-from headrace.optimize.pareto import Point, best, front, is_smaller
+from headrace.optimize.pareto import Point, best, front, is_smaller, near_fastest
 from headrace.optimize.processor import cpu_flags
 from headrace.optimize.recipe import Buildable
 from headrace.optimize.smaller import smaller_models
@@ -59,6 +59,7 @@ _LEAST_SPEEDUP = 1.02
 #: Gates that the golden set is asked through.
 _CONFIRMING: tuple[GateName, ...] = ("static", "accuracy", "robustness")
 _NO_DROP = Estimate(0.0, 0.0, 0.0)
+_SAME = Estimate(1.0, 1.0, 1.0)
 
 
 class Memory(Protocol):
@@ -156,7 +157,7 @@ def optimize(
     search = _Search(subject, goal, golden, memory, hardware, say)
     with contextlib.suppress(KeyboardInterrupt):
         search.run()
-        search.find_layout()
+        search.find_layouts()
         search.interrupted = False
     return search.document()
 
@@ -196,7 +197,7 @@ class _Search:
     attempts: list[Attempt] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     baseline: VariantSide | None = None
-    layout: Attempt | None = None
+    laid_out: list[Attempt] = field(default_factory=list)
     num_confirmed: int = 0
     interrupted: bool = True
     """Until the search has come to its end."""
@@ -455,38 +456,66 @@ class _Search:
 
     # --- the last rung
 
-    def find_layout(self) -> None:
-        """Look for workers, threads and batch of what won, or of the model as given."""
-        first, objective = self.goal.layout, self.goal.objective
-        items = self._search_set()
-        if first is None or items is None or objective == "size" or self._is_over_budget():
+    def find_layouts(self) -> None:
+        """Look for workers, threads and batch of each variant that its own layout could make the fastest, and keep them."""
+        first, items = self.goal.layout, self._search_set()
+        if first is None or items is None or self.goal.objective == "size":
             return
-        won = self._chosen()
-        chosen = next((attempt for attempt in self.attempts if won is not None and attempt.candidate == won.name), None)
         rung = LayoutRung(
-            subject=self.subject, first=first, cores=self.goal.cores, objective=objective, items=items.inputs,
+            subject=self.subject, first=first, cores=self.goal.cores, objective=self.goal.objective, items=items.inputs,
             hardware=self.hardware, say=self.say,
         )  # fmt: skip
-        known = self.memory.recall(rung.key(chosen)) if self.memory else None
+        variants = {attempt.candidate: attempt for attempt in self.attempts}
+        for point in near_fastest([self._start(), *self._better()]):
+            if self._is_over_budget():
+                return
+            found = self._layout_of(rung, variants.get(point.name))
+            if found is not None:
+                self.laid_out.append(found)
+
+    def _layout_of(self, rung: LayoutRung, variant: Attempt | None) -> Attempt | None:
+        """Return the layout of a variant, or of the model as given, as the ledger knows it or as it is found now."""
+        name = f"layout of {_named_attempt(variant) if variant else 'the model as given'}"
+        known = self.memory.recall(rung.key(variant)) if self.memory else None
         if known is not None:
-            self.say(f"layout: known from {known.id}: {known.verdict}: {known.says}")
-            self.layout = rung.recalled(known, chosen)
-            return
+            self.say(f"{name}: known from {known.id}: {known.verdict}: {known.says}")
+            return rung.recalled(known, variant)
+        self.say(name)
         with noticing() as is_interrupted:
-            found = rung.climb(chosen, is_interrupted)
+            found = rung.climb(variant, is_interrupted)
             if is_interrupted():
                 raise KeyboardInterrupt
-        if found is not None:
-            found = self._priced(msgspec.structs.replace(found, asked=self._asked()))
-            self.layout = self.memory.write_attempt(found) if self.memory else found
-            self.say(f"layout: {found.verdict}: {found.says}")
+        if found is None:
+            return None
+        self.say(f"{name}: {found.verdict}: {found.says}")
+        found = self._priced(msgspec.structs.replace(found, asked=self._asked()))
+        return self.memory.write_attempt(found) if self.memory else found
 
     # --- what came of it
 
-    def _chosen(self) -> Point | None:
+    def _better(self) -> list[Point]:
+        """Return what is accepted and surely better than the model as given, all in one layout."""
         points = [_point(attempt) for attempt in self.attempts if attempt.verdict == "accept" and attempt.speedup]
+        return [point for point in points if _is_better(point, self._start(), self.goal.objective)]
+
+    def _chosen(self) -> Point | None:
+        """Return the best variant, each in its own layout where those were found; None: keep the model as it is."""
+        better = self._better()
+        if not self.laid_out:
+            return best(better, self.goal.objective)
+        wholes = {one.of: one.whole.ratio if one.whole else _SAME for one in self.laid_out}
         start = self._start()
-        return best([point for point in points if _is_better(point, start, self.goal.objective)], self.goal.objective)
+        points = [(point, "" if point is start else point.name) for point in (start, *better)]
+        chosen = best(
+            [replace(point, speedup=wholes[name]) for point, name in points if name in wholes], self.goal.objective
+        )
+        return None if chosen is None or chosen.name == start.name else chosen
+
+    @property
+    def layout(self) -> Attempt | None:
+        """Of what is chosen."""
+        chosen = self._chosen()
+        return next((one for one in self.laid_out if one.of == (chosen.name if chosen else "")), None)
 
     def _start(self) -> Point:
         return Point(
@@ -510,6 +539,7 @@ class _Search:
             attempts=tuple(self.attempts),
             skipped=tuple(self.skipped),
             layout=self.layout,
+            laid_out=tuple(self.laid_out),
             front=tuple(point.name for point in front([start, *points])),
             recommended=chosen.name if chosen else None,
             says=self._says(chosen),
@@ -518,8 +548,22 @@ class _Search:
         )
 
     def _says(self, chosen: Point | None) -> str:
-        laid_out = self.layout is not None and self.layout.verdict == "accept" and not self.interrupted
-        return self._says_of_variant(chosen) + (f"; {self.layout.says}" if laid_out and self.layout else "")
+        layout = self.layout
+        said = [self._says_of_variant(chosen)]
+        if layout is not None and not self.interrupted:
+            said += [layout.says] if layout.verdict == "accept" else []
+            said += [self._says_of_layouts()] if len(self.laid_out) > 1 else []
+        return "; ".join(said)
+
+    def _says_of_layouts(self) -> str:
+        """Say what the variants came to, each in its own layout."""
+        names = {attempt.candidate: _named_attempt(attempt) for attempt in self.attempts}
+        ratios = [
+            (names.get(one.of, "the model as given"), one.whole.ratio if one.whole else _SAME) for one in self.laid_out
+        ]
+        ranked = sorted(ratios, key=lambda one: -one[1].mid)
+        told = [f"{name} {ratio.mid:.2f} ({ratio.low:.2f} to {ratio.high:.2f})" for name, ratio in ranked]
+        return f"times the items per second of the model as given, each in its own layout: {', '.join(told)}"
 
     def _says_of_variant(self, chosen: Point | None) -> str:
         if chosen is not None and self.interrupted:
@@ -544,9 +588,10 @@ class _Search:
                 if name == "top1"
                 else f"{name} {after:.4f} against {before:.4f}, "
             )
+        speedup = attempt.speedup or chosen.speedup
         return (
-            f"{_named_attempt(attempt)} is {chosen.speedup.mid:.2f} times as fast ({chosen.speedup.low:.2f} to "
-            f"{chosen.speedup.high:.2f}); {right}a drop of {100 * chosen.drop.mid:+.2f} points, {100 * self.goal.max_drop:g} "
+            f"{_named_attempt(attempt)} is {speedup.mid:.2f} times as fast ({speedup.low:.2f} to "
+            f"{speedup.high:.2f}); {right}a drop of {100 * chosen.drop.mid:+.2f} points, {100 * self.goal.max_drop:g} "
             "allowed"
         )
 

@@ -168,4 +168,4 @@ class PlanFollower:
 
 
 def _opened(slot: ModelSlot, settings: ModelPlan) -> Model:
-    return open_model(settings, slot.default, slot.threads)
+    return open_model(settings, slot.default, slot.threads, slot.calls)

@@ -31,15 +31,17 @@ class ModelSlot:
         task: The task whose `[models.TASK]` chooses it; empty: `[model]`.
         default: The model file that the module names.
         threads: Threads inside one call.
+        calls: Workers that share it.
         variants: Of every model that it has held.
     """
 
     def __init__(
-        self, model: Model, task: str, default: str | None, threads: int, shadow: Shadow | None = None
+        self, model: Model, task: str, default: str | None, threads: int, calls: int, shadow: Shadow | None = None
     ) -> None:
         self.task = task
         self.default = default
         self.threads = threads
+        self.calls = calls
         self.variants = [dict(model.variant)]
         self._model = model
         self._shadow = shadow
@@ -108,10 +110,10 @@ class ModelSlots:
         self._slots: dict[tuple[str, str | None, int], ModelSlot] = {}
         self._lock = threading.Lock()
 
-    def around(self, model: Model, *, task: str, default: str | None, threads: int) -> ModelSlot:
+    def around(self, model: Model, *, task: str, default: str | None, threads: int, calls: int) -> ModelSlot:
         """Return the slot of a model; workers that open the same one share it."""
         with self._lock:
-            made = ModelSlot(model, task, default, threads, self._shadow)
+            made = ModelSlot(model, task, default, threads, calls, self._shadow)
             return self._slots.setdefault((task, default, threads), made)
 
     def all(self) -> list[ModelSlot]:

@@ -93,17 +93,25 @@ class _ModelOpener:
         settings = self._spec.plan.models.get(self._stage.task, self._spec.plan.model)
         artifact = settings.artifact or path
         threads = self._spec.model_threads
-        key = (settings.engine, artifact, settings.sha256, threads, repr(sorted(settings.options.items())))
+        calls = self._num_sharing()
+        key = (settings.engine, artifact, settings.sha256, threads, calls, repr(sorted(settings.options.items())))
         with _models_lock:
             model = _models.get(key)
             if model is None:
-                model = _models[key] = open_model(settings, path, threads)
+                model = _models[key] = open_model(settings, path, threads, calls)
         variant = dict(model.variant)
         if variant not in self._variants:
             self._variants.append(variant)
         if self._spec.slots is None:
             return model
-        return self._spec.slots.around(model, task=self._stage.task, default=path, threads=threads)
+        return self._spec.slots.around(model, task=self._stage.task, default=path, threads=threads, calls=calls)
+
+    def _num_sharing(self) -> int:
+        """Return how many workers of this process open the same model."""
+        plan, head = self._spec.plan, self._spec.plan.stages[self._spec.stages[0].name]
+        if head.executor == "process":
+            return 1  # each worker is a process of its own
+        return plan.source.receivers if head.executor == "inline" else head.workers or 1
 
 
 def groups(stages: Sequence[Stage], plan: Plan) -> list[tuple[Stage, ...]]:

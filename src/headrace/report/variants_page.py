@@ -16,6 +16,10 @@ from headrace.runs.formats.profile import Estimate
 from headrace.runs.run_folder import headrace_version
 
 _COLORS = {"accept": "var(--c3)", "inconclusive": "var(--muted)", "reject": "var(--c6)"}
+_DIAMONDS = (
+    "Diamonds are variants with workers, threads and batch of their own, against the model as given with those of the Plan: "
+    "they decide."
+)
 _BADGES = {"accept": "ok", "inconclusive": "warning", "reject": "failed"}
 
 
@@ -68,6 +72,7 @@ def _picture(document: OptimizationDocument) -> Section | None:
         title="Accuracy, speed, size",
         parts=[
             note("Up and to the right is better. Lines are intervals. The front is what no other variant beats."),
+            *([note(_DIAMONDS)] if document.laid_out else []),
             *(chart.element() for chart in shown),
             *([note(f"{len(missing)} more were timed and not asked on the golden set: see the table.")] if missing else []),
         ],
@@ -88,7 +93,14 @@ def _against_accuracy(document: OptimizationDocument, timed: Sequence[Attempt]) 
             _point(_name(attempt), attempt.speedup, change, _COLORS[attempt.verdict], _is_front(document, attempt))
         )
         series += _interval(attempt.speedup, change, _COLORS[attempt.verdict])
-    series.append(_limit(-100 * document.max_drop, max(attempt.speedup.high for attempt in judged if attempt.speedup)))
+        for layout in _own_layouts(document, attempt):
+            assert layout.whole is not None
+            name, ratio = f"{_name(attempt)}, {layout.whole.after}", layout.whole.ratio
+            series.append({**_point(name, ratio, change, _COLORS[attempt.verdict], False), "symbol": "diamond"})
+            series += _interval(ratio, change, _COLORS[attempt.verdict])
+    wholes = [layout.whole.ratio.high for layout in document.laid_out if layout.whole is not None]
+    most = max([*(attempt.speedup.high for attempt in judged if attempt.speedup), *wholes])
+    series.append(_limit(-100 * document.max_drop, most))
     return plot(
         "pareto", "Accuracy against speed", "each variant as a point, times as fast and change of the share of right answers",
         series, x_axis=axis("times as fast as the model as given", low=0), y_axis=axis(),
@@ -191,10 +203,36 @@ def _row(document: OptimizationDocument, attempt: Attempt) -> list[str | None]:
     ]
 
 
+def _own_layouts(document: OptimizationDocument, attempt: Attempt) -> list[Attempt]:
+    return [one for one in document.laid_out if one.of == attempt.candidate and one.whole is not None]
+
+
 def _layouts(document: OptimizationDocument) -> Section | None:
-    layout = document.layout
-    if layout is None or not layout.layouts:
+    """Return the layouts of each variant that was laid out, the chosen one's first."""
+    if document.layout is None:
         return None
+    names = {attempt.candidate: _name(attempt) for attempt in document.attempts}
+    others = [one for one in document.laid_out if one.of != document.layout.of]
+    parts = []
+    for layout in (document.layout, *others):
+        whole = layout.whole
+        came_to = None
+        if whole is not None:
+            ratio = whole.ratio
+            came_to = (
+                f"Together {digits(ratio.mid)} times ({digits(ratio.low)} to {digits(ratio.high)}) the items per second of the "
+                f"model as given at {whole.before}."
+            )
+        parts += [tag("h3", names.get(layout.of, "the model as given")), _layout_table(layout), note(layout.says, ".")]
+        parts += [note(came_to)] if came_to else []
+    return Section(
+        anchor="layout",
+        title="Workers, threads and batch",
+        parts=[*parts, note("The model alone: the other stages of a pipeline use the same cores.")],
+    )
+
+
+def _layout_table(layout: Attempt) -> Html:
     rows = [
         [
             f"{one.workers} x {one.threads}{' ← taken' if one.chosen else ''}", str(one.batch), digits(one.items_per_second),
@@ -204,14 +242,7 @@ def _layouts(document: OptimizationDocument) -> Section | None:
         for one in layout.layouts
     ]  # fmt: skip
     head = ["workers x threads", "batch", "items per second", "times", "interval", "held against"]
-    return Section(
-        anchor="layout",
-        title="Workers, threads and batch",
-        parts=[
-            table(head, rows, text_columns=1, caption="Layouts in the order in which they were timed"),
-            note(layout.says, ". The model alone: the other stages of a pipeline use the same cores."),
-        ],
-    )
+    return table(head, rows, text_columns=1, caption="Layouts in the order in which they were timed")
 
 
 def _worst(document: OptimizationDocument, pictures: Mapping[int, str]) -> Section | None:

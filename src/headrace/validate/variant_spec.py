@@ -24,14 +24,17 @@ class VariantSpec:
     """As the user wrote it."""
     model: ModelPlan
 
-    def open(self) -> Model:
+    def open(self, calls: int = 1) -> Model:
         """Open it.
+
+        Args:
+            calls: Threads that will call it side by side.
 
         Raises:
             EngineError: If the file is missing, unreadable or not for its engine.
             MissingExtra: If the engine is not installed.
         """
-        return open_model(self.model, None, 1)
+        return open_model(self.model, None, 1, calls)
 
 
 def parse_variant(text: str, threads: int = 1) -> VariantSpec:

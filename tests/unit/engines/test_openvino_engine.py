@@ -16,6 +16,7 @@ from headrace.base.errors import EngineError, SettingsError
 from headrace.base.protocols import TensorSpec
 from headrace.engines import engine
 from headrace.engines.openvino_engine import OpenVinoEngine, OpenVinoOptions, compile_settings
+from headrace.pipeline.governor import usable_cores
 
 MakeModel = Callable[..., Path]
 
@@ -82,6 +83,8 @@ def test_variant_tells_the_precision_that_was_compiled_for(make_model: MakeModel
         "artifact": "tiny.onnx",
         "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
         "threads": 1,
+        "streams": 1,
+        "threads_of_all_streams": 1,
         "precision": "f32",
     }
 
@@ -97,6 +100,8 @@ def test_settings_reach_the_compiler() -> None:
     ("options", "message"),
     [
         ({"precison": "bf16"}, r"unknown key 'precison'\. Did you mean 'precision'\?"),
+        ({"streams": 0}, r"streams = 0 is not possible; allowed: a whole number >= 1"),
+        ({"streams": "two"}, r"streams = 'two' has the wrong type"),
         ({"precision": "int8"}, r"precision = 'int8' is not possible; allowed: f32, bf16, f16"),
     ],
 )
@@ -104,6 +109,26 @@ def test_options_are_checked(make_model: MakeModel, options: dict[str, Any], mes
     """Unknown options and impossible values are refused."""
     with pytest.raises(SettingsError, match=message):
         OpenVinoEngine().open(make_model(), threads=1, options=options)
+
+
+@pytest.mark.skipif(usable_cores() < 2, reason="OpenVINO makes no more streams than there are cores")
+@pytest.mark.parametrize(("options", "calls"), [({}, 2), ({"streams": 2}, 1)])
+def test_each_call_side_by_side_has_a_stream(make_model: MakeModel, options: dict[str, Any], calls: int) -> None:
+    """As many as workers share the model, or as the Plan says; told as OpenVINO reports it."""
+    variant = OpenVinoEngine().open(make_model(), threads=1, options=options, calls=calls).variant
+    assert (variant["streams"], variant["threads_of_all_streams"], variant["threads"]) == (2, 2, 1)
+
+
+def test_streams_that_cannot_be_had_are_refused(make_model: MakeModel) -> None:
+    """OpenVINO makes fewer without a word; here it is said, and what to do."""
+    with pytest.raises(EngineError, match=r"streams = 4096 with threads = 1 needs 4096 cores.*leave streams out"):
+        OpenVinoEngine().open(make_model(), threads=1, options={"streams": 4096})
+
+
+def test_workers_beyond_the_cores_share_streams(make_model: MakeModel) -> None:
+    """Then calls wait for one another, as they would for a core, and nothing is refused."""
+    variant = OpenVinoEngine().open(make_model(), threads=1, options={}, calls=4096).variant
+    assert variant["streams"] < 4096
 
 
 def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,13 +13,25 @@ import pytest
 from onnx import TensorProto, helper
 
 from headrace.base.plan import ModelPlan, Plan, StagePlan
+from headrace.base.protocols import Model
 from headrace.cli import main
+from headrace.cli.ledger_text import attempts_listed
+from headrace.cli.optimization_text import as_text
+from headrace.engines import ENGINES
+from headrace.engines.emulated import EmulatedEngine
+from headrace.engines.onnx_engine import OnnxEngine
 from headrace.ledger.ledger import Ledger
 from headrace.optimize import layout as layout_module
+from headrace.optimize import search as search_module
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.better_plan import better_plan
 from headrace.optimize.layout import Shares, answers_alike, divisions, sweep_layouts
 from headrace.optimize.search import Goal, optimize
+from headrace.optimize.techniques import Technique, on_engine
+from headrace.report.variants_page import render_variants
+from headrace.runs.formats.optimization import OptimizationDocument
+from headrace.validate import variants
+from headrace.validate.model_speed import Speed
 from headrace.validate.variant_spec import VariantSpec, parse_variant
 
 pytestmark = pytest.mark.measures
@@ -126,6 +139,89 @@ def test_the_layout_of_the_winner_is_an_attempt_of_the_ledger(case: Any, tmp_pat
         assert "stages.process.workers" in reasons
     else:
         assert plan.stages["process"].batch is None
+
+
+class SlowEngine:
+    """ONNX Runtime on a device that takes its time: an engine of which the cost of a call and of an item are known."""
+
+    def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any], calls: int = 1) -> Model:
+        """Return the model with the time of the emulated engine's options on top."""
+        return SlowModel(
+            OnnxEngine().open(artifact, threads=threads, options={}),
+            EmulatedEngine().open(None, threads=threads, options=options),
+        )
+
+
+class SlowModel:
+    """Answers as one model does, and takes as long as another."""
+
+    def __init__(self, answers: Model, time: Model) -> None:
+        self._answers, self._time = answers, time
+        self.inputs, self.outputs, self.metadata = answers.inputs, answers.outputs, answers.metadata
+        self.variant = {**answers.variant, **time.variant, "engine": "slow"}
+
+    def __call__(self, batch: Any) -> Any:
+        """Return the answers."""
+        self._time(batch)
+        return self._answers(batch)
+
+
+@pytest.fixture
+def devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two techniques, 2 ms an item and 2.5 ms a call, with the speeds that they have at a batch of one: the first is ahead."""
+
+    def technique(name: str, options: dict[str, float]) -> Technique:
+        return Technique(
+            name=name, kind="lossless", says="", why_not=lambda subject: None,
+            candidates=lambda subject: iter([on_engine(subject, subject.original, "slow", options)]),
+        )  # fmt: skip
+
+    def measured(a: Any, b: Any, batch: np.ndarray, *, stop: Any) -> Speed:
+        ratio = 3.0 if b.variant["item_seconds"] else 2.4
+        return Speed(
+            ratio=ratio, low=0.98 * ratio, high=1.02 * ratio, noise=0.01, a_seconds=0.012, b_seconds=0.012 / ratio, rounds=16
+        )  # fmt: skip
+
+    ladder = (technique("single", {"item_seconds": 0.002}), technique("batched", {"launch_seconds": 0.0025}))
+    monkeypatch.setitem(ENGINES, "slow", (__name__, "SlowEngine"))
+    monkeypatch.setattr(search_module, "LADDER", ladder)
+    monkeypatch.setattr(variants, "measure_speed", measured)
+
+
+def technique_of(document: OptimizationDocument, candidate: str | None) -> str:
+    """Return which technique made a candidate."""
+    return next(one.technique for one in document.attempts if one.candidate == candidate)
+
+
+@pytest.mark.usefixtures("devices")
+def test_the_second_wins_with_its_own_layout(case: Any, tmp_path: Path) -> None:
+    """Each is laid out for itself: at batch 1 the one is ahead, and in its own layout the other."""
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        document, again = searched(case, ledger, tmp_path), searched(case, ledger, tmp_path)
+        listed = attempts_listed(ledger.attempts.attempts())
+    assert technique_of(document, document.front[0]) == "single"
+    assert technique_of(document, document.recommended) == "batched"
+    assert [technique_of(document, one.of) for one in document.laid_out] == ["single", "batched"]
+    assert document.layout is not None
+    assert document.layout.of == document.recommended
+    batch = document.layout.stages["batch"]
+    assert batch > 4
+    assert better_plan(Plan(), document, "process")[0].stages["process"].batch == batch
+    assert again.recommended == document.recommended
+    assert all(one.is_recalled for one in again.laid_out)
+    for shown in (as_text(document, None), listed):
+        assert f"1 x 1, batch {batch}" in shown
+    assert f"batched on slow, 1 x 1 thread, batch {batch}" in render_variants(document)
+
+
+@pytest.mark.usefixtures("devices")
+def test_in_one_layout_the_first_wins(case: Any, tmp_path: Path) -> None:
+    """As with `--no-layout`, where all are compared at the same batch."""
+    store = ArtifactStore(tmp_path / "artifacts")
+    goal = Goal(max_drop=0.02, batch=8, cores=1)
+    document = optimize(case.model, store=store, goal=goal, calibration=case.calibration, golden=case.golden)
+    assert technique_of(document, document.recommended) == "single"
+    assert document.laid_out == ()
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.optimize.pareto import Point, best, front
+from headrace.optimize.pareto import Point, best, front, near_fastest
 from headrace.runs.formats.optimization import TechniqueKind
 from headrace.runs.formats.profile import Estimate
 
@@ -41,6 +41,15 @@ def test_overlapping_intervals_beat_nobody() -> None:
 def test_a_smaller_one_stays() -> None:
     """Size is an axis of its own."""
     assert names(front([point("a", 2.0, num_bytes=100), point("b", 1.5, num_bytes=25)])) == ["a", "b"]
+
+
+def test_who_may_still_win_with_a_layout_of_its_own() -> None:
+    """Up to 1.5 times slower, the fastest first, and no more than four."""
+    points = [point("base", 1.0), point("a", 1.6), point("b", 2.2), point("c", 1.4)]
+    assert names(near_fastest(points)) == ["b", "a"]
+    assert names(near_fastest([point(name, 2.0 + 0.01 * number) for number, name in enumerate("abcdef")])) == list(
+        "fedc"
+    )
 
 
 def test_of_equals_the_one_that_changes_less_is_used() -> None:

@@ -38,7 +38,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """One way to share the cores among calls of a model."""
 
     workers: int
-    """Of the device stage, each with a model of its own."""
+    """Of the device stage; they share one model."""
     threads: int
     """Inside one call."""
     batch: int
@@ -104,6 +104,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """Its device stage's `workers` and `batch` in a Plan; only of the technique `layout`."""
     layouts: tuple[Layout, ...] = ()
     """What was timed to find them, in order."""
+    of: str = ""
+    """The candidate whose layout it is; empty: the model as given; only of the technique `layout`."""
     whole: Whole | None = None
     """What variant and layout came to together; None: nothing was changed, or it was interrupted."""
     artifact: Artifact
@@ -202,6 +204,9 @@ class OptimizationDocument(msgspec.Struct, frozen=True, kw_only=True):
     layout: Attempt | None = None
     """The search for workers, threads and batch of the recommended variant, or of the model as given where none is; None: it
     was not made."""
+    laid_out: tuple[Attempt, ...] = ()
+    """Such a search for each variant that its own layout could make the fastest, `layout` among them; the recommended one won
+    by what its `whole` came to."""
     end_to_end: EndToEnd | None = None
     """None: nobody asked, or nothing was found."""
     business: Business | None = None
