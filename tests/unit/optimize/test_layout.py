@@ -18,6 +18,7 @@ from headrace.cli import main
 from headrace.cli.ledger_text import attempts_listed
 from headrace.cli.optimization_text import as_text
 from headrace.engines import ENGINES
+from headrace.engines import emulated as emulated_module
 from headrace.engines.emulated import EmulatedEngine
 from headrace.engines.onnx_engine import OnnxEngine
 from headrace.ledger.ledger import Ledger
@@ -30,8 +31,7 @@ from headrace.optimize.search import Goal, optimize
 from headrace.optimize.techniques import Technique, on_engine
 from headrace.report.variants_page import render_variants
 from headrace.runs.formats.optimization import OptimizationDocument
-from headrace.validate import variants
-from headrace.validate.model_speed import Speed
+from headrace.validate import model_speed
 from headrace.validate.variant_spec import VariantSpec, parse_variant
 
 pytestmark = pytest.mark.measures
@@ -43,6 +43,32 @@ FIRST = Shares(workers=1, threads=1, batch=1)
 def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few milliseconds: what is tested is what is made of them."""
     monkeypatch.setattr(layout_module, "BLOCK_SECONDS", 0.01)
+
+
+class VirtualTime:
+    """Time that only sleeping passes: what a device takes is known to the nanosecond, however busy the machine is."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def monotonic(self) -> float:
+        """Return seconds slept by all."""
+        return self._now
+
+    perf_counter = monotonic
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
+    """The time of emulated devices, and of those who time them."""
+    time = VirtualTime()
+    for module in (emulated_module, layout_module):
+        monkeypatch.setattr(module, "time", time)
+    return time
 
 
 def emulated(**options: float) -> VariantSpec:
@@ -59,6 +85,7 @@ def test_cores_are_divided_by_powers_of_two(cores: int, wanted: list[tuple[int, 
     assert {workers for workers, _ in divisions(cores, "latency")} == {1}
 
 
+@pytest.mark.usefixtures("clock")
 def test_batches_grow_where_a_call_costs_by_itself() -> None:
     """A launch of 5 ms is shared by the items of a batch; the ratio that counts is of new rounds against the first."""
     found = sweep_layouts(emulated(launch_seconds=0.005), np.zeros((3, 2), np.float32), FIRST, cores=1)
@@ -70,6 +97,7 @@ def test_batches_grow_where_a_call_costs_by_itself() -> None:
     assert taken[-1] == found.best.batch
 
 
+@pytest.mark.usefixtures("clock")
 def test_batches_stay_small_where_they_gain_nothing() -> None:
     """5 ms an item, whatever the batch: of equals the smaller one stays, and growing ends after two."""
     found = sweep_layouts(emulated(item_seconds=0.005), np.zeros((3, 2), np.float32), FIRST, cores=1)
@@ -110,9 +138,9 @@ def test_a_model_that_looks_at_its_neighbours_is_found(case: Any, tmp_path: Path
     assert answers_alike(parse_variant(str(case.model)), case.inputs, (1, 8)) < 1e-4
 
 
-def searched(case: Any, ledger: Ledger, folder: Path) -> Any:
+def searched(case: Any, ledger: Ledger, folder: Path, *, batch: int = 8, layout: Shares | None = FIRST) -> Any:
     """Search with the layout as the last rung, on a machine of one core."""
-    goal = Goal(max_drop=0.02, batch=8, layout=FIRST, cores=1)
+    goal = Goal(max_drop=0.02, batch=batch, layout=layout, cores=1)
     return optimize(
         case.model, store=ArtifactStore(folder / "artifacts"), goal=goal, calibration=case.calibration,
         golden=case.golden, memory=ledger.attempts,
@@ -142,14 +170,12 @@ def test_the_layout_of_the_winner_is_an_attempt_of_the_ledger(case: Any, tmp_pat
 
 
 class SlowEngine:
-    """ONNX Runtime on a device that takes its time: an engine of which the cost of a call and of an item are known."""
+    """ONNX Runtime's answers, in the time of a device whose cost of a call and of an item are known; 6 ms an item if not."""
 
     def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any], calls: int = 1) -> Model:
-        """Return the model with the time of the emulated engine's options on top."""
-        return SlowModel(
-            OnnxEngine().open(artifact, threads=threads, options={}),
-            EmulatedEngine().open(None, threads=threads, options=options),
-        )
+        """Return the model with the emulated engine's options."""
+        time = EmulatedEngine().open(None, threads=threads, options=options or {"item_seconds": 0.006})
+        return SlowModel(OnnxEngine().open(artifact, threads=threads, options={}), time)
 
 
 class SlowModel:
@@ -158,7 +184,7 @@ class SlowModel:
     def __init__(self, answers: Model, time: Model) -> None:
         self._answers, self._time = answers, time
         self.inputs, self.outputs, self.metadata = answers.inputs, answers.outputs, answers.metadata
-        self.variant = {**answers.variant, **time.variant, "engine": "slow"}
+        self.variant = {**answers.variant, "engine": "slow"}
 
     def __call__(self, batch: Any) -> Any:
         """Return the answers."""
@@ -167,8 +193,8 @@ class SlowModel:
 
 
 @pytest.fixture
-def devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two techniques, 2 ms an item and 2.5 ms a call, with the speeds that they have at a batch of one: the first is ahead."""
+def devices(monkeypatch: pytest.MonkeyPatch, clock: VirtualTime) -> None:
+    """Two techniques, of 2 ms an item and of 2.5 ms a call: at a batch of one the first is ahead."""
 
     def technique(name: str, options: dict[str, float]) -> Technique:
         return Technique(
@@ -176,16 +202,11 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> None:
             candidates=lambda subject: iter([on_engine(subject, subject.original, "slow", options)]),
         )  # fmt: skip
 
-    def measured(a: Any, b: Any, batch: np.ndarray, *, stop: Any) -> Speed:
-        ratio = 3.0 if b.variant["item_seconds"] else 2.4
-        return Speed(
-            ratio=ratio, low=0.98 * ratio, high=1.02 * ratio, noise=0.01, a_seconds=0.012, b_seconds=0.012 / ratio, rounds=16
-        )  # fmt: skip
-
     ladder = (technique("single", {"item_seconds": 0.002}), technique("batched", {"launch_seconds": 0.0025}))
-    monkeypatch.setitem(ENGINES, "slow", (__name__, "SlowEngine"))
+    for name in ("onnx", "slow"):
+        monkeypatch.setitem(ENGINES, name, (__name__, "SlowEngine"))
     monkeypatch.setattr(search_module, "LADDER", ladder)
-    monkeypatch.setattr(variants, "measure_speed", measured)
+    monkeypatch.setattr(model_speed, "time", clock)
 
 
 def technique_of(document: OptimizationDocument, candidate: str | None) -> str:
@@ -197,7 +218,7 @@ def technique_of(document: OptimizationDocument, candidate: str | None) -> str:
 def test_the_second_wins_with_its_own_layout(case: Any, tmp_path: Path) -> None:
     """Each is laid out for itself: at batch 1 the one is ahead, and in its own layout the other."""
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        document, again = searched(case, ledger, tmp_path), searched(case, ledger, tmp_path)
+        document, again = (searched(case, ledger, tmp_path, batch=1) for _ in range(2))
         listed = attempts_listed(ledger.attempts.attempts())
     assert technique_of(document, document.front[0]) == "single"
     assert technique_of(document, document.recommended) == "batched"
@@ -217,9 +238,8 @@ def test_the_second_wins_with_its_own_layout(case: Any, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("devices")
 def test_in_one_layout_the_first_wins(case: Any, tmp_path: Path) -> None:
     """As with `--no-layout`, where all are compared at the same batch."""
-    store = ArtifactStore(tmp_path / "artifacts")
-    goal = Goal(max_drop=0.02, batch=8, cores=1)
-    document = optimize(case.model, store=store, goal=goal, calibration=case.calibration, golden=case.golden)
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        document = searched(case, ledger, tmp_path, batch=1, layout=None)
     assert technique_of(document, document.recommended) == "single"
     assert document.laid_out == ()
 
