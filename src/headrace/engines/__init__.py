@@ -2,7 +2,8 @@
 
     onnx_engine.py       ONNX Runtime on the CPU (the default)
     openvino_engine.py   OpenVINO on the CPU, precision pinned
-    torch_engine.py      PyTorch on the CPU, weights in a network that the user's code registered in networks.py
+    torch_engine.py      PyTorch, weights in a network that the user's code registered in networks.py; `torch_compile.py` has
+                         it compiled, `torch_gpu.py` says whether a GPU can be used, and records CUDA graphs
     emulated.py          an accelerator that only takes time: a + b*n per batch of n
     model_files.py       the gate before every model file; `onnx_references.py` reads which files an ONNX file refers to, and
                          `safetensors_header.py` whether weights are where they are said to be

@@ -1,7 +1,8 @@
-"""PyTorch on the CPU: weights from a file, in a network that the user's own code registered (`networks.register`).
+"""PyTorch: weights from a file, in a network that the user's own code registered (`networks.register`).
 
 Weights alone are loaded (`model_files.check_torch_weights`), never a pickled module or an exported program, which can run code.
-What is computed in is pinned, and is in the variant. `compile` needs a C++ compiler and seconds to minutes at opening.
+What is computed in is pinned, and is in the variant. `compile` (`torch_compile.py`) needs a C++ compiler and seconds to minutes
+at opening. On a GPU (`torch_gpu.py`) nothing was tried yet; where there is none, it is refused with the reason.
 
 References:
     PyTorch, "torch.compile", "Automatic Mixed Precision" (autocast on the CPU: bfloat16) and "Channels Last Memory Format".
@@ -10,9 +11,8 @@ References:
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,11 @@ try:
 except ImportError as missing:
     raise MissingExtra("the torch engine", "torch") from missing
 
+from headrace.engines.torch_compile import SIZES, compiled, compiling, explained, why_no_compiler
+from headrace.engines.torch_gpu import CudaGraphs, by_tensorrt, why_not
+
 PRECISIONS = ("f32", "bf16")
+PROVIDERS = ("cpu", "cuda", "tensorrt")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +49,24 @@ class TorchOptions:
     """Whether pictures and weights are laid out channel by channel of each pixel."""
     compile: bool = False
     """Whether the network is compiled, with its weights as constants."""
+    provider: str = "cpu"
+    """`cpu`, `cuda`, or `tensorrt`: Torch-TensorRT."""
+    cuda_graphs: bool = False
+    """Whether calls on the GPU are recorded once for each batch size, and replayed."""
 
     def __post_init__(self) -> None:
         """Check every value."""
         check(bool(self.network), "model.options.network", self.network, "the name of a registered network")
         check(self.precision in PRECISIONS, "precision", self.precision, ", ".join(PRECISIONS))
+        check(self.provider in PROVIDERS, "provider", self.provider, ", ".join(PROVIDERS))
+        check(
+            not self.cuda_graphs or self.provider == "cuda", "cuda_graphs", self.cuda_graphs,
+            f'false with provider = "{self.provider}"; graphs are recorded with provider = "cuda" alone',
+        )  # fmt: skip
+        check(
+            self.provider != "tensorrt" or not (self.compile or self.precision != "f32"), "provider", self.provider,
+            'TensorRT without compile, for it compiles itself, and with precision = "f32"',
+        )  # fmt: skip
 
 
 class TorchEngine:
@@ -62,6 +79,9 @@ class TorchEngine:
             raise EngineError(
                 "the torch engine needs a file of weights; set the module's `model` or the Plan's model.artifact"
             )
+        missing = why_not(settings.provider) or (why_no_compiler() if settings.compile else None)
+        if missing is not None:
+            raise EngineError(missing)
         found = registered(settings.network)
         network = found.make().eval()
         _load(network, artifact, settings.network)
@@ -92,35 +112,64 @@ def _read_safetensors(artifact: Path) -> Any:
 
 
 class TorchModel:
-    """A network in evaluation mode. Calls may run side by side."""
+    """A network in evaluation mode. Calls may run side by side; recorded graphs take turns."""
 
     def __init__(self, network: Any, found: Network, artifact: Path, threads: int, settings: TorchOptions) -> None:
         self._threads = threads
+        self._settings = settings
         self._layout = torch.channels_last if settings.channels_last else torch.contiguous_format
-        self._precision = settings.precision
-        self._local = threading.local()
+        self._device = "cpu" if settings.provider == "cpu" else "cuda"
         example = np.ascontiguousarray(found.example)
         if settings.channels_last and example.ndim != 4:
             raise EngineError(
                 f"channels_last is for inputs of 4 axes; {settings.network!r} takes {list(example.shape)}"
             )
-        self._network = network.to(memory_format=self._layout) if settings.channels_last else network
-        if settings.compile:
-            self._network = torch.compile(self._network, options={"freezing": True})
         self.metadata: Mapping[str, str] = {}
         self.inputs: Sequence[TensorSpec] = (_spec("input", example),)
-        try:
-            answers = self._named(example)
-        except Exception as error:  # the network's own code, and compilers, run here
-            raise EngineError(
-                f"the network {settings.network!r} does not take its example: {type(error).__name__}: {str(error)[:300]}"
-            ) from error
+        with compiling() if settings.compile else nullcontext():  # load time, and not that of a call
+            self._network = self._prepared(network)
+            answers = self._first_answers(example)
         self.outputs: Sequence[TensorSpec] = tuple(_spec(name, array) for name, array in answers.items())
         self.variant: Mapping[str, Any] = {
             "engine": "torch", "engine_version": str(torch.__version__), "artifact": artifact.name,
             "sha256": hashlib.sha256(artifact.read_bytes()).hexdigest(), "threads": threads, "network": settings.network,
             "precision": settings.precision, "channels_last": settings.channels_last, "compiled": settings.compile,
+            "provider": settings.provider, "cuda_graphs": settings.cuda_graphs,
         }  # fmt: skip
+
+    def _prepared(self, network: Any) -> Any:
+        """Return the network in its layout and place, as it is called."""
+        settings = self._settings
+        network = network.to(device=self._device)
+        if settings.channels_last:
+            network = network.to(memory_format=self._layout)
+        if settings.provider == "tensorrt":
+            return by_tensorrt(network)
+        called = compiled(network) if settings.compile else network
+        return CudaGraphs(called, self._casting) if settings.cuda_graphs else called
+
+    def _casting(self) -> AbstractContextManager[Any]:
+        if self._settings.precision == "f32":
+            return nullcontext()
+        cast: AbstractContextManager[Any] = torch.autocast(
+            self._device, torch.bfloat16, cache_enabled=not self._settings.cuda_graphs
+        )
+        return cast
+
+    def _first_answers(self, example: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the answers to the example, after every batch size that has to be compiled was called."""
+        name = self._settings.network
+        sizes = SIZES if self._settings.compile else (len(example),)
+        try:
+            return [self._named(np.repeat(example[:1], size, axis=0)) for size in sizes][-1]
+        except Exception as error:  # the network's own code, and compilers, run here
+            why = explained(error) if self._settings.compile else None
+            if why is not None:
+                raise EngineError(f"the network {name!r} was not compiled: {why}") from error
+            raise EngineError(
+                f"the network {name!r} does not take its example in a batch of {', '.join(map(str, sizes))}: "
+                f"{type(error).__name__}: {str(error)[:300]}"
+            ) from error
 
     def __call__(self, batch: np.ndarray | Mapping[str, np.ndarray]) -> Any:
         """Return the output array, or {name: array} when the network has several outputs."""
@@ -129,12 +178,10 @@ class TorchModel:
         return next(iter(results.values())) if len(results) == 1 else results
 
     def _named(self, array: np.ndarray) -> dict[str, np.ndarray]:
-        if not getattr(self._local, "ready", False):
-            torch.set_num_threads(self._threads)  # OpenMP keeps it for each calling thread
-            self._local.ready = True
-        tensor = torch.from_numpy(np.ascontiguousarray(array)).contiguous(memory_format=self._layout)
-        casting = torch.autocast("cpu", torch.bfloat16) if self._precision == "bf16" else nullcontext()
-        with torch.inference_mode(), casting:
+        if torch.get_num_threads() != self._threads:  # of this thread alone: OpenMP keeps it for each calling thread
+            torch.set_num_threads(self._threads)
+        tensor = torch.from_numpy(np.ascontiguousarray(array)).contiguous(memory_format=self._layout).to(self._device)
+        with torch.inference_mode(), nullcontext() if self._settings.cuda_graphs else self._casting():
             found = self._network(tensor)
         if isinstance(found, Mapping):
             return {str(name): _array(value) for name, value in found.items()}
@@ -145,7 +192,7 @@ class TorchModel:
 
 def _array(tensor: Any) -> np.ndarray:
     """Return an answer as an array; NumPy has no bfloat16."""
-    array: np.ndarray = (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+    array: np.ndarray = (tensor.float() if tensor.is_floating_point() else tensor).cpu().numpy()
     return array
 
 

@@ -74,6 +74,100 @@ def test_the_variant_says_what_is_computed_in(weights: Path) -> None:
     assert 0 < np.abs(found - exact(batch)).max() < 0.1
 
 
+@pytest.mark.slow
+def test_a_compiled_network_answers_alike_and_compiles_no_more_once_it_is_open(weights: Path) -> None:
+    """To 1e-5 of the largest answer in float32, for batches of any size; opening is where compiling belongs."""
+    plain, model = opened(weights), opened(weights, compile=True)
+    assert model.variant["compiled"]
+    before = num_programs()
+    for size in (1, 2, 3, 15, 16, 17, 64):
+        batch = np.random.default_rng(size).standard_normal((size, 3, 8, 8)).astype(np.float32)
+        wanted = plain(batch)
+        np.testing.assert_allclose(model(batch), wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+    assert num_programs() == before
+
+
+def num_programs() -> int:
+    """Return how often PyTorch has compiled anything in this process."""
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+@pytest.mark.slow
+def test_every_compiled_model_has_its_own_weights_and_programs(weights: Path, tmp_path: Path) -> None:
+    """PyTorch keeps eight programs for one class of networks, which would be three models; the fourth is compiled too."""
+    batch = np.random.default_rng(0).standard_normal((3, 3, 8, 8)).astype(np.float32)
+    for seed in range(4):
+        torch.manual_seed(seed)
+        torch.save(make().state_dict(), tmp_path / f"{seed}.pt")
+        before = num_programs()
+        model, plain = opened(tmp_path / f"{seed}.pt", compile=True), opened(tmp_path / f"{seed}.pt")
+        assert num_programs() > before
+        np.testing.assert_allclose(model(batch), plain(batch), rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_compiled_network_in_bfloat16_is_as_near_as_an_uncompiled_one(weights: Path) -> None:
+    """Both are off by the rounding of bfloat16, 2 to the power of -8, and no more."""
+    batch = np.random.default_rng(0).standard_normal((4, 3, 8, 8)).astype(np.float32)
+    exact = opened(weights)(batch)
+    for compiled in (False, True):
+        off = np.linalg.norm(opened(weights, precision="bf16", compile=compiled)(batch) - exact) / np.linalg.norm(exact)
+        assert 0 < off < 2**-6
+
+
+def test_without_a_compiler_the_error_names_what_to_do(
+    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PATH holds no g++: what to install, the variable to set, and the option to leave out."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(
+        EngineError, match=r"g\+\+ is not on PATH; install it .* CXX, or leave model\.options\.compile out"
+    ):
+        opened(weights, compile=True)
+
+
+@pytest.mark.slow
+def test_a_network_that_fixes_its_batch_cannot_be_compiled(tmp_path: Path) -> None:
+    """Every size that a pipeline may form is asked for at opening."""
+
+    class Fixed(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any) -> Any:
+            return x.reshape(1, 192)
+
+    networks.register("fixed", Fixed, example=EXAMPLE)
+    torch.save(Fixed().state_dict(), tmp_path / "fixed.pt")
+    with pytest.raises(EngineError, match="'fixed'"):
+        engine("torch").open(tmp_path / "fixed.pt", threads=1, options={"network": "fixed", "compile": True})
+
+
+def test_each_call_has_the_threads_of_its_own_model(weights: Path) -> None:
+    """Two models with other threads are called in turn, as speeds are compared."""
+    one, two = opened(weights), engine("torch").open(weights, threads=2, options={"network": "small"})
+    for model, threads in ((one, 1), (two, 2), (one, 1)):
+        model(EXAMPLE)
+        assert torch.get_num_threads() == threads
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("options", [{"provider": "cuda", "cuda_graphs": True}, {"provider": "tensorrt"}])
+def test_without_a_gpu_it_is_refused_with_the_reason(weights: Path, options: dict[str, Any]) -> None:
+    """Nothing goes over to the CPU by itself."""
+    with pytest.raises(
+        EngineError, match=r"is not available here, because PyTorch .*CUDA.*model\.options\.provider = \"cpu\""
+    ):
+        opened(weights, **options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"cuda_graphs": True}, {"provider": "tensorrt", "compile": True}, {"provider": "rocm"}]
+)
+def test_options_that_do_not_go_together_are_refused(weights: Path, options: dict[str, Any]) -> None:
+    """Whether or not there is a GPU."""
+    with pytest.raises(SettingsError, match=r"provider|cuda_graphs"):
+        opened(weights, **options)
+
+
 def test_a_plan_cannot_name_code(weights: Path) -> None:
     """Only what was registered can be named; a path to a function is no name."""
     with pytest.raises(SettingsError, match="no network is registered as 'os:getcwd'; there are: small"):
