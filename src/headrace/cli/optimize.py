@@ -144,6 +144,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.base.errors import SettingsError
     from headrace.base.plan import Plan
     from headrace.cli.optimization_text import as_text
+    from headrace.engines.networks import names
     from headrace.ledger.ledger import Ledger
     from headrace.optimize.artifacts import ArtifactStore
     from headrace.optimize.business import with_business
@@ -160,9 +161,10 @@ def run(args: argparse.Namespace) -> int:
         return EXIT_NOTHING
     with Ledger.open(args.ledger) as ledger:
         stage, store = _device_stage(args), ArtifactStore(ledger.path.parent / "artifacts")
+        networks = names() if args.pipeline else ()  # before the recipe's module, which no worker loads
         recipe = _recipe(args, store)  # before the sets are read: it says which file the model is
         golden = _items(args, args.golden)
-        document = _search(args, ledger, _goal(args, plan, stage), store, recipe, golden)
+        document = _search(args, ledger, _goal(args, plan, stage), store, recipe, golden, networks)
         proved = _is_proved(document)
         if proved and not document.interrupted and args.pipeline and (args.source or args.run_folder):
             document = _end_to_end(args, ledger, plan, document, stage)
@@ -229,6 +231,7 @@ def _search(
     store: ArtifactStore,
     recipe: Buildable | None,
     golden: Golden | None,
+    networks: tuple[str, ...],
 ) -> OptimizationDocument:
     from headrace.ledger.ledger import hardware_fingerprint
     from headrace.optimize.search import optimize
@@ -243,6 +246,7 @@ def _search(
         memory=ledger.attempts,
         hardware=hardware_fingerprint(find_hardware()),
         recipe=recipe,
+        networks=networks,
         say=_say,
     )
 

@@ -43,6 +43,11 @@ def register(name: str, make: Callable[[], Any], *, example: Any) -> None:
     _networks[name] = Network(make, example)
 
 
+def names() -> tuple[str, ...]:
+    """Return the names of all networks that are registered, in that order."""
+    return tuple(_networks)
+
+
 def registered(name: str) -> Network:
     """Return the network of this name.
 

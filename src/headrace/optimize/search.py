@@ -40,6 +40,7 @@ from headrace.optimize.recipe import Buildable
 from headrace.optimize.smaller import smaller_models
 from headrace.optimize.techniques import LADDER, REPAIRS, Candidate, Subject, Technique, installed_engines
 from headrace.optimize.trained import TRAINED
+from headrace.optimize.unconverted import UNCONVERTED
 from headrace.runs.formats.optimization import Asked, Attempt, OptimizationDocument, Skipped
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, GateName, ValidationDocument, VariantSide
@@ -125,6 +126,7 @@ def optimize(
     memory: Memory | None = None,
     hardware: str = "",
     recipe: Buildable | None = None,
+    networks: tuple[str, ...] = (),
     say: Callable[[str], object] = lambda text: None,
 ) -> OptimizationDocument:
     """Return what was tried with a model, and which variant to use.
@@ -138,6 +140,7 @@ def optimize(
         memory: Keeps attempts; None: they are told and forgotten.
         hardware: Fingerprint of this machine.
         recipe: How the model is made and trained; None: nothing is trained.
+        networks: That the pipeline's module registered for the torch engine; where none is, it is not tried.
         say: Told what is going on, one line at a time.
 
     Raises:
@@ -151,7 +154,7 @@ def optimize(
     subject = Subject(
         original=original, store=store, calibration=calibration, threads=goal.threads, flags=cpu_flags(),
         engines=installed_engines(), recipe=recipe, say=say,
-        input_sizes=goal.input_sizes, also=goal.also,
+        input_sizes=goal.input_sizes, also=goal.also, networks=networks,
     )  # fmt: skip
     _check_fits(subject, [one for one in (calibration, golden) if one is not None])
     search = _Search(subject, goal, golden, memory, hardware, say)
@@ -205,7 +208,8 @@ class _Search:
 
     def run(self) -> None:
         """Climb the ladder, confirm the fastest first, and repair what fails."""
-        for technique in (*LADDER, *smaller_models(self.subject)):
+        unconverted = UNCONVERTED if self.subject.recipe is not None else ()
+        for technique in (*LADDER, *smaller_models(self.subject), *unconverted):
             self._try_technique(technique)
         waiting = [attempt for attempt in self.attempts if self._is_worth_confirming(attempt)]
         failed = {attempt.candidate for attempt in self.attempts if _fails_by_answers(attempt)}
@@ -377,12 +381,13 @@ class _Search:
 
     def _key(self, candidate: Candidate) -> str:
         model = candidate.spec.model
+        libraries = ("onnxruntime", "openvino", *(("torch",) if model.engine == "torch" else ()))
         decides = [
             self.subject.original.sha256, candidate.artifact.sha256, model.engine, model.threads, dict(model.options),
             self.goal.batch, self.goal.max_drop, self.goal.threads, self.goal.objective, self.hardware,
             self.subject.calibration.sha256 if self.subject.calibration else "",
             self.golden.sha256 if self.golden else "",
-            {name: version for name, version in find_versions().items() if name in ("onnxruntime", "openvino")},
+            {name: version for name, version in find_versions().items() if name in libraries},
             *(() if self.goal.metric.is_default else (self.goal.metric.name, self.goal.metric.source)),
             *(("robustness",) if self.goal.robustness else ()),
         ]  # fmt: skip

@@ -52,6 +52,8 @@ class Subject:
     """Smaller inputs to try."""
     also: tuple[Path, ...] = ()
     """Other models to try, which take the same inputs."""
+    networks: tuple[str, ...] = ()
+    """That the pipeline's module registered for the torch engine, so that a Plan may name them."""
     made: dict[str, Artifact] = field(default_factory=dict)
     """{technique: the file that it made}: two engines run one file."""
 
@@ -123,7 +125,8 @@ def installed_engines() -> tuple[str, ...]:
 
 def _spec(artifact: Artifact, engine: str, threads: int, options: Mapping[str, Any] | None = None) -> VariantSpec:
     options = dict(options or {})
-    settings = "".join(f",{key}={value}" for key, value in {"threads": threads, **options}.items())
+    shown = {key: str(value).lower() if isinstance(value, bool) else value for key, value in options.items()}
+    settings = "".join(f",{key}={value}" for key, value in {"threads": threads, **shown}.items())
     model = ModelPlan(artifact=artifact.file, engine=engine, threads=threads, options=options)
     return VariantSpec(f"{artifact.file}@{engine}{settings}", model)
 
@@ -137,9 +140,13 @@ def _no_openvino(subject: Subject) -> str | None:
 
 def why_no_bfloat16(subject: Subject) -> str | None:
     """Return why a model cannot run in bfloat16 here; None if it can."""
-    missing = _no_openvino(subject) or _is_quantized(subject)
-    if missing or subject.flags.intersection(BFLOAT16_FLAGS):
-        return missing
+    return _no_openvino(subject) or _is_quantized(subject) or why_no_bfloat16_instructions(subject)
+
+
+def why_no_bfloat16_instructions(subject: Subject) -> str | None:
+    """Return why bfloat16 is no gain on this processor, whatever the engine; None if it may be one."""
+    if subject.flags.intersection(BFLOAT16_FLAGS):
+        return None
     return f"this processor does not compute in bfloat16 (none of {', '.join(BFLOAT16_FLAGS)} among its flags)"
 
 
@@ -231,11 +238,17 @@ def _reverted(subject: Subject) -> Artifact:
     return kept_file(subject, "int8-reverted", int8, make)
 
 
-def kept_file(subject: Subject, technique: str, parent: Artifact, make: Callable[[Path], dict[str, Any]]) -> Artifact:
+def kept_file(
+    subject: Subject,
+    technique: str,
+    parent: Artifact,
+    make: Callable[[Path], dict[str, Any]],
+    suffix: str = ".onnx",
+) -> Artifact:
     """Return the file that a technique makes; made once, and kept in the store."""
     if technique not in subject.made:
         with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-            output = Path(folder) / f"{subject.path.stem}.{technique}.onnx"
+            output = Path(folder) / f"{subject.path.stem}.{technique}{suffix}"
             parameters = make(output)
             subject.made[technique] = subject.store.add(
                 output,
