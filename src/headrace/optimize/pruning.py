@@ -15,8 +15,6 @@ References:
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import EngineError, MissingExtra
-from headrace.optimize.recipe import Trainable
-from headrace.optimize.torch_files import answers, torch
+from headrace.optimize.recipe import MOST_LOSS, Trainable
+from headrace.optimize.torch_files import answers, read_trained, torch, write_trained
 
 try:
     import torch_pruning
@@ -36,9 +34,6 @@ except ImportError as missing:
 #: Share of each layer's channels that is gone after each round.
 SHARES = (0.3, 0.5, 0.65, 0.75)
 ROUND_TO = 8
-#: Loss on the recipe's own data, as a share of all items, from which on a round has gone too far: four times the usual
-#: margin of 0.5 points, because such data are few, and the golden set decides.
-MOST_LOSS = 0.02
 _LAYERS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 
 
@@ -115,8 +110,10 @@ class Pruning:
     def _trained(self, network: Any, number: int, *, teacher: bool) -> Round:
         """Train a network that was just pruned, or put back what was trained before."""
         kept = self._kept(number, teacher=teacher)
-        found = _read(kept, network)
-        if found is None:
+        known = read_trained(kept, network)
+        if known is not None:
+            found = Round(**known)
+        else:
             share = SHARES[number]
             self.say(f"training with {share:.0%} of the channels gone{', with a teacher' if teacher else ''}")
             whole, example = self.recipe.build().eval(), _tensor(self.recipe)
@@ -126,7 +123,7 @@ class Pruning:
                 share=share, right=self.recipe.evaluate(network.eval()), right_before=before, right_untrained=untrained,
                 multiplications=_multiplications(network, example) / _multiplications(whole, example),
             )  # fmt: skip
-            _write(kept, network, found)
+            write_trained(kept, network, asdict(found))
             self.say(found.says)
         network.eval()
         return found
@@ -182,20 +179,3 @@ def _last_layers(network: Any, example: Any) -> list[Any]:
 
 def _multiplications(network: Any, example: Any) -> float:
     return float(torch_pruning.utils.count_ops_and_params(network, example)[0])
-
-
-def _read(kept: Path, network: Any) -> Round | None:
-    """Put a kept round's weights into the network; None if there is none that fits."""
-    try:
-        state = torch.load(kept, weights_only=True)
-        network.load_state_dict(state["weights"])
-        return Round(**json.loads(state["round"]))
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError):
-        return None
-
-
-def _write(kept: Path, network: Any, found: Round) -> None:
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    partial = kept.with_suffix(f".{os.getpid()}.partial")
-    torch.save({"weights": network.state_dict(), "round": json.dumps(asdict(found))}, partial)
-    os.replace(partial, kept)

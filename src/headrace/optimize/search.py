@@ -10,7 +10,8 @@ What was tried is written down as it is decided, so that an interrupted search g
 with the same files, data, machine and versions is not tried again.
 
 With a recipe, which says how to train, techniques that train come last, and the golden set is asked about them from the fastest
-down to the first that it accepts: the slower ones cannot be better.
+down to the first that it accepts: the slower ones cannot be better. For int8 a network is trained only where none of its full
+speed is accepted without.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from headrace.optimize.processor import cpu_flags
 from headrace.optimize.recipe import Buildable
 from headrace.optimize.smaller import smaller_models
 from headrace.optimize.techniques import LADDER, REPAIRS, Candidate, Subject, Technique, installed_engines
-from headrace.optimize.trained import TRAINED
+from headrace.optimize.trained import QAT, TRAINED
 from headrace.optimize.unconverted import UNCONVERTED
 from headrace.runs.formats.optimization import Asked, Attempt, OptimizationDocument, Skipped
 from headrace.runs.formats.profile import Estimate
@@ -226,7 +227,11 @@ class _Search:
 
     def _train(self) -> None:
         """Try what trains; of those that are faster than what is accepted already, the fastest that is right is enough."""
-        tried = [attempt for technique in TRAINED for attempt in self._try_technique(technique)]
+        why = self._why_no_qat()
+        if why is not None:
+            self._skip(QAT, why)
+        techniques = TRAINED if why is not None else (QAT, *TRAINED)
+        tried = [attempt for technique in techniques for attempt in self._try_technique(technique)]
         waiting = sorted(filter(self._is_worth_confirming, tried), key=lambda attempt: -_mid(attempt.speedup))
         for attempt in waiting:
             why = self._why_not_confirm(attempt)
@@ -235,6 +240,16 @@ class _Search:
             else:
                 says = f"not asked on the golden set: {why}; {attempt.says}"
                 self._settle(msgspec.structs.replace(attempt, says=says), write=False)
+
+    def _why_no_qat(self) -> str | None:
+        """Return why int8 need not be trained for; None if training may win something."""
+        known = [attempt for attempt in self.attempts if attempt.technique in ("int8", "int8-equalized")]
+        accepted = next((attempt for attempt in known if attempt.verdict == "accept"), None)
+        if accepted is not None:
+            return f"{_named_attempt(accepted)} is accepted: int8 at its full speed, without training"
+        if known and not any(map(_fails_by_answers, known)):
+            return "int8 was not turned down for what it answers"
+        return None
 
     def _why_not_confirm(self, attempt: Attempt) -> str | None:
         """Return why a trained candidate is not worth one of the few questions to the golden set; None if it is."""

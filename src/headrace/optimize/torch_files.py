@@ -1,4 +1,4 @@
-"""PyTorch networks as ONNX files, and whether a file answers as its network does.
+"""PyTorch networks as ONNX files, whether a file answers as its network does, and what was trained, kept.
 
 References:
     PyTorch, "Export a PyTorch model to ONNX".
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ try:
 except ImportError as missing:
     raise MissingExtra("networks of PyTorch", "torch") from missing
 
-__all__ = ["answers", "convert", "torch"]
+__all__ = ["answers", "convert", "read_trained", "torch", "write_trained"]
 
 _OPSET = 17
 #: Batches that a file must take, whatever its network was traced with.
@@ -122,3 +123,22 @@ def _check_alike(network: Any, opened: Model, example: np.ndarray) -> None:
                 f"a batch of {size}, {BANDS['f32']:g} is allowed{'; ' + '; '.join(found.shapes) if found.shapes else ''}; code "
                 "that depends on the values of tensors is not converted"
             )
+
+
+def write_trained(kept: Path, network: Any, facts: dict[str, Any]) -> None:
+    """Keep a network's weights with what is known of them: JSON's types."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    partial = kept.with_suffix(f".{os.getpid()}.partial")
+    torch.save({"weights": network.state_dict(), "round": json.dumps(facts)}, partial)
+    os.replace(partial, kept)
+
+
+def read_trained(kept: Path, network: Any) -> dict[str, Any] | None:
+    """Put kept weights into the network and return what is known of them; None if there are none that fit."""
+    try:
+        state = torch.load(kept, weights_only=True)
+        network.load_state_dict(state["weights"])
+        facts: dict[str, Any] = json.loads(state["round"])
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError):
+        return None
+    return facts

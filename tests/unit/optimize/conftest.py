@@ -74,7 +74,8 @@ def speeds(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, bool], float]:
     table = {("onnx", False): 1.0, ("openvino", False): 0.95, ("onnx", True): 2.0, ("openvino", True): 3.0}
 
     def measured(a: Any, b: Any, batch: np.ndarray, *, stop: Callable[[], bool]) -> Speed:
-        ratio = table[b.variant["engine"], "int8" in b.variant["artifact"]]
+        quantized = any(name in Path(b.variant["artifact"]).name for name in ("int8", ".qat."))
+        ratio = table[b.variant["engine"], quantized]
         ratio *= 1.5 if b.variant.get("precision") == "bf16" else 1.0
         ratio *= 2.0 if "pruned" in b.variant["artifact"] else 1.0
         return Speed(

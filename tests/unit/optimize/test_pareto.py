@@ -60,6 +60,15 @@ def test_of_equals_the_one_that_changes_less_is_used() -> None:
     assert chosen.name == "bf16"
 
 
+def test_what_was_trained_must_be_surely_faster_than_what_was_not() -> None:
+    """Int8 that was trained for is used instead of int8 with groups back in float32 only where that has cost speed."""
+    trained = point("qat", 2.05, kind="trained")
+    as_fast, slower = (best([trained, point("int8-reverted", speed)], "throughput") for speed in (2.0, 1.5))
+    assert as_fast is not None
+    assert slower is not None
+    assert (as_fast.name, slower.name) == ("int8-reverted", "qat")
+
+
 def test_the_smallest_is_used_where_size_counts() -> None:
     """And of those the fastest."""
     points = [point("a", 3.0, num_bytes=100), point("b", 1.1, num_bytes=25), point("c", 1.4, num_bytes=25)]
