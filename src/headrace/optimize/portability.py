@@ -37,6 +37,9 @@ PLACES: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("openvino", {"precision": "f16"}),
     ("onnx", {"provider": "cuda"}),
     ("onnx", {"provider": "tensorrt"}),
+    ("torch", {"provider": "cpu"}),
+    ("torch", {"provider": "cuda"}),
+    ("torch", {"provider": "tensorrt"}),
 )
 _STANDARD = ("", "ai.onnx", "ai.onnx.ml")
 _CONTRIBUTED = "com.microsoft"
@@ -126,7 +129,7 @@ def _place(file: _File, name: str, options: Mapping[str, str], flags: frozenset[
     fails = list(_seen_in_file(file, name, options))
     outcome: Outcome = "fails"
     try:
-        missing = why_not(options["provider"]) if "provider" in options else None
+        missing = _missing(name, options["provider"]) if "provider" in options else None
         if missing is None and not fails:
             fails += _tried(file, name, options)
     except MissingExtra as error:
@@ -138,9 +141,24 @@ def _place(file: _File, name: str, options: Mapping[str, str], flags: frozenset[
     return Place(engine=name, options=dict(options), outcome=outcome, findings=findings)
 
 
+def _missing(name: str, provider: str) -> str | None:
+    if name == "onnx":
+        return why_not(provider)
+    engine(name)  # says which extra is missing
+    from headrace.engines.torch_gpu import why_not as why_not_by_torch
+
+    return why_not_by_torch(provider)
+
+
 def _seen_in_file(file: _File, name: str, options: Mapping[str, str]) -> Iterator[str]:
     """Give what an engine will refuse, as far as the file tells."""
     provider = options.get("provider")
+    if name == "torch":
+        yield (
+            "PyTorch opens weights in a network that your code registers, not ONNX files; name a recipe instead of the file, and "
+            "the search tries it"
+        )
+        return
     for domain, operators in file.foreign.items():
         known = name == "onnx" and domain == _CONTRIBUTED and provider != "tensorrt"
         if provider == "tensorrt" or (name == "onnx" and not known):

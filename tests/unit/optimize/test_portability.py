@@ -44,6 +44,16 @@ def test_an_ordinary_file_runs_and_what_is_missing_is_told(case: Any) -> None:
     assert "has no TensorrtExecutionProvider" in tensorrt.findings[0]
 
 
+def test_pytorch_is_listed_with_what_it_opens_and_what_is_missing(case: Any) -> None:
+    """It opens no ONNX file; of a GPU, or of PyTorch itself, it is told that it is not here."""
+    document = find_portability(case.model, ALL_FLAGS)
+    for provider in ("cuda", "tensorrt"):
+        found = place(document, "torch", provider=provider)
+        assert found.outcome == "fails"
+        assert "not ONNX files" in found.findings[0]
+        assert "not available here, because" in found.findings[1] or "headrace[torch]" in found.findings[1]
+
+
 def test_precisions_that_the_processor_does_not_have_are_poor(case: Any) -> None:
     """Without flags; float32 needs none."""
     document = find_portability(case.model, frozenset())
