@@ -155,8 +155,8 @@ def _seen_in_file(file: _File, name: str, options: Mapping[str, str]) -> Iterato
     provider = options.get("provider")
     if name == "torch":
         yield (
-            "PyTorch opens weights in a network that your code registers, not ONNX files; name a recipe instead of the file, and "
-            "the search tries it"
+            "PyTorch opens weights in a network that your code registers, not ONNX files; name a recipe instead of the file, "
+            "and the search tries it"
         )
         return
     for domain, operators in file.foreign.items():
