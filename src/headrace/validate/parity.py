@@ -7,6 +7,7 @@ References:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -118,7 +119,9 @@ def _shape_problems(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) ->
 def _flat(outputs: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return (items, numbers) float64 of all outputs; whole numbers (labels) are left out where there are others."""
     floating = [array for array in outputs.values() if array.dtype.kind == "f"] or list(outputs.values())
-    return np.concatenate([array.reshape(len(array), -1).astype(np.float64) for array in floating], axis=1)
+    return np.concatenate(
+        [array.reshape(len(array), math.prod(array.shape[1:])).astype(np.float64) for array in floating], axis=1
+    )
 
 
 def _distances(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

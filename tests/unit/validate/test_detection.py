@@ -23,6 +23,7 @@ from headrace.validate.detections import Boxes, found_boxes, true_boxes
 from headrace.validate.golden import Golden
 from headrace.validate.judged import Judged
 from headrace.validate.metrics import metric_named
+from headrace.validate.parity import compare_outputs, num_broken
 from headrace.validate.policy import Policy
 
 
@@ -204,6 +205,13 @@ def test_true_boxes_that_are_none_are_named(rows: np.ndarray, classes: np.ndarra
     """With the place and what was expected."""
     with pytest.raises(SettingsError, match=told):
         true_boxes({"boxes": rows, "classes": classes})
+
+
+def test_nothing_found_can_be_held_against_nothing() -> None:
+    """Outputs without any row have no broken ones; shadowing compares such answers of detectors too."""
+    nothing = {"boxes": np.zeros((0, 4), np.float32), "scores": np.zeros(0, np.float32)}
+    assert num_broken(nothing) == 0
+    assert compare_outputs(nothing, nothing).shapes == ()
 
 
 # --- the gate
