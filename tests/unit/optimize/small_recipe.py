@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import torch
 from torch import nn
@@ -44,7 +46,7 @@ class Bars:
         )  # fmt: skip
         if not self._weights:
             self._train(network, 60)
-            self._weights = network.state_dict()
+            self._weights = copy.deepcopy(network.state_dict())  # else training it further would change them
         network.load_state_dict(self._weights)
         return network.eval()
 
