@@ -107,6 +107,10 @@ def _settings(args: argparse.Namespace) -> LadderSettings:
     if args.no_predict and (args.run_folder or args.ledger):
         raise SettingsError("--no-predict leaves nothing to profile or to write down; drop it, or --run and --ledger")
     folder = None if args.no_predict else Path(args.run_folder or f"runs/ladder-{time.strftime('%Y%m%d-%H%M%S')}")
+    if folder is not None and folder.is_dir() and any(folder.iterdir()):
+        raise SettingsError(
+            f"--run {folder} is not empty; the first step's profile goes to a folder of its own: name a new one"
+        )
     try:
         given: dict[str, Any] = {
             "rounds": args.blocks,
