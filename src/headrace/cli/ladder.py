@@ -108,9 +108,7 @@ def _settings(args: argparse.Namespace) -> LadderSettings:
         raise SettingsError("--no-predict leaves nothing to profile or to write down; drop it, or --run and --ledger")
     folder = None if args.no_predict else Path(args.run_folder or f"runs/ladder-{time.strftime('%Y%m%d-%H%M%S')}")
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
-        raise SettingsError(
-            f"--run {folder} is not empty; the first step's profile goes to a folder of its own: name a new one"
-        )
+        raise SettingsError(f"--run {folder} is not empty: name a new folder for the first step's profile")
     try:
         given: dict[str, Any] = {
             "rounds": args.blocks,
