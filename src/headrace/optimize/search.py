@@ -33,6 +33,7 @@ from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.base.words import counted
 from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.halves import ask_by_halves
 from headrace.optimize.layout import Shares
 from headrace.optimize.layout_rung import LayoutRung
 from headrace.optimize.pareto import Point, best, front, is_smaller, near_fastest
@@ -55,6 +56,7 @@ from headrace.validate.variants import CHEAP_GATES, PARITY_ITEMS, validate_varia
 
 #: Candidates that may be asked on the golden set; the probability of a wrong acceptance is divided by it.
 MOST_CONFIRMED = 8
+_USED_UP = f"{MOST_CONFIRMED} were already, or the budget is used up"
 _ALPHA = 0.05
 #: Speed-up that a candidate must surely have to be worth the golden set's time.
 _LEAST_SPEEDUP = 1.02
@@ -232,14 +234,16 @@ class _Search:
             self._skip(QAT, why)
         techniques = TRAINED if why is not None else (QAT, *TRAINED)
         tried = [attempt for technique in techniques for attempt in self._try_technique(technique)]
-        waiting = sorted(filter(self._is_worth_confirming, tried), key=lambda attempt: -_mid(attempt.speedup))
-        for attempt in waiting:
-            why = self._why_not_confirm(attempt)
-            if why is None:
-                self._confirm(attempt)
-            else:
-                says = f"not asked on the golden set: {why}; {attempt.says}"
-                self._settle(msgspec.structs.replace(attempt, says=says), write=False)
+        worth = sorted(filter(self._is_worth_confirming, tried), key=lambda attempt: -_mid(attempt.speedup))
+        asked = ask_by_halves(worth, self._confirm, lambda attempt: self._why_not_confirm(attempt) is not None)
+        for attempt in worth:
+            if attempt not in asked:
+                why = self._why_not_confirm(attempt) or "one that is slower was turned down"
+                self._leave_unasked(attempt, why)
+
+    def _leave_unasked(self, attempt: Attempt, why: str) -> None:
+        says = f"not asked on the golden set: {why}; {attempt.says}"
+        self._settle(msgspec.structs.replace(attempt, says=says), write=False)
 
     def _why_no_qat(self) -> str | None:
         """Return why int8 need not be trained for; None if training may win something."""
@@ -253,6 +257,8 @@ class _Search:
 
     def _why_not_confirm(self, attempt: Attempt) -> str | None:
         """Return why a trained candidate is not worth one of the few questions to the golden set; None if it is."""
+        if self._is_used_up():
+            return _USED_UP
         for other in self.attempts:
             same = other.artifact.sha256 == attempt.artifact.sha256 and other.candidate != attempt.candidate
             if same and other.gate == "accuracy":
@@ -439,13 +445,13 @@ class _Search:
             return True
         return attempt.speedup is not None and attempt.speedup.low > _LEAST_SPEEDUP
 
+    def _is_used_up(self) -> bool:
+        return self.num_confirmed >= MOST_CONFIRMED or self._is_over_budget()
+
     def _confirm(self, attempt: Attempt) -> bool:
         """Ask the golden set; return whether it accepts."""
-        if self.num_confirmed >= MOST_CONFIRMED or self._is_over_budget():
-            says = (
-                f"not asked on the golden set: {MOST_CONFIRMED} were already, or the budget is used up; {attempt.says}"
-            )
-            self._settle(msgspec.structs.replace(attempt, says=says), write=False)
+        if self._is_used_up():
+            self._leave_unasked(attempt, _USED_UP)
             return False
         self.num_confirmed += 1
         began = time.monotonic()
