@@ -8,8 +8,8 @@ are made and judged by the product's own commands, speed at 224 pixels, batch 1:
 
     models       `headrace optimize RECIPE`: best accepted variant over ONNX Runtime in float32, without training and with; the
                  same pairs again at two threads
-    search       on `scenes.onnx`: the variant that the search recommends against the best of all combinations of files,
-                 engines and their options, called in turn; how many of them the search tried
+    search       on the MobileNetV2's file: the variant that the search recommends against the best of all combinations of
+                 files, engines and their options, called in turn; how many of them the search tried
     end_to_end   a folder of real JPEGs to Parquet with the Plan that `headrace optimize -o` wrote, against the peers of
                  `benchmarks.peers` with the float32 model
     defects, honest, false_accept   `benchmarks.planted_defects`
@@ -36,6 +36,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import headrace as hr
 from benchmarks import comparison, measure, planted_defects
 from benchmarks.ours import PLANS, Classifier
@@ -49,7 +51,10 @@ from headrace.optimize.int8 import quantize
 from headrace.optimize.onnx_files import fold
 from headrace.optimize.search import Goal, optimize
 from headrace.samples import generator
+from headrace.samples.catalogue import NAMES as NAMED
 from headrace.samples.labels import read_labels
+from headrace.validate.golden import Golden
+from headrace.validate.golden_folder import read_golden_folder
 from headrace.validate.model_speed import measure_speed
 from headrace.validate.parity import BANDS
 from headrace.validate.policy import Policy
@@ -164,31 +169,35 @@ def _at_two_threads(first: str, second: str) -> dict[str, float | None] | None:
 # --- search -----------------------------------------------------------------------------------------------------------
 
 
-def search_figures() -> dict[str, Any]:
-    """Hold the search against all combinations, on `scenes.onnx` at one thread and batch 1."""
+def search_figures(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Hold the search against all combinations, on the file of the trained MobileNetV2 at one thread and batch 1."""
+    model = Path(document["model"]["file"])
+    golden, calibration = (
+        read_golden_folder(folder, Classifier(), NAMED)
+        for folder in (make_items("held_out", GOLDEN_ITEMS, 21), make_items("train", CALIBRATION_ITEMS, 22))
+    )
     with tempfile.TemporaryDirectory() as temporary:
-        bench = planted_defects.make_bench(Path(temporary), False)
-        goal = Goal(objective="latency", max_drop=bench.max_drop, batch=1)
-        document = optimize(
-            planted_defects.MODEL, store=ArtifactStore(Path(temporary) / "artifacts"), goal=goal, golden=bench.golden,
-            calibration=bench.calibration, say=_say,
+        goal = Goal(objective="latency", max_drop=MAX_DROP, batch=1)
+        found = optimize(
+            model, store=ArtifactStore(Path(temporary) / "artifacts"), goal=goal, golden=golden, calibration=calibration,
+            say=_say,
         )  # fmt: skip
-        grid = [f"{file}@{engine}" for file, engine in itertools.product(_files(bench, Path(temporary)), ENGINES)]
-        best = _best_of(grid, bench)
-        chosen = document.recommended or document.baseline.name
+        files = _files(model, calibration.inputs, Path(temporary))
+        grid = [f"{file}@{engine}" for file, engine in itertools.product(files, ENGINES)]
+        best = _best_of(grid, model, golden)
+        chosen = found.recommended or found.baseline.name
         ratio = 1.0
-        if best is not None and parse_variant(best).model != parse_variant(chosen).model:
-            speed = measure_speed(parse_variant(best).open(), parse_variant(chosen).open(), bench.golden.inputs[:1])
+        if best is not None and best != chosen:
+            speed = measure_speed(parse_variant(best).open(), parse_variant(chosen).open(), golden.inputs[:1])
             ratio = speed.ratio if speed else float("nan")
     return {
-        "best_ratio": ratio, "trials_share": len(document.attempts) / len(grid), "tried": len(document.attempts),
+        "best_ratio": ratio, "trials_share": len(found.attempts) / len(grid), "tried": len(found.attempts),
         "combinations": len(grid), "found": _short(chosen), "exhaustive": _short(best or "nothing"),
     }  # fmt: skip
 
 
-def _files(bench: planted_defects.Bench, folder: Path) -> Iterator[Path]:
+def _files(model: Path, items: np.ndarray, folder: Path) -> Iterator[Path]:
     """Give every file that the techniques without training can make of the model."""
-    model, items = planted_defects.MODEL, bench.calibration.inputs
     folded, even = folder / "folded.onnx", folder / "equalized.onnx"
     fold(model, folded)
     equalize(folded, even)
@@ -207,14 +216,14 @@ def _files(bench: planted_defects.Bench, folder: Path) -> Iterator[Path]:
             yield reverted
 
 
-def _best_of(grid: list[str], bench: planted_defects.Bench) -> str | None:
+def _best_of(grid: list[str], model: Path, golden: Golden) -> str | None:
     """Return the fastest of all that the golden set accepts; only those faster than the model as given are asked about."""
-    baseline, timed = parse_variant(str(planted_defects.MODEL)), []
-    policy = Policy(max_drop=bench.max_drop, batch=1)
+    baseline, timed = parse_variant(str(model)), []
+    policy = Policy(max_drop=MAX_DROP, batch=1)
     first = baseline.open()
     for number, text in enumerate(grid, 1):
         try:
-            speed = measure_speed(first, parse_variant(text).open(), bench.golden.inputs[:1], rounds=8)
+            speed = measure_speed(first, parse_variant(text).open(), golden.inputs[:1], rounds=8)
         except HeadraceError as error:
             _say(f"[{number}/{len(grid)}] {_short(text)}: {error}")
             continue
@@ -224,7 +233,8 @@ def _best_of(grid: list[str], bench: planted_defects.Bench) -> str | None:
     for ratio, text in sorted(timed, reverse=True):
         if ratio <= 1:
             return None
-        found = validate_variants(baseline, parse_variant(text), bench.golden, policy, gates=("static", "accuracy"))
+        found = validate_variants(baseline, parse_variant(text), golden, policy, gates=("static", "accuracy"))
+        _say(f"{_short(text)}: {found.verdict}")
         if found.verdict == "accept":
             return text
     return None
@@ -270,7 +280,7 @@ def _measure_fully() -> dict[str, Any]:
         "accuracy_change_points": {
             name: {key: one["accuracy_change_points"] for key, one in _variants(models[name])} for name in NAMES
         },
-        "search": _step("search", search_figures),
+        "search": _step("search", partial(search_figures, documents["mobilenetv2"])),
         **{key: planted[key] for key in ("defects", "honest", "false_accept")},
         "end_to_end": _step("end-to-end", partial(end_to_end, documents["mobilenetv2"])),
         "golden_items": GOLDEN_ITEMS, "max_drop": MAX_DROP, "quick": False,
