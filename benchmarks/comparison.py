@@ -23,7 +23,7 @@ from benchmarks.compute import Yardstick
 from benchmarks.peers import Bench, Outcome, Settings, different_labels, is_runnable, names
 
 DECODES = ("usual", "scaled")
-#: Seconds for tuning one peer. Ray takes seconds to start, and so do its dozen trials; the two after it have been the best peers.
+#: Seconds for tuning one peer. Ray takes seconds to start, and so do its dozen trials; the other two have been the best peers.
 TUNING_SECONDS = {"ray": 60.0, "session-threads": 100.0, "whole-processes": 100.0}
 DEFAULT_TUNING_SECONDS = 30.0
 #: One image at a time waits for the network each time: fewer tell its rate as well.
