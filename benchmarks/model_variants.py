@@ -149,8 +149,9 @@ def model_figures(name: str, document: Mapping[str, Any]) -> dict[str, Any]:
 def _variant(attempt: Mapping[str, Any], document: Mapping[str, Any]) -> dict[str, Any]:
     accuracy = next(gate for gate in attempt["validation"]["gates"] if gate["name"] == "accuracy")["values"]
     source = [accuracy.get("source_low"), accuracy.get("source_high")]
+    settings = attempt["settings"]
     return {
-        "technique": attempt["technique"], "settings": attempt["settings"], "bytes": attempt["artifact"]["num_bytes"],
+        "technique": attempt["technique"], "settings": {**settings, "artifact": Path(settings["artifact"]).name}, "bytes": attempt["artifact"]["num_bytes"],
         "speedup": attempt["speedup"], "right": [accuracy["a"], accuracy["b"]],
         "accuracy_change_points": -100 * accuracy["drop"],
         "accuracy_change_by_photograph": sorted(-100 * end for end in source if end is not None),
