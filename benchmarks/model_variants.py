@@ -151,7 +151,8 @@ def _variant(attempt: Mapping[str, Any], document: Mapping[str, Any]) -> dict[st
     source = [accuracy.get("source_low"), accuracy.get("source_high")]
     settings = attempt["settings"]
     return {
-        "technique": attempt["technique"], "settings": {**settings, "artifact": Path(settings["artifact"]).name}, "bytes": attempt["artifact"]["num_bytes"],
+        "technique": attempt["technique"], "settings": {**settings, "artifact": Path(settings["artifact"]).name},
+        "bytes": attempt["artifact"]["num_bytes"],
         "speedup": attempt["speedup"], "right": [accuracy["a"], accuracy["b"]],
         "accuracy_change_points": -100 * accuracy["drop"],
         "accuracy_change_by_photograph": sorted(-100 * end for end in source if end is not None),
