@@ -56,9 +56,7 @@ def replay_attempt(
     candidate = VariantSpec(attempt.candidate, ModelPlan(**{**attempt.settings, "artifact": str(artifact)}))
     baseline = VariantSpec(attempt.validation.a.name, _baseline(original, attempt))
     if attempt.technique == LAYOUT:
-        verdict, speedup, drop = _layout(
-            attempt, baseline if artifact == original else candidate, calibration or golden
-        )
+        verdict, speedup, drop = _layout(attempt, candidate, calibration or golden)
     else:
         verdict, speedup, drop = _judge(attempt, asked, baseline, candidate, calibration, golden, metric)
     return _compared(attempt, verdict, speedup, drop, hardware, time.monotonic() - began)

@@ -27,11 +27,13 @@ from headrace.optimize import search as search_module
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.better_plan import better_plan
 from headrace.optimize.layout import Shares, answers_alike, divisions, sweep_layouts
+from headrace.optimize.replay_attempt import replay_attempt
 from headrace.optimize.search import Goal, optimize
 from headrace.optimize.techniques import Technique, on_engine
 from headrace.report.variants_page import render_variants
 from headrace.runs.formats.optimization import OptimizationDocument
 from headrace.validate import model_speed
+from headrace.validate.metrics import metric_named
 from headrace.validate.variant_spec import VariantSpec, parse_variant
 
 pytestmark = pytest.mark.measures
@@ -233,6 +235,20 @@ def test_the_second_wins_with_its_own_layout(case: Any, tmp_path: Path) -> None:
     for shown in (as_text(document, None), listed):
         assert f"1 x 1, batch {batch}" in shown
     assert f"batched on slow, 1 x 1 thread, batch {batch}" in render_variants(document)
+
+
+@pytest.mark.usefixtures("devices")
+def test_the_layout_of_another_engine_is_done_again_on_that_engine(case: Any, tmp_path: Path) -> None:
+    """Both run the file as it was given: on the model's own engine no batch would gain anything."""
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        found = searched(case, ledger, tmp_path, batch=1).layout
+    assert found is not None
+    assert (found.verdict, found.artifact.sha256) == ("accept", found.model)
+    again = replay_attempt(
+        found, store=tmp_path / "artifacts", metric=metric_named, hardware="",
+        read=lambda path, pipeline, labelled: case.golden if labelled else case.calibration,
+    )  # fmt: skip
+    assert again.verdict == "accept"
 
 
 @pytest.mark.usefixtures("devices")
