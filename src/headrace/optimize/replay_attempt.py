@@ -15,6 +15,7 @@ from headrace.base.errors import LedgerError
 from headrace.base.plan import ModelPlan
 from headrace.optimize.layout import Shares, compare_layouts
 from headrace.optimize.layout_rung import TECHNIQUE as LAYOUT
+from headrace.optimize.techniques import REFUTED
 from headrace.runs.formats.ledger import Replayed
 from headrace.runs.formats.optimization import Artifact, Asked, Attempt
 from headrace.runs.formats.profile import Estimate
@@ -43,11 +44,17 @@ def replay_attempt(
         hardware: Fingerprint of this machine.
 
     Raises:
-        LedgerError: If a file or a set is gone or is another one, or the attempt does not say what it was judged by.
+        LedgerError: If a file or a set is gone or is another one, the attempt does not say what it was judged by, or no gate
+            judged it.
     """
     if attempt.asked is None:
         raise LedgerError(
             f"{attempt.id} was written before attempts kept what they were judged by; try it anew: headrace optimize"
+        )
+    if REFUTED in attempt.artifact.parameters:
+        raise LedgerError(
+            f"{attempt.id} was turned down by the recipe's own data before any gate was asked, so there is nothing to ask "
+            "again; change the recipe, and try it anew: headrace optimize"
         )
     began, asked = time.monotonic(), attempt.asked
     artifact, original = _file(attempt.artifact, store), _original(attempt, store)

@@ -12,6 +12,7 @@ import pytest
 
 from headrace.cli import main
 from headrace.ledger.ledger import Ledger
+from headrace.optimize.techniques import REFUTED
 from headrace.runs.formats.profile import Estimate
 
 pytestmark = pytest.mark.usefixtures("speeds")
@@ -71,11 +72,11 @@ def test_what_came_out_otherwise_and_what_is_otherwise(
     assert "was 0.1" in told
 
 
-@pytest.mark.parametrize("what", ["golden", "artifact", "model", "old"])
+@pytest.mark.parametrize("what", ["golden", "artifact", "model", "old", "refuted"])
 def test_what_is_not_there_any_more_is_refused(
     case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
-    """A set or file that changed or went, and an attempt that does not say what it was judged by."""
+    """A set or file that changed or went, and an attempt that does not say what it was judged by, or that no gate judged."""
     golden = tmp_path / "golden.npz"
     shutil.copy(case.folder / "golden.npz", golden)
     assert optimize(case, tmp_path, golden) == 0
@@ -87,14 +88,18 @@ def test_what_is_not_there_any_more_is_refused(
     elif what == "model":
         shutil.rmtree(folder / attempt.model[:16])
     else:
+        refuted = msgspec.structs.replace(attempt.artifact, parameters={REFUTED: "too much lost"})
+        changes: dict[str, Any] = {"old": {"asked": None}, "refuted": {"artifact": refuted}}[what]
         with Ledger(tmp_path / "ledger.sqlite") as ledger:
-            attempt = ledger.attempts.write_attempt(msgspec.structs.replace(attempt, asked=None))
+            attempt = ledger.attempts.write_attempt(msgspec.structs.replace(attempt, **changes))
     capsys.readouterr()
     assert ledger_command(tmp_path, "replay", attempt.id) == 2
     told = capsys.readouterr().err
-    assert {"golden": "another set", "artifact": "another one", "model": "as it was given", "old": "before"}[
-        what
-    ] in told
+    wanted = {
+        "golden": "another set", "artifact": "another one", "model": "as it was given", "old": "before",
+        "refuted": "the recipe's own data",
+    }  # fmt: skip
+    assert wanted[what] in told
 
 
 def test_a_decision_is_shown_with_what_it_changed(
