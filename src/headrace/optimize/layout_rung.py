@@ -21,7 +21,7 @@ from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
 from headrace.runs.hardware import find_versions
 from headrace.validate.model_speed import Speed
 from headrace.validate.parity import BANDS
-from headrace.validate.variant_spec import VariantSpec
+from headrace.validate.variant_spec import VariantSpec, variant_text
 from headrace.validate.variants import precision_of
 
 TECHNIQUE = "layout"
@@ -61,7 +61,10 @@ class LayoutRung:
         """Return an attempt of the ledger with the files as they are called today."""
         artifact = chosen.artifact if chosen else self.subject.original
         settings = {**known.settings, "artifact": artifact.file}
-        return msgspec.structs.replace(known, is_recalled=True, artifact=artifact, settings=settings, of=_name(chosen))
+        return msgspec.structs.replace(
+            known, is_recalled=True, artifact=artifact, settings=settings, of=_name(chosen),
+            candidate=variant_text(ModelPlan(**settings)),
+        )  # fmt: skip
 
     def climb(self, chosen: Attempt | None, stop: Callable[[], bool]) -> Attempt | None:
         """Time layouts of a variant; None if it cannot be run in the first one, or was stopped.
@@ -92,7 +95,7 @@ class LayoutRung:
             technique=TECHNIQUE,
             kind="lossless",
             hypothesis=_HYPOTHESIS,
-            candidate=_text(model),
+            candidate=variant_text(model),
             settings={
                 "artifact": model.artifact, "engine": model.engine, "threads": model.threads, "options": dict(model.options),
             },
@@ -170,11 +173,6 @@ def _speed_gate(swept: Swept, first: Shares) -> Gate:
 
 def _name(chosen: Attempt | None) -> str:
     return chosen.candidate if chosen else ""
-
-
-def _text(model: ModelPlan) -> str:
-    settings = "".join(f",{key}={value}" for key, value in {"threads": model.threads, **model.options}.items())
-    return f"{model.artifact}@{model.engine}{settings}"
 
 
 def _estimate(speed: Speed | None) -> Estimate | None:

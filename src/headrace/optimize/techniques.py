@@ -24,7 +24,7 @@ from headrace.runs.formats.optimization import Artifact, TechniqueKind
 from headrace.validate.census import is_quantized
 from headrace.validate.golden import Golden
 from headrace.validate.parity import BANDS
-from headrace.validate.variant_spec import VariantSpec
+from headrace.validate.variant_spec import VariantSpec, variant_text
 
 #: Key of a file's parameters: why it is known to be no good before any gate is asked.
 REFUTED = "refuted"
@@ -124,11 +124,8 @@ def installed_engines() -> tuple[str, ...]:
 
 
 def _spec(artifact: Artifact, engine: str, threads: int, options: Mapping[str, Any] | None = None) -> VariantSpec:
-    options = dict(options or {})
-    shown = {key: str(value).lower() if isinstance(value, bool) else value for key, value in options.items()}
-    settings = "".join(f",{key}={value}" for key, value in {"threads": threads, **shown}.items())
-    model = ModelPlan(artifact=artifact.file, engine=engine, threads=threads, options=options)
-    return VariantSpec(f"{artifact.file}@{engine}{settings}", model)
+    model = ModelPlan(artifact=artifact.file, engine=engine, threads=threads, options=dict(options or {}))
+    return VariantSpec(variant_text(model), model)
 
 
 # --- other settings of the same file

@@ -37,6 +37,13 @@ class VariantSpec:
         return open_model(self.model, None, 1, calls)
 
 
+def variant_text(model: ModelPlan) -> str:
+    """Return the text of a variant, as `parse_variant` takes it."""
+    settings = {"threads": model.threads, **model.options}
+    shown = {key: str(value).lower() if isinstance(value, bool) else value for key, value in settings.items()}
+    return f"{model.artifact}@{model.engine}{''.join(f',{key}={value}' for key, value in shown.items())}"
+
+
 def parse_variant(text: str, threads: int = 1) -> VariantSpec:
     """Return the variant that a text names.
 

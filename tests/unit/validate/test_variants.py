@@ -22,7 +22,7 @@ from headrace.validate.golden import Golden, read_golden
 from headrace.validate.model_speed import measure_speed
 from headrace.validate.parity import compare_outputs, top_1
 from headrace.validate.policy import Policy
-from headrace.validate.variant_spec import parse_variant
+from headrace.validate.variant_spec import parse_variant, variant_text
 from headrace.validate.variants import validate_variants
 
 pytestmark = pytest.mark.measures
@@ -280,6 +280,12 @@ def test_a_variant_is_read_as_it_is_written() -> None:
     assert (spec.model.artifact, spec.model.engine, spec.model.threads) == ("m.onnx", "onnx", 3)
     assert spec.model.options == {"spin": True, "inter_op_threads": 2}
     assert parse_variant("m.onnx", threads=2).model.threads == 2
+
+
+def test_a_variant_is_written_as_it_is_read() -> None:
+    """Numbers, words, and true in small letters; so that a candidate of the ledger can be typed."""
+    text = "m.pt@torch,threads=2,network=small,channels_last=true"
+    assert variant_text(parse_variant(text).model) == text
 
 
 def test_the_command_tells_by_its_status(
