@@ -14,11 +14,10 @@ import numpy as np
 from headrace.base.errors import HeadraceError
 from headrace.base.plan import ModelPlan
 from headrace.optimize.layout import Shares, Swept, answers_alike, compare_layouts, sweep_layouts
-from headrace.optimize.techniques import Subject
+from headrace.optimize.techniques import Subject, deciding_versions
 from headrace.runs.formats.optimization import Attempt, Whole
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
-from headrace.runs.hardware import find_versions
 from headrace.validate.model_speed import Speed
 from headrace.validate.parity import BANDS
 from headrace.validate.variant_spec import VariantSpec, variant_text
@@ -53,7 +52,7 @@ class LayoutRung:
         decides = [
             _METHOD, self.subject.original.sha256, chosen.artifact.sha256 if chosen else "", spec.model.engine,
             dict(spec.model.options), str(self.first), self.cores, self.objective, self.hardware, self.items.shape[1:],
-            {name: version for name, version in find_versions().items() if name in ("onnxruntime", "openvino")},
+            deciding_versions(spec.model.engine),
         ]  # fmt: skip
         return hashlib.sha256(msgspec.json.encode(decides, order="sorted")).hexdigest()[:16]
 

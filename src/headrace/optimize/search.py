@@ -40,7 +40,15 @@ from headrace.optimize.pareto import Point, best, front, is_smaller, near_fastes
 from headrace.optimize.processor import cpu_flags
 from headrace.optimize.recipe import Buildable
 from headrace.optimize.smaller import smaller_models
-from headrace.optimize.techniques import LADDER, REPAIRS, Candidate, Subject, Technique, installed_engines
+from headrace.optimize.techniques import (
+    LADDER,
+    REPAIRS,
+    Candidate,
+    Subject,
+    Technique,
+    deciding_versions,
+    installed_engines,
+)
 from headrace.optimize.trained import QAT, TRAINED
 from headrace.optimize.unconverted import UNCONVERTED
 from headrace.runs.formats.optimization import Asked, Attempt, OptimizationDocument, Skipped
@@ -402,13 +410,12 @@ class _Search:
 
     def _key(self, candidate: Candidate) -> str:
         model = candidate.spec.model
-        libraries = ("onnxruntime", "openvino", *(("torch",) if model.engine == "torch" else ()))
         decides = [
             self.subject.original.sha256, candidate.artifact.sha256, model.engine, model.threads, dict(model.options),
             self.goal.batch, self.goal.max_drop, self.goal.threads, self.goal.objective, self.hardware,
             self.subject.calibration.sha256 if self.subject.calibration else "",
             self.golden.sha256 if self.golden else "",
-            {name: version for name, version in find_versions().items() if name in libraries},
+            deciding_versions(model.engine),
             *(() if self.goal.metric.is_default else (self.goal.metric.name, self.goal.metric.source)),
             *(("robustness",) if self.goal.robustness else ()),
         ]  # fmt: skip

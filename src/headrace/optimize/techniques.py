@@ -21,6 +21,7 @@ from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.processor import BFLOAT16_FLAGS
 from headrace.optimize.recipe import Buildable
 from headrace.runs.formats.optimization import Artifact, TechniqueKind
+from headrace.runs.hardware import find_versions
 from headrace.validate.census import is_quantized
 from headrace.validate.golden import Golden
 from headrace.validate.parity import BANDS
@@ -121,6 +122,12 @@ class Technique:
 def installed_engines() -> tuple[str, ...]:
     """Return the engines that a model file can be opened with here."""
     return ("onnx", *(("openvino",) if importlib.util.find_spec("openvino") else ()))
+
+
+def deciding_versions(engine: str) -> dict[str, str]:
+    """Return the versions of the libraries that decide what a variant on an engine comes to, beside the model as given."""
+    libraries = ("onnxruntime", "openvino", *(("torch",) if engine == "torch" else ()))
+    return {name: version for name, version in find_versions().items() if name in libraries}
 
 
 def _spec(artifact: Artifact, engine: str, threads: int, options: Mapping[str, Any] | None = None) -> VariantSpec:

@@ -15,6 +15,7 @@ pytest.importorskip("onnx")
 from headrace.base.plan import Plan  # noqa: E402
 from headrace.cli import main  # noqa: E402
 from headrace.engines import networks, open_model  # noqa: E402
+from headrace.optimize.techniques import deciding_versions  # noqa: E402
 
 torch.set_num_threads(1)
 JOBS = """
@@ -111,3 +112,8 @@ def test_what_no_plan_could_name_is_not_tried(capsys: pytest.CaptureFixture[str]
     skipped = {one["technique"]: one["why"] for one in document["skipped"]}
     assert "'other': Error(s) in loading state_dict" in skipped["torch"]
     assert all(one["settings"]["engine"] != "torch" for one in document["attempts"])
+
+
+def test_another_pytorch_makes_another_attempt_of_its_own_variants_alone() -> None:
+    """What was found on ONNX Runtime is still known after PyTorch was replaced."""
+    assert deciding_versions("torch").keys() - deciding_versions("onnx").keys() == {"torch"}
