@@ -14,6 +14,7 @@ one that counts.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -140,15 +141,20 @@ def answers_alike(spec: VariantSpec, items: np.ndarray, batches: Sequence[int]) 
     """Return how far a variant's answers in batches of two sizes are apart: relative L2 of the worst item.
 
     They should be the same but for rounding. Where ranges are taken from each batch (dynamic quantization) they are not.
+    Infinite where they have other shapes: detections may be filled up to the most of the batch.
     """
     model = spec.open()
     size = max(batches)
     chosen = items[np.arange(size) % len(items)]
     answers = [
-        joined([model(np.ascontiguousarray(chosen[start : start + batch])) for start in range(0, len(chosen), batch)])
+        [model(np.ascontiguousarray(chosen[start : start + batch])) for start in range(0, len(chosen), batch)]
         for batch in batches
     ]
-    return compare_outputs(answers[0], answers[1]).worst_l2
+    try:
+        first, second = map(joined, answers)
+    except ValueError:
+        return math.inf
+    return compare_outputs(first, second).worst_l2
 
 
 class _Crew:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -127,9 +128,10 @@ class LayoutRung:
         limits = {"worst_l2": most}
         if apart <= most:
             return Gate(name="parity", outcome="passed", says="the same answers", values=values, limits=limits)
+        off = f"relative L2 {apart:.2g}" if math.isfinite(apart) else "in another shape"
         says = (
-            f"in a batch of {batches[1]} an item is answered otherwise than in one of {batches[0]} (relative L2 {apart:.2g}): "
-            "the model looks at its neighbours"
+            f"in a batch of {batches[1]} an item is answered otherwise than in one of {batches[0]} ({off}): the model looks at "
+            "its neighbours"
         )
         return Gate(name="parity", outcome="rejected", says=says, values=values, limits=limits)
 

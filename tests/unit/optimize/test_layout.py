@@ -140,6 +140,26 @@ def test_a_model_that_looks_at_its_neighbours_is_found(case: Any, tmp_path: Path
     assert answers_alike(parse_variant(str(case.model)), case.inputs, (1, 8)) < 1e-4
 
 
+def test_answers_whose_shape_hangs_on_the_batch_are_not_alike(tmp_path: Path) -> None:
+    """As many columns as some item of the batch has above 0, as detections are filled up: no batch fits another."""
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["most"], axes=[0], keepdims=0),
+        helper.make_node("Greater", ["most", "zero"], ["is_there"]),
+        helper.make_node("Compress", ["x", "is_there"], ["y"], axis=1),
+    ]
+    inputs, outputs = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", columns])
+        for name, columns in (("x", 3), ("y", "m"))
+    )
+    zero = helper.make_tensor("zero", TensorProto.FLOAT, [], [0.0])
+    graph = helper.make_graph(nodes, "rows", [inputs], [outputs], [zero])
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "rows.onnx"
+    )
+    items = np.float32([[1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 0, 0]])
+    assert answers_alike(parse_variant(str(tmp_path / "rows.onnx")), items, (1, 4)) == np.inf
+
+
 def searched(case: Any, ledger: Ledger, folder: Path, *, batch: int = 8, layout: Shares | None = FIRST) -> Any:
     """Search with the layout as the last rung, on a machine of one core."""
     goal = Goal(max_drop=0.02, batch=batch, layout=layout, cores=1)
