@@ -90,7 +90,8 @@ class CudaGraphs:
                 self._network(taken)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph), self._casting():
+        # Other workers copy their batches to the GPU meanwhile; by default that would be an error, theirs and of the recording.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"), self._casting():
             given = self._network(taken)
         self._recorded[shape] = graph, taken, given
         return self._recorded[shape]
