@@ -24,7 +24,7 @@ from headrace.validate.slices import FEWEST_SOURCES
 
 _MOST_DRAWS = 2000
 #: From fewer draws no spread is taken.
-_FEWEST_DRAWS = 50
+FEWEST_DRAWS = 50
 #: Draws beyond an end of the interval from which on it is read off them, instead of from a normal distribution of their spread.
 _BEYOND = 10
 _SECONDS = 60.0
@@ -123,7 +123,7 @@ def decided(drawn: Drawn, column: int, margin: float, alpha: float) -> SetFindin
     """Return what draws say of one of their values; see `judge_set`."""
     a, b, every = float(drawn.a[column]), float(drawn.b[column]), drawn.drops[:, column]
     drops = every[np.isfinite(every)]
-    if len(drops) < _FEWEST_DRAWS:
+    if len(drops) < FEWEST_DRAWS:
         why = f"only {len(drops)} draws in {drawn.seconds:.0f} s: a faster metric, or fewer items"
         return SetFinding(
             decision=Decision.INCONCLUSIVE, a=a, b=b, drop=a - b, low=-1.0, high=1.0, draws=len(drops), why=why

@@ -18,7 +18,7 @@ from headrace.validate.golden import Golden
 from headrace.validate.judged import OUTCOMES, Judged, accuracy_gate, set_says, set_values
 from headrace.validate.metrics import OfDraws, Recount
 from headrace.validate.noninferiority import Decision
-from headrace.validate.of_sets import SetFinding, decided, draw
+from headrace.validate.of_sets import FEWEST_DRAWS, SetFinding, decided, draw
 from headrace.validate.parity import has_broken
 from headrace.validate.policy import Policy
 
@@ -114,7 +114,11 @@ class RecountedGate:
             )
             for place, items in judged.items()
         ]
-        parts += [(name, len(items), self._of_slice(a, b, items, alpha, len(slices))) for name, items in slices.items()]
+        of_slices = [
+            (name, len(items), self._of_slice(a, b, items, alpha, len(slices))) for name, items in slices.items()
+        ]
+        self._note_undrawn([name for name, _, one in of_slices if one.draws < FEWEST_DRAWS], len(slices))
+        parts += of_slices
         if len(judged) < len(classes):
             few = [str(self._name(a.classes[place])) for place in classes if place not in judged]
             self.warnings.append(
@@ -151,6 +155,14 @@ class RecountedGate:
         sources = None if self.golden.sources is None else self.golden.sources[items]
         drawn = draw(values, len(items), sources, stop=self.is_interrupted, seconds=_SECONDS / num_slices)
         return decided(drawn, 0, self.policy.max_slice_drop, alpha)
+
+    def _note_undrawn(self, names: list[str], num_slices: int) -> None:
+        if names:
+            self.warnings.append(
+                f"{len(names)} of {num_slices} slices were not looked at alone, for nothing is marked in them, or "
+                f"{_SECONDS:.0f} s for all slices were too few for {FEWEST_DRAWS} draws of each: "
+                + ", ".join(names[:8])
+            )
 
     def _name(self, number: int) -> str:
         known = self.names is not None and 0 <= number < len(self.names)

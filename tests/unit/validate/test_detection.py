@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from headrace.base.errors import MissingExtra, SettingsError
 from headrace.cli import main
-from headrace.validate import model_speed, of_sets
+from headrace.validate import model_speed, of_sets, recounted
 from headrace.validate.accuracy import judge_accuracy
 from headrace.validate.coco import THRESHOLDS, AveragePrecision, _dataset, _evaluation, _quiet
 from headrace.validate.detections import Boxes, found_boxes, true_boxes
@@ -272,6 +272,15 @@ def test_a_slice_in_which_it_fails_is_named() -> None:
     )
     assert found.gate.outcome == "rejected"
     assert "`light dark` (24 items)" in found.gate.says
+
+
+def test_slices_without_time_for_draws_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a large set, whose draws take long: what was not looked at is not passed over in silence."""
+    monkeypatch.setattr(recounted, "_SECONDS", 0.0)
+    truth, _ = scene(150)
+    found, _ = judged(truth, padded(truth), slices={"light": np.array(["dark", "bright"]).repeat(75)})
+    assert found.gate.outcome == "passed"
+    assert [text for text in found.warnings if "2 of 2 slices were not looked at" in text and "light dark" in text]
 
 
 def test_an_incumbent_that_finds_nothing_shows_nothing() -> None:
