@@ -62,6 +62,8 @@ class Recount:
     """(what was kept of all items, truth of all) -> values for any draw."""
     any_order: bool
     """Whether an item's answers come in any number and order, so that they cannot be held against others number by number."""
+    conventions: str
+    """What truth and answers must agree on; told where the incumbent is worth next to nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +202,14 @@ def _detection(thresholds: slice) -> Recount:
     def of_draws(found: Sequence[Boxes], truth: Truth) -> OfDraws:
         return AveragePrecision(true_boxes(truth), found, THRESHOLDS[thresholds])
 
-    return Recount(needs=("boxes", "classes"), kept=kept, of_draws=of_draws, any_order=True)
+    return Recount(
+        needs=("boxes", "classes"),
+        kept=kept,
+        of_draws=of_draws,
+        any_order=True,
+        conventions="classes are the numbers that the model gives (torchvision counts from 1), boxes are x1, y1, x2, y2 in "
+        "pixels of the model's input",
+    )
 
 
 def _overlap() -> Recount:
@@ -209,6 +218,7 @@ def _overlap() -> Recount:
         kept=lambda outputs, truth: counted_pixels(outputs, truth["mask"]),
         of_draws=lambda counted, _: ClassOverlap(counted),
         any_order=False,
+        conventions="the numbers of a mask are the places of the classes in the output, counted from 0, and 255 is nobody's",
     )
 
 

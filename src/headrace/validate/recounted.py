@@ -101,7 +101,8 @@ class RecountedGate:
         found = decided(drawn, 0, policy.max_drop, policy.alpha)
         told, says = set_values(found, policy.alpha), set_says(found, policy, size)
         if found.a < _LEAST_VALUE:
-            return self._said("inconclusive", f"{_DOUBT} ({says})", told)
+            doubt = f"A itself finds next to nothing: {self.recount.conventions}, and preprocessing must be the model's"
+            return self._said("inconclusive", f"{doubt} ({says})", told)
         classes = {place: a.images_with(place) for place in range(len(a.classes))}
         judged = {place: items for place, items in classes.items() if len(items) >= FEWEST_IN_PART}
         slices = self._slices()
@@ -177,12 +178,6 @@ class RecountedGate:
     ) -> Judged:
         limits = {"max_drop": self.policy.max_drop, **(limits or {})}
         return Judged(accuracy_gate(outcome, says, values or {}, limits), self.warnings)
-
-
-_DOUBT = (
-    "A itself finds next to nothing: classes are the numbers that the model gives (torchvision counts from 1), boxes are x1, "
-    "y1, x2, y2 in pixels of the model's input, and preprocessing must be the model's"
-)
 
 
 def _mean(values: Array) -> float:

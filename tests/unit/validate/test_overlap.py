@@ -97,3 +97,16 @@ def test_one_that_names_the_same_passes_and_one_that_does_not_is_rejected() -> N
     rejected = judged(truth, scores(wrong))
     assert rejected.gate.outcome == "rejected"
     assert rejected.gate.values["drop"] == pytest.approx(1 - 0.9 / 1.1, abs=0.03)
+
+
+def test_an_incumbent_that_names_other_classes_shows_nothing() -> None:
+    """Both agree, and on nothing that is true; what masks and outputs must agree on is said, and nothing of boxes."""
+    truth = masks()
+    golden = Golden(name="g", inputs=np.zeros((150, 1)), labels=None, sha256="", truth={"mask": truth + 3})
+    policy = Policy(max_drop=0.05, metric=metric_named("iou"), batch=150)
+    ask: Any = {"names": None, "is_interrupted": lambda: False}
+    answers = scores(truth)
+    gate = judge_accuracy(lambda: iter([answers]), lambda: iter([answers]), golden, policy, **ask).gate
+    assert gate.outcome == "inconclusive"
+    assert "finds next to nothing: the numbers of a mask" in gate.says
+    assert "boxes" not in gate.says
