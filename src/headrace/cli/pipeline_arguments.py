@@ -97,7 +97,7 @@ def chosen_by(args: argparse.Namespace) -> Iterator[str]:
         for value in values:
             yield from (name, value)
     if args.source:
-        yield from ("--source", re.sub(r"//[^/@]*@", "//...@", args.source))
+        yield from ("--source", re.sub(r"//[^/?#]*@", "//...@", args.source))
     if args.drain:
         yield "--drain"
     if args.limit:

@@ -50,12 +50,15 @@ def test_a_command_that_was_suggested_can_be_typed(tmp_path: Path, monkeypatch: 
     assert (typed.settings, typed.source, typed.limit) == (["size.workers=3"], "items", 5)
 
 
-def test_a_password_is_not_kept() -> None:
-    """User and password of a queue's address are left out."""
+@pytest.mark.parametrize("password", ["secret", "se@cret", "%2Fsecret"])
+def test_a_password_is_not_kept(password: str) -> None:
+    """User and password of a queue's address are left out, up to its last @, as a URL is read."""
     parser = argparse.ArgumentParser()
     add_pipeline_arguments(parser)
-    arguments = parser.parse_args(["jobs:pipeline", "--source", "redis://me:secret@host:6379/0?queue=a", "--drain"])
-    assert list(chosen_by(arguments)) == ["--source", "redis://...@host:6379/0?queue=a", "--drain"]
+    arguments = parser.parse_args(
+        ["jobs:pipeline", "--source", f"redis://me:{password}@host:6379/0?queue=a@b", "--drain"]
+    )
+    assert list(chosen_by(arguments)) == ["--source", "redis://...@host:6379/0?queue=a@b", "--drain"]
 
 
 def test_a_run_from_code_names_what_is_missing() -> None:
