@@ -80,7 +80,7 @@ def train(
         say: Told what is going on.
 
     Raises:
-        EngineError: If the network has no layers that could run in int8.
+        EngineError: If the network has no layers that could run in int8, or `fit` fails on it.
     """
     network = recipe.build().eval()
     known = read_trained(kept, network)
@@ -91,13 +91,23 @@ def train(
     with _rounding(network):
         _calibrate(network, calibration)
         untrained = recipe.evaluate(network)
-        recipe.fit(network)
+        _fit(recipe, network)
         network.float().cpu()
         _calibrate(network, calibration)
         found = Found(right=recipe.evaluate(network), right_before=before, right_untrained=untrained)
     write_trained(kept, network, asdict(found))
     say(found.says)
     return found, network
+
+
+def _fit(recipe: Trainable, network: Any) -> None:
+    try:
+        recipe.fit(network)
+    except Exception as error:  # the user's own code, which may have borne every other network
+        raise EngineError(
+            f"the recipe's `fit` failed on the network with the rounding of int8 in it: {type(error).__name__}: "
+            f"{' '.join(str(error).split())[:300]}; such a network cannot be pickled as a whole: save network.state_dict()"
+        ) from error
 
 
 class _RoundedWeights(torch.nn.Module):  # type: ignore[misc]

@@ -194,6 +194,21 @@ def test_training_that_does_not_help_is_refuted(uneven: Uneven, bars: ModuleType
     assert "too much lost all the same" in found.refuted
 
 
+@pytest.mark.usefixtures("alone")
+def test_a_fit_that_fails_is_told_and_the_search_goes_on(uneven: Uneven, bars: ModuleType, tmp_path: Path) -> None:
+    """One that saves the whole network, which works without the rounding; everything else is judged all the same."""
+
+    def fit(network: nn.Module, teacher: nn.Module | None = None) -> None:
+        torch.save(network, tmp_path / "best.pt")
+
+    recipe = SimpleNamespace(example=uneven.example, build=uneven.build, evaluate=uneven.evaluate, fit=fit)
+    document = searched(recipe, bars, tmp_path)
+    skipped = {one.technique: one.why for one in document.skipped}
+    assert "`fit` failed" in skipped["qat"]
+    assert "save network.state_dict()" in skipped["qat"]
+    assert not document.interrupted
+
+
 def test_without_a_way_to_train_it_is_said(uneven: Uneven, tmp_path: Path) -> None:
     """And what to name."""
     store = ArtifactStore(tmp_path / "artifacts")
