@@ -87,17 +87,24 @@ def train(
     if known is not None:
         return Found(**known), network.eval()
     say("training with the rounding of int8")
-    before = recipe.evaluate(network)
+    before = _right(recipe, network)
     with _rounding(network):
         _calibrate(network, calibration)
-        untrained = recipe.evaluate(network)
+        untrained = _right(recipe, network)
         _fit(recipe, network)
         network.float().cpu()
         _calibrate(network, calibration)
-        found = Found(right=recipe.evaluate(network), right_before=before, right_untrained=untrained)
+        found = Found(right=_right(recipe, network), right_before=before, right_untrained=untrained)
     write_trained(kept, network, asdict(found))
     say(found.says)
     return found, network
+
+
+def _right(recipe: Trainable, network: Any) -> float:
+    """Return the share of right answers, and take the network back from where `evaluate` has put it: a GPU, another type."""
+    right = recipe.evaluate(network)
+    network.float().cpu()
+    return right
 
 
 def _fit(recipe: Trainable, network: Any) -> None:

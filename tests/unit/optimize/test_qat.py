@@ -258,6 +258,21 @@ def test_fit_is_given_the_users_network(bars: ModuleType, tmp_path: Path) -> Non
     assert not any(layer._forward_pre_hooks for layer in network.modules())
 
 
+def test_wherever_evaluate_leaves_the_network(bars: ModuleType, tmp_path: Path) -> None:
+    """In bfloat16 here; on a GPU where there is one. Calibration and conversion get it as it was."""
+
+    def evaluate(network: nn.Module) -> float:
+        right: float = bars.recipe.evaluate(network.float())
+        network.bfloat16()
+        return right
+
+    recipe = SimpleNamespace(
+        example=bars.Bars.example, build=bars.recipe.build, evaluate=evaluate, fit=lambda network, teacher=None: None
+    )
+    _, network = train(recipe, bars.make_items(64, 10)[0], tmp_path / "kept.pt")
+    assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}
+
+
 def test_the_file_holds_the_weights_that_were_trained(bars: ModuleType, tmp_path: Path) -> None:
     """Step for step: rounded in training and folded then, they are where folding and rounding puts them."""
     calibration = bars.make_items(64, 10)[0]
