@@ -199,6 +199,6 @@ def _calibrate(network: Any, items: np.ndarray) -> None:
         one.widens = True
     with torch.inference_mode():
         for start in range(0, len(items), _BATCH):
-            network(torch.from_numpy(np.ascontiguousarray(items[start : start + _BATCH])))
+            network(torch.from_numpy(np.array(items[start : start + _BATCH])))  # a copy: a set's file is read-only
     for one in inputs:
         one.widens = False
