@@ -110,10 +110,8 @@ class Pruning:
     def _trained(self, network: Any, number: int, *, teacher: bool) -> Round:
         """Train a network that was just pruned, or put back what was trained before."""
         kept = self._kept(number, teacher=teacher)
-        known = read_trained(kept, network)
-        if known is not None:
-            found = Round(**known)
-        else:
+        found = read_trained(kept, network, Round)
+        if found is None:
             share = SHARES[number]
             self.say(f"training with {share:.0%} of the channels gone{', with a teacher' if teacher else ''}")
             whole, example = self.recipe.build().eval(), _tensor(self.recipe)

@@ -83,9 +83,9 @@ def train(
         EngineError: If the network has no layers that could run in int8, or `fit` fails on it.
     """
     network = recipe.build().eval()
-    known = read_trained(kept, network)
+    known = read_trained(kept, network, Found)
     if known is not None:
-        return Found(**known), network.eval()
+        return known, network.eval()
     say("training with the rounding of int8")
     before = _right(recipe, network)
     with _rounding(network):

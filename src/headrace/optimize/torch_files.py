@@ -10,9 +10,9 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ except ImportError as missing:
 
 __all__ = ["answers", "convert", "read_trained", "torch", "write_trained"]
 
+Facts = TypeVar("Facts")
 _OPSET = 17
 #: Batches that a file must take, whatever its network was traced with.
 _BATCHES = (1, 3)
@@ -133,12 +134,11 @@ def write_trained(kept: Path, network: Any, facts: dict[str, Any]) -> None:
     os.replace(partial, kept)
 
 
-def read_trained(kept: Path, network: Any) -> dict[str, Any] | None:
-    """Put kept weights into the network and return what is known of them; None if there are none that fit."""
+def read_trained(kept: Path, network: Any, facts: Callable[..., Facts]) -> Facts | None:
+    """Put kept weights into the network and return the facts that are known of them; None if there are none that fit."""
     try:
         state = torch.load(kept, weights_only=True)
         network.load_state_dict(state["weights"])
-        facts: dict[str, Any] = json.loads(state["round"])
+        return facts(**json.loads(state["round"]))
     except (OSError, RuntimeError, KeyError, TypeError, ValueError):
         return None
-    return facts

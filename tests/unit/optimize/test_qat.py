@@ -27,7 +27,7 @@ from headrace.optimize.onnx_files import fold, load, numpy_helper  # noqa: E402
 from headrace.optimize.qat import train  # noqa: E402
 from headrace.optimize.search import Goal, optimize  # noqa: E402
 from headrace.optimize.techniques import Subject  # noqa: E402
-from headrace.optimize.torch_files import convert  # noqa: E402
+from headrace.optimize.torch_files import convert, write_trained  # noqa: E402
 from headrace.optimize.trained import QAT, converted  # noqa: E402
 from headrace.runs.formats.optimization import OptimizationDocument  # noqa: E402
 from headrace.validate.golden import Golden  # noqa: E402
@@ -230,6 +230,14 @@ def test_what_was_trained_is_not_trained_again(bars: ModuleType, tmp_path: Path)
     assert bars.recipe.num_fits == before + 1
     assert first == second
     assert all(torch.equal(network.state_dict()[name], value) for name, value in again.state_dict().items())
+
+
+def test_what_another_version_kept_is_trained_anew(bars: ModuleType, tmp_path: Path) -> None:
+    """It knows other facts."""
+    write_trained(tmp_path / "kept.pt", bars.recipe.build(), {"right": 1.0})
+    before = bars.recipe.num_fits
+    train(bars.recipe, bars.make_items(64, 10)[0], tmp_path / "kept.pt")
+    assert bars.recipe.num_fits == before + 1
 
 
 def test_fit_is_given_the_users_network(bars: ModuleType, tmp_path: Path) -> None:
