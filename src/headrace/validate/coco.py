@@ -1,8 +1,9 @@
 """Which detections are right, by pycocotools: the one module that knows it.
 
 It matches: per image and class, detections in the order of their scores each take the free box that they overlap most, at every
-threshold; at most 100 per image count. That is done once for all images. What follows from it for any draw of the images is
-counted here, as the library counts it, with an image's number in place of its copies; a test holds the two against each other.
+threshold; of an image at most 100 of a class count. That is done once for all images. What follows from it for any draw of the
+images is counted here, as the library counts it, with an image's number in place of its copies; a test holds the two against
+each other.
 
 References:
     T.-Y. Lin et al., "Microsoft COCO: Common Objects in Context", ECCV 2014; its evaluation: precision at 101 recalls.
@@ -31,7 +32,7 @@ Array = np.ndarray
 
 #: Overlaps from which on a detection is right: 0.5, 0.55, ..., 0.95.
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
-#: Of an image, those with the highest scores.
+#: Of one class in an image, those with the highest scores: the library counts each class by itself.
 MOST_DETECTIONS = 100
 _RECALLS = np.linspace(0.0, 1.0, 101)
 _ANY_AREA = [0.0, 1e10]
