@@ -5,7 +5,7 @@ An `.npz` file with
     inputs        (items, ...)   what the model takes, preprocessed, of its type
     labels        (items,)       the number of the right class of each; may be missing
     sources       (items,)       photograph, camera or video that each is from; may be missing
-    truth_NAME    (items, ...)   what else is true of each, such as truth_boxes, for a metric of your own
+    truth_NAME    (items, ...)   what else is true of each: truth_boxes and truth_classes, truth_mask, or for your own metric
     slice_NAME    (items,)       which part of the set each is in, such as slice_light: dark, bright; any number of them
 
 or an `.npy` file with the inputs alone. Files are read without pickle.
@@ -39,7 +39,7 @@ class Golden:
     labels: np.ndarray | None
     """(items,) int64."""
     sha256: str
-    """Of the inputs and labels; empty for made-up ones."""
+    """Of the inputs, labels and truth; empty for made-up ones."""
     is_made_up: bool = False
     """Noise, for want of data: tells broken from whole, and nothing about accuracy."""
     slices: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Golden:
     sources: np.ndarray | None = None
     """(items,) str: what each item was cut from; None: not known."""
     truth: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """{name: (items, ...)}: what else is true of each item, for a user's own metric."""
+    """{name: (items, ...)}: what else is true of each item."""
     files: Sequence[str] = ()
     """Of each item; empty for arrays."""
 
