@@ -43,12 +43,14 @@ def with_business(document: OptimizationDocument, price_per_hour: float | None) 
 
 def _measured(document: OptimizationDocument) -> tuple[bool, float, Estimate] | None:
     """Return (whether of the pipeline, items an hour before, ratio)."""
-    variant, layout, whole = recommended(document), accepted_layout(document), document.end_to_end
-    if variant is None and layout is None:
+    variant, layout, pipeline = recommended(document), document.layout, document.end_to_end
+    if variant is None and accepted_layout(document) is None:
         return None
-    if whole is not None and whole.measured is not None:
-        return True, whole.before_per_second * _HOUR, whole.measured
-    if layout is not None and layout.whole is not None:
+    if pipeline is not None and pipeline.measured is not None:
+        return True, pipeline.before_per_second * _HOUR, pipeline.measured
+    if (
+        layout is not None and layout.whole is not None
+    ):  # also where the Plan's layout stays: the variant was timed in it
         return False, layout.whole.before_per_second * _HOUR, layout.whole.ratio
     if variant is None or variant.speedup is None or not variant.validation.a.call_seconds:
         return None

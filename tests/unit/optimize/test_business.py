@@ -54,12 +54,13 @@ def test_a_variant_by_its_calls() -> None:
     assert "768,000 after" in found.says
 
 
-def test_variant_and_layout_together_count_before_that() -> None:
-    """As they were measured together; without a price nothing is said of money."""
+@pytest.mark.parametrize("verdict", ["accept", "reject"])
+def test_variant_and_layout_together_count_before_that(verdict: str) -> None:
+    """As they were measured together, be it in the Plan's own layout; without a price nothing is said of money."""
     whole = Whole(
         ratio=Estimate(2.4, 2.5, 2.6), before_per_second=10.0, after_per_second=25.0, before="1 x 1", after="2 x 1"
     )  # fmt: skip
-    found = with_business(document(layout=attempt("layout", whole=whole)), None).business
+    found = with_business(document(layout=attempt("layout", verdict=verdict, whole=whole)), None).business
     assert found is not None
     assert found.before_per_hour == pytest.approx(36_000)
     assert found.more.mid == pytest.approx(1.5)
