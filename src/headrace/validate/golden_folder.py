@@ -17,6 +17,7 @@ References:
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import tempfile
@@ -125,7 +126,8 @@ def _read(file: Path) -> bytes:
 
 def _rows(folder: Path, labelled: bool, names: Sequence[str] | None) -> list[_Row]:
     if not labelled:
-        files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in _IMAGES)
+        masks = _masks(folder / LABELS)
+        files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in _IMAGES and file not in masks)
         if not files:
             raise SettingsError(f"{folder}: no images; expected files such as a.jpg, in folders or not")
         return [_Row(file, None, "") for file in files]
@@ -163,6 +165,15 @@ def _listed(manifest: Path, names: Sequence[str] | None) -> Iterator[_Row]:
 
 #: What a line may tell of its image.
 _TOLD = ("label", "boxes", "mask")
+
+
+def _masks(manifest: Path) -> set[Path]:
+    """Return the masks that lines name, which are no images; a line that cannot be read names none."""
+    masks = set()
+    for line in manifest.read_text().splitlines() if manifest.is_file() else ():
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            masks.add(manifest.parent / json.loads(line)["mask"])
+    return masks
 
 
 def _in_folders(folder: Path) -> Iterator[_Row]:

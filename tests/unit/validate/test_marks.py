@@ -98,6 +98,13 @@ def test_images_without_anything_are_items_too(write: Write) -> None:
     assert golden.truth["boxes"][1, 0].tolist() == [0, 0, 24, 24]
 
 
+def test_masks_are_no_images_to_calibrate_with(write: Write) -> None:
+    """Any images of a folder will do where nothing is asked of them, but those."""
+    folder = write({"mask": "mask.png"}, {"label": 0})
+    golden = read_golden_folder(folder, Small(), labelled=False)
+    assert golden.files == [str(folder / "a.png")]
+
+
 def test_other_boxes_are_another_golden_set(write: Write) -> None:
     """The hash is of the truth as well."""
     one = read_golden_folder(write({"boxes": [[32, 12, 48, 24]], "classes": [0]}), Small())
