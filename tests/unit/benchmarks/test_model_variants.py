@@ -14,7 +14,7 @@ def attempt(technique: str, kind: str, speed: float, verdict: str = "accept") ->
     accuracy = {"drop": 0.001, "a": 0.99, "b": 0.989, "source_low": -0.002, "source_high": 0.004}
     return {
         "technique": technique, "kind": kind, "verdict": verdict, "says": "said", "candidate": f"{technique}.onnx@onnx",
-        "settings": {"engine": "onnx"}, "artifact": {"num_bytes": 10},
+        "settings": {"engine": "onnx", "artifact": "/where/it/lay/small.onnx"}, "artifact": {"num_bytes": 10},
         "speedup": {"low": 0.9 * speed, "mid": speed, "high": 1.1 * speed},
         "validation": {"gates": [{"name": "accuracy", "values": accuracy}]},
     }  # fmt: skip

@@ -48,6 +48,7 @@ class OneServer:
         self.is_open = bool(idle)
         self.throughput = rate * (0.5 if idle is True else idle or 1.0)
         self.document = SimpleNamespace(
+            options=(),
             run="first",
             headrace_version="1",
             pipeline="app:pipeline",
