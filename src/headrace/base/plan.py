@@ -356,6 +356,8 @@ class StageDefaults:
     task: str = ""
     computes: bool = True
     """Whether its workers keep cores busy; an emulated stage sleeps."""
+    model: str = ""
+    """The model file that it opens where the Plan names none; empty: none, or not known before it is opened."""
 
 
 def resolve(plan: Plan, stages: Iterable[StageDefaults], cores: int) -> Plan:

@@ -7,6 +7,7 @@ fight for the cores that a container really has. headrace sets each of them from
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import os
 import resource
@@ -38,6 +39,8 @@ class ThreadBudget:
     cores: int
     model_threads: Mapping[str, int]
     """Threads inside one call of the model, by device stage."""
+    model_calls: Mapping[str, int]
+    """Calls that the model should run side by side, by device stage; one that stages share as the one with most needs it."""
     demand: Mapping[str, int]
     """Threads that may compute at once, by stage."""
     warnings: tuple[str, ...]
@@ -53,18 +56,18 @@ def budget(plan: Plan, stages: list[StageDefaults], cores: int) -> ThreadBudget:
         cores: See `usable_cores`.
     """
     model_threads: dict[str, int] = {}
+    model_calls: dict[str, int] = {}
     demand: dict[str, int] = {}
-    head = ""
+    heads = _heads(plan, stages)
+    most = _most_workers(plan, stages, heads)
     for stage in stages:
-        settings = plan.stages[stage.name]
-        if settings.executor != "inline" or not head:
-            head = stage.name
-        workers = plan.stages[head].workers or 1
-        if plan.stages[head].executor == "inline":
-            workers = plan.source.receivers
+        head = heads[stage.name]
+        workers = _num_workers(plan, head)
         if stage.kind == "device":
             model = plan.models.get(stage.task, plan.model)
-            model_threads[stage.name] = model.threads or max(1, cores // workers)
+            sharing = most[_model_of(plan, stage, head)]
+            model_threads[stage.name] = model.threads or max(1, cores // sharing)
+            model_calls[stage.name] = 1 if plan.stages[head].executor == "process" else sharing
             if model.engine != "emulated":
                 demand[head] = max(demand.get(head, 0), workers * model_threads[stage.name])
         elif stage.kind == "cpu" and stage.computes:
@@ -76,7 +79,42 @@ def budget(plan: Plan, stages: list[StageDefaults], cores: int) -> ThreadBudget:
                 f"stage {name} may compute with {threads} threads at once, but this process may use {cores} "
                 f"core{'s' if cores > 1 else ''}: lower {name}.workers or model.threads"
             )
-    return ThreadBudget(cores, model_threads, demand, tuple(warnings))
+    return ThreadBudget(cores, model_threads, model_calls, demand, tuple(warnings))
+
+
+def _heads(plan: Plan, stages: list[StageDefaults]) -> dict[str, str]:
+    """Return {stage: the first of those that its workers serve}."""
+    heads: dict[str, str] = {}
+    head = ""
+    for stage in stages:
+        if plan.stages[stage.name].executor != "inline" or not head:
+            head = stage.name
+        heads[stage.name] = head
+    return heads
+
+
+def _num_workers(plan: Plan, head: str) -> int:
+    settings = plan.stages[head]
+    return plan.source.receivers if settings.executor == "inline" else settings.workers or 1
+
+
+def _most_workers(plan: Plan, stages: list[StageDefaults], heads: Mapping[str, str]) -> dict[str, int]:
+    """Return {model: workers of the stage with the most of them, among the stages of this process that open it}."""
+    most: dict[str, int] = {}
+    for stage in stages:
+        if stage.kind == "device":
+            model = _model_of(plan, stage, heads[stage.name])
+            most[model] = max(most.get(model, 1), _num_workers(plan, heads[stage.name]))
+    return most
+
+
+def _model_of(plan: Plan, stage: StageDefaults, head: str) -> str:
+    """Return what tells the model of a device stage from others; of one that shares none with another stage its name."""
+    model = plan.models.get(stage.task, plan.model)
+    artifact = model.artifact or stage.model
+    if not artifact or plan.stages[head].executor == "process":
+        return stage.name
+    return repr(dataclasses.replace(model, artifact=artifact))
 
 
 def limit_library_threads() -> None:

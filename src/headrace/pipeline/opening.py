@@ -35,6 +35,8 @@ class GroupSpec:
     """What is measured beyond the Plan's own batch sizes; None: nothing."""
     slots: ModelSlots | None = None
     """Where models are put so that they can be switched; None: they stay. Never sent to another process."""
+    model_calls: int = 1
+    """Calls that the model should run side by side."""
 
 
 @dataclass(slots=True)
@@ -82,7 +84,7 @@ def open_group(spec: GroupSpec, clock: Clock, metering: Metering | None = None) 
 
 
 class _ModelOpener:
-    """Opens what the Plan names, once per process: the workers of a stage share a model, whose calls run side by side."""
+    """Opens what the Plan names, once per process: workers share a model, and so do stages; their calls run side by side."""
 
     def __init__(self, spec: GroupSpec, stage: Stage, variants: list[dict[str, Any]]) -> None:
         self._spec = spec
@@ -93,7 +95,7 @@ class _ModelOpener:
         settings = self._spec.plan.models.get(self._stage.task, self._spec.plan.model)
         artifact = settings.artifact or path
         threads = self._spec.model_threads
-        calls = self._num_sharing()
+        calls = self._spec.model_calls
         key = (settings.engine, artifact, settings.sha256, threads, calls, repr(sorted(settings.options.items())))
         with _models_lock:
             model = _models.get(key)
@@ -105,13 +107,6 @@ class _ModelOpener:
         if self._spec.slots is None:
             return model
         return self._spec.slots.around(model, task=self._stage.task, default=path, threads=threads, calls=calls)
-
-    def _num_sharing(self) -> int:
-        """Return how many workers of this process open the same model."""
-        plan, head = self._spec.plan, self._spec.plan.stages[self._spec.stages[0].name]
-        if head.executor == "process":
-            return 1  # each worker is a process of its own
-        return plan.source.receivers if head.executor == "inline" else head.workers or 1
 
 
 def groups(stages: Sequence[Stage], plan: Plan) -> list[tuple[Stage, ...]]:

@@ -365,6 +365,7 @@ class Runtime:
                         self._instruments,
                         self._warm_up,
                         self._slots,
+                        budget.model_calls[devices[0].name] if devices else 1,
                     )
                     _check_group(group, self.plan)
                     _check_order(group, self.plan)

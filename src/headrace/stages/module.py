@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import abc
 import copy
+import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import SettingsError, WrongResultCount
+from headrace.base.plan import StageDefaults
 from headrace.stages.decode import DecodeStage, ResizeStage, TextStage
 from headrace.stages.inputs import BytesInput, ImageInput, Input, TextInput
 from headrace.stages.stage import FunctionStage, Stage, StageContext
@@ -41,8 +43,7 @@ class ModuleContext:
         Returns:
             A callable: float32 (batch, ...) -> the output array, or {name: array} when there are several.
         """
-        wanted = path or self._module.model
-        return self._context.open_model(None if wanted is None else str(self._module.folder() / wanted))
+        return self._context.open_model(_model_file(self._module, path))
 
     def count(self, name: str, number: int = 1) -> None:
         """Add to one of the run's counters."""
@@ -129,6 +130,12 @@ class Module(abc.ABC):
         return stages
 
 
+def _model_file(module: Module, path: str | Path | None = None) -> str | None:
+    """Return where a model file is, the class's `model` unless another is named; None if there is neither."""
+    wanted = path or module.model
+    return None if wanted is None else str(module.folder() / wanted)
+
+
 class ProcessStage(Stage):
     """A module's `process`, loaded in its worker."""
 
@@ -139,6 +146,10 @@ class ProcessStage(Stage):
     def __init__(self, name: str, module: Module, *, task: str = "") -> None:
         super().__init__(name, task=task)
         self.module = module
+
+    def defaults(self) -> StageDefaults:
+        """Return what the Plan's resolution needs to know, the module's model file included."""
+        return dataclasses.replace(super().defaults(), model=_model_file(self.module) or "")
 
     def open(self, context: StageContext) -> Callable[[Any], Sequence[Any]]:
         """Return `process` of a loaded copy, checked for the number of its results."""

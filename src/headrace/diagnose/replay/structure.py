@@ -108,7 +108,10 @@ class Scenario:
 
 
 def model_threads(plan: Plan, head: str, task: str, cores: float) -> int:
-    """Return the threads that a call of a task's model is given in the station of this name, by the runtime's rule."""
+    """Return the threads that a call of a task's model is given in the station of this name, by the runtime's rule.
+
+    A recording does not say which stages open the same file: each counts as if it had a model of its own.
+    """
     settings = plan.stages[head]
     workers = plan.source.receivers if settings.executor == "inline" else settings.workers or 1
     return plan.models.get(task, plan.model).threads or max(1, int(cores) // workers)

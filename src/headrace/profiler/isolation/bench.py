@@ -109,6 +109,7 @@ class Bench:
             worker,
             self.threads.model_threads.get(stage.name, 1),
             self.batch(stage),
+            model_calls=self.threads.model_calls.get(stage.name, 1),
         )
         if self.executors[stage.name] == "process":
             return RemoteGroup(spec, self.plan.stages[stage.name].time_limit_seconds, {}, [])
