@@ -20,7 +20,7 @@ from headrace.base.changed_settings import changed_settings
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.plan import Plan, resolve
 from headrace.base.words import counted
-from headrace.diagnose.replay import Replay
+from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.whatif import predict
 from headrace.ledger.ledger import Ledger
 from headrace.optimize.better_plan import accepted_layout, proof_of
@@ -162,8 +162,8 @@ def _change(question: Question, replay: Replay) -> Change:
     settings = changed_settings(replay.plan, after)
     layout = accepted_layout(question.found)
     if layout is None:
-        speedup = proof_of(question.found).speedup
-        return Change(settings=settings, speedups={question.stage: speedup.mid if speedup else 1.0})
+        times = speedup_at(question.found, after.stages[question.stage].batch or 1)
+        return Change(settings=settings, speedups={question.stage: times})
     best = next(one for one in reversed(layout.layouts) if one.chosen)
     # What a call takes where as many workers run beside it, in each batch that was timed so.
     curve = {
@@ -172,6 +172,29 @@ def _change(question: Question, replay: Replay) -> Change:
         if (one.workers, one.threads) == (best.workers, best.threads)
     }
     return Change(settings=settings, cost_curves={question.stage: curve})
+
+
+def speedup_at(found: OptimizationDocument, batch: int) -> float:
+    """Return how many times as fast the recommended variant is in batches of this size, without a layout of its own.
+
+    Where its layout was looked for, it was timed in that of the Plan, too; else in the batch of its gates alone.
+
+    Raises:
+        CannotReplay: If it was timed in other batches: int8, for instance, gains more from large ones than float32 does.
+    """
+    proof, layout = proof_of(found), found.layout
+    timed = {proof.validation.batch: proof.speedup}
+    if layout is not None and layout.whole is not None:
+        timed[layout.stages["batch"]] = layout.whole.ratio
+    at = timed.get(batch)
+    if at is None:
+        sizes = " and ".join(str(size) for size, speedup in sorted(timed.items()) if speedup)
+        raise CannotReplay(
+            f"the variant was timed in batches of {sizes}, and those of the Plan are of {batch}: --batch {batch} times it so"
+            if sizes
+            else "the variant was not timed"
+        )
+    return at.mid
 
 
 def _failed(question: Question, run: Run, number: str, why: str) -> EndToEnd:
@@ -236,14 +259,15 @@ def _says(found: EndToEnd, ceiling: Ceiling | None) -> str:
 def judged(document: OptimizationDocument, found: EndToEnd, *, anyway: bool) -> OptimizationDocument:
     """Return a search's document with what its result did for the pipeline, and nothing recommended where it gains nothing.
 
-    For `size` it is enough that the pipeline loses nothing.
+    For `size` it is enough that the pipeline surely loses nothing.
 
     Args:
         document: The search.
         found: What was measured.
         anyway: Recommend it all the same.
     """
-    gains = found.verdict != "worse" if document.objective == "size" else found.verdict == "better"
+    enough = ("better", "no_difference") if document.objective == "size" else ("better",)
+    gains = found.verdict in enough
     document = msgspec.structs.replace(document, end_to_end=found)
     if gains or anyway:
         return msgspec.structs.replace(document, says=f"{document.says}; {found.says}")

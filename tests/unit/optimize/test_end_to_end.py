@@ -10,11 +10,12 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.base.plan import ModelPlan, Plan
+from headrace.base.plan import ModelPlan, Plan, StagePlan
+from headrace.diagnose.replay import CannotReplay
 from headrace.ledger.ledger import Ledger
 from headrace.optimize.better_plan import better_plan
-from headrace.optimize.end_to_end import Question, judge_end_to_end, judged
-from headrace.runs.formats.optimization import Artifact, Attempt, EndToEnd, OptimizationDocument
+from headrace.optimize.end_to_end import Question, judge_end_to_end, judged, speedup_at
+from headrace.runs.formats.optimization import Artifact, Attempt, EndToEnd, OptimizationDocument, Whole
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import ValidationDocument, VariantSide
 from headrace.validate.interleaved import Blocks
@@ -68,13 +69,16 @@ def found(seconds: float, speedup: float) -> OptimizationDocument:
     )  # fmt: skip
 
 
-def measured(folder: Path, *, before: float, after: float, preparing: float) -> tuple[EndToEnd, OptimizationDocument]:
+def measured(
+    folder: Path, *, before: float, after: float, preparing: float, batch: int = 1
+) -> tuple[EndToEnd, OptimizationDocument]:
     """Measure a pipeline whose model takes `after` seconds an item instead of `before`."""
     for number in range(40):
         (folder / f"{number}.txt").write_text("x")
     source = hr.folder(folder, patterns=["*.txt"])
     pipeline = hr.Pipeline(source, module=Timed(preparing), delivery=hr.jsonl(folder / "out.jsonl"))
-    plan, search = Plan(model=ModelPlan(**device(before))), found(after, before / after)
+    plan = Plan(model=ModelPlan(**device(before)), stages={"process": StagePlan(batch=batch)})
+    search = found(after, before / after)
     question = Question(
         pipeline=pipeline, source=source, before=plan, after=better_plan(plan, search, "process")[0],
         stage="process", found=search,
@@ -129,6 +133,67 @@ def test_a_pipeline_that_fails_with_it_keeps_what_it_has(tmp_path: Path) -> None
     assert "gone.onnx" in told.says
     assert Path(told.run).parent == tmp_path
     assert judged(search, told, anyway=False).recommended is None
+
+
+def laid_out(search: OptimizationDocument, *, batch: int, ratio: float) -> OptimizationDocument:
+    """Return a search whose variant was timed in the Plan's layout, too, and has none of its own."""
+    layout = msgspec.structs.replace(
+        search.attempts[0], technique="layout", verdict="reject", gate="speed", stages={"workers": 1, "batch": batch},
+        whole=Whole(
+            ratio=Estimate(ratio, ratio, ratio), before_per_second=1.0, after_per_second=ratio, before="x", after="x"
+        ),
+    )  # fmt: skip
+    return msgspec.structs.replace(search, layout=layout)
+
+
+def test_what_is_predicted_was_timed_in_the_batch_of_the_plan() -> None:
+    """In another batch the same variant gains another time as much."""
+    search = found(0.001, 2.0)
+    assert speedup_at(search, 1) == 2.0
+    assert speedup_at(laid_out(search, batch=8, ratio=3.0), 8) == 3.0
+    assert speedup_at(laid_out(search, batch=8, ratio=3.0), 1) == 2.0
+    assert speedup_at(laid_out(search, batch=1, ratio=1.5), 1) == 1.5
+
+
+def test_a_batch_in_which_nothing_was_timed_is_refused() -> None:
+    """It is said in which it was, and how to time it in this one."""
+    search = found(0.001, 8.0)
+    for batch in (4, 16):
+        with pytest.raises(CannotReplay, match=f"timed in batches of 1.*--batch {batch} "):
+            speedup_at(search, batch)
+    untimed = msgspec.structs.replace(
+        search, attempts=(msgspec.structs.replace(search.attempts[0], speedup=None),)
+    )  # fmt: skip
+    with pytest.raises(CannotReplay, match="not timed"):
+        speedup_at(untimed, 1)
+
+
+@pytest.mark.slow
+def test_what_cannot_be_predicted_is_measured(tmp_path: Path) -> None:
+    """The pipeline has other batches than those that were timed: it is said, and both run all the same."""
+    told, _ = measured(tmp_path, before=0.008, after=0.001, preparing=0.0, batch=4)
+    assert told.predicted is None
+    assert "batches of 4" in told.refused
+    assert told.measured is not None
+
+
+@pytest.mark.parametrize(
+    ("objective", "verdict", "stays"),
+    [
+        ("size", "no_difference", True),
+        ("size", "underpowered", False),
+        ("size", "worse", False),
+        ("throughput", "no_difference", False),
+    ],
+)
+def test_what_is_enough_for_an_objective(objective: Any, verdict: Any, stays: bool) -> None:
+    """A smaller file is enough where the pipeline surely loses nothing; few pairs do not show that."""
+    search = msgspec.structs.replace(found(0.001, 1.0), objective=objective)
+    told = EndToEnd(
+        pipeline="p", source="40 items", predicted=None, refused="no run", measured=Estimate(0.7, 1.0, 1.4), error=None,
+        before_per_second=10.0, after_per_second=10.0, num_pairs=8, verdict=verdict, ceiling=None, run="run", says="alike",
+    )  # fmt: skip
+    assert (judged(search, told, anyway=False).recommended is not None) is stays
 
 
 def test_a_layout_is_refused_with_the_rest() -> None:
