@@ -57,6 +57,7 @@ from headrace.runs.formats.variants import Gate, GateName, ValidationDocument, V
 from headrace.runs.hardware import find_versions
 from headrace.validate.golden import Golden, spread
 from headrace.validate.interrupts import noticing
+from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.metrics import TOP_1, Metric
 from headrace.validate.policy import Policy
 from headrace.validate.variant_spec import VariantSpec
@@ -213,6 +214,8 @@ class _Search:
     baseline: VariantSide | None = None
     laid_out: list[Attempt] = field(default_factory=list)
     num_confirmed: int = 0
+    kept: KeptAnswers = field(default_factory=KeptAnswers)
+    """What the model as given answered."""
     interrupted: bool = True
     """Until the search has come to its end."""
     began: float = field(default_factory=time.monotonic)
@@ -335,7 +338,7 @@ class _Search:
         if candidate.refuted is None:
             policy = self._policy(candidate.kind)
             document = validate_variants(
-                self.subject.baseline(), candidate.spec, self._search_set(), policy, gates=CHEAP_GATES
+                self.subject.baseline(), candidate.spec, self._search_set(), policy, gates=CHEAP_GATES, kept=self.kept
             )
         else:
             document = _refuted(self.subject.baseline(), candidate, self.goal)
@@ -464,7 +467,7 @@ class _Search:
         began = time.monotonic()
         spec = VariantSpec(attempt.candidate, ModelPlan(**attempt.settings))
         document = validate_variants(
-            self.subject.baseline(), spec, self.golden, self._policy(attempt.kind), gates=_CONFIRMING
+            self.subject.baseline(), spec, self.golden, self._policy(attempt.kind), gates=_CONFIRMING, kept=self.kept
         )
         if document.interrupted:
             raise KeyboardInterrupt

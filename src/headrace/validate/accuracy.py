@@ -16,6 +16,7 @@ from headrace.base.words import counted
 from headrace.runs.formats.variants import Outcome, WorstItem
 from headrace.validate.golden import Golden
 from headrace.validate.judged import OUTCOMES, Judged, accuracy_gate, set_says, set_values
+from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.metrics import Truth, scored
 from headrace.validate.noninferiority import Decision, Finding, judge_drop, largest_discordance
 from headrace.validate.of_sets import judge_set
@@ -48,7 +49,14 @@ class _Answers:
 
 
 def judge_accuracy(
-    a: Calls, b: Calls, golden: Golden, policy: Policy, *, names: list[str] | None, is_interrupted: Callable[[], bool]
+    a: Calls,
+    b: Calls,
+    golden: Golden,
+    policy: Policy,
+    *,
+    names: list[str] | None,
+    is_interrupted: Callable[[], bool],
+    kept: KeptAnswers | None = None,
 ) -> Judged:
     """Return whether B's answers to a golden set are as good as A's.
 
@@ -59,13 +67,15 @@ def judge_accuracy(
         policy: What is asked of B.
         names: Of the classes in the order of the output; None: not known.
         is_interrupted: Asked between batches.
+        kept: What A answered to this set, asked by this policy's metric and batch; None: nothing is known.
 
     Raises:
         SettingsError: If the metric does not fit the answers.
     """
+    kept = kept or KeptAnswers(0)
     if policy.metric.recount is not None and not golden.is_made_up:
-        return RecountedGate(policy.metric.recount, golden, policy, names, is_interrupted).judge(a, b)
-    return _Gate(golden, policy, names, is_interrupted).judge(a, b)
+        return RecountedGate(policy.metric.recount, golden, policy, names, is_interrupted, kept).judge(a, b)
+    return _Gate(golden, policy, names, is_interrupted, kept).judge(a, b)
 
 
 @dataclass(slots=True)
@@ -74,6 +84,7 @@ class _Gate:
     policy: Policy
     names: list[str] | None
     is_interrupted: Callable[[], bool]
+    kept: KeptAnswers
     warnings: list[str] = field(default_factory=list)
 
     def judge(self, a: Calls, b: Calls) -> Judged:
@@ -87,7 +98,7 @@ class _Gate:
                 f"not known: {golden.name} has boxes or masks and no labels; score them with --metric map, map50 or iou"
             )
             return self._said("skipped", says)
-        first, second = (self._answers(calls) for calls in (a, b))
+        first, second = self.kept.once("accuracy", lambda: self._answers(a)), self._answers(b)
         if self.is_interrupted() or first is None or second is None:
             return self._said("inconclusive", "interrupted")
         if second.broken > first.broken:

@@ -16,6 +16,7 @@ from headrace.base.errors import SettingsError
 from headrace.base.words import counted
 from headrace.validate.golden import Golden
 from headrace.validate.judged import OUTCOMES, Judged, accuracy_gate, set_says, set_values
+from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.metrics import OfDraws, Recount
 from headrace.validate.noninferiority import Decision
 from headrace.validate.of_sets import FEWEST_DRAWS, SetFinding, decided, draw
@@ -45,6 +46,7 @@ class RecountedGate:
         policy: What is asked of B.
         names: Of the classes by their numbers; None: not known.
         is_interrupted: Asked between batches and draws.
+        kept: What A answered before.
     """
 
     recount: Recount
@@ -52,6 +54,7 @@ class RecountedGate:
     policy: Policy
     names: list[str] | None
     is_interrupted: Callable[[], bool]
+    kept: KeptAnswers
     warnings: list[str] = field(default_factory=list)
 
     def judge(self, a: Calls, b: Calls) -> Judged:
@@ -65,7 +68,7 @@ class RecountedGate:
             needs = " and ".join(f"truth_{one}" for one in self.recount.needs)
             told = f'{name} needs {needs} in an .npz file, or "boxes" or "mask" in labels.jsonl'
             return self._said("skipped", f"not known: {told}, and {self.golden.name} has none")
-        first, second = (self._asked(calls) for calls in (a, b))
+        first, second = self.kept.once("accuracy", lambda: self._asked(a)), self._asked(b)
         if first is None or second is None:
             return self._said("inconclusive", "interrupted")
         if second[1] > first[1]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from headrace.base.words import counted
 from headrace.runs.formats.variants import Outcome
 from headrace.validate.corruptions import CORRUPTIONS, Pixels, corrupted
 from headrace.validate.golden import Golden, spread
+from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.noninferiority import Decision, judge_drop
 from headrace.validate.parity import top_1
 from headrace.validate.policy import Policy
@@ -35,7 +37,13 @@ class Robustness:
 
 
 def judge_robustness(
-    models: tuple[Call, Call], golden: Golden, policy: Policy, *, items: int, stop: Callable[[], bool] = lambda: False
+    models: tuple[Call, Call],
+    golden: Golden,
+    policy: Policy,
+    *,
+    items: int,
+    stop: Callable[[], bool] = lambda: False,
+    kept: KeptAnswers | None = None,
 ) -> Robustness:
     """Return how two variants answer images that were spoiled.
 
@@ -45,6 +53,7 @@ def judge_robustness(
         policy: Its batch, and its margin for parts of the set.
         items: At most so many.
         stop: Asked before each kind.
+        kept: What the incumbent answered to this set, asked by this policy's batch; None: nothing is known.
     """
     if policy.metric.recount is not None:
         says = f"not applicable, because {policy.metric.name} scores no first answers, which spoiled images are compared by"
@@ -53,7 +62,7 @@ def judge_robustness(
     if pixels is None:
         says = f"not known: {golden.inputs.dtype}{list(golden.inputs.shape)} are no pictures"
         return Robustness(outcome="skipped", says=says, values={})
-    places = spread(len(golden), items)
+    kept, places = kept or KeptAnswers(0), spread(len(golden), items)
     labels = None if golden.labels is None else golden.labels[places]
     chosen = np.asarray(golden.inputs[places])
     values: dict[str, float | None] = {}
@@ -62,7 +71,8 @@ def judge_robustness(
         if stop():
             return Robustness(outcome="inconclusive", says="interrupted", values=values)
         spoiled = corrupted(chosen, kind, pixels)
-        first, second = (_firsts(model, spoiled, policy.batch) for model in models)
+        first = kept.once(("robustness", kind, items), partial(_firsts, models[0], spoiled, policy.batch))
+        second = _firsts(models[1], spoiled, policy.batch)
         if first is None or second is None:
             return Robustness(outcome="skipped", says="not known: the answers are no scores of classes", values={})
         if labels is None:

@@ -43,12 +43,13 @@ from headrace.validate.accuracy import judge_accuracy
 from headrace.validate.census import LEAST_INT8_SHARE, is_quantized, take_census
 from headrace.validate.golden import Golden, made_up, spread
 from headrace.validate.interrupts import noticing
+from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.layer_errors import ITEMS, first_beyond, layer_errors
 from headrace.validate.model_speed import measure_speed
 from headrace.validate.parity import BANDS, compare_outputs, has_broken
 from headrace.validate.policy import Policy
 from headrace.validate.robustness import judge_robustness
-from headrace.validate.variant_spec import VariantSpec
+from headrace.validate.variant_spec import VariantSpec, variant_text
 
 #: Items whose answers are compared number by number.
 PARITY_ITEMS = 64
@@ -109,6 +110,8 @@ class _Validation:
     policy: Policy
     is_interrupted: Callable[[], bool]
     say: Callable[[str], object]
+    kept: KeptAnswers
+    """What A answered to this set before."""
     gates: list[Gate] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     worst: tuple[WorstItem, ...] = ()
@@ -168,10 +171,8 @@ class _Validation:
         return _gate("census", "rejected", says, values, limits)
 
     def _parity(self) -> Gate:
-        first, second = (
-            list(self._calls(opened, spread(len(self.golden), PARITY_ITEMS))) for opened in (self.a, self.b)
-        )
-        if self.is_interrupted():  # then one of the two has answered fewer
+        first, second = self.kept.once("parity", lambda: self._some(self.a)), self._some(self.b)
+        if first is None or second is None:
             return _gate("parity", "inconclusive", "interrupted")
         if self.policy.metric.recount is not None and self.policy.metric.recount.any_order:
             return _of_detections(first, second)
@@ -241,7 +242,7 @@ class _Validation:
         everything = np.arange(len(self.golden))
         judged = judge_accuracy(
             lambda: self._calls(self.a, everything), lambda: self._calls(self.b, everything), self.golden, self.policy,
-            names=_class_names(self.a.model), is_interrupted=self.is_interrupted,
+            names=_class_names(self.a.model), is_interrupted=self.is_interrupted, kept=self.kept,
         )  # fmt: skip
         self.warnings += judged.warnings
         self.worst = judged.worst
@@ -252,8 +253,9 @@ class _Validation:
         if not self.policy.robustness or self.golden.is_made_up:
             return None
         found = judge_robustness(
-            (self.a.model, self.b.model), self.golden, self.policy, items=ROBUSTNESS_ITEMS, stop=self.is_interrupted
-        )
+            (self.a.model, self.b.model), self.golden, self.policy, items=ROBUSTNESS_ITEMS, stop=self.is_interrupted,
+            kept=self.kept,
+        )  # fmt: skip
         return _gate(
             "robustness", found.outcome, found.says, found.values, {"max_slice_drop": self.policy.max_slice_drop}
         )
@@ -263,6 +265,11 @@ class _Validation:
     def _batch(self, size: int) -> np.ndarray:
         """Return items of the golden set, around again where there are too few."""
         return np.ascontiguousarray(self.golden.inputs[np.arange(size) % len(self.golden)])
+
+    def _some(self, opened: _Opened) -> list[Any] | None:
+        """Return the answers to the items that are compared number by number; None if it was interrupted."""
+        answers = list(self._calls(opened, spread(len(self.golden), PARITY_ITEMS)))
+        return None if self.is_interrupted() else answers
 
     def _calls(self, opened: _Opened, places: np.ndarray) -> Iterator[Any]:
         """Give the answers to the items at these places, batch by batch."""
@@ -280,6 +287,7 @@ def validate_variants(
     *,
     gates: Sequence[GateName] = ALL_GATES,
     say: Callable[[str], object] = lambda text: None,
+    kept: KeptAnswers | None = None,
 ) -> ValidationDocument:
     """Return whether B may stand in for A.
 
@@ -290,6 +298,7 @@ def validate_variants(
         policy: What is asked of B.
         gates: Those to ask, in this order; a verdict says no more than they did.
         say: Told about each gate, one line at a time.
+        kept: What incumbents answered before, and where it is kept for the next candidate; None: it is asked anew.
 
     Raises:
         EngineError: If A cannot be opened. A B that cannot be is rejected.
@@ -309,7 +318,8 @@ def validate_variants(
         nothing = VariantSide(name=b.text, variant={}, open_seconds=0.0)
         return _document(first.side(), nothing, [gate], golden, policy, [], interrupted=False)
     with noticing() as is_interrupted:
-        validation = _Validation(first, second, golden, policy, is_interrupted, say)
+        known = _known(kept, a, golden, policy)
+        validation = _Validation(first, second, golden, policy, is_interrupted, say, known)
         validation.run(gates)
         interrupted = is_interrupted()
     document = _document(
@@ -318,6 +328,15 @@ def validate_variants(
     return msgspec.structs.replace(
         document, worst=validation.worst, layers=validation.layers, diverges_at=validation.diverges_at
     )
+
+
+def _known(kept: KeptAnswers | None, a: VariantSpec, golden: Golden, policy: Policy) -> KeptAnswers:
+    """Return what is kept of an incumbent's answers to this set, in batches of this size and for this metric."""
+    if kept is None or not golden.sha256:  # which set it is cannot be told
+        return KeptAnswers(0)
+    # A part of a set goes by the fingerprint of the whole, and may be without its labels.
+    items = (golden.sha256, len(golden), golden.labels is None)
+    return kept.of(variant_text(a.model), *items, policy.metric, policy.batch)
 
 
 def _open(spec: VariantSpec) -> _Opened:

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import EngineError, SettingsError
+from headrace.engines.onnx_engine import OnnxModel
 from headrace.ledger.ledger import Ledger
 from headrace.optimize import search as search_module
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.search import Goal, optimize
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 from headrace.validate.golden import Golden, read_golden
+from headrace.validate.variants import PARITY_ITEMS
 
 pytestmark = pytest.mark.usefixtures("speeds")
 
@@ -165,6 +167,25 @@ def test_an_interrupted_search_keeps_what_it_knows(
     assert kept == {one.candidate for one in again.attempts if one.is_recalled}
     assert again.recommended == confirmed[0]
     assert not again.interrupted
+
+
+def test_the_model_as_given_answers_the_golden_set_once(
+    case: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many are held against it, of which this search asks about two at least."""
+    asked: list[int] = []
+    call = OnnxModel.__call__
+
+    def counted(model: OnnxModel, batch: np.ndarray) -> Any:
+        if "int8" not in model.variant["artifact"]:
+            asked.append(len(batch))
+        return call(model, batch)
+
+    monkeypatch.setattr(OnnxModel, "__call__", counted)
+    document = searched(case, None, tmp_path)
+    assert sum(one.drop is not None for one in document.attempts) >= 2
+    whole = len(case.golden)
+    assert whole + PARITY_ITEMS <= sum(asked) < 2 * whole  # and batches that show whether it runs at all
 
 
 def test_artifacts_are_kept_by_their_content(case: Any, tmp_path: Path) -> None:
