@@ -42,6 +42,8 @@ from headrace.cli.pipeline_arguments import points, positive, seconds, sizes
 from headrace.cli.whatif import add_ledger_argument
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
 
     from headrace.base.plan import Plan
@@ -237,11 +239,13 @@ def _search(
     from headrace.optimize.search import optimize
     from headrace.runs.hardware import find_hardware
 
+    calibration = _items(args, args.data, labelled=False)
+    _check_source(args, {"--data": calibration, "--golden": golden})
     return optimize(
         Path(args.model),
         store=store,
         goal=goal,
-        calibration=_items(args, args.data, labelled=False),
+        calibration=calibration,
         golden=golden,
         memory=ledger.attempts,
         hardware=hardware_fingerprint(find_hardware()),
@@ -249,6 +253,17 @@ def _search(
         networks=networks,
         say=_say,
     )
+
+
+def _check_source(args: argparse.Namespace, sets: Mapping[str, Golden | None]) -> None:
+    """Refuse to measure the pipeline on files that a set holds, before anything is searched for."""
+    from headrace.cli.loading import parse_source
+    from headrace.sources.finite import FiniteSource
+    from headrace.validate.disjoint import check_production
+
+    source = parse_source(args.source, drain=False) if args.pipeline and args.source else None
+    if isinstance(source, FiniteSource):
+        check_production((one.payload for one in source.entries() if isinstance(one.payload, Path)), sets)
 
 
 def _goal(args: argparse.Namespace, plan: Plan, stage: str) -> Goal:

@@ -2,15 +2,20 @@
 
     headrace validate scenes.onnx scenes_int8.onnx --golden golden.npz
     headrace validate scenes.onnx scenes.onnx@openvino,precision=bf16 --golden golden.npz --max-drop 0.5pt
+    headrace validate scenes.onnx scenes_int8.onnx --golden held_out/ --data train/ --pipeline jobs:pipeline
     headrace validate scenes.onnx scenes.onnx@openvino --batch 8 --threads 2 --min-speedup 1.2
 
 A variant is MODEL[@ENGINE[,KEY=VALUE]...]: a file with the engine that runs it (onnx unless named) and its settings; keys
 are threads and the engine's own (precision). A is the one in use, B the one that would take its place.
 
+The gates are those of `headrace optimize`, which makes and tries many variants; here you name one pair, and nothing is made,
+changed, or written to the ledger.
+
 A golden set is an .npz file with the arrays inputs (items, ...), as the model takes them, and labels (items,); or a folder with
 labels.jsonl or a folder for each class, which --pipeline decodes and preprocesses. For --metric map, map50 and iou it
 holds boxes with classes, or masks, in place of labels. Without labels the two must agree; without a golden set they are held
-against each other on noise, which can only show that B is broken.
+against each other on noise, which can only show that B is broken. What B was calibrated on or trained with cannot judge it:
+name it as --data, and a golden set is refused that shares an item with it, or a source (photograph, camera) where known.
 
 Exit status: 0 B may stand in for A; 1 it may not; 3 an engine is not installed; 4 it cannot be told yet, and such a B is not
 to be used either; 130 interrupted.
@@ -40,9 +45,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("b", metavar="B", help="the variant that would take its place, the same")
     parser.add_argument("--golden", metavar="FILE", help="an .npz file with inputs and labels, or a folder of images")
     parser.add_argument(
+        "--data",
+        metavar="FILE",
+        help="what B was calibrated on or trained with, the same; refused if it is in --golden",
+    )
+    parser.add_argument(
         "--pipeline",
         metavar="MODULE:ATTRIBUTE",
-        help="decodes and preprocesses a golden folder, as it does its own items",
+        help="decodes and preprocesses folders, as it does its own items",
     )
     parser.add_argument(
         "--max-drop", type=points, default=0.005, metavar="DROP",
@@ -74,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
     from headrace.cli.golden_argument import read_items
     from headrace.cli.loading import load_pipeline
+    from headrace.validate.disjoint import check_disjoint
     from headrace.validate.policy import Policy
     from headrace.validate.variant_spec import parse_variant
     from headrace.validate.variants import validate_variants
@@ -91,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
         load_pipeline(args.pipeline)  # its module registers the networks that the torch engine may be asked for
     a, b = parse_variant(args.a, args.threads), parse_variant(args.b, args.threads)
     golden = read_items(args.golden, args.pipeline, a, _say)
+    check_disjoint({"--data": read_items(args.data, args.pipeline, a, _say, labelled=False), "--golden": golden})
     document = validate_variants(a, b, golden, policy, say=_say)
     encoded = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
     if args.output:

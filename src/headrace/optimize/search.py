@@ -55,6 +55,7 @@ from headrace.runs.formats.optimization import Asked, Attempt, OptimizationDocum
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, GateName, ValidationDocument, VariantSide
 from headrace.runs.hardware import find_versions
+from headrace.validate.disjoint import check_disjoint
 from headrace.validate.golden import Golden, spread
 from headrace.validate.interrupts import noticing
 from headrace.validate.kept_answers import KeptAnswers
@@ -157,11 +158,10 @@ def optimize(
 
     Raises:
         EngineError: If the model cannot be opened.
-        SettingsError: If it does not exist, or the calibration and golden sets share items.
+        SettingsError: If it does not exist, or the calibration and golden sets share items or sources.
     """
     check(model.is_file(), "model file", str(model), "a file that exists")
-    if calibration is not None and golden is not None:
-        _check_disjoint(calibration, golden)
+    check_disjoint({"--data": calibration, "--golden": golden})
     original = store.add(model)
     subject = Subject(
         original=original, store=store, calibration=calibration, threads=goal.threads, flags=cpu_flags(),
@@ -175,17 +175,6 @@ def optimize(
         search.find_layouts()
         search.interrupted = False
     return search.document()
-
-
-def _check_disjoint(calibration: Golden, golden: Golden) -> None:
-    """Raise SettingsError if an item is in both: int8 would be judged by what its ranges were made from."""
-    first, second = ({hashlib.sha256(item.tobytes()).digest() for item in one.inputs} for one in (calibration, golden))
-    shared = len(first & second)
-    if shared:
-        raise SettingsError(
-            f"{counted(shared, 'item')} of --data {calibration.name} {'is' if shared == 1 else 'are'} in --golden "
-            f"{golden.name} too; what a model was made from cannot judge it: keep the two apart"
-        )
 
 
 def _check_fits(subject: Subject, sets: Sequence[Golden]) -> None:
@@ -635,6 +624,11 @@ class _Search:
         chosen = self._chosen()
         said = [one.validation.warnings for one in self.attempts if chosen is not None and one.candidate == chosen.name]
         found = [f"of the recommended variant: {warning}" for warnings in said for warning in warnings]
+        if self.subject.calibration is None and self.golden is not None:
+            found.append(
+                "without --data, candidates were compared on items of the golden set, without their labels, before it judged: "
+                "name other items with --data"
+            )
         if uses > MOST_CONFIRMED:
             found.append(
                 f"this golden set has judged {uses} attempts: what passes after many tries may have passed by luck; take a new "

@@ -45,7 +45,9 @@ class Golden:
     slices: Mapping[str, np.ndarray] = field(default_factory=dict)
     """{property: (items,) str}, the part of the set that each item is in."""
     sources: np.ndarray | None = None
-    """(items,) str: what each item was cut from; None: not known."""
+    """(items,) str: what each item was cut from; None: not known of all."""
+    some_sources: frozenset[str] = frozenset()
+    """Those that are known, where those of other items are not."""
     truth: Mapping[str, np.ndarray] = field(default_factory=dict)
     """{name: (items, ...)}: what else is true of each item."""
     files: Sequence[str] = ()

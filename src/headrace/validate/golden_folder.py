@@ -114,6 +114,7 @@ def read_golden_folder(
     return Golden(
         name=str(folder), inputs=arrays, labels=labels, sha256=digest.hexdigest(), slices=_slices(looks),
         sources=_sources([rows[number] for number in kept]), truth=truth, files=[str(rows[number].file) for number in kept],
+        some_sources=frozenset(rows[number].source for number in kept) - {""},
     )  # fmt: skip
 
 
@@ -130,7 +131,8 @@ def _rows(folder: Path, labelled: bool, names: Sequence[str] | None) -> list[_Ro
         files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in _IMAGES and file not in masks)
         if not files:
             raise SettingsError(f"{folder}: no images; expected files such as a.jpg, in folders or not")
-        return [_Row(file, None, "") for file in files]
+        sources = _known_sources(folder / LABELS)
+        return [_Row(file, None, sources.get(file, "")) for file in files]
     manifest = folder / LABELS
     rows = list(_listed(manifest, names) if manifest.is_file() else _in_folders(folder))
     if not rows:
@@ -174,6 +176,16 @@ def _masks(manifest: Path) -> set[Path]:
         with contextlib.suppress(ValueError, LookupError, TypeError):
             masks.add(manifest.parent / json.loads(line)["mask"])
     return masks
+
+
+def _known_sources(manifest: Path) -> Mapping[Path, str]:
+    """Return {image: source}, where lines tell it; a line that cannot be read tells nothing."""
+    found = {}
+    for line in manifest.read_text().splitlines() if manifest.is_file() else ():
+        with contextlib.suppress(ValueError, LookupError, TypeError):
+            said = json.loads(line)
+            found[manifest.parent / said["file"]] = str(said.get("source") or "")
+    return found
 
 
 def _in_folders(folder: Path) -> Iterator[_Row]:

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, MissingExtra
 from headrace.base.protocols import Model
 from headrace.base.settings import check
 from headrace.base.units import format_duration
@@ -302,6 +302,7 @@ def validate_variants(
 
     Raises:
         EngineError: If A cannot be opened. A B that cannot be is rejected.
+        MissingExtra: If an engine is not installed, of A or of B.
         SettingsError: If a file does not exist, or the model takes inputs for which nothing can be made up and there is no
             golden set.
     """
@@ -313,6 +314,8 @@ def validate_variants(
     golden = golden or made_up(first.model.inputs[0], PARITY_ITEMS)
     try:
         second = _open(b)
+    except MissingExtra:  # says nothing about B: installed, it may be right
+        raise
     except HeadraceError as error:
         gate = _gate("static", "rejected", f"B cannot be opened: {error}")
         nothing = VariantSide(name=b.text, variant={}, open_seconds=0.0)

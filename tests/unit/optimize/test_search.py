@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -129,6 +130,22 @@ def test_calibration_and_golden_sets_share_no_item(case: Any, tmp_path: Path) ->
     np.savez(tmp_path / "both.npz", inputs=both)
     with pytest.raises(SettingsError, match=r"3 items of --data .* are in --golden"):
         searched(case, None, tmp_path, calibration=read_golden(tmp_path / "both.npz"))
+
+
+def test_where_candidates_were_compared_is_said(case: Any, tmp_path: Path) -> None:
+    """On the golden set itself, where there is nothing else; with calibration data there is nothing to say."""
+    assert any("without --data" in one for one in searched(case, None, tmp_path, calibration=None).warnings)
+    assert not any("without --data" in one for one in searched(case, None, tmp_path).warnings)
+
+
+def test_sets_of_one_camera_are_refused(case: Any, tmp_path: Path) -> None:
+    """Before anything is tried: other frames are no other scene."""
+    sets = {
+        name: replace(one, sources=np.array(["cam1"] * len(one)))
+        for name, one in (("calibration", case.calibration), ("golden", case.golden))
+    }
+    with pytest.raises(SettingsError, match=r"--data .* and --golden .* share 1 source \(cam1\)"):
+        searched(case, None, tmp_path, **sets)
 
 
 def test_what_is_not_faster_is_not_chosen(case: Any, tmp_path: Path, speeds: dict[tuple[str, bool], float]) -> None:

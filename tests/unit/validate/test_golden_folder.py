@@ -13,6 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import SettingsError
+from headrace.validate.disjoint import known_sources
 from headrace.validate.golden import read_golden
 from headrace.validate.golden_folder import read_golden_folder
 
@@ -79,6 +80,17 @@ def test_images_are_prepared_as_by_the_module(folder: Path) -> None:
     assert "1 of 10 images" in said[0]
     assert golden.sources is not None  # the one that does not tell is left out
     assert golden.sources.tolist() == [f"camera {number // 3}" for number in range(9)]
+
+
+def test_a_folder_without_labels_still_tells_its_sources(tmp_path: Path) -> None:
+    """Calibration data need no labels, and come from somewhere all the same; an image without a source hides no other."""
+    lines = [{"file": "0.png", "label": None, "source": "cam1"}, {"file": "1.png"}]
+    for line in lines:
+        write(tmp_path / str(line["file"]), 20)
+    (tmp_path / "labels.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + "broken\n")
+    found = read_golden_folder(tmp_path, Small(), labelled=False)
+    assert found.sources is None
+    assert known_sources(found) == {"cam1"}
 
 
 def test_images_are_in_thirds_by_what_they_look_like(folder: Path) -> None:

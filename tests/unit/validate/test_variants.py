@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -303,3 +304,42 @@ def test_the_command_tells_by_its_status(
     out, err = capsys.readouterr()
     assert '"schema": "headrace.validate/1"' in out
     assert "accuracy: rejected" in err
+
+
+def test_a_missing_engine_says_nothing_about_the_variant(
+    incumbent: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status 3 with the line that installs it, for B as for A: it is not rejected."""
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    monkeypatch.delitem(sys.modules, "headrace.engines.openvino_engine", raising=False)
+    for pair in ([incumbent, f"{incumbent}@openvino"], [f"{incumbent}@openvino", incumbent]):
+        assert main(["validate", *pair]) == 3
+        out, err = capsys.readouterr()
+        assert "pip install 'headrace[openvino]'" in err
+        assert "REJECT" not in out
+
+
+def test_what_a_variant_was_made_from_cannot_judge_it(
+    incumbent: str, golden: Callable[..., Golden], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Calibration data that hold golden items, or come from the same camera, are misuse; others are not."""
+    given = golden(600)
+    sources = np.array(["cam1", "cam2"]).repeat(300)
+    np.savez(tmp_path / "golden.npz", inputs=given.inputs, labels=given.labels, sources=sources)
+    np.savez(tmp_path / "same.npz", inputs=given.inputs[:5])
+    np.savez(tmp_path / "camera.npz", inputs=given.inputs[:5] + 1, sources=np.array(["cam1"] * 5))
+    np.savez(tmp_path / "apart.npz", inputs=given.inputs[:5] + 1, sources=np.array(["cam3"] * 5))
+    command = [
+        "validate",
+        incumbent,
+        incumbent,
+        "--golden",
+        str(tmp_path / "golden.npz"),
+        "--max-drop",
+        "3pt",
+        "--data",
+    ]
+    for name, said in (("same", "5 items of --data"), ("camera", "share 1 source (cam1)")):
+        assert main([*command, str(tmp_path / f"{name}.npz")]) == 2
+        assert said in capsys.readouterr().err
+    assert main([*command, str(tmp_path / "apart.npz")]) == 0

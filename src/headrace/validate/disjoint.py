@@ -1,0 +1,81 @@
+"""Whether sets of items are apart: what a model was made from, or chosen by, cannot judge it.
+
+Two sets are apart if they have no item in common, and no source where sources are known: the photograph, camera or video that
+items were cut from. Two crops of one photograph are two items, and an answer learned from the one is right for the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from headrace.base.errors import SettingsError
+from headrace.base.words import counted
+from headrace.validate.golden import Golden
+
+#: Sources that a message names.
+_NAMED = 3
+
+
+def check_disjoint(sets: Mapping[str, Golden | None]) -> None:
+    """Raise SettingsError if two sets share an item or a source; the message names both sets and what they share.
+
+    Args:
+        sets: {the option that named it: a set, or None if there is none}.
+    """
+    given = [(option, one) for option, one in sets.items() if one is not None]
+    items = {option: {hashlib.sha256(item.tobytes()).digest() for item in one.inputs} for option, one in given}
+    for (first, a), (second, b) in combinations(given, 2):
+        shared = len(items[first] & items[second])
+        if shared:
+            raise SettingsError(
+                f"{counted(shared, 'item')} of {first} {a.name} {'is' if shared == 1 else 'are'} in {second} {b.name} too; "
+                "what a model was made from cannot judge it: keep the two apart"
+            )
+        sources = sorted(known_sources(a) & known_sources(b))
+        if sources:
+            raise SettingsError(
+                f"{first} {a.name} and {second} {b.name} share {_named(sources)}; what comes from one photograph, camera or "
+                "video is too alike to judge what was made from it: put each source into one of the two sets, or call regions "
+                "that are apart by names of their own (source in labels.jsonl, the array sources in an .npz file)"
+            )
+
+
+def check_production(files: Iterable[Path], sets: Mapping[str, Golden | None]) -> None:
+    """Raise SettingsError if a file on which the whole pipeline is measured is one of a set's, by its content.
+
+    Only files of equal size are read; sets of arrays have no files, and are not looked at.
+    """
+    for option, one in sets.items():
+        sizes: dict[int, list[str]] = {}
+        for file in one.files if one is not None else ():
+            sizes.setdefault(os.path.getsize(file), []).append(file)
+        shared = [file for file in files if _is_among(file, sizes)] if sizes else []
+        if one is not None and shared:
+            raise SettingsError(
+                f"{counted(len(shared), 'file')} of --source, such as {shared[0]}, {'is' if len(shared) == 1 else 'are'} in "
+                f"{option} {one.name} too; whether it is faster in production is asked of images that chose nothing: name "
+                "others with --source"
+            )
+
+
+def known_sources(one: Golden) -> set[str]:
+    """Return the sources of a set's items, as far as they are known."""
+    of_all = () if one.sources is None else np.unique(one.sources)
+    return {str(source) for source in of_all if str(source)} | one.some_sources
+
+
+def _is_among(file: Path, sizes: Mapping[int, Sequence[str]]) -> bool:
+    alike = sizes.get(file.stat().st_size, ()) if file.is_file() else ()
+    return bool(alike) and any(Path(one).read_bytes() == file.read_bytes() for one in alike)
+
+
+def _named(sources: Sequence[str]) -> str:
+    rest = len(sources) - _NAMED
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"{counted(len(sources), 'source')} ({', '.join(sources[:_NAMED])}{more})"
