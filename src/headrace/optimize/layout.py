@@ -24,8 +24,10 @@ import numpy as np
 
 from headrace.runs.formats.optimization import Layout
 from headrace.runs.formats.profile import Estimate
+from headrace.validate.detections import detections_in
 from headrace.validate.model_speed import BLOCK_SECONDS, ROUNDS, Speed, measure_turns
 from headrace.validate.parity import compare_outputs
+from headrace.validate.same_detections import are_alike
 from headrace.validate.variant_spec import VariantSpec
 from headrace.validate.variants import joined
 
@@ -141,7 +143,8 @@ def answers_alike(spec: VariantSpec, items: np.ndarray, batches: Sequence[int]) 
     """Return how far a variant's answers in batches of two sizes are apart: relative L2 of the worst item.
 
     They should be the same but for rounding. Where ranges are taken from each batch (dynamic quantization) they are not.
-    Infinite where they have other shapes: detections may be filled up to the most of the batch.
+    Infinite where they have other shapes. Detections are matched, for they may be filled up to the most of the batch: 0 where
+    both find the same, infinite where not.
     """
     model = spec.open()
     size = max(batches)
@@ -150,6 +153,10 @@ def answers_alike(spec: VariantSpec, items: np.ndarray, batches: Sequence[int]) 
         [model(np.ascontiguousarray(chosen[start : start + batch])) for start in range(0, len(chosen), batch)]
         for batch in batches
     ]
+    detections = [[detections_in(one) for one in calls] for calls in answers]
+    if all(one is not None for calls in detections for one in calls):
+        first, second = ([image for found in calls for image in found or ()] for calls in detections)
+        return 0.0 if len(first) == len(second) and all(map(are_alike, first, second)) else math.inf
     try:
         first, second = map(joined, answers)
     except ValueError:

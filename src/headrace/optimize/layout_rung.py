@@ -128,7 +128,7 @@ class LayoutRung:
         limits = {"worst_l2": most}
         if apart <= most:
             return Gate(name="parity", outcome="passed", says="the same answers", values=values, limits=limits)
-        off = f"relative L2 {apart:.2g}" if math.isfinite(apart) else "in another shape"
+        off = f"relative L2 {apart:.2g}" if math.isfinite(apart) else "in another shape, or with other detections"
         says = (
             f"in a batch of {batches[1]} an item is answered otherwise than in one of {batches[0]} ({off}): the model looks at "
             "its neighbours"

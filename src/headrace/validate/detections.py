@@ -28,7 +28,7 @@ _NAMES = {
     "scores": ("scores", "det_scores"),
     "count": ("num_dets", "num_detections"),
 }
-_LAYOUTS = (
+LAYOUTS = (
     "boxes (items, n, 4) of x1, y1, x2, y2 in pixels of the input, labels (items, n) and scores (items, n), the same without "
     "items for one item a call (--batch 1), or one output (items, n, 6) of x1, y1, x2, y2, score, label"
 )
@@ -59,9 +59,20 @@ def found_boxes(outputs: Any, num_items: int) -> list[Boxes]:
     parts = _parts(outputs)
     if parts is None or len(parts[0]) != num_items:
         raise SettingsError(
-            f"detections are read from {_LAYOUTS}; the model gives {_seen(outputs)} for {num_items} item(s). Score other "
+            f"detections are read from {LAYOUTS}; the model gives {_seen(outputs)} for {num_items} item(s). Score other "
             "layouts by your own --metric MODULE:FUNCTION"
         )
+    return [_kept(*rows) for rows in zip(*parts, strict=True)]
+
+
+def detections_in(outputs: Any) -> list[Boxes] | None:
+    """Return what was found in each item of a call, where outputs are detections beyond doubt; None if they are not.
+
+    By their names; six columns without names hold boxes, scores from 0 to 1 and whole labels.
+    """
+    parts = _parts(outputs)
+    if parts is None or not (_are_named(outputs) or _are_plausible(*parts)):
+        return None
     return [_kept(*rows) for rows in zip(*parts, strict=True)]
 
 
@@ -118,6 +129,17 @@ def _parts(outputs: Any) -> tuple[Array, Array, Array] | None:
         beyond = np.arange(boxes.shape[1]) >= named["count"].reshape(-1, 1)
         scores = np.where(beyond, 0, scores)
     return boxes, labels, scores
+
+
+def _are_named(outputs: Any) -> bool:
+    return isinstance(outputs, Mapping) and len(outputs) > 1
+
+
+def _are_plausible(boxes: Array, labels: Array, scores: Array) -> bool:
+    """Return whether six columns can be detections: features of as many have fractions where labels are, and negative sizes."""
+    fit = (boxes[..., 2:] >= boxes[..., :2]).all(axis=-1) & (scores >= 0) & (scores <= 1) & (labels == np.round(labels))
+    known = np.isfinite(boxes).all(axis=-1) & np.isfinite(scores) & np.isfinite(labels)
+    return bool((fit | ~known).all())
 
 
 def _kept(boxes: Array, labels: Array, scores: Array) -> Boxes:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from headrace.base.errors import SettingsError
+from headrace.validate.parity import by_name
 
 Array = np.ndarray
 
@@ -33,7 +34,7 @@ def counted_pixels(outputs: Any, masks: Array) -> list[Array]:
             "255 where nothing is known"
         )
     if named is None or named.shape != masks.shape:
-        seen = {name: list(np.shape(one)) for name, one in _each(outputs).items()}
+        seen = {name: list(np.shape(one)) for name, one in by_name(outputs).items()}
         raise SettingsError(
             f"--metric iou reads (items, classes, h, w) scores or (items, h, w) classes as whole numbers, of the size of the "
             f"masks, {list(masks.shape[1:])}; the model gives {seen}. Resize within the model or give masks of that size; "
@@ -74,17 +75,12 @@ class ClassOverlap:
 
 def _named(outputs: Any) -> Array | None:
     """Return (items, h, w) uint8, the class that each pixel was named; None if the outputs do not say."""
-    each = _each(outputs)
+    each = by_name(outputs)
     found = each.get("out", each.get("masks", next(iter(each.values()))))
     if found.dtype.kind in "iu":
         classes = found[:, 0] if found.ndim == 4 and found.shape[1] == 1 else found
         return np.where((classes < 0) | (classes > UNKNOWN), UNKNOWN, classes) if classes.ndim == 3 else None
     return found.argmax(axis=1) if found.ndim == 4 and 2 <= found.shape[1] <= UNKNOWN else None
-
-
-def _each(outputs: Any) -> Mapping[str, Array]:
-    named = outputs if isinstance(outputs, Mapping) else {"output": outputs}
-    return {name: np.asarray(array) for name, array in named.items()}
 
 
 def _counted(named: Array, mask: Array) -> Array:

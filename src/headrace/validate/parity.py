@@ -45,7 +45,7 @@ def compare_outputs(a: Any, b: Any) -> Parity:
         a: Array (items, ...), or {name: array} where a model has several outputs.
         b: The same of the other.
     """
-    firsts, seconds = _named(a), _named(b)
+    firsts, seconds = by_name(a), by_name(b)
     problems = _shape_problems(firsts, seconds)
     num_items = len(next(iter(firsts.values()))) if firsts else 0
     if problems:
@@ -69,12 +69,18 @@ def compare_outputs(a: Any, b: Any) -> Parity:
     )
 
 
+def by_name(outputs: Any) -> Mapping[str, np.ndarray]:
+    """Return outputs by their names; of an array alone `output`."""
+    each = outputs if isinstance(outputs, Mapping) else {"output": outputs}
+    return {name: np.asarray(array) for name, array in each.items()}
+
+
 def scores_of(outputs: Any) -> np.ndarray | None:
     """Return (items, classes) scores; None if the answers are none.
 
     Scores are the only output, or the only one of two axes and floating numbers, with at least two classes.
     """
-    scores = [array for array in _named(outputs).values() if array.ndim == 2 and array.dtype.kind == "f"]
+    scores = [array for array in by_name(outputs).values() if array.ndim == 2 and array.dtype.kind == "f"]
     return scores[0] if len(scores) == 1 and scores[0].shape[1] >= 2 else None
 
 
@@ -92,17 +98,12 @@ def num_classes(outputs: Any) -> int:
 
 def num_broken(outputs: Any) -> int:
     """Return how many items have a NaN or an infinity among their answers."""
-    return int((~np.isfinite(_flat(_named(outputs))).all(axis=1)).sum())
+    return int((~np.isfinite(_flat(by_name(outputs))).all(axis=1)).sum())
 
 
 def has_broken(outputs: Any) -> bool:
     """Return whether any answer is a NaN or an infinity, whatever the outputs' shapes."""
-    return any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in _named(outputs).values())
-
-
-def _named(outputs: Any) -> Mapping[str, np.ndarray]:
-    named = outputs if isinstance(outputs, Mapping) else {"output": outputs}
-    return {name: np.asarray(array) for name, array in named.items()}
+    return any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in by_name(outputs).values())
 
 
 def _shape_problems(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 A golden set is what somebody chose once; traffic is what it is. Nobody knows the right answers there, so what is tested is
 whether both give the same: a changed answer may have been wrong before, so that the share of changed answers bounds the harm.
+Detections are the same where each finds what the other is sure of (`same_detections`).
 The test may be looked at at any time (`noninferiority`).
 """
 
@@ -15,9 +16,11 @@ import numpy as np
 
 from headrace.base.units import format_duration
 from headrace.runs.formats.shadow import ShadowDocument
+from headrace.validate.detections import LAYOUTS
 from headrace.validate.intervals import FEWEST_PAIRS, centre, paired_interval
 from headrace.validate.noninferiority import Decision, judge_drop
-from headrace.validate.parity import BANDS, compare_outputs, num_broken, top_1
+from headrace.validate.parity import BANDS, compare_outputs, has_broken, num_broken, top_1
+from headrace.validate.same_detections import SURE, changed_detections
 
 #: Batches of which the times are kept: enough for an interval, and bounded.
 _MOST_TIMES = 4096
@@ -42,13 +45,18 @@ class ShadowRecord:
         self._times: list[float] = []
         self._seconds: list[tuple[float, float]] = []
         self._broken = 0
+        self._of_detections = False
         self._lock = threading.Lock()
 
     def add(self, incumbent: Any, candidate: Any, incumbent_seconds: float, candidate_seconds: float) -> None:
         """Note one batch that both answered."""
-        changed = _changed(incumbent, candidate)
+        detections = changed_detections(incumbent, candidate)
+        changed = _changed(incumbent, candidate) if detections is None else detections
+        # Of detections whole calls: an image alone has an axis of items no more.
+        count = num_broken if detections is None else has_broken
         with self._lock:
-            self._broken += max(0, num_broken(candidate) - num_broken(incumbent))
+            self._of_detections = detections is not None
+            self._broken += max(0, count(candidate) - count(incumbent))
             if self._num_items < _MOST_ITEMS:
                 self._changed.append(changed)
                 self._num_items += len(changed)
@@ -70,6 +78,10 @@ class ShadowRecord:
         ratio = paired_interval(times) if len(times) >= FEWEST_PAIRS else None
         speed = None if ratio is None else (math.exp(ratio.low), math.exp(centre(times)), math.exp(ratio.high))
         share = f"{found.drop:.2%} of {found.num_items:,} answers changed, {self._margin:.2%} are allowed"
+        if self._of_detections:
+            share += (
+                f" (matched as detections: what the one is sure of, score {SURE:g} or more, the other does not find)"
+            )
         if failure:
             advice, says = "reject", f"the candidate failed: {failure}"
         elif broken:
@@ -105,7 +117,10 @@ def _changed(incumbent: Any, candidate: Any) -> np.ndarray:
     """Return (items,) 1.0 where the two give different answers."""
     found = compare_outputs(incumbent, candidate)
     if found.shapes:
-        raise ValueError(f"it answers in another shape: {'; '.join(found.shapes)}")
+        raise ValueError(
+            f"it answers in another shape: {'; '.join(found.shapes)}. Only detections can be matched whatever their number, "
+            f"and they are read from {LAYOUTS}"
+        )
     first, second = top_1(incumbent), top_1(candidate)
     if first is not None and second is not None:
         return np.asarray(first != second, float)

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from headrace.base.plan import ModelPlan
-from headrace.validate.parity import BANDS, compare_outputs
+from headrace.validate.detections import LAYOUTS
+from headrace.validate.parity import BANDS, by_name, compare_outputs, has_broken
+from headrace.validate.same_detections import SURE, changed_detections
 from headrace.validate.variants import MOST_BANDS, joined
+
+#: Of recent items, those with other detections: like the median of the relative L2, it asks what most items look like.
+MOST_CHANGED = 0.5
 
 
 def why_not_switch(before: Sequence[Any], after: Sequence[Any], settings: ModelPlan) -> str | None:
@@ -21,8 +28,22 @@ def why_not_switch(before: Sequence[Any], after: Sequence[Any], settings: ModelP
         after: Of the new one, to the same batches.
         settings: The new one's `[model]` table.
     """
-    found = compare_outputs(joined(before), joined(after))
     what = f"{settings.artifact} on {settings.engine}"
+    detections = [changed_detections(one, other) for one, other in zip(before, after, strict=True)]
+    known = [one for one in detections if one is not None]
+    if known and len(known) == len(detections):
+        return _why_not_detections(before, after, np.concatenate(known), what)
+    try:
+        found = compare_outputs(joined(before), joined(after))
+    except ValueError:
+        shapes = sorted(
+            {str(list(array.shape)) for answers in (*before, *after) for array in by_name(answers).values()}
+        )
+        return (
+            f"the answers change their shape from batch to batch ({', '.join(shapes[:4])}), so those of {what} cannot be held "
+            f"against those of the model in use; detections could be, and are read from {LAYOUTS}. To use it all the same, "
+            "start the run again"
+        )
     if found.shapes:
         return f"{what} answers in another shape: {'; '.join(found.shapes)}"
     if found.broken_b > found.broken_a:
@@ -37,3 +58,17 @@ def why_not_switch(before: Sequence[Any], after: Sequence[Any], settings: ModelP
             f"recent items; at most {limit:g}): on this machine it is not what was validated"
         )
     return None
+
+
+def _why_not_detections(before: Sequence[Any], after: Sequence[Any], changed: np.ndarray, what: str) -> str | None:
+    """Return why a detector may not take over, from (items,) 1 where it finds something else; None if it may."""
+    broken_a, broken_b = (sum(map(has_broken, answers)) for answers in (before, after))
+    if broken_b > broken_a:
+        return f"{broken_b} of {len(after)} recent batches make {what} answer with a NaN or an infinity"
+    if broken_a > broken_b or changed.mean() <= MOST_CHANGED:
+        return None
+    return (
+        f"the detections of {what} are other ones than those of the model in use for {int(changed.sum())} of {len(changed)} "
+        f"recent items (at most {MOST_CHANGED:.0%}): what the one finds with a score of {SURE:g} or more, the other does not; "
+        "on this machine it is not what was validated"
+    )

@@ -160,6 +160,32 @@ def test_answers_whose_shape_hangs_on_the_batch_are_not_alike(tmp_path: Path) ->
     assert answers_alike(parse_variant(str(tmp_path / "rows.onnx")), items, (1, 4)) == np.inf
 
 
+def detector(path: Path, *, moved_by_others: bool) -> VariantSpec:
+    """Save a model that gives its rows of six columns as far as some item of the batch has any; maybe less their mean."""
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["m"], axes=[0]),
+        helper.make_node("Sub", ["x", "m"], ["moved"]),
+        helper.make_node("ReduceMax", ["x"], ["most"], axes=[0, 2], keepdims=0),
+        helper.make_node("Greater", ["most", "zero"], ["is_there"]),
+        helper.make_node("Compress", ["moved" if moved_by_others else "x", "is_there"], ["y"], axis=1),
+    ]
+    inputs, outputs = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", rows, 6]) for name, rows in (("x", 3), ("y", "m"))
+    )
+    zero = helper.make_tensor("zero", TensorProto.FLOAT, [], [0.0])
+    graph = helper.make_graph(nodes, "detections", [inputs], [outputs], [zero])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return parse_variant(str(path))
+
+
+def test_detections_that_are_filled_up_are_alike_in_any_batch(tmp_path: Path) -> None:
+    """A detector may have larger batches; one whose detections hang on the batch's other items may not."""
+    row, nothing = [2.0, 2, 12, 12, 0.9, 1], [0.0] * 6
+    items = np.float32([[row, nothing, nothing], [row, row, nothing], [row, row, row], [nothing, nothing, nothing]])
+    assert answers_alike(detector(tmp_path / "own.onnx", moved_by_others=False), items, (1, 4)) == 0.0
+    assert answers_alike(detector(tmp_path / "others.onnx", moved_by_others=True), items, (1, 4)) == np.inf
+
+
 def searched(case: Any, ledger: Ledger, folder: Path, *, batch: int = 8, layout: Shares | None = FIRST) -> Any:
     """Search with the layout as the last rung, on a machine of one core."""
     goal = Goal(max_drop=0.02, batch=batch, layout=layout, cores=1)

@@ -191,6 +191,16 @@ def test_another_layout_is_told_with_what_was_seen(outputs: Any) -> None:
     assert "labels (items, n)" in str(told.value)
 
 
+@pytest.mark.parametrize("shape", [(3,), (1,), (2, 5), (0,)])
+def test_numbers_of_detections_that_are_not_one_for_each_item_are_told(shape: tuple[int, ...]) -> None:
+    """Left out of account, rows that only fill up would count as detections."""
+    _, images = scene(2)
+    outputs = {**padded(images), "num_dets": np.ones(shape, np.int32)}
+    with pytest.raises(SettingsError, match=r"num_dets.*int32\[.*expected .*\[2\] or \[2, 1\].*MODULE:FUNCTION") as told:
+        found_boxes(outputs, 2)
+    assert str(list(shape)) in str(told.value)
+
+
 @pytest.mark.parametrize(
     ("rows", "classes", "told"),
     [

@@ -76,6 +76,22 @@ def test_masks_that_are_none_are_told() -> None:
             counted_pixels(scores(masks(1)), mask)
 
 
+def test_classes_that_do_not_fit_their_type_are_told() -> None:
+    """255, which nobody knows, is -1 as int8, and class 200 is -56: what was seen, what is expected, and what to do."""
+    for wrong, seen in ((255, -1), (200, -56)):
+        mask = np.full((1, 8, 8), wrong, np.uint8)
+        with pytest.raises(SettingsError, match=rf"truth_mask.*int8.*{seen} to {seen}.*0 to 254.*uint8"):
+            counted_pixels(scores(masks(1)), mask.view(np.int8))
+    named = np.full((3, 8, 8), 200, np.uint8).view(np.int8)
+    with pytest.raises(SettingsError, match=r"the model names.*int8.*-56.*0 to 254.*uint8"):
+        counted_pixels(named, masks(3))
+
+
+def test_a_model_may_name_no_class() -> None:
+    """-1 in a type that holds every class is a pixel that it gave no class: wrong, and no error."""
+    assert ClassOverlap(counted_pixels(np.full((3, 8, 8), -1), masks(3)))(np.ones(3)).max() == 0
+
+
 def judged(truth: np.ndarray, b: np.ndarray) -> Judged:
     """Judge a variant against a perfect incumbent."""
     golden = Golden(

@@ -1,0 +1,64 @@
+"""Whether two detectors answer alike: each finds what the other is sure of, in any order and with any rows to fill up.
+
+Detections have no like at the same place of another's outputs, so they are not held against one another number by number. They
+are matched by COCO's rule, as for `--metric map`: in the order of their scores each takes the free box of its class that it
+overlaps most, from an intersection over union of a half on. Scores near 0.5 cross it by rounding alone: the other may have
+found it with any score.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.validate.detections import Boxes, detections_in
+
+Array = np.ndarray
+
+#: Score from which on a detector is sure, and overlap from which on two boxes are one object.
+SURE = 0.5
+OVERLAP = 0.5
+
+
+def changed_detections(a: Any, b: Any) -> Array | None:
+    """Return (items,) float64: 1 where two variants' detections differ; None if outputs are none, or not of the same items."""
+    firsts, seconds = detections_in(a), detections_in(b)
+    if firsts is None or seconds is None or len(firsts) != len(seconds):
+        return None
+    return np.array([not are_alike(one, other) for one, other in zip(firsts, seconds, strict=True)], float)
+
+
+def are_alike(a: Boxes, b: Boxes) -> bool:
+    """Return whether each of two detectors finds in an image what the other is sure of."""
+    return _finds(b, _sure(a)) and _finds(a, _sure(b))
+
+
+def _sure(found: Boxes) -> Boxes:
+    order = np.argsort(-found.scores, kind="stable")
+    order = order[found.scores[order] >= SURE]
+    return Boxes(found.boxes[order], found.classes[order], found.scores[order])
+
+
+def _finds(found: Boxes, wanted: Boxes) -> bool:
+    """Return whether each wanted box, in this order, has a box of its own among those found."""
+    if len(found.classes) < len(wanted.classes):
+        return False
+    overlaps = _overlaps(wanted.boxes, found.boxes)
+    overlaps[wanted.classes[:, None] != found.classes] = 0.0
+    for row in overlaps:
+        best = int(row.argmax())
+        if row[best] < OVERLAP:
+            return False
+        overlaps[:, best] = 0.0  # taken
+    return True
+
+
+def _overlaps(a: Array, b: Array) -> Array:
+    """Return (len(a), len(b)) intersections over unions."""
+    low, high = np.maximum(a[:, None, :2], b[:, :2]), np.minimum(a[:, None, 2:], b[:, 2:])
+    shared = (high - low).clip(0).prod(axis=2)
+    areas = [(boxes[:, 2:] - boxes[:, :2]).clip(0).prod(axis=1) for boxes in (a, b)]
+    together = areas[0][:, None] + areas[1] - shared
+    overlaps: Array = np.divide(shared, together, out=np.zeros_like(shared), where=together > 0)
+    return overlaps
