@@ -54,7 +54,7 @@ def found_boxes(outputs: Any, num_items: int) -> list[Boxes]:
         num_items: Of the call.
 
     Raises:
-        SettingsError: If outputs come in another layout.
+        SettingsError: If outputs come in another layout, or the number of detections is not that of each item.
     """
     parts = _parts(outputs)
     if parts is None or len(parts[0]) != num_items:
@@ -69,6 +69,9 @@ def detections_in(outputs: Any) -> list[Boxes] | None:
     """Return what was found in each item of a call, where outputs are detections beyond doubt; None if they are not.
 
     By their names; six columns without names hold boxes, scores from 0 to 1 and whole labels.
+
+    Raises:
+        SettingsError: If they are, but the number of detections is not that of each item.
     """
     parts = _parts(outputs)
     if parts is None or not (_are_named(outputs) or _are_plausible(*parts)):
@@ -125,10 +128,22 @@ def _parts(outputs: Any) -> tuple[Array, Array, Array] | None:
         boxes, labels, scores = boxes[None], labels[None], scores[None]
     if boxes.ndim != 3 or boxes.shape[2] != 4 or not (labels.shape == scores.shape == boxes.shape[:2]):
         return None
-    if "count" in named and named["count"].size == len(boxes):
-        beyond = np.arange(boxes.shape[1]) >= named["count"].reshape(-1, 1)
-        scores = np.where(beyond, 0, scores)
-    return boxes, labels, scores
+    return boxes, labels, _without_filling(scores, named["count"]) if "count" in named else scores
+
+
+def _without_filling(scores: Array, counts: Array) -> Array:
+    """Return scores that are 0 from the row on that is an item's number of detections.
+
+    Raises:
+        SettingsError: If there is not one number for each item.
+    """
+    if counts.size != len(scores):
+        raise SettingsError(
+            f"num_dets (num_detections) is {counts.dtype}{list(counts.shape)}; expected the number of detections of each item, "
+            f"{[len(scores)]} or {[len(scores), 1]}. Export it so, or score other layouts by your own --metric MODULE:FUNCTION"
+        )
+    beyond = np.arange(scores.shape[1]) >= counts.reshape(-1, 1)
+    return np.where(beyond, 0, scores)
 
 
 def _are_named(outputs: Any) -> bool:

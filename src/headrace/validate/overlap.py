@@ -14,6 +14,9 @@ Array = np.ndarray
 
 #: Of a mask: what nobody knows, as VOC and Cityscapes have it. Such pixels count nowhere.
 UNKNOWN = 255
+_IN_UINT8 = (
+    "int8 ends at 127 and turns 200 into -56 and 255 into -1: write uint8 (or int32), with 255 for what nobody knows"
+)
 
 
 def counted_pixels(outputs: Any, masks: Array) -> list[Array]:
@@ -27,12 +30,8 @@ def counted_pixels(outputs: Any, masks: Array) -> list[Array]:
     Raises:
         SettingsError: If outputs are neither, or of another size than the masks.
     """
+    _check_masks(masks)
     named = _named(outputs)
-    if masks.ndim != 3 or masks.dtype.kind not in "iu" or masks.min(initial=0) < 0 or masks.max(initial=0) > UNKNOWN:
-        raise SettingsError(
-            f"truth_mask is {masks.dtype}{list(masks.shape)}; expected (items, h, w) whole numbers, the classes 0 to 254, and "
-            "255 where nothing is known"
-        )
     if named is None or named.shape != masks.shape:
         seen = {name: list(np.shape(one)) for name, one in by_name(outputs).items()}
         raise SettingsError(
@@ -73,11 +72,29 @@ class ClassOverlap:
         return np.flatnonzero(self._pixels[:, 1, place])
 
 
+def _check_masks(masks: Array) -> None:
+    if masks.ndim == 3 and masks.dtype.kind in "iu" and masks.min(initial=0) >= 0 and masks.max(initial=0) <= UNKNOWN:
+        return
+    raise SettingsError(
+        f"truth_mask is {masks.dtype}{list(masks.shape)}{_seen(masks)}; expected (items, h, w) whole numbers, the classes 0 to "
+        f"254, and 255 where nothing is known; {_IN_UINT8}"
+    )
+
+
+def _seen(classes: Array) -> str:
+    return f" from {classes.min():g} to {classes.max():g}" if classes.size else ""
+
+
 def _named(outputs: Any) -> Array | None:
     """Return (items, h, w) uint8, the class that each pixel was named; None if the outputs do not say."""
     each = by_name(outputs)
     found = each.get("out", each.get("masks", next(iter(each.values()))))
     if found.dtype.kind in "iu":
+        if found.dtype == np.int8 and found.min(initial=0) < 0:
+            raise SettingsError(
+                f"the model names classes of pixels as {found.dtype}{list(found.shape)}{_seen(found)}; expected 0 to 254, and "
+                f"less than 0 only in types that hold all of them; {_IN_UINT8}"
+            )
         classes = found[:, 0] if found.ndim == 4 and found.shape[1] == 1 else found
         return np.where((classes < 0) | (classes > UNKNOWN), UNKNOWN, classes) if classes.ndim == 3 else None
     return found.argmax(axis=1) if found.ndim == 4 and 2 <= found.shape[1] <= UNKNOWN else None

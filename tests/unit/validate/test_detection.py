@@ -196,7 +196,9 @@ def test_numbers_of_detections_that_are_not_one_for_each_item_are_told(shape: tu
     """Left out of account, rows that only fill up would count as detections."""
     _, images = scene(2)
     outputs = {**padded(images), "num_dets": np.ones(shape, np.int32)}
-    with pytest.raises(SettingsError, match=r"num_dets.*int32\[.*expected .*\[2\] or \[2, 1\].*MODULE:FUNCTION") as told:
+    with pytest.raises(
+        SettingsError, match=r"num_dets.*int32\[.*expected .*\[2\] or \[2, 1\].*MODULE:FUNCTION"
+    ) as told:
         found_boxes(outputs, 2)
     assert str(list(shape)) in str(told.value)
 
