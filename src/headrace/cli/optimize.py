@@ -139,10 +139,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search, and print what came of it."""
-    if args.explain:
-        return _explain(args)
-    if args.portability:
-        return _portability(args)
+    if args.explain or args.portability:
+        _convert_recipe(args)
+        return _explain(args) if args.explain else _portability(args)
     from headrace.base.errors import SettingsError
     from headrace.base.plan import Plan
     from headrace.cli.optimization_text import as_text
@@ -289,7 +288,7 @@ def _goal(args: argparse.Namespace, plan: Plan, stage: str) -> Goal:
 
 def _recipe(args: argparse.Namespace, store: ArtifactStore) -> Buildable | None:
     """Return the recipe that stands in the place of the model, and put its converted file there; None if it is a file."""
-    if ":" not in args.model or Path(args.model.partition("@")[0]).exists():
+    if not _names_recipe(args.model):
         return None
     from headrace.cli.loading import load_attribute
     from headrace.optimize.recipe import check_recipe
@@ -300,6 +299,24 @@ def _recipe(args: argparse.Namespace, store: ArtifactStore) -> Buildable | None:
     _say(f"{target}: building and converting the network")
     args.model = converted(recipe, target, store).file
     return recipe
+
+
+def _convert_recipe(args: argparse.Namespace) -> None:
+    """Put the converted file of a recipe in its place, for what looks at a file alone; MODULE:ATTRIBUTE@ENGINE keeps its engine."""
+    from headrace.ledger.ledger import Ledger
+    from headrace.optimize.artifacts import ArtifactStore
+
+    args.model, at, engine = args.model.partition("@")
+    if _names_recipe(args.model):
+        with Ledger.open(args.ledger) as ledger:
+            store = ArtifactStore(ledger.path.parent / "artifacts")
+        _recipe(args, store)
+        _say(f"converted: {args.model}")
+    args.model += at + engine
+
+
+def _names_recipe(model: str) -> bool:
+    return ":" in model and not Path(model.partition("@")[0]).exists()
 
 
 def _items(args: argparse.Namespace, path: str | None, *, labelled: bool = True) -> Golden | None:
@@ -432,7 +449,9 @@ def _portability(args: argparse.Namespace) -> int:
     from headrace.optimize.processor import cpu_flags
 
     if not Path(args.model).is_file():
-        raise SettingsError(f"--portability {args.model}: there is no such file; expected an ONNX file")
+        raise SettingsError(
+            f"--portability {args.model}: there is no such file; expected an ONNX file, or a recipe as MODULE:ATTRIBUTE"
+        )
     document = find_portability(Path(args.model), cpu_flags())
     if args.json:
         _print_json(document)

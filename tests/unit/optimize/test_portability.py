@@ -124,6 +124,41 @@ def test_the_command_prints_it(case: Any, capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(capsys.readouterr().out)["schema"] == "headrace.portability/1"
 
 
+RECIPE = """
+import numpy as np
+
+class Recipe:
+    example = np.zeros((1, 3, 8, 8), np.float32)
+    def build(self):
+        import torch
+        return torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()).eval()
+
+recipe, no_recipe = Recipe(), 5
+"""
+
+
+@pytest.mark.parametrize("look", [["--portability"], ["--explain"]])
+def test_a_recipe_is_converted_first(look: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its file is looked at, and kept beside the ledger, where it is told to be."""
+    pytest.importorskip("torch")
+    (tmp_path / "own.py").write_text(RECIPE)
+    ledger = ["--ledger", str(tmp_path / "ledger.sqlite"), "--json"]
+    assert main(["optimize", f"{tmp_path / 'own.py'}:recipe", *look, *ledger]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["schema"] in ("headrace.portability/1", "headrace.census/1")
+    (file,) = (tmp_path / "artifacts").rglob("recipe.onnx")
+    assert f"converted: {file}" in told.err
+
+
+def test_what_is_no_recipe_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With what was found under the name, and what was expected."""
+    (tmp_path / "own.py").write_text(RECIPE)
+    ledger = ["--ledger", str(tmp_path / "ledger.sqlite")]
+    assert main(["optimize", f"{tmp_path / 'own.py'}:no_recipe", "--portability", *ledger]) == 2
+    told = capsys.readouterr().err
+    assert "is a int; expected an object with" in told
+
+
 def test_what_is_no_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A missing file is misuse, a file of something else an error."""
     assert main(["optimize", str(tmp_path / "no.onnx"), "--portability"]) == 2
