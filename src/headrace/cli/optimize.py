@@ -302,7 +302,7 @@ def _recipe(args: argparse.Namespace, store: ArtifactStore) -> Buildable | None:
 
 
 def _convert_recipe(args: argparse.Namespace) -> None:
-    """Put the converted file of a recipe in its place, for what looks at a file alone; MODULE:ATTRIBUTE@ENGINE keeps its engine."""
+    """Put the converted file of a recipe in its place, for what looks at a file; MODULE:ATTRIBUTE@ENGINE keeps its engine."""
     from headrace.ledger.ledger import Ledger
     from headrace.optimize.artifacts import ArtifactStore
 

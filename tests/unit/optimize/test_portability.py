@@ -141,9 +141,10 @@ recipe, no_recipe = Recipe(), 5
 def test_a_recipe_is_converted_first(look: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its file is looked at, and kept beside the ledger, where it is told to be."""
     pytest.importorskip("torch")
-    (tmp_path / "own.py").write_text(RECIPE)
+    own = tmp_path / f"own{look[0].replace('-', '_')}.py"
+    own.write_text(RECIPE)
     ledger = ["--ledger", str(tmp_path / "ledger.sqlite"), "--json"]
-    assert main(["optimize", f"{tmp_path / 'own.py'}:recipe", *look, *ledger]) == 0
+    assert main(["optimize", f"{own}:recipe", *look, *ledger]) == 0
     told = capsys.readouterr()
     assert json.loads(told.out)["schema"] in ("headrace.portability/1", "headrace.census/1")
     (file,) = (tmp_path / "artifacts").rglob("recipe.onnx")
@@ -152,9 +153,9 @@ def test_a_recipe_is_converted_first(look: list[str], tmp_path: Path, capsys: py
 
 def test_what_is_no_recipe_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With what was found under the name, and what was expected."""
-    (tmp_path / "own.py").write_text(RECIPE)
+    (tmp_path / "no_recipe.py").write_text(RECIPE)
     ledger = ["--ledger", str(tmp_path / "ledger.sqlite")]
-    assert main(["optimize", f"{tmp_path / 'own.py'}:no_recipe", "--portability", *ledger]) == 2
+    assert main(["optimize", f"{tmp_path / 'no_recipe.py'}:no_recipe", "--portability", *ledger]) == 2
     told = capsys.readouterr().err
     assert "is a int; expected an object with" in told
 
