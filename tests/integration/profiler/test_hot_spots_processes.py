@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sysconfig
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import HeadraceError, MissingExtra, SettingsError
+from headrace.base.protocols import Source
 from headrace.pipeline.execute import RunInProgress
 from headrace.pipeline.station import WorkerThread
 from headrace.profiler.hot_spots import CProfileInstrument, StageSampler, sample_stage
+from headrace.sources.finite import Entry, FiniteSource
 from headrace.stages.stage import FunctionStage
 from headrace.testing import ListSource
-
-pytestmark = pytest.mark.measures
 
 #: Says who may look into whose memory.
 YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -34,9 +35,9 @@ def inner(number: int) -> int:
     return total
 
 
-def decode(value: int) -> int:
+def decode(value: object) -> int:
     """Call what takes the time."""
-    return inner(20_000) + value
+    return inner(20_000)
 
 
 def other(value: int) -> int:
@@ -44,13 +45,32 @@ def other(value: int) -> int:
     return sum(range(2_000)) + value
 
 
-def pipeline(num_items: int) -> hr.Pipeline:
-    """Return decode and one other stage over so many items."""
+def pipeline(num_items: int, source: Source | None = None) -> hr.Pipeline:
+    """Return decode and one other stage over so many items, or over another source."""
     return hr.Pipeline(
-        source=ListSource(list(range(num_items))),
+        source=source or ListSource(list(range(num_items))),
         stages=[FunctionStage("decode", decode), FunctionStage("other", other)],
         delivery=hr.collect(),
     )
+
+
+class WhileWatched(FiniteSource):
+    """Items for as long as the sampler has not ended.
+
+    Args:
+        samplers: Has it, once the run began.
+    """
+
+    def __init__(self, samplers: list[StageSampler]) -> None:
+        super().__init__()
+        self._samplers = samplers
+
+    def entries(self) -> Iterator[Entry]:
+        """Return numbers."""
+        for number in itertools.count():
+            if any(sampler.result or sampler.problem for sampler in self._samplers):
+                return
+            yield Entry(str(number), b"x")
 
 
 def plan(executor: str) -> hr.Plan:
@@ -77,10 +97,10 @@ def test_a_stage_is_sampled_while_it_runs(tmp_path: Path, executor: str) -> None
     samplers: list[StageSampler] = []
 
     def watch(progress: RunInProgress) -> StageSampler:
-        samplers.append(StageSampler(progress, "decode", seconds=60, rate=100))
+        samplers.append(StageSampler(progress, "decode", seconds=1.5, rate=100))
         return samplers[-1]
 
-    hr.run(pipeline(2500), plan(executor), output=tmp_path / "run", watch=watch)
+    hr.run(pipeline(0, WhileWatched(samplers)), plan(executor), output=tmp_path / "run", watch=watch)
     [sampler] = samplers
     if sampler.problem and "may not read" in sampler.problem:
         assert YAMA.is_file(), sampler.problem  # nothing else may forbid it

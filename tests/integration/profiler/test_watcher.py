@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -23,8 +24,6 @@ from headrace.profiler.watcher.control import Watcher
 from headrace.runs.reader import Run, read_run
 from headrace.runs.resource_files import NAMES, seal
 from headrace.runs.run_folder import RunFolder
-
-pytestmark = pytest.mark.measures
 
 SCRIPT = Path(__file__).with_name("watched_threads.py")
 
@@ -64,12 +63,22 @@ def is_there(process: int) -> bool:
         return False
 
 
+def open_files(process: int) -> list[str]:
+    """Return what a process has open."""
+    found = []
+    for file in Path(f"/proc/{process}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found.append(os.readlink(file))
+    return found
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A run folder."""
     return RunFolder.create(tmp_path / "run").path
 
 
+@pytest.mark.measures
 def test_states_of_known_threads(tmp_path: Path) -> None:
     """Threads that sleep, wait or fight for the GIL are seen so; the GIL's share agrees with the kernel's accounts."""
     folder = tmp_path / "run"
@@ -90,18 +99,25 @@ def test_states_of_known_threads(tmp_path: Path) -> None:
     for name in ("burner-0", "burner-1"):
         assert set(seen[name]) <= {"running", "gil"}
         # Half of the time on a quiet machine; on one with other work less, because a thread that others keep from its
-        # core is not waiting for the GIL. The kernel's own accounts know how much was left.
-        assert seen[name]["gil"] == pytest.approx(facts["blocked"][name], abs=0.12)
-        assert seen[name]["gil"] > 0.1
+        # core is not waiting for the GIL. The kernel's own accounts know how much was left; the helper, which needs a core
+        # to look, sees the moments when it had one.
+        assert 0.4 * facts["blocked"][name] < seen[name]["gil"] < facts["blocked"][name] + 0.3
 
 
+@pytest.mark.measures
 def test_resources_of_a_run(folder: Path) -> None:
     """A busy process is seen busy, every name is described, and rates stand in the sealed file."""
     watcher = Watcher(folder, resource_hertz=10)
     watcher.start()
-    until = time.monotonic() + 1.5
-    while time.monotonic() < until:
-        sum(range(1000))
+    began, used = time.monotonic(), time.process_time()
+
+    def cpu_cores() -> list[float]:
+        sum(range(100_000))
+        rows = read_run(folder).resources().to_pylist()
+        return [row["value"] for row in rows if (row["scope"], row["name"]) == ("processes", "cpu_cores")]
+
+    assert wait_until(lambda: len(cpu_cores()) >= 5 and time.process_time() - used > 0.5, 60)
+    share = (time.process_time() - used) / (time.monotonic() - began)
     report = watcher.close()
     assert report.problem is None
     assert report.state_samples_per_second is None
@@ -110,13 +126,14 @@ def test_resources_of_a_run(folder: Path) -> None:
     assert {row["name"] for row in rows} <= set(NAMES)
     cpu = [row["value"] for row in rows if (row["scope"], row["name"]) == ("processes", "cpu_cores")]
     assert len(cpu) >= 5
-    assert max(cpu) > 0.3
+    assert max(cpu) > 0.5 * share
     memory = [row["value"] for row in rows if (row["scope"], row["name"]) == ("processes", "rss_bytes")]
     assert min(memory) > 10_000_000
     others = [row["value"] for row in rows if row["name"] == "other_cpu_cores"]
     assert min(others) >= 0
 
 
+@pytest.mark.measures
 def test_threads_of_a_worker_process(folder: Path) -> None:
     """A child with an interpreter of its own: its threads' waits for its GIL are recognized."""
     context = multiprocessing.get_context("spawn")
@@ -129,15 +146,14 @@ def test_threads_of_a_worker_process(folder: Path) -> None:
     main_thread = WorkerThread(child.pid or 0, child.pid or 0, "waits")
     burners = [WorkerThread(child.pid or 0, thread, f"burner-{n}") for n, thread in enumerate(threads)]
     watcher.set_threads([main_thread, *burners])
-    time.sleep(2)
+    assert wait_until(lambda: read_run(folder).states().num_rows > 600)
     report = watcher.close()
     child.kill()
     child.join()
     assert report.problem is None
     seen = shares(read_run(folder))
     assert seen["waits"]["process"] > 0.9
-    assert seen["burner-0"]["gil"] > 0.1
-    assert seen["burner-1"]["gil"] > 0.1
+    assert set(seen["burner-0"]) == set(seen["burner-1"]) == {"running", "gil"}
     assert read_run(folder).states().column("process").unique().to_pylist() == [child.pid]
 
 
@@ -161,7 +177,7 @@ def test_a_killed_parent_leaves_readable_files_and_no_helper(tmp_path: Path) -> 
     process, helper = start_forever(folder)
     process.kill()
     process.communicate()
-    assert wait_until(lambda: not is_there(helper), 5)
+    assert wait_until(lambda: not is_there(helper))
     run = read_run(folder)
     assert run.states().num_rows > 50
     assert run.resources().num_rows > 10
@@ -186,7 +202,7 @@ def test_a_forked_child_does_not_keep_the_helper(tmp_path: Path) -> None:
     process.kill()
     process.wait()
     process.stdout.close()
-    gone = wait_until(lambda: not is_there(helper), 5)
+    gone = wait_until(lambda: not is_there(helper))
     assert is_there(child)
     os.kill(child, signal.SIGKILL)
     assert gone
@@ -300,7 +316,7 @@ def test_a_full_disk_is_reported(folder: Path) -> None:
     watcher = Watcher(folder, resource_hertz=10)
     watcher.start()
     watcher.set_threads([WorkerThread(os.getpid(), threading.get_native_id(), "me")])
-    time.sleep(1)
+    assert wait_until(lambda: open_files(watcher.helper_process or 0).count("/dev/full") == 2)
     report = watcher.close()
     assert (report.state_samples_per_second or 0) > 0
     assert "could not be written" in (report.problem or "")

@@ -10,8 +10,6 @@ import pytest
 
 from headrace.cli import main
 
-pytestmark = pytest.mark.measures
-
 
 def test_the_report_of_the_demo(
     browser: Any, tmp_path: Path, pictures: Path, capsys: pytest.CaptureFixture[str]

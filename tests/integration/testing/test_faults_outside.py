@@ -22,8 +22,6 @@ from headrace.testing.faults.image_server import ServerSettings
 from headrace.testing.faults.outside import OutsideProgram, busy_programs
 from headrace.testing.faults.server import Server, make_certificate
 
-pytestmark = pytest.mark.measures
-
 IMAGES = [b"first" * 1000, b"second" * 20_000]
 
 
@@ -143,6 +141,7 @@ def test_some_results_are_refused() -> None:
         assert [post(connection) for _ in range(4)] == [200, 503, 200, 503]
 
 
+@pytest.mark.measures
 def test_programs_outside_are_no_children_and_end() -> None:
     """Two busy programs, none of which this process has for a descendant; none is left afterwards."""
 

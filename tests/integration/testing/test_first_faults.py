@@ -22,8 +22,6 @@ from headrace.testing.faults import FAULTS, SHAPES, Case, measure_cost, run_case
 from headrace.testing.faults.__main__ import main
 from headrace.testing.faults.shapes import CALLS, CROPS
 
-pytestmark = pytest.mark.measures
-
 
 @dataclass
 class Seen(Observer):
@@ -58,7 +56,7 @@ def faulty(fault: str, shape: str, dose: float = 2) -> Case:
 def test_a_healthy_shape_delivers_what_it_receives(shape: str) -> None:
     """Nothing is rejected, retried or lost."""
     counters = ran(SHAPES[shape]())[0].counters
-    assert counters.delivered == counters.received > 12
+    assert counters.delivered == counters.received > 0
     assert counters.rejected + counters.dead_lettered + counters.retried + counters.lost == 0
 
 
@@ -105,10 +103,10 @@ def test_f5_no_more_bytes_come_than_the_link_lets_pass() -> None:
 
 def test_f6_few_downloads_take_most_of_the_time() -> None:
     """One in fifty takes a second; with the remedy it is given up soon and tried again."""
-    case = faulty("F6", "download_heavy", 1)
-    fetch = _stage(ran(case, seconds=1.5)[0], "fetch")
-    assert fetch["items"] >= 50
-    assert fetch["busy_seconds"] >= fetch["items"] // 50
+    case = replace(faulty("F6", "download_heavy", 1), limit=60)
+    fetch = _stage(ran(case, seconds=60)[0], "fetch")
+    assert fetch["items"] == 60
+    assert fetch["busy_seconds"] >= 1
     fix = FAULTS["F6"].fix
     assert fix is not None
     mended, _ = ran(fix(case))
@@ -182,6 +180,7 @@ def test_f10_is_mended_by_processes(shape: str) -> None:
     assert result.counters.delivered == result.counters.received > 0
 
 
+@pytest.mark.measures
 def test_work_costs_cpu_time_on_the_calling_thread() -> None:
     """Both kinds do: at least a quarter of what is asked, on a core that may be faster now than when it was calibrated."""
     for kind in (work.burn, work.spin):
@@ -251,11 +250,12 @@ def test_the_command_writes_a_run_folder(tmp_path: Path, capsys: pytest.CaptureF
     assert read_run(tmp_path / "run").info.counters.delivered > 0
 
 
+@pytest.mark.measures
 def test_a_cost_is_the_ratio_of_pairs() -> None:
-    """A pipeline that is fed a tenth of what another is does a tenth, whatever else the machine does."""
-    fast, slow = (SHAPES["python_preprocess"]().with_broker(rate_per_second=rate) for rate in (40.0, 20.0))
+    """A pipeline that is fed half of what another is does half: far less than it could, so that others may use the machine."""
+    fast, slow = (SHAPES["python_preprocess"]().with_broker(rate_per_second=rate) for rate in (20.0, 10.0))
     said: list[str] = []
-    cost = measure_cost(replace(fast, seconds=1.0), replace(slow, seconds=1.0), pairs=2, say=said.append)
+    cost = measure_cost(replace(fast, seconds=1.5), replace(slow, seconds=1.5), pairs=2, say=said.append)
     assert cost.ratio == pytest.approx(0.5, rel=0.25)
     assert cost.interval is None
     assert len(cost.before) == len(cost.after) == len(said) == 2

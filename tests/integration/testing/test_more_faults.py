@@ -1,4 +1,8 @@
-"""Faults of devices, Python, storage, drift and outcomes do what they say, when a pipeline with them runs."""
+"""Faults of devices, Python, storage, drift and outcomes do what they say, when a pipeline with them runs.
+
+Those that compare CPU times are slow: processors differ in what is dear. What each fault does to a single call is tested with
+known answers in `tests/unit/testing/test_fault_effects.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,6 @@ import pytest
 from headrace.diagnose.document import profile_document
 from headrace.runs.reader import read_run
 from headrace.testing.faults import FAULTS, SHAPES, Case, run_case
-
-pytestmark = pytest.mark.measures
 
 
 class Ran:
@@ -40,6 +42,8 @@ class Ran:
         return next(one for one in self.document.stages if one.name == name)
 
 
+@pytest.mark.slow
+@pytest.mark.measures
 def test_f18_f19_a_model_file_takes_the_device(tmp_path: Path) -> None:
     """Matrix products and passes over memory run in ONNX Runtime, and are most of the CPU time."""
     pytest.importorskip("onnx")
@@ -50,6 +54,8 @@ def test_f18_f19_a_model_file_takes_the_device(tmp_path: Path) -> None:
         assert demand["process"] > sum(demand.values()) / 2
 
 
+@pytest.mark.slow
+@pytest.mark.measures
 def test_f20_loops_are_a_stage_after_the_model(tmp_path: Path) -> None:
     """Its CPU time grows with the dose."""
     cpu = [
@@ -148,6 +154,8 @@ def test_f29_the_device_meets_new_shapes(tmp_path: Path) -> None:
     assert np.median(seconds[True]) > np.median(seconds[False])
 
 
+@pytest.mark.slow
+@pytest.mark.measures
 def test_f30_every_stage_gets_slower(tmp_path: Path) -> None:
     """CPU time per item of preprocess and process is higher at the end than at the beginning."""
     ran = Ran("F30", "python_preprocess", tmp_path / "run", dose=5, seconds=1.5)
@@ -157,6 +165,8 @@ def test_f30_every_stage_gets_slower(tmp_path: Path) -> None:
         assert np.median(cpu[-third:]) > 1.5 * np.median(cpu[:third])
 
 
+@pytest.mark.slow
+@pytest.mark.measures
 def test_f31_some_items_cost_many_times_as_much(tmp_path: Path) -> None:
     """The same shape, and a tenth of the calls several times as dear as the median."""
     ran = Ran("F31", "decode_heavy", tmp_path / "run")
@@ -167,6 +177,8 @@ def test_f31_some_items_cost_many_times_as_much(tmp_path: Path) -> None:
     assert len(set(ran.of("preprocess", "shape_key"))) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.measures
 def test_f32_images_grow(tmp_path: Path) -> None:
     """The last are larger than the first, and cost as much per byte."""
     ran = Ran("F32", "decode_heavy", tmp_path / "run", dose=5, seconds=1.5)
@@ -192,9 +204,11 @@ def test_f34_the_device_has_nothing_to_do_most_of_the_time(tmp_path: Path) -> No
     ran = Ran("F34", "decode_heavy", tmp_path / "run", dose=5)
     assert '"device_seconds": {\n    "process": ' in ran.profiling
     process = ran.stage("process")
-    assert process.blocked > 0.5 * process.service.mean
+    assert process.blocked > process.cpu
 
 
+@pytest.mark.slow
+@pytest.mark.measures
 def test_f40_readings_cost_much(tmp_path: Path) -> None:
     """The CPU time outside stages, where clocks are read, is more than a reading at each boundary would be by far."""
     healthy = replace(SHAPES["python_preprocess"](), seconds=1.0)

@@ -15,8 +15,6 @@ from headrace.ledger.ledger import Ledger
 from headrace.runs.formats.capacity import CapacityDocument
 from headrace.runs.formats.tuning import LadderDocument
 
-pytestmark = pytest.mark.measures
-
 MODULE = """
 import headrace as hr
 from headrace.sources.finite import Entry, FiniteSource
@@ -72,6 +70,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.measures
 @pytest.mark.slow
 def test_the_ladder_predicts_then_measures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each step has a rate, a ratio and a prediction that was in the ledger before; capacity is planned from its profile."""

@@ -12,8 +12,6 @@ import pytest
 
 from headrace.runs.formats.comparison import ComparisonDocument
 
-pytestmark = pytest.mark.measures
-
 MODULE = """
 import headrace as hr
 
@@ -78,6 +76,7 @@ def test_ctrl_c_in_the_pilot_knows_nothing(folder: Path) -> None:
     assert "interrupted" in err
 
 
+@pytest.mark.measures
 def test_cpu_of_worker_processes_counts(folder: Path) -> None:
     """A stage that computes in processes costs more CPU per item than one that sleeps: its children are counted."""
     command = [
@@ -90,7 +89,7 @@ def test_cpu_of_worker_processes_counts(folder: Path) -> None:
         "--blocks",
         "6",
     ]
-    command += ["--items", "60", "--json"]
+    command += ["--items", "24", "--json"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
     document = msgspec.json.decode(done.stdout, type=ComparisonDocument)

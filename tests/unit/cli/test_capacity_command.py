@@ -12,8 +12,6 @@ from headrace.runs import reader
 from headrace.runs.formats.capacity import CapacityDocument, CapacityOption
 from headrace.runs.formats.prediction import Change
 
-pytestmark = pytest.mark.measures
-
 
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> None:

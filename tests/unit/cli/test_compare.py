@@ -13,8 +13,6 @@ from headrace.cli import COMMANDS, main
 from headrace.cli.compare import _duration, _share, _status
 from headrace.runs.formats.comparison import ComparisonDocument
 
-pytestmark = pytest.mark.measures
-
 MODULE = """
 import headrace as hr
 
@@ -54,6 +52,7 @@ def read(text: str | bytes) -> ComparisonDocument:
     return msgspec.json.decode(text, type=ComparisonDocument)
 
 
+@pytest.mark.measures
 def test_two_plans_of_one_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
     """Eight workers for one are better, and the document on stdout holds a value for each block of each side."""
     arguments = ["compare", "one.toml", "eight.toml", "--pipeline", "speeds:slower", "--json", *FAST]
@@ -70,6 +69,7 @@ def test_two_plans_of_one_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
     assert "pair 6" in err
 
 
+@pytest.mark.measures
 def test_a_loss_beyond_the_budget_is_status_1(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A stage four times as slow breaks a budget of 3 %; the document is written as well."""
     assert main(["compare", "speeds:pipeline", "speeds:slower", "--budget", "3%", "-o", "out.json", *FAST]) == 1
@@ -80,6 +80,7 @@ def test_a_loss_beyond_the_budget_is_status_1(folder: Path, capsys: pytest.Captu
     assert (document.is_regression, document.budget_met, document.budget) == (True, False, 0.03)
 
 
+@pytest.mark.measures
 def test_a_pipeline_with_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     """`MODULE:ATTRIBUTE@PLAN.toml` runs the pipeline under that Plan, and --metric latency turns the direction."""
     arguments = [
@@ -98,6 +99,7 @@ def test_a_pipeline_with_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert document.ratio < 1
 
 
+@pytest.mark.measures
 def test_too_few_pairs_cannot_tell(capsys: pytest.CaptureFixture[str]) -> None:
     """Two pairs have no interval: with a budget that is status 4, and the number that is missing is named."""
     arguments = ["compare", "speeds:pipeline", "speeds:slower", "--budget", "3%", "--blocks", "2", "--items", "24"]
@@ -105,6 +107,7 @@ def test_too_few_pairs_cannot_tell(capsys: pytest.CaptureFixture[str]) -> None:
     assert "about 4 more pairs would tell (--blocks 6" in capsys.readouterr().out
 
 
+@pytest.mark.measures
 @pytest.mark.slow
 def test_until_sure_stops_once_it_is_decided(capsys: pytest.CaptureFixture[str]) -> None:
     """A difference of four times needs no second look after eight pairs."""
@@ -125,6 +128,7 @@ def test_until_sure_stops_once_it_is_decided(capsys: pytest.CaptureFixture[str])
     assert document.environment["confidence"] == pytest.approx(0.975)
 
 
+@pytest.mark.measures
 def test_run_folders_are_measured_again(capsys: pytest.CaptureFixture[str]) -> None:
     """With --measure the recorded pipelines and Plans are run in pairs; without it runs that are too short are refused."""
     assert main(["run", "speeds:slower", "--plan", "one.toml", "-o", "a"]) == 0

@@ -14,8 +14,6 @@ import pytest
 from headrace.cli import main
 from headrace.cli.profile import _Interrupt, _new_folder, _seconds
 
-pytestmark = pytest.mark.measures
-
 PIPELINE = """
 import time
 import headrace as hr

@@ -15,8 +15,6 @@ from headrace.cli.tuning_text import as_text
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.tuning import SweepPoint, Trial, TuningDocument
 
-pytestmark = pytest.mark.measures
-
 MODULE = """
 import headrace as hr
 from headrace.sources.finite import Entry, FiniteSource
@@ -121,6 +119,7 @@ def test_a_plan_that_is_there_is_not_replaced(folder: Path, capsys: pytest.Captu
     assert (folder / "plan.toml").read_text() == "# mine\n"
 
 
+@pytest.mark.measures
 @pytest.mark.slow
 def test_a_pipeline_that_waits_is_tuned(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One worker that sleeps becomes several, proved, and the file says why; the ledger has the proof."""

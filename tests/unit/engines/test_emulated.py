@@ -13,8 +13,6 @@ from headrace.base.errors import SettingsError
 from headrace.base.protocols import Model
 from headrace.engines.emulated import EmulatedEngine
 
-pytestmark = pytest.mark.measures
-
 
 def device(**options: Any) -> Model:
     """An open device."""
@@ -52,11 +50,10 @@ def test_one_call_at_a_time() -> None:
 
 def test_the_device_leaves_the_cpu_alone() -> None:
     """A call sleeps: the thread uses next to none of the time as CPU."""
-    model = device(launch_seconds=0.1)
-    model([0])
+    model = device(launch_seconds=0.3)
     start = time.thread_time()
     model([0])
-    assert time.thread_time() - start < 0.05
+    assert time.thread_time() - start < 0.15
 
 
 def test_every_output_says_so() -> None:

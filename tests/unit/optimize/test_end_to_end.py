@@ -20,8 +20,6 @@ from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import ValidationDocument, VariantSide
 from headrace.validate.interleaved import Blocks
 
-pytestmark = pytest.mark.measures
-
 SIDE = VariantSide(name="device", variant={}, open_seconds=0.0)
 FILE = Artifact(sha256="0" * 64, file="net.onnx", num_bytes=1)
 
@@ -88,6 +86,7 @@ def measured(
     return told, judged(search, told, anyway=False)
 
 
+@pytest.mark.measures
 def test_a_gain_is_predicted_measured_and_remembered(tmp_path: Path) -> None:
     """Where the model is what takes the time; the prediction stands in the ledger beside what came of it."""
     told, document = measured(tmp_path, before=0.008, after=0.002, preparing=0.0)
@@ -103,6 +102,7 @@ def test_a_gain_is_predicted_measured_and_remembered(tmp_path: Path) -> None:
     assert entry.measured.ratio.mid == told.measured.mid
 
 
+@pytest.mark.measures
 @pytest.mark.slow
 def test_a_model_that_nobody_waits_for_is_refused_with_the_ceiling(tmp_path: Path) -> None:
     """Another stage takes eight times as long: half the model's time buys nothing, and it is said what even none would buy."""

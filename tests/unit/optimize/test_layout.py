@@ -36,8 +36,6 @@ from headrace.validate import model_speed
 from headrace.validate.metrics import metric_named
 from headrace.validate.variant_spec import VariantSpec, parse_variant
 
-pytestmark = pytest.mark.measures
-
 FIRST = Shares(workers=1, threads=1, batch=1)
 
 

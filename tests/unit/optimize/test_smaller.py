@@ -17,8 +17,6 @@ from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.search import Goal, optimize
 from headrace.optimize.smaller import shrink
 
-pytestmark = pytest.mark.measures
-
 
 def answers(path: Path, inputs: np.ndarray) -> np.ndarray:
     """Return what a model says."""

@@ -20,8 +20,6 @@ from headrace.profiler.cpu_clocks import (
     thread_cpu_seconds,
 )
 
-pytestmark = pytest.mark.measures
-
 
 def spin(seconds: float) -> None:
     """Compute for so much CPU time."""
@@ -30,17 +28,22 @@ def spin(seconds: float) -> None:
         pass
 
 
-def in_thread(name: str, seconds: float, clocks: CpuClocks, *, is_worker: bool = False) -> None:
-    """Compute in a thread of that name, and look at the clocks before it ends."""
+def in_thread(name: str, seconds: float, clocks: CpuClocks, *, is_worker: bool = False) -> tuple[float, float]:
+    """Compute in a thread of that name, and look at the clocks before it ends; return its own clock before and after that."""
+    own: list[float] = []
 
     def work() -> None:
         spin(seconds)
         place = WorkerThread(os.getpid(), threading.get_native_id(), name)
+        own.append(time.thread_time())
         clocks.read([place] if is_worker else [])
+        own.append(time.thread_time())
 
     thread = threading.Thread(target=work, name=name)
     thread.start()
     thread.join()
+    before, after = own
+    return before, after
 
 
 def test_the_kernel_clock_of_a_thread_is_its_cpu_time() -> None:
@@ -79,24 +82,27 @@ def test_what_does_not_exist_has_no_clock() -> None:
 def test_a_thread_counts_for_what_it_does(name: str, is_worker: bool, role: str) -> None:
     """CPU time goes to the role of the thread's name, and stays there when the thread has ended."""
     clocks = CpuClocks()
-    in_thread(name, 0.03, clocks, is_worker=is_worker)
+    before, after = in_thread(name, 0.03, clocks, is_worker=is_worker)
     clocks.read([])
-    assert 0.03 <= clocks.by_role()[role] < 0.06
+    assert (
+        0.03 <= before <= clocks.by_role()[role] <= after + 0.01
+    )  # other threads of that role, if there are any, idle
 
 
 def test_only_what_came_after_its_making_counts() -> None:
     """CPU time of the process before the clocks were made is left out."""
     spin(0.05)
+    before = time.process_time()
     clocks = CpuClocks()
     clocks.read([])
-    assert clocks.total() < 0.02
+    assert 0 < clocks.total() <= time.process_time() - before
 
 
 def test_python_threads_are_not_native() -> None:
     """What Python's own threads used is not put down to native threads."""
     clocks = CpuClocks()
-    in_thread("decode-0", 0.05, clocks, is_worker=True)
-    assert clocks.native() < 0.02
+    in_thread("decode-0", 0.2, clocks, is_worker=True)
+    assert clocks.native() < 0.1
 
 
 def test_a_worker_process_counts() -> None:
@@ -122,7 +128,7 @@ def test_what_a_worker_process_used_before_does_not_count() -> None:
         clocks = CpuClocks([place])
         clocks.read([place])
         child.communicate(b"\n")
-    assert clocks.by_role()[PROCESSES] < 0.1
+    assert clocks.by_role()[PROCESSES] < 0.15
 
 
 def test_the_thread_that_waits_for_a_worker_process_is_a_worker() -> None:
@@ -151,18 +157,18 @@ def test_a_thread_that_noted_its_time_at_its_end_counts_whole() -> None:
 def test_a_worker_that_ran_before_counts_from_then_on() -> None:
     """Of a thread that was there before the clocks, and is told to be a worker later, only the new CPU time counts."""
     told: list[CpuClocks] = []
-    go = threading.Event()
+    go, made = threading.Event(), threading.Event()
 
     def work() -> None:
-        spin(0.05)
+        spin(0.2)
         go.set()
-        while not told:
-            time.sleep(0.001)
+        made.wait()
         told[0].read([WorkerThread(os.getpid(), threading.get_native_id(), "decode-0")])
 
     thread = threading.Thread(target=work, name="decode-0")
     thread.start()
     go.wait()
     told.append(CpuClocks())
+    made.set()
     thread.join()
-    assert told[0].by_role()[WORKERS] < 0.04
+    assert told[0].by_role()[WORKERS] < 0.1

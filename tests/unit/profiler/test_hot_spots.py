@@ -14,8 +14,6 @@ import pytest
 from headrace.base.errors import HeadraceError, SettingsError
 from headrace.profiler.hot_spots import CProfileInstrument, Frame, counting, speedscope
 
-pytestmark = pytest.mark.measures
-
 
 @pytest.fixture(autouse=True)
 def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,6 @@ from headrace.profiler.profile import Profiler, ProfileSettings, profile
 from headrace.runs.resource_files import read_resources
 from headrace.testing import ListSource
 
-pytestmark = pytest.mark.measures
-
 QUIET = ProfileSettings(measure_overhead=False)
 
 

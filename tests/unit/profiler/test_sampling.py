@@ -6,8 +6,6 @@ import pytest
 
 from headrace.profiler.sampling import RateLimit
 
-pytestmark = pytest.mark.measures
-
 
 def test_all_is_recorded_below_the_limit() -> None:
     """A rate at the limit changes nothing."""

@@ -25,8 +25,6 @@ from headrace.validate.blocks import (
     read_items,
 )
 
-pytestmark = pytest.mark.measures
-
 
 class Numbered(FiniteSource):
     """So many items; counts how often it was read."""
@@ -175,6 +173,7 @@ def test_an_error_names_the_side() -> None:
         measure_block(contender, SameItems(Numbered(20)), 20)
 
 
+@pytest.mark.measures
 def test_the_cpu_clock_counts_this_process() -> None:
     """Between two readings lies what the kernel's account of this process says, to a hundredth of a second."""
 

@@ -10,8 +10,6 @@ import pytest
 
 from headrace.profiler.watcher.gil import GilNotFound, find_gil, gil_range
 
-pytestmark = pytest.mark.measures
-
 
 def test_the_runtime_variable_is_found_in_this_process() -> None:
     """The range begins at the address that the dynamic linker gives _PyRuntime."""

@@ -10,8 +10,6 @@ from headrace.profiler.watcher.helper import EAGER_SHARE, MAX_SHARE, TOTAL_SHARE
 from headrace.profiler.watcher.messages import GilPlace, HelperSettings, Report
 from headrace.profiler.watcher.rates import Rates, table_of
 
-pytestmark = pytest.mark.measures
-
 
 def test_cheap_looks_come_at_the_rate_asked_for() -> None:
     """Looks of 10 us at 200 Hz take 0.2 % of a core: no reason to look seldomer."""

@@ -10,8 +10,6 @@ import pytest
 from headrace.profiler.watcher.machine import Machine
 from headrace.runs.resource_files import NAMES
 
-pytestmark = pytest.mark.measures
-
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

@@ -14,8 +14,6 @@ import pytest
 from headrace.profiler.watcher.processes import Processes
 from headrace.runs.resource_files import NAMES
 
-pytestmark = pytest.mark.measures
-
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

@@ -16,8 +16,6 @@ from headrace.profiler.watcher.syscalls import calls_of, state_of_file
 from headrace.profiler.watcher.thread_states import ThreadStates
 from headrace.runs.resource_files import ABSENT, STATES
 
-pytestmark = pytest.mark.measures
-
 #: libpython of the made-up process: mapped from 0x1000, `_PyRuntime` from 0x1000 + 0x500 to 0x1600.
 MAPS = """\
 00400000-00401000 r--p 00000000 fe:00 77                   /usr/bin/python3.11
