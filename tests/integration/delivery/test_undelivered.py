@@ -19,6 +19,8 @@ from headrace.sources.jobs import encode_job
 from headrace.sources.sqlite_queue import SqliteQueue
 from headrace.testing import Call, Receiver, Reply
 
+pytestmark = pytest.mark.real_clock
+
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 NETWORK = {"allow": ["127.0.0.1"]}
 #: A receiver that is down is noticed and tried again within fractions of a second.

@@ -29,6 +29,8 @@ from headrace.base.plan import Plan
 from headrace.sources.jobs import encode_job
 from headrace.sources.sqlite_queue import SqliteQueue
 
+pytestmark = pytest.mark.real_clock
+
 VISIBILITY_SECONDS = 1.0
 PLAN = {
     "stages": {"process": {"batch": 8}},

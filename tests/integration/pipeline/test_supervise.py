@@ -21,6 +21,8 @@ from headrace.runs.reader import read_run
 from headrace.sources.jobs import encode_job
 from headrace.sources.sqlite_queue import SqliteQueue
 
+pytestmark = pytest.mark.real_clock
+
 APP = """
 import ctypes, json, os, signal, sys, time
 from pathlib import Path

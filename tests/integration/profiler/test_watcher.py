@@ -36,7 +36,7 @@ def shares(run: Run) -> dict[str, dict[str, float]]:
     return {name: {state: number / count.total() for state, number in count.items()} for name, count in counts.items()}
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
     """Return whether a condition came true in time."""
     until = time.monotonic() + seconds
     while not condition():

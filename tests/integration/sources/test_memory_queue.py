@@ -8,6 +8,8 @@ from headrace.base.protocols import Queue
 from headrace.testing import MemoryQueue
 from headrace.testing.conformance import QueueConformance
 
+pytestmark = pytest.mark.real_clock
+
 
 class _Shared(MemoryQueue):
     """One queue that several workers open and close."""

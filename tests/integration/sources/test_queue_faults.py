@@ -28,6 +28,8 @@ from headrace.sources.jobs import encode_job
 from headrace.sources.sqlite_queue import SqliteQueue
 from headrace.testing import Call, Lies, MemoryQueue, Receiver, Reply, lying
 
+pytestmark = pytest.mark.real_clock
+
 #: A worker: works on jobs for so many seconds each, posts the lengths, until the queue is empty.
 WORKER = """
 import sys, time

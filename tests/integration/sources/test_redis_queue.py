@@ -11,6 +11,8 @@ from headrace.base.protocols import Queue
 from headrace.sources.addresses import open_queue
 from headrace.testing.conformance import QueueConformance
 
+pytestmark = pytest.mark.real_clock
+
 
 class TestRedisQueue(QueueConformance):
     @pytest.fixture

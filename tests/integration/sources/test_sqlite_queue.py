@@ -9,6 +9,8 @@ from headrace.base.protocols import Queue
 from headrace.sources.addresses import open_queue
 from headrace.testing.conformance import QueueConformance
 
+pytestmark = pytest.mark.real_clock
+
 
 class TestSqliteQueue(QueueConformance):
     @pytest.fixture

@@ -16,6 +16,8 @@ from headrace.sources.jobs import encode_job
 from headrace.testing import Receiver, Reply
 from headrace.testing.conformance import QueueConformance
 
+pytestmark = pytest.mark.real_clock
+
 
 @pytest.fixture(scope="module")
 def client(sqs_server: str) -> Iterator[Any]:

@@ -38,7 +38,7 @@ def item_of(value: Any, sequence: int = 0) -> Item:
     return Item(Job(str(sequence), value), value, (), sequence=sequence)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Return once the condition holds."""
     give_up_at = time.monotonic() + seconds
     while not condition():
@@ -65,7 +65,7 @@ def test_bound_in_items() -> None:
     queue.take(1)
     assert queue.state().waiting_producers == 1
     queue.take(1)
-    producer.join(10)
+    producer.join(60)
     assert (queue.state().depth, queue.state().peak) == (4, 4)
 
 
@@ -80,7 +80,7 @@ def test_bound_in_bytes() -> None:
     wait_until(lambda: queue.state().depth_bytes == 50)
     wait_until(lambda: queue.state().waiting_producers == 1)
     queue.take(1)
-    producer.join(10)
+    producer.join(60)
     assert queue.state().depth_bytes == 1
 
 
@@ -90,7 +90,7 @@ def test_closing_lets_producers_and_consumers_go() -> None:
     producer = putting(queue, [item_of(1), item_of(2)])
     wait_until(lambda: queue.state().waiting_producers == 1)
     queue.close()
-    producer.join(10)
+    producer.join(60)
     assert [item.value for item in queue.take(5)] == [1, 2]
     assert queue.take(5) == []
 

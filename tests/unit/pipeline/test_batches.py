@@ -87,7 +87,7 @@ def test_waiting_device_takes_company() -> None:
     thread = threading.Thread(target=lambda: found.append(taken(queue, 2, max_wait_ns=60 * 10**9)))
     thread.start()
     queue.put(items_of(2))
-    thread.join(10)
+    thread.join(60)
     assert found == [(2, "full")]
 
 

@@ -18,6 +18,8 @@ from headrace.base.records import OutcomeKind
 from headrace.pipeline.stall_watch import StallWatch
 from headrace.pipeline.station import Worker
 
+pytestmark = pytest.mark.real_clock
+
 HANG = threading.Event()
 PLAN = {"run": {"stall_seconds": 0.3}}
 

@@ -51,7 +51,7 @@ def started(runtime: Runtime) -> threading.Thread:
     return thread
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Return once the condition holds."""
     give_up_at = time.monotonic() + seconds
     while not condition():
@@ -80,7 +80,7 @@ def test_stop_drains() -> None:
     thread = started(runtime)
     wait_until(lambda: len(source.outcomes) > 20)
     runtime.stop()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     assert source.in_flight == []
     assert kinds(source) == {OutcomeKind.DELIVERED}
@@ -93,11 +93,11 @@ def test_what_the_grace_period_does_not_suffice_for_is_returned() -> None:
     gate = threading.Event()
     source = ListSource(range(50), endless=True)
     plan = {"run": {"grace_seconds": 0.2}, "stages": {"s": {"workers": 1}}}
-    runtime = runtime_of([hr.stage("s", lambda n: gate.wait(30) if n > 3 else n)], source, plan)
+    runtime = runtime_of([hr.stage("s", lambda n: gate.wait(100) if n > 3 else n)], source, plan)
     thread = started(runtime)
     wait_until(lambda: len(source.outcomes) == 4)
     runtime.stop()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     gate.set()
     assert source.in_flight == []
@@ -121,7 +121,7 @@ def test_second_stop_is_prompt(sleeper: str, ordered: bool) -> None:
     def sleep_in(name: str) -> None:
         if name == sleeper:
             asleep.set()
-            gate.wait(30)
+            gate.wait(100)
 
     def stage(name: str) -> Stage:
         return hr.stage(name, lambda value: sleep_in(name) or value)
@@ -133,12 +133,12 @@ def test_second_stop_is_prompt(sleeper: str, ordered: bool) -> None:
     }
     runtime = runtime_of([stage("first"), stage("second")], source, plan, Sleepy())
     thread = started(runtime)
-    asleep.wait(10)
+    asleep.wait(60)
     wait_until(lambda: source.most_in_flight >= 3)
     runtime.stop()
     runtime.stop()
     assert source.in_flight == []  # returned before `stop` comes back
-    thread.join(4)
+    thread.join(25)
     assert not thread.is_alive()
     gate.set()
     assert kinds(source) == {OutcomeKind.RETURNED}
@@ -155,7 +155,7 @@ def test_second_stop_ends_children() -> None:
     wait_until(lambda: "0" in source.outcomes, 30)
     runtime.stop()
     runtime.stop()
-    thread.join(5)
+    thread.join(25)
     assert not thread.is_alive()
     assert source.in_flight == []
     assert "worker_restarts" not in runtime.counters.notes
@@ -172,7 +172,7 @@ def test_stopping_at_any_moment_settles_all(seed: int) -> None:
     wait_until(lambda: len(source.outcomes) > 50 * seed)
     runtime.stop()
     runtime.stop()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive()
     wait_until(lambda: source.in_flight == [])
     assert all(len(outcomes) == 1 for outcomes in source.outcomes.values())
@@ -185,7 +185,7 @@ def test_signals_stop(signals: list[signal.Signals]) -> None:
     gate = threading.Event()
     source = ListSource(range(10), endless=True)
     handlers = [signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)]
-    runtime = runtime_of([hr.stage("s", lambda n: gate.wait(30) if len(signals) > 1 else n)], source)
+    runtime = runtime_of([hr.stage("s", lambda n: gate.wait(100) if len(signals) > 1 else n)], source)
 
     def send() -> None:
         wait_until(lambda: source.most_in_flight > 0)
@@ -229,7 +229,7 @@ def test_signals_while_the_last_results_are_written() -> None:
     def send() -> None:
         wait_until(lambda: runtime.counters.received == 3)
         os.kill(os.getpid(), signal.SIGTERM)
-        writing.wait(10)
+        writing.wait(60)
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(0.05)
@@ -422,12 +422,12 @@ def test_stopped_worker_gives_back_to_the_queue() -> None:
     """What a stopped worker had not done can be received by others at once."""
     gate = threading.Event()
     queue = queue_of(30)
-    runtime = runtime_of([hr.stage("s", lambda x: gate.wait(30))], QueueSource(queue))
+    runtime = runtime_of([hr.stage("s", lambda x: gate.wait(100))], QueueSource(queue))
     thread = started(runtime)
     wait_until(lambda: queue.statistics().in_flight > 5)
     runtime.stop()
     runtime.stop()
-    thread.join(5)
+    thread.join(25)
     assert not thread.is_alive()
     gate.set()
     state = queue.statistics()

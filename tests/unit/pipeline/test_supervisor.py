@@ -38,7 +38,7 @@ os.setpgid = setpgid
 def supervised(work: str, hook: str = "") -> str:
     """Run a supervisor with one worker to its end and return what was printed."""
     program = PROGRAM.format(work=work, hook=hook)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=8, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     return done.stdout + done.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -105,18 +106,25 @@ def test_cost_curve_is_of_the_calls(run: Run) -> None:
 def test_the_first_job_may_go_alone(run: Run, receivers: int) -> None:
     """Until it is through none is received, so that nothing piles up behind a model that warms up; without, they do."""
 
-    def received_with(first_alone: bool) -> list[str]:
-        begun: list[str] = []
-        stages = [
-            hr.stage("before", lambda n: begun.append(f"before {n}") or n),
-            hr.stage("slow", lambda batch: begun.append("slow") or time.sleep(0.05) or batch, kind="device"),
-        ]
-        plan = {"run": {"warm_up": False}, "source": {"receivers": receivers}, "stages": {"slow": {"batch": 2}}}
-        run(stages, range(12), plan, first_alone=first_alone)
-        return begun
+    def others_come_during_the_first(first_alone: bool, patience_seconds: float) -> bool:
+        other, came = threading.Event(), []
 
-    assert received_with(first_alone=True)[:2] == ["before 0", "slow"]
-    assert received_with(first_alone=False)[:3] != ["before 0", "slow", "before 1"]
+        def slow(batch: list[int]) -> list[int]:
+            came.append(other.wait(0 if came else patience_seconds))
+            return batch
+
+        def before(number: int) -> int:
+            if number:
+                other.set()
+            return number
+
+        stages = [hr.stage("before", before), hr.stage("slow", slow, kind="device")]
+        plan = {"run": {"warm_up": False}, "source": {"receivers": receivers}, "stages": {"slow": {"batch": 1}}}
+        run(stages, range(12), plan, first_alone=first_alone)
+        return bool(came[0])
+
+    assert not others_come_during_the_first(first_alone=True, patience_seconds=0.1)
+    assert others_come_during_the_first(first_alone=False, patience_seconds=60)
 
 
 def test_a_first_job_that_fails_holds_up_nobody(run: Run) -> None:

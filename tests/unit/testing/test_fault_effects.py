@@ -170,16 +170,18 @@ def test_a_share_of_the_items_is_denormal_in_half_precision() -> None:
     )
 
 
-def test_a_device_works_by_itself_and_tells_its_time() -> None:
+def test_a_device_works_by_itself_and_tells_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch returns what waits; profiles ask this device for its time, and no other once it is over."""
-    device = device_faults.AsynchronousDevice(0.25)
+    device, worked = device_faults.AsynchronousDevice(0.25), threading.Event()
     before = profiling.gpu_instruments
     with device.running():
+        monkeypatch.setattr(device_faults.time, "sleep", lambda seconds: worked.wait(60))
         done = device.launch()
         device.note_call(4)
         assert not done.done()
         events = profiling.gpu_instruments(has_processes=False).events
-        done.result(timeout=30)
+        worked.set()
+        done.result(timeout=60)
     assert events is not None
     assert [times.seconds for times in events.device_times()] == [(1.0,)]
     assert profiling.gpu_instruments is before
