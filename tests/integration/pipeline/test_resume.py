@@ -533,7 +533,7 @@ def child(folder: Path, out: Path, mode: str, *options: str) -> subprocess.Compl
     """Run the pipeline in a process of its own."""
     return subprocess.run(
         [sys.executable, "-c", CHILD, str(folder), str(out), mode, *options],
-        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
 
 

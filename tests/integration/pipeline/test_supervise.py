@@ -163,12 +163,12 @@ def test_a_module_that_leaves_at_once_ends_all(tmp_path: Path) -> None:
     with service(tmp_path) as made:
         (tmp_path / "app.py").write_text("raise SystemExit(0)\n")
         process = made.start(workers=2)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=90)
         assert process.returncode == 0
         assert "ended with status 0 before it began" in said
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+def wait_until(condition: Callable[[], Any], seconds: float = 90.0) -> None:
     """Return once the condition holds."""
     give_up_at = time.monotonic() + seconds
     while not condition():
@@ -244,7 +244,7 @@ def test_signals_drain_all(tmp_path: Path, number: signal.Signals, status: int) 
         process = made.start()
         wait_until(lambda: len(made.children()) == 2 and made.delivered())
         process.send_signal(number)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=90)
         assert process.returncode == status, said
         lines = (tmp_path / "out.jsonl").read_text().splitlines()
         state = made.queue.statistics()
@@ -262,7 +262,7 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         process.terminate()
         wait_until(lambda: "stopping" in (process.stderr.readline() if process.stderr else ""))
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         assert process.returncode == 130
         assert made.queue.statistics().in_flight == 0
 
@@ -276,7 +276,7 @@ def test_a_dead_supervisor_leaves_no_worker(tmp_path: Path) -> None:
         workers = made.children()
         process.kill()
         wait_until(lambda: not any(is_alive(worker) for worker in workers), 5)
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
         made.start("--source", f"sqlite:///{tmp_path}/jobs.db?visibility=2s", "--drain")
         assert made.process is not None
         made.process.communicate(timeout=60)
@@ -314,7 +314,7 @@ def test_what_keeps_the_first_worker_from_beginning_is_told_once(tmp_path: Path)
     with service(tmp_path) as made:
         (tmp_path / "app.py").write_text("import there_is_no_such_module\n")
         process = made.start(workers=4)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=90)
         assert process.returncode == 2
         assert said.count("there_is_no_such_module") == 1
 
@@ -323,7 +323,7 @@ def test_a_slip_of_the_hand_starts_nothing(tmp_path: Path) -> None:
     """Ten thousand worker processes are refused before the first."""
     with service(tmp_path) as made:
         process = made.start(workers=10_000)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=90)
         assert process.returncode == 2
         assert "at most 256" in said
 
@@ -333,7 +333,7 @@ def test_a_folder_cannot_be_shared(tmp_path: Path) -> None:
     with service(tmp_path) as made:
         (tmp_path / "photos").mkdir()
         process = made.start("--source", "photos")
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=90)
         assert process.returncode == 2
         assert "headrace submit" in said
 
