@@ -31,8 +31,6 @@ from headrace.runs.formats.isolation import IsolationDocument, StageAlone
 from headrace.stages.stage import Stage, StageContext
 from headrace.testing import ListSource
 
-pytestmark = pytest.mark.measures
-
 
 def count_up(value: Any) -> Any:
     """Return the value after some pure Python."""
@@ -63,6 +61,7 @@ def alone(stage: Stage, payloads: list[Any], table: dict[str, Any] | None = None
     return measure_alone(bench, inputs.stages[stage.name], Effort(seconds, 2, lambda: False, lambda text: None))
 
 
+@pytest.mark.measures
 def test_a_sleeping_stage_costs_waiting_and_no_cpu() -> None:
     """20 ms asleep: waiting of 20 ms at least, hardly any CPU beside it, and a curve that rises with the workers."""
     found = alone(hr.emulated("fetch", seconds=0.02, kind="io"), [b"x"] * 8, {"stages": {"fetch": {"workers": 4}}})
@@ -75,6 +74,7 @@ def test_a_sleeping_stage_costs_waiting_and_no_cpu() -> None:
     assert found.curve[-1].throughput > 2 * found.curve[0].throughput
 
 
+@pytest.mark.measures
 @pytest.mark.skipif(usable_cores() == 1, reason="one core shows no difference between a lock and a core")
 def test_pure_python_is_seen_to_hold_the_gil() -> None:
     """However many threads, together they use one core; it is said, unless others took so much that it may not be told."""
@@ -88,6 +88,7 @@ def test_pure_python_is_seen_to_hold_the_gil() -> None:
     assert "probably holds the GIL" in found.says or max(costs) > 1.2 * min(costs) or max(delays) > 0.1
 
 
+@pytest.mark.measures
 def test_processes_compute_where_threads_would_wait() -> None:
     """The child's CPU time is counted, and its workers do not wait for one another."""
     table = {"stages": {"python": {"executor": "process", "workers": 1}}}
@@ -101,6 +102,7 @@ def test_processes_compute_where_threads_would_wait() -> None:
     assert "GIL" not in found.says
 
 
+@pytest.mark.measures
 def test_a_device_shows_its_cost_curve() -> None:
     """20 ms + 5 ms per item of the emulated device at least; larger batches give more, and calls side by side nothing."""
     table = {
@@ -214,6 +216,7 @@ def whole() -> IsolationDocument:
     return found
 
 
+@pytest.mark.measures
 def test_perfect_feeding_reaches_the_device(whole: IsolationDocument) -> None:
     """200/s as it is and 1,000/s fed from memory at most: the headroom is five on a quiet machine, or lost in noise."""
     as_is = next(one for one in whole.variations if one.name == "as_is")
@@ -225,6 +228,7 @@ def test_perfect_feeding_reaches_the_device(whole: IsolationDocument) -> None:
         assert whole.feeding_headroom > 1.2
 
 
+@pytest.mark.measures
 def test_the_text_of_a_whole_document(whole: IsolationDocument) -> None:
     """Names the pipeline, each stage and each variation."""
     text = as_text(whole)
@@ -233,6 +237,7 @@ def test_the_text_of_a_whole_document(whole: IsolationDocument) -> None:
     assert whole.num_items == 8
 
 
+@pytest.mark.measures
 def test_an_emulated_model_frees_the_cpu() -> None:
     """The twin takes the device's time, no less and not much more, and downstream stages get real results."""
     kinds: set[type] = set()

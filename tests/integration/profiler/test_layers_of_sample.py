@@ -10,8 +10,6 @@ import headrace
 from headrace.profiler.layers import as_text, measure_layers
 from headrace.runs.formats.layers import LayersDocument
 
-pytestmark = pytest.mark.measures
-
 SAMPLE = Path(headrace.__file__).parent / "samples" / "models" / "scenes.onnx"
 MACS = 39e6
 """Multiply-adds an image, as `scenes.md` states them."""
@@ -36,6 +34,7 @@ def check_document(document: LayersDocument, batch_size: int) -> None:
     assert "ceilings here" in as_text(document)
 
 
+@pytest.mark.measures
 def test_the_sample_model_in_onnx_runtime() -> None:
     """Fifteen convolutions, the two counts agree within 5 %, and most of the time is judged."""
     document = measure(4)
@@ -46,6 +45,7 @@ def test_the_sample_model_in_onnx_runtime() -> None:
     assert sum(layer.share for layer in document.layers if layer.bound != "unknown") > 0.5
 
 
+@pytest.mark.measures
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 def test_the_sample_model_in_openvino(precision: str) -> None:
     """The same table from another engine: the protocol fits, the operations are the same."""

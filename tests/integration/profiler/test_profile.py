@@ -23,8 +23,6 @@ from headrace.runs.formats.profile import ProfileDocument, StageAccount
 from headrace.runs.reader import read_run
 from headrace.testing import ListSource
 
-pytestmark = pytest.mark.measures
-
 WORK = bytes(400_000)
 NO_BLOCKS = ProfileSettings(measure_overhead=False)
 
@@ -88,6 +86,7 @@ def split_adds_up(stage: StageAccount) -> bool:
     return stage.cpu + stage.run_delay + stage.blocked == pytest.approx(stage.service.mean, rel=0.05)
 
 
+@pytest.mark.measures
 def test_service_is_cpu_and_run_delay_and_blocked(tmp_path: Path) -> None:
     """Each stage's service is split whole: CPU is what the call's own clock says, and sleeping is blocked."""
     used: list[float] = []
@@ -113,6 +112,7 @@ def test_service_is_cpu_and_run_delay_and_blocked(tmp_path: Path) -> None:
     )  # the rest is waiting for the GIL, where others keep its holder from a core
 
 
+@pytest.mark.measures
 def test_a_worker_process_measures_its_own_thread(tmp_path: Path) -> None:
     """With the process executor CPU time is that of the child, and the thread in the parent that waits has none of it."""
     delivery = hr.collect()
@@ -127,6 +127,7 @@ def test_a_worker_process_measures_its_own_thread(tmp_path: Path) -> None:
     assert line.seconds == pytest.approx(sum(spent for _, spent in delivery.results), rel=0.25)
 
 
+@pytest.mark.measures
 @pytest.mark.parametrize("executor", ["thread", "inline"])
 def test_the_cpu_time_of_a_short_run_is_whole(tmp_path: Path, executor: str) -> None:
     """The clocks are read from the first job to the last outcome: stages cannot have used more than all did together."""
@@ -139,6 +140,7 @@ def test_the_cpu_time_of_a_short_run_is_whole(tmp_path: Path, executor: str) -> 
     assert hash_ <= 1.05 * document.cpu.total_seconds
 
 
+@pytest.mark.measures
 def test_starting_worker_processes_is_not_the_runs_work(tmp_path: Path) -> None:
     """Importing Python in a worker process takes place before the first job, and is in no line of the CPU account."""
     document = profiled([hr.stage("count", counted_long)], tmp_path / "run", 300, plan=["count.executor='process'"])
@@ -147,6 +149,7 @@ def test_starting_worker_processes_is_not_the_runs_work(tmp_path: Path) -> None:
     assert lines.get("worker processes, outside stages", 0.0) < lines["count"]
 
 
+@pytest.mark.measures
 @pytest.mark.slow
 def test_overhead_is_measured_in_pairs(tmp_path: Path) -> None:
     """A profile of some seconds holds pairs of blocks with the clocks on and off, and spans without CPU time in between."""
@@ -159,6 +162,7 @@ def test_overhead_is_measured_in_pairs(tmp_path: Path) -> None:
     assert 0 < cpu.null_count < len(cpu)
 
 
+@pytest.mark.measures
 def test_only_some_jobs_are_recorded_above_the_limit(tmp_path: Path) -> None:
     """Above the limit of spans a second whole jobs are left out, counts stay exact, and the rows say what they stand for."""
     settings = ProfileSettings(measure_overhead=False, spans_per_second=200)
