@@ -446,7 +446,7 @@ def _portability(args: argparse.Namespace) -> int:
     from headrace.base.errors import SettingsError
     from headrace.cli.optimization_text import portability_text
     from headrace.optimize.portability import find_portability
-    from headrace.optimize.processor import cpu_flags
+    from headrace.runs.processor import cpu_flags
 
     if not Path(args.model).is_file():
         raise SettingsError(

@@ -33,6 +33,8 @@ class OnnxOptions:
     """Whether idle threads inside a call burn CPU while they wait; takes cores from other stages."""
     provider: str = "cpu"
     """`cpu`, `cuda` or `tensorrt`."""
+    graph_optimization: str = "all"
+    """What ONNX Runtime may change in the graph: `all`, `extended` (no other layouts), `basic` (standard operators), `off`."""
     engine_cache: str = ""
     """Folder in which TensorRT keeps the engines that it builds, for this GPU; empty: they are built at every opening."""
 
@@ -40,8 +42,17 @@ class OnnxOptions:
         """Check every value."""
         check(self.inter_op_threads >= 1, "inter_op_threads", self.inter_op_threads, "a whole number >= 1")
         check(self.provider in PROVIDERS, "provider", self.provider, ", ".join(PROVIDERS))
+        levels = ", ".join(_LEVELS)
+        check(self.graph_optimization in _LEVELS, "graph_optimization", self.graph_optimization, levels)
 
 
+#: Graph optimization in a Plan -> ONNX Runtime's level of it.
+_LEVELS = {
+    "all": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    "extended": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "off": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL,
+}
 #: Provider in a Plan -> ONNX Runtime's name of it.
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 
@@ -76,6 +87,7 @@ def make_session_options(*, threads: int, options: Mapping[str, Any]) -> Any:
     session_options.inter_op_num_threads = settings.inter_op_threads
     if settings.inter_op_threads > 1:
         session_options.execution_mode = onnxruntime.ExecutionMode.ORT_PARALLEL  # else they are not used
+    session_options.graph_optimization_level = _LEVELS[settings.graph_optimization]
     for pool in ("intra_op", "inter_op"):
         session_options.add_session_config_entry(f"session.{pool}.allow_spinning", "1" if settings.spin else "0")
     session_options.log_severity_level = 3

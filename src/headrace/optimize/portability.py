@@ -23,8 +23,8 @@ from headrace.base.words import counted
 from headrace.engines import engine
 from headrace.engines.onnx_engine import why_not
 from headrace.optimize.onnx_files import load, numpy_helper, onnx
-from headrace.optimize.processor import BFLOAT16_FLAGS, INT8_FLAGS
 from headrace.runs.formats.portability import Outcome, Place, PortabilityDocument
+from headrace.runs.processor import BFLOAT16_FLAGS, FLOAT16_FLAGS, INT8_FLAGS
 from headrace.validate.golden import made_up
 
 #: Batches that a pipeline may form.
@@ -47,7 +47,6 @@ _CONTRIBUTED = "com.microsoft"
 _INTEGER_OPERATORS = frozenset(
     {"QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"}
 )
-_FLOAT16_FLAGS = ("amx_fp16", "avx512_fp16", "fphp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,9 +219,9 @@ def _slow(file: _File, name: str, options: Mapping[str, str], flags: frozenset[s
     precision = options.get("precision")
     if precision == "bf16" and not flags.intersection(BFLOAT16_FLAGS):
         yield f"this processor does not compute in bfloat16 (none of {', '.join(BFLOAT16_FLAGS)}): slower than float32"
-    if (precision == "f16" or file.precision == "f16") and not flags.intersection(_FLOAT16_FLAGS):
+    if (precision == "f16" or file.precision == "f16") and not flags.intersection(FLOAT16_FLAGS):
         yield (
-            f"this processor does not compute in half precision (none of {', '.join(_FLOAT16_FLAGS)}): 0.66 times the speed of "
+            f"this processor does not compute in half precision (none of {', '.join(FLOAT16_FLAGS)}): 0.66 times the speed of "
             "float32 was measured, and numbers above 65,504 overflow"
         )
     if file.precision == "int8" and not flags.intersection(INT8_FLAGS):

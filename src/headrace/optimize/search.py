@@ -33,11 +33,12 @@ from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.base.words import counted
 from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.gpu import GPU
+from headrace.optimize.half import FP16
 from headrace.optimize.halves import ask_by_halves
 from headrace.optimize.layout import Shares
 from headrace.optimize.layout_rung import LayoutRung
 from headrace.optimize.pareto import Point, best, front, is_smaller, near_fastest
-from headrace.optimize.processor import cpu_flags
 from headrace.optimize.recipe import Buildable
 from headrace.optimize.smaller import smaller_models
 from headrace.optimize.techniques import (
@@ -55,6 +56,7 @@ from headrace.runs.formats.optimization import Asked, Attempt, OptimizationDocum
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, GateName, ValidationDocument, VariantSide
 from headrace.runs.hardware import find_versions
+from headrace.runs.processor import cpu_flags
 from headrace.validate.disjoint import check_disjoint
 from headrace.validate.golden import Golden, spread
 from headrace.validate.interrupts import noticing
@@ -212,7 +214,7 @@ class _Search:
     def run(self) -> None:
         """Climb the ladder, confirm the fastest first, and repair what fails."""
         unconverted = UNCONVERTED if self.subject.recipe is not None else ()
-        for technique in (*LADDER, *smaller_models(self.subject), *unconverted):
+        for technique in (*LADDER, FP16, *GPU, *smaller_models(self.subject), *unconverted):
             self._try_technique(technique)
         waiting = [attempt for attempt in self.attempts if self._is_worth_confirming(attempt)]
         failed = {attempt.candidate for attempt in self.attempts if _fails_by_answers(attempt)}

@@ -18,10 +18,10 @@ from typing import Any
 from headrace.base.errors import EngineError
 from headrace.base.plan import ModelPlan
 from headrace.optimize.artifacts import ArtifactStore
-from headrace.optimize.processor import BFLOAT16_FLAGS
 from headrace.optimize.recipe import Buildable
 from headrace.runs.formats.optimization import Artifact, TechniqueKind
 from headrace.runs.hardware import find_versions
+from headrace.runs.processor import BFLOAT16_FLAGS
 from headrace.validate.census import is_quantized
 from headrace.validate.golden import Golden
 from headrace.validate.parity import BANDS
@@ -138,13 +138,14 @@ def _spec(artifact: Artifact, engine: str, threads: int, options: Mapping[str, A
 # --- other settings of the same file
 
 
-def _no_openvino(subject: Subject) -> str | None:
+def no_openvino(subject: Subject) -> str | None:
+    """Return why OpenVINO cannot be used; None if it can."""
     return None if "openvino" in subject.engines else "OpenVINO is not installed: pip install 'headrace[openvino]'"
 
 
 def why_no_bfloat16(subject: Subject) -> str | None:
     """Return why a model cannot run in bfloat16 here; None if it can."""
-    return _no_openvino(subject) or _is_quantized(subject) or why_no_bfloat16_instructions(subject)
+    return no_openvino(subject) or is_quantized_already(subject) or why_no_bfloat16_instructions(subject)
 
 
 def why_no_bfloat16_instructions(subject: Subject) -> str | None:
@@ -154,7 +155,8 @@ def why_no_bfloat16_instructions(subject: Subject) -> str | None:
     return f"this processor does not compute in bfloat16 (none of {', '.join(BFLOAT16_FLAGS)} among its flags)"
 
 
-def _is_quantized(subject: Subject) -> str | None:
+def is_quantized_already(subject: Subject) -> str | None:
+    """Return why a precision cannot be chosen for a model; None if it can."""
     return "the model is quantized already" if is_quantized(subject.path) else None
 
 
@@ -178,7 +180,7 @@ def why_no_int8(subject: Subject) -> str | None:
         return (
             f"{len(subject.calibration)} calibration items are too few for ranges; it needs {FEWEST_CALIBRATION_ITEMS}"
         )
-    return _is_quantized(subject)
+    return is_quantized_already(subject)
 
 
 def _no_equalization(subject: Subject) -> str | None:
@@ -281,7 +283,7 @@ LADDER = (
     Technique(
         name="openvino", kind="lossless",
         says="the same numbers by another engine's kernels (0.9 to 1.0 times measured on ResNet-18 and MobileNetV2)",
-        why_not=_no_openvino, candidates=_openvino("f32"),
+        why_not=no_openvino, candidates=_openvino("f32"),
     ),
     Technique(
         name="bf16", kind="numeric",

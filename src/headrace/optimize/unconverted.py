@@ -26,7 +26,8 @@ from headrace.optimize.techniques import (
 from headrace.runs.formats.optimization import Artifact
 
 
-def _no_network(subject: Subject) -> str | None:
+def no_network(subject: Subject) -> str | None:
+    """Return why no Plan could name the recipe's network; None if one can."""
     if subject.recipe is None:
         return "it needs the network: name a recipe, MODULE:ATTRIBUTE, instead of a model file"
     if importlib.util.find_spec("torch") is None:
@@ -40,7 +41,7 @@ def _no_network(subject: Subject) -> str | None:
 
 
 def _not_compiled(subject: Subject) -> str | None:
-    missing = _no_network(subject)
+    missing = no_network(subject)
     if missing is not None:
         return missing
     from headrace.engines.torch_compile import why_no_compiler  # torch
@@ -51,10 +52,12 @@ def _not_compiled(subject: Subject) -> str | None:
 def _eager(subject: Subject) -> Candidates:
     assert subject.recipe is not None
     pictures = np.ndim(subject.recipe.example) == 4
-    yield from _on_torch({"channels_last": True} if pictures else {})(subject)
+    yield from on_torch({"channels_last": True} if pictures else {})(subject)
 
 
-def _on_torch(options: dict[str, Any]) -> Callable[[Subject], Candidates]:
+def on_torch(options: dict[str, Any]) -> Callable[[Subject], Candidates]:
+    """Return what gives the recipe's weights as the torch engine runs them with these options."""
+
     def candidates(subject: Subject) -> Candidates:
         weights = _weights(subject)
         yield on_engine(subject, weights, "torch", {"network": _name(subject, Path(weights.file)), **options})
@@ -109,17 +112,17 @@ UNCONVERTED = (
     Technique(
         name="torch", kind="lossless",
         says="PyTorch's own kernels, channels last (0.3 to 0.7 times measured on ResNet-18 and MobileNetV2)",
-        why_not=_no_network, candidates=_eager,
+        why_not=no_network, candidates=_eager,
     ),
     Technique(
         name="torch-compiled", kind="lossless",
         says="torch.compile with constant weights (0.6 to 0.9 times measured on ResNet-18 and MobileNetV2)",
-        why_not=_not_compiled, candidates=_on_torch({"compile": True}),
+        why_not=_not_compiled, candidates=on_torch({"compile": True}),
     ),
     Technique(
         name="torch-bf16", kind="numeric",
         says="torch.compile with constant weights in bfloat16 by autocast (0.8 to 3.7 times measured with AMX)",
         why_not=lambda subject: _not_compiled(subject) or why_no_bfloat16_instructions(subject),
-        candidates=_on_torch({"compile": True, "precision": "bf16"}),
+        candidates=on_torch({"compile": True, "precision": "bf16"}),
     ),
 )  # fmt: skip

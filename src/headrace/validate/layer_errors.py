@@ -40,11 +40,11 @@ def layer_errors(a: VariantSpec, b: VariantSpec, items: np.ndarray) -> tuple[Lay
     Raises:
         EngineError: If one is no ONNX file, or its engine cannot show what is between its layers.
     """
-    operators = _operators(a)
-    shared = [name for name in operators if name in set(_operators(b))]
+    operators = operators_of(a)
+    shared = [name for name in operators if name in set(operators_of(b))]
     if not shared:
         raise EngineError("the two have no tensor of the same name: nothing between their layers can be compared")
-    first, second = _opened(a, shared), _opened(b, shared)
+    first, second = opened_with(a, shared), opened_with(b, shared)
     off, size = dict.fromkeys(shared, 0.0), dict.fromkeys(shared, 0.0)
     for item in items[:ITEMS]:
         before, after = (call(item[None]) for call in (first, second))
@@ -75,16 +75,21 @@ def _error(name: str, operator: str, off: float, size: float) -> LayerError:
     )
 
 
-def _operators(spec: VariantSpec) -> dict[str, str]:
+def operators_of(spec: VariantSpec) -> dict[str, str]:
     """Return {tensor: operator that makes it} in the order of computation."""
-    model = _loaded(spec)
+    model = loaded(spec)
     skipped = ("QuantizeLinear", "DequantizeLinear", "Constant", "Shape", "Cast")
     return {
         name: node.op_type for node in model.graph.node if node.op_type not in skipped for name in node.output if name
     }
 
 
-def _loaded(spec: VariantSpec) -> Any:
+def loaded(spec: VariantSpec) -> Any:
+    """Return a variant's ONNX model.
+
+    Raises:
+        EngineError: If it is no ONNX file, or cannot be read.
+    """
     import onnx
 
     path = Path(spec.model.artifact or "")
@@ -96,7 +101,12 @@ def _loaded(spec: VariantSpec) -> Any:
         raise EngineError(f"model file {path} is no ONNX file that can be read: {error}") from error
 
 
-def _opened(spec: VariantSpec, names: list[str]) -> Call:
+def opened_with(spec: VariantSpec, names: list[str]) -> Call:
+    """Return what computes the tensors of these names for one item, on the variant's engine.
+
+    Raises:
+        EngineError: If the engine does not show what lies between its layers.
+    """
     openers = {"onnx": _on_onnx, "openvino": _on_openvino}
     if spec.model.engine not in openers:
         raise EngineError(f"{spec.text}: engine {spec.model.engine} does not show what lies between its layers")
@@ -106,7 +116,7 @@ def _opened(spec: VariantSpec, names: list[str]) -> Call:
 def _on_onnx(spec: VariantSpec, names: list[str]) -> Call:
     import onnxruntime
 
-    model = _loaded(spec)
+    model = loaded(spec)
     known = {value.name for value in model.graph.output}
     for name in names:
         if name not in known:

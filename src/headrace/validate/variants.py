@@ -39,9 +39,11 @@ from headrace.runs.formats.variants import (
     VariantSide,
     WorstItem,
 )
+from headrace.runs.processor import cpu_flags, why_slow
 from headrace.validate.accuracy import judge_accuracy
 from headrace.validate.census import LEAST_INT8_SHARE, is_quantized, take_census
 from headrace.validate.golden import Golden, made_up, spread
+from headrace.validate.half_precision import LARGEST, broken, is_half, named
 from headrace.validate.interrupts import noticing
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.layer_errors import ITEMS, first_beyond, layer_errors
@@ -93,7 +95,7 @@ def precision_of(spec: VariantSpec, model: Model | None = None) -> str:
     if _is_quantized(spec):
         return "int8"
     said = str((model.variant if model else spec.model.options).get("precision", "f32"))
-    return said if said in BANDS else "f32"
+    return "f16" if said == "f32" and is_half(spec) else said if said in BANDS else "f32"
 
 
 def _is_quantized(spec: VariantSpec) -> bool:
@@ -146,6 +148,9 @@ class _Validation:
             return _gate(
                 "static", "rejected", f"A takes {len(self.a.model.inputs)} inputs, B {len(self.b.model.inputs)}"
             )
+        why = _why_not_as_asked(self.b)
+        if why is not None:
+            return _gate("static", "rejected", f"B {why}")
         for size in sorted({1, self.policy.batch}):
             batch = self._batch(size)
             for name, opened in (("A", self.a), ("B", self.b)):
@@ -192,6 +197,9 @@ class _Validation:
                 f"{found.broken_b} of {found.num_items} answers of B hold a NaN or an infinity, of A {found.broken_a}"
             )
             return _gate("parity", "rejected", says + self._where(), values, limits)
+        overflow = self._overflow()
+        if overflow:
+            return _gate("parity", "rejected", overflow, values, limits)
         says = (
             f"relative L2 {found.relative_l2:.2g} (worst {found.worst_l2:.2g}), cosine {found.cosine:.5f} or more"
             + ("" if found.flips is None else f", another first answer for {found.flips:.1%}")
@@ -206,6 +214,23 @@ class _Validation:
             return _gate("parity", "rejected", f"{says}: that is no rounding", values, limits)
         self.warnings.append(f"the answers differ by more than {self.b.precision()} usually does: {says}")
         return _gate("parity", "passed", f"{says}; whether that matters the accuracy tells", values, limits)
+
+    def _overflow(self) -> str:
+        """Return in words what half precision does not hold between B's layers, where B computes in it; else nothing."""
+        precision = self.b.precision()
+        if precision not in LARGEST:
+            return ""
+        try:
+            found = broken(self.a.spec, self.b.spec, self.golden.inputs)
+        except (
+            Exception
+        ) as error:  # a look between the layers, which not every engine grants; they raise their own types
+            self.warnings.append(f"whether {precision} holds what is between the layers cannot be told: {error}")
+            return ""
+        if not found:
+            return ""
+        self.diverges_at = found[0].name
+        return f"{precision} does not hold what is between B's layers, whatever the answers: {named(found)}"
 
     def _where(self) -> str:
         """Return in words the layer at which the two begin to differ; nothing where that cannot be seen."""
@@ -340,6 +365,17 @@ def _known(kept: KeptAnswers | None, a: VariantSpec, golden: Golden, policy: Pol
     # A part of a set goes by the fingerprint of the whole, and may be without its labels.
     items = (golden.sha256, len(golden), golden.labels is None)
     return kept.of(variant_text(a.model), *items, policy.metric, policy.batch)
+
+
+def _why_not_as_asked(opened: _Opened) -> str | None:
+    """Return why a variant does not compute in the precision that it is asked for, or slowly; None if it does."""
+    options = opened.spec.model.options
+    asked = str(options.get("precision", "f32"))
+    used = str(opened.model.variant.get("precision", asked))
+    if used != asked:
+        return f"is asked for {asked}, and the engine computes in {used} here: ask for that, or run it where there is {asked}"
+    slow = why_slow(asked, cpu_flags()) if options.get("provider", "cpu") == "cpu" else None
+    return f"is asked for {asked}: {slow}; f32 is faster here" if slow else None
 
 
 def _open(spec: VariantSpec) -> _Opened:

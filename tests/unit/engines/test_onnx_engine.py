@@ -113,8 +113,21 @@ def test_threads_reach_the_session(make_model: MakeModel, options: dict[str, Any
 
 
 @pytest.mark.parametrize(
+    ("level", "name"), [({}, "ORT_ENABLE_ALL"), ({"graph_optimization": "off"}, "ORT_DISABLE_ALL")]
+)
+def test_graph_optimization_can_be_turned_off(make_model: MakeModel, level: dict[str, str], name: str) -> None:
+    """It is on unless the Plan says otherwise."""
+    model: Any = OnnxEngine().open(make_model(), threads=1, options=level)
+    assert model._session.get_session_options().graph_optimization_level.name == name
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
+        (
+            {"graph_optimization": "none"},
+            r"graph_optimization = 'none' is not possible; allowed: all, extended, basic, off",
+        ),
         ({"inter_op": 2}, r"\[model\.options\]: unknown key 'inter_op'\. Did you mean 'inter_op_threads'\?"),
         ({"inter_op_threads": 0}, r"inter_op_threads = 0 is not possible; allowed: a whole number >= 1"),
         ({"spin": 1}, r"spin = 1 has the wrong type; expected true or false"),

@@ -1,0 +1,55 @@
+"""The same file by an NVIDIA GPU: told on every machine, tried where the provider can be used.
+
+What runs on a GPU was not tried here; what is told on a machine without one was.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+
+from headrace.engines.onnx_engine import why_not
+from headrace.optimize.techniques import Candidates, Subject, Technique, on_engine
+
+
+def _no_provider(provider: str) -> Callable[[Subject], str | None]:
+    return lambda subject: why_not(provider)
+
+
+def _by_provider(provider: str) -> Callable[[Subject], Candidates]:
+    def candidates(subject: Subject) -> Candidates:
+        yield on_engine(subject, subject.original, "onnx", {"provider": provider})
+
+    return candidates
+
+
+def _no_torch_tensorrt(subject: Subject) -> str | None:
+    if importlib.util.find_spec("torch") is None:
+        return "tensorrt is not available here, because PyTorch is not installed: pip install 'headrace[torch]'"
+    from headrace.engines.torch_gpu import why_not as why_not_by_torch
+    from headrace.optimize.unconverted import no_network
+
+    return why_not_by_torch("tensorrt") or no_network(subject)
+
+
+def _by_torch_tensorrt(subject: Subject) -> Candidates:
+    from headrace.optimize.unconverted import on_torch
+
+    yield from on_torch({"provider": "tensorrt"})(subject)
+
+
+#: Tried on the model as given.
+GPU = (
+    Technique(
+        name="cuda", kind="lossless", says="the same file by ONNX Runtime on an NVIDIA GPU",
+        why_not=_no_provider("cuda"), candidates=_by_provider("cuda"),
+    ),
+    Technique(
+        name="tensorrt", kind="lossless", says="the same file by TensorRT, in the precision that the file is typed in",
+        why_not=_no_provider("tensorrt"), candidates=_by_provider("tensorrt"),
+    ),
+    Technique(
+        name="torch-tensorrt", kind="lossless", says="the recipe's network compiled by Torch-TensorRT",
+        why_not=_no_torch_tensorrt, candidates=_by_torch_tensorrt,
+    ),
+)  # fmt: skip

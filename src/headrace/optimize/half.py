@@ -1,0 +1,41 @@
+"""float16, where the processor computes in it and it holds every number of the model.
+
+float16 ends at 65,504. How large tensors get is looked up on the calibration data, layer by layer, before anything is tried;
+the gates look again at what became of them (`validate.half_precision`). bfloat16 needs no such look: it reaches as far as
+float32.
+"""
+
+from __future__ import annotations
+
+from headrace.optimize.techniques import Candidates, Subject, Technique, is_quantized_already, no_openvino, on_engine
+from headrace.runs.processor import FLOAT16_FLAGS
+from headrace.validate.half_precision import LARGEST, beyond, named
+
+
+def why_no_float16(subject: Subject) -> str | None:
+    """Return why a model cannot run in float16 here; None if it can."""
+    missing = no_openvino(subject) or is_quantized_already(subject)
+    if missing is not None:
+        return missing
+    if not subject.flags.intersection(FLOAT16_FLAGS):
+        return (
+            f"this processor does not compute in float16 (none of {', '.join(FLOAT16_FLAGS)} among its flags): 0.66 times the "
+            "speed of float32 was measured, and OpenVINO takes bfloat16 in its place without a word"
+        )
+    if subject.calibration is None:
+        return f"how large its numbers get is not known, and float16 ends at {LARGEST['f16']:,.0f}: give --data"
+    found = beyond(subject.baseline(), subject.calibration.inputs, "f16")
+    if found:
+        return f"float16 ends at {LARGEST['f16']:,.0f}: {named(found)}"
+    return None
+
+
+def _candidates(subject: Subject) -> Candidates:
+    yield on_engine(subject, subject.original, "openvino", {"precision": "f16"})
+
+
+FP16 = Technique(
+    name="fp16", kind="numeric",
+    says="float16 where the processor computes in it and it holds every number (0.66 times measured where it does not)",
+    why_not=why_no_float16, candidates=_candidates,
+)  # fmt: skip
