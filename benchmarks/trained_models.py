@@ -43,9 +43,11 @@ FOLDER = Path(os.environ.get("HEADRACE_TRAINED_MODELS", CACHE / "trained"))
 PIXELS = 224
 EARLY_PIXELS, LATE_PIXELS = 128, 192
 TRAIN_CROPS, EVALUATION_CROPS = 1980, 660
+EVALUATION_PIXELS, EVALUATION_VIEWS = 160, 2
+"""Each crop is judged in two views changed as in training: every network names nearly all whole crops."""
 SEED = 1
-EPOCHS, FIT_EPOCHS = 16, 4
-"""Of the first training, and of one fine-tuning."""
+EPOCHS = 16
+"""Of the first training."""
 BATCH = 32
 RECIPE_VERSION = 2  # part of the cache key: raise it when the same seed would give other weights
 #: Softening and weight of a teacher's answers (G. Hinton et al., "Distilling the Knowledge in a Neural Network", 2015).
@@ -75,27 +77,23 @@ def load_crops(count: int, seed: int) -> Crops:
         return Crops([kept[name] for name in sorted(kept.files) if name != "labels"], kept["labels"])
 
 
-def _middle(picture: np.ndarray) -> Image.Image:
-    """Return the middle square of 224 pixels, as the pipeline cuts it."""
-    top, left = ((side - PIXELS) // 2 for side in picture.shape[:2])
-    return Image.fromarray(picture[top : top + PIXELS, left : left + PIXELS])
-
-
 class Recipe:
     """How one network is made, trained further and scored; what `headrace optimize` asks of a trainable model.
 
     Args:
         make: The network with random weights, for a number of classes.
         learning_rate: Highest of the first training.
+        fit_epochs: Of one fine-tuning.
     """
 
     names = NAMES
     example = np.zeros((1, 3, PIXELS, PIXELS), np.float32)
 
-    def __init__(self, make: Callable[[int], networks.Network], learning_rate: float) -> None:
+    def __init__(self, make: Callable[[int], networks.Network], learning_rate: float, fit_epochs: int) -> None:
         self.name = make.__name__
         self._make = make
         self._learning_rate = learning_rate
+        self._fit_epochs = fit_epochs
 
     @property
     def path(self) -> Path:
@@ -109,9 +107,7 @@ class Recipe:
         network = self._make(len(NAMES))
         if not self.path.exists():
             _say(f"training {self.name}, {EPOCHS} epochs")
-            early = EPOCHS * 3 // 4
-            sizes = [EARLY_PIXELS] * early + [LATE_PIXELS] * (EPOCHS - early)
-            _train(network, sizes, self._learning_rate, seed=SEED)
+            _train(network, _sizes(EPOCHS), self._learning_rate, seed=SEED)
             _keep(self.path, lambda file: torch.save(network.state_dict(), file))
         network.load_state_dict(torch.load(self.path, weights_only=True))
         return network.eval()
@@ -124,24 +120,31 @@ class Recipe:
             teacher: Whose answers to learn from as well; None: the labels alone.
         """
         torch.manual_seed(SEED)
-        sizes = [EARLY_PIXELS, LATE_PIXELS] * (FIT_EPOCHS // 2)
-        _train(network, sizes, self._learning_rate / 4, seed=SEED + 1, teacher=teacher)
+        _train(network, _sizes(self._fit_epochs), self._learning_rate / 2, seed=SEED + 1, teacher=teacher)
         network.eval()
 
     def evaluate(self, network: torch.nn.Module) -> float:
-        """Return the share of right answers to crops of the training regions that training did not see."""
+        """Return the share of right answers to views of crops of the training regions that training did not see."""
         held = load_crops(EVALUATION_CROPS, SEED + 1)
+        rng = random.Random(SEED + 2)
         right = 0
         with torch.inference_mode():
-            for start in range(0, len(held.labels), BATCH):
-                batch = normalise([_middle(one) for one in held.pictures[start : start + BATCH]])
+            for start in [*range(0, len(held.labels), BATCH)] * EVALUATION_VIEWS:
+                crops = held.pictures[start : start + BATCH]
+                batch = normalise([augment(Image.fromarray(one), EVALUATION_PIXELS, rng) for one in crops])
                 right += int((network(batch).argmax(1).numpy() == held.labels[start : start + BATCH]).sum())
-        return right / len(held.labels)
+        return right / (EVALUATION_VIEWS * len(held.labels))
 
 
-resnet18 = Recipe(networks.resnet18, 2e-3)
-mobilenetv2 = Recipe(networks.mobilenetv2, 3e-3)
+resnet18 = Recipe(networks.resnet18, 2e-3, fit_epochs=8)
+mobilenetv2 = Recipe(networks.mobilenetv2, 3e-3, fit_epochs=16)
 RECIPES = {recipe.name: recipe for recipe in (resnet18, mobilenetv2)}
+
+
+def _sizes(epochs: int) -> list[int]:
+    """Return the pixels of each epoch: most look at few."""
+    early = epochs * 3 // 4
+    return [EARLY_PIXELS] * early + [LATE_PIXELS] * (epochs - early)
 
 
 def _train(
@@ -169,7 +172,8 @@ def _train(
             images = images.contiguous(memory_format=torch.channels_last)
             with torch.autocast("cpu", torch.bfloat16, enabled=bool(cpu_flags().intersection(BFLOAT16_FLAGS))):
                 logits = network(images).float()
-            loss = _loss(logits, torch.from_numpy(data.labels[chosen]), images, teacher)
+                taught = None if teacher is None else _answers(teacher, images)
+            loss = _loss(logits, torch.from_numpy(data.labels[chosen]), taught)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -178,15 +182,17 @@ def _train(
         _say(f"epoch {epoch} of {len(sizes)}: loss {np.mean(losses):.3f}, {time.monotonic() - began:.0f} s")
 
 
-def _loss(
-    logits: torch.Tensor, labels: torch.Tensor, images: torch.Tensor, teacher: torch.nn.Module | None
-) -> torch.Tensor:
+@torch.no_grad()
+def _answers(teacher: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+    return teacher(images).float()
+
+
+def _loss(logits: torch.Tensor, labels: torch.Tensor, taught: torch.Tensor | None) -> torch.Tensor:
     plain = functional.cross_entropy(logits, labels, label_smoothing=0.05)
-    if teacher is None:
+    if taught is None:
         return plain
-    with torch.inference_mode():
-        wanted = functional.softmax(teacher(images) / TEMPERATURE, 1)
-    soft = functional.kl_div(functional.log_softmax(logits / TEMPERATURE, 1), wanted.clone(), reduction="batchmean")
+    wanted = functional.softmax(taught / TEMPERATURE, 1)
+    soft = functional.kl_div(functional.log_softmax(logits / TEMPERATURE, 1), wanted, reduction="batchmean")
     return (1 - TEACHER_WEIGHT) * plain + TEACHER_WEIGHT * TEMPERATURE**2 * soft
 
 
