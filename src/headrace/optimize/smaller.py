@@ -10,6 +10,7 @@ Both answer otherwise than the model as given: no parity is asked of them, and t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def smaller_models(subject: Subject) -> tuple[Technique, ...]:
     """Return a technique for each size and each model that the user names."""
     of_sizes = [
         Technique(
-            name=f"input-{size}", kind="trained", why_not=_why_not(size), candidates=_of_size(size),
+            name=f"input-{size}", kind="trained", why_not=partial(why_no_size, size=size), candidates=_of_size(size),
             says=f"the image scaled down to {size} inside the model: fewer pixels in every layer",
         )
         for size in subject.input_sizes
@@ -118,23 +119,21 @@ def _try(file: Path, name: str, item: np.ndarray, size: int) -> None:
         ) from error
 
 
-def _why_not(size: int) -> Callable[[Subject], str | None]:
-    def why_not(subject: Subject) -> str | None:
-        if subject.path.suffix != ".onnx":
-            return f"{subject.path.name} is no ONNX file"
-        if subject.calibration is None:
-            return "it needs items to try it on: give --data"
-        shape = subject.calibration.inputs.shape[1:]
-        if len(shape) != 3:
-            return f"items are {list(shape)}; expected (channels, height, width)"
-        side = min(shape[1:])
-        if shape[0] > side:
-            return f"items are {list(shape)}, channels last; only (channels, height, width) is scaled down"
-        if not SMALLEST <= size < side:
-            return f"the input has {side} pixels; expected {SMALLEST} to {side - 1}"
-        return None
-
-    return why_not
+def why_no_size(subject: Subject, size: int) -> str | None:
+    """Return why the image cannot be scaled down to a size inside the model; None: it can be tried."""
+    if subject.path.suffix != ".onnx":
+        return f"{subject.path.name} is no ONNX file"
+    if subject.calibration is None:
+        return "it needs items to try it on: give --data"
+    shape = subject.calibration.inputs.shape[1:]
+    if len(shape) != 3:
+        return f"items are {list(shape)}; expected (channels, height, width)"
+    side = min(shape[1:])
+    if shape[0] > side:
+        return f"items are {list(shape)}, channels last; only (channels, height, width) is scaled down"
+    if not SMALLEST <= size < side:
+        return f"the input has {side} pixels; expected {SMALLEST} to {side - 1}"
+    return None
 
 
 def _of_size(size: int) -> Callable[[Subject], Candidates]:

@@ -1,4 +1,4 @@
-"""Techniques that train: for int8, pruning in rounds, with int8 and bfloat16 on top, and a teacher where that went furthest.
+"""Techniques that train: for int8; pruning in rounds, with int8, bfloat16 and smaller inputs on top; a teacher at the last.
 
 They need a recipe (`headrace.optimize.recipe`). Every network becomes an ONNX file that is held against it, and passes the same
 gates as any other candidate. What the recipe's own data refute is kept as an attempt with that reason: nobody asks the golden
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from dataclasses import asdict
+from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import numpy as np
 from headrace.base.errors import EngineError
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.recipe import Buildable, Trainable, source_hash
+from headrace.optimize.smaller import shrink, why_no_size
 from headrace.optimize.techniques import (
     REFUTED,
     Candidates,
@@ -107,6 +109,24 @@ def _int8(subject: Subject, source: Artifact) -> Artifact:
 def _pruned_bfloat16(subject: Subject) -> Candidates:
     for rung in _good_rungs(subject):
         yield on_engine(subject, rung, "openvino", {"precision": "bf16"})
+
+
+def _pruned_smaller(subject: Subject) -> Candidates:
+    """Give the rounds that stand with the smaller inputs, in int8 where it can be: alone, each is a candidate already."""
+    assert subject.calibration is not None
+    item = np.ascontiguousarray(subject.calibration.inputs[0])
+    for rung in _good_rungs(subject):
+        for size in (size for size in subject.input_sizes if why_no_size(subject, size) is None):
+            make = partial(shrink, Path(rung.file), size, item)
+            small = kept_file(subject, f"{rung.technique}-input-{size}", rung, make)
+            yield from on_all_engines(subject, small if why_no_int8(subject) else _int8(subject, small))
+
+
+def _no_sizes(subject: Subject) -> str | None:
+    if not subject.input_sizes:
+        return "no smaller inputs are named; --input-sizes 192,160 tries them with pruned networks too"
+    reasons = [why_no_size(subject, size) for size in subject.input_sizes]
+    return None if None in reasons else reasons[0]
 
 
 def _distilled(subject: Subject) -> Candidates:
@@ -224,6 +244,11 @@ TRAINED = (
     Technique(
         name="pruned-int8", kind="trained", says="fewer channels in int8: the gains multiply, and so may the losses",
         why_not=lambda subject: _no_recipe(subject) or why_no_int8(subject), candidates=_pruned_int8,
+    ),
+    Technique(
+        name="pruned-input", kind="trained",
+        says="fewer channels on fewer pixels, in int8 where it can be: three gains that multiply, and three losses that add up",
+        why_not=lambda subject: _no_recipe(subject) or _no_sizes(subject), candidates=_pruned_smaller,
     ),
     Technique(
         name="distilled", kind="trained",

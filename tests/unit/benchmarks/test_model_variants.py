@@ -46,6 +46,23 @@ def test_the_fastest_accepted_counts_without_training_and_with(figures: dict[str
     assert figures["refused"] == ["pruned-3-int8 on onnx: said"]
 
 
+def test_a_smaller_input_needs_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers otherwise and is judged as what was trained is; a pruned network on a smaller input was trained."""
+    monkeypatch.setattr(model_variants, "_at_two_threads", lambda first, second: None)
+    attempts = [
+        attempt("int8", "lossy", 3.0), attempt("input-160-int8", "trained", 5.0),
+        attempt("pruned-1-input-160-int8", "trained", 6.0),
+    ]  # fmt: skip
+    document = {"attempts": attempts, "skipped": [], "says": "said", "baseline": {"name": "net.onnx@onnx"}}
+    figures = model_variants.model_figures("net", document)
+    assert (figures["untrained"], figures["trained"]) == (5.0, 6.0)
+    full = model_variants.as_text({
+        "models": {}, "smaller": {"net": figures}, "search": None, "end_to_end": None,
+        "defects": {"n": 33, "caught": 33}, "honest": {"n": 31, "refused": 0}, "false_accept": 0.03,
+    })  # fmt: skip
+    assert "| net | untrained, smaller inputs tried | input-160-int8 on onnx | 5.00 (4.50 to 5.50) | - |" in full
+
+
 def test_the_text_tells_all_of_it_and_what_is_missing(figures: dict[str, Any]) -> None:
     """With models and search, and from a smoke run on hardware without a result."""
     search = {"found": "a", "exhaustive": "b", "best_ratio": 0.98, "combinations": 36, "trials_share": 0.11}

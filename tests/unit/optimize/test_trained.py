@@ -44,14 +44,17 @@ def bars() -> Any:
     return module
 
 
-def searched(bars: Any, folder: Path, recipe: Any, ledger: Ledger | None = None) -> OptimizationDocument:
+def searched(
+    bars: Any, folder: Path, recipe: Any, ledger: Ledger | None = None, input_sizes: tuple[int, ...] = ()
+) -> OptimizationDocument:
     """Search with the recipe."""
     store = ArtifactStore(folder / "artifacts")
     calibration, _ = bars.make_items(64, 10)
     inputs, labels = bars.make_items(1200, 11)
     return optimize(
         Path(converted(recipe, "small_recipe:recipe", store).file),
-        store=store, goal=Goal(max_drop=0.02, batch=8), recipe=recipe, memory=ledger.attempts if ledger else None,
+        store=store, goal=Goal(max_drop=0.02, batch=8, input_sizes=input_sizes), recipe=recipe,
+        memory=ledger.attempts if ledger else None,
         calibration=Golden(name="calibration", inputs=calibration, labels=None, sha256="c"),
         golden=Golden(name="golden", inputs=inputs, labels=labels, sha256="g"),
     )  # fmt: skip
@@ -78,6 +81,24 @@ def test_a_pruned_and_quantized_network_is_recommended_and_the_cliff_is_kept_as_
         first, second = by_name["pruned-1", "onnx"].artifact, by_name["pruned-2", "onnx"].artifact
         assert (first.parent, second.parent) == (document.model.sha256, first.sha256)
         assert second.num_bytes < first.num_bytes < document.model.num_bytes
+
+
+@pytest.mark.usefixtures("speeds")
+def test_pruned_networks_are_tried_on_smaller_inputs_too(
+    bars: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In int8, and no parity is asked of them; a size that is none for this model is left out."""
+    monkeypatch.setattr(pruning, "SHARES", (0.3,))
+    bars.SIDE = 12
+    bars.recipe.example = np.zeros((1, 1, 12, 12), np.float32)
+    document = searched(bars, tmp_path, bars.recipe, input_sizes=(8, 40))
+    tried = {attempt.technique: attempt for attempt in document.attempts if attempt.settings["engine"] == "onnx"}
+    both, alone = tried["pruned-1-input-8-int8"], tried["pruned-1-int8"]
+    assert (both.kind, both.gate) == ("trained", alone.gate)
+    assert both.validation is not None
+    assert {gate.name for gate in both.validation.gates} >= {"census", "speed"}
+    assert both.artifact.sha256 != alone.artifact.sha256
+    assert not [name for name in tried if "input-40" in name]
 
 
 @pytest.mark.usefixtures("speeds")
