@@ -411,10 +411,10 @@ def _rows(name: str, figures: Mapping[str, Any], told: str) -> Iterator[str]:
         at_two = "-" if two is None else f"{two['ratio']:.2f} ({two['low']:.2f} to {two['high']:.2f})"
         change = " to ".join(f"{end:+.2f}" for end in one["accuracy_change_by_photograph"])
         variant = f"{one['technique']} on {one['settings']['engine']}"
-        yield (
-            f"| {name} | {key}{told} | {variant} | {speed['mid']:.2f} ({speed['low']:.2f} to {speed['high']:.2f}) | {at_two} | {one['right'][1]:.2%} of {one['right'][0]:.2%} | "
-            f"{one['accuracy_change_points']:+.2f} ({change}) |"
-        )
+        at_one = f"{speed['mid']:.2f} ({speed['low']:.2f} to {speed['high']:.2f})"
+        right = f"{one['right'][1]:.2%} of {one['right'][0]:.2%}"
+        points = f"{one['accuracy_change_points']:+.2f} ({change})"
+        yield f"| {name} | {key}{told} | {variant} | {at_one} | {at_two} | {right} | {points} |"
 
 
 if __name__ == "__main__":
