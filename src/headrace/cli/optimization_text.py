@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.units import format_duration, format_size
 from headrace.base.words import aligned, quoted, wrapped
+from headrace.cli.variants_legend import variants_legend
 
 if TYPE_CHECKING:
     from headrace.runs.formats.census import CensusDocument
@@ -32,7 +33,7 @@ def as_text(document: OptimizationDocument, plan_file: str | None) -> str:
     """
     said = [document.says, *([document.business.says] if document.business else [])]
     parts = [
-        wrapped(said), _table(document), _bars(document), _layouts(document), _reasons(document),
+        wrapped(said), [*_table(document), *variants_legend(document)], _bars(document), _layouts(document), _reasons(document),
         _end(document, plan_file),
     ]  # fmt: skip
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"

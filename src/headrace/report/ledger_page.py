@@ -5,18 +5,21 @@ from __future__ import annotations
 import datetime
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 
 from headrace.report.charts import Chart, axis, plot
 from headrace.report.frame import framed
 from headrace.report.markup import DASH, note, table, tag
-from headrace.report.numbers import digits, seconds, size
+from headrace.report.numbers import digits, seconds, size, written
 from headrace.report.section import Section
+from headrace.report.variants.naming import COLORS, GIVEN, LEGEND, badge, name_of
+from headrace.report.variants.pareto import below, floor_of, mark
 from headrace.runs.formats.decisions import Decision
 from headrace.runs.formats.optimization import Attempt
 from headrace.runs.run_folder import headrace_version
 
-_COLORS = {"accept": "var(--c3)", "inconclusive": "var(--muted)", "reject": "var(--c6)"}
-_LEGEND = {"accepted": _COLORS["accept"], "not decided": _COLORS["inconclusive"], "rejected": _COLORS["reject"]}
+#: Of attempts that did not keep what they were asked.
+_MAX_DROP = 0.005
 
 
 def render_ledger(name: str, attempts: Sequence[Attempt], decisions: Sequence[Decision]) -> str:
@@ -40,7 +43,7 @@ def render_ledger(name: str, attempts: Sequence[Attempt], decisions: Sequence[De
 
 
 def _cost(attempts: Sequence[Attempt]) -> str:
-    took = seconds(sum(attempt.seconds for attempt in attempts))
+    took = written(sum(attempt.seconds for attempt in attempts), "seconds")
     priced = [attempt.money for attempt in attempts if attempt.money is not None]
     return f"All of it took {took}" + (f" and, as far as a price was given, cost {sum(priced):.2f}." if priced else ".")
 
@@ -55,33 +58,34 @@ def _pictures(attempts: Sequence[Attempt]) -> list[Section]:
     if not charts:
         return []
     told = note(
-        "One picture a model. Up and to the right is better; the model as given is at one time as fast, no points lost."
+        "One picture a model. Up and to the right is better; 0 is the model as given, other numbers are those of the "
+        "history. What was accepted has a ring; a triangle is further down than the picture goes. Each was held against the "
+        "model as given in minutes of its own."
     )
     parts = [told, *(chart.element() for chart in charts)]
     return [Section(anchor="pareto", title="Accuracy and speed", parts=parts, charts=charts)]
 
 
 def _picture(number: int, model: str, attempts: Sequence[Attempt]) -> Chart:
-    series = []
-    for attempt in attempts:
+    floor = floor_of(attempts, max(one.asked.max_drop if one.asked else _MAX_DROP for one in attempts))
+    series = [mark("0", 1.0, 0.0, [["as given", ""]], GIVEN, False)]
+    for attempt in reversed(attempts):  # the newest on top
         assert attempt.speedup is not None
         assert attempt.drop is not None
         change = -100 * attempt.drop.mid
         tip = [
-            [f"{attempt.id} {_name(attempt)}", attempt.verdict],
+            [f"{attempt.id} {name_of(attempt)}", attempt.verdict],
             ["times as fast", f"{attempt.speedup.mid:.2f} ({attempt.speedup.low:.2f} to {attempt.speedup.high:.2f})"],
             ["points", f"{change:+.2f}"],
         ]
-        series.append(
-            {
-                "type": "scatter", "symbolSize": 9, "itemStyle": {"color": _COLORS[attempt.verdict]},
-                "data": [{"value": [attempt.speedup.mid, change], "tip": tip}],
-            }
-        )  # fmt: skip
+        accepted = attempt.verdict == "accept"
+        point = mark(attempt.id, attempt.speedup.mid, change, tip, COLORS[attempt.verdict], accepted)
+        series.append(point if floor is None or change >= floor else below(point, floor))
+    file = Path(attempts[-1].validation.a.name.partition("@")[0]).name
     return plot(
-        f"pareto-{number}", f"Model {model[:16]}", "each attempt as a point, times as fast and points won or lost", series,
-        x_axis=axis("times as fast as the model as given", low=0), y_axis=axis(), upright="points won or lost", height=280,
-        legend=_LEGEND,
+        f"pareto-{number}", f"{file} ({model[:8]})", "each attempt as a point, times as fast and points won or lost", series,
+        x_axis=axis("times as fast as the model as given", low=0), y_axis=axis(low=floor),
+        upright="points won or lost", height=280, legend=LEGEND,
     )  # fmt: skip
 
 
@@ -91,8 +95,8 @@ def _history(attempts: Sequence[Attempt]) -> Section | None:
     head = ["", "when", "what", "verdict", "why", "times as fast", "points", "size", "took", "money"]
     rows = [
         [
-            attempt.id, _when(attempt.created_unix_seconds), _name(attempt),
-            f"{attempt.verdict}{f' by {attempt.gate}' if attempt.gate else ''}", attempt.says,
+            attempt.id, _when(attempt.created_unix_seconds), name_of(attempt), badge(attempt.verdict, attempt.gate),
+            attempt.says,
             None if attempt.speedup is None else digits(attempt.speedup.mid),
             None if attempt.drop is None else f"{-100 * attempt.drop.mid:+.2f}", size(attempt.artifact.num_bytes),
             seconds(attempt.seconds), None if attempt.money is None else f"{attempt.money:.2g}",
@@ -115,10 +119,6 @@ def _decided(decisions: Sequence[Decision]) -> Section | None:
     head = ["", "when", "action", "Plan", "who", "why"]
     parts = [table(head, rows, text_columns=6, caption="Which Plan took whose place")]
     return Section(anchor="decisions", title="Decisions", parts=parts)
-
-
-def _name(attempt: Attempt) -> str:
-    return f"{attempt.technique} on {attempt.settings.get('engine', '')}"
 
 
 def _when(unix_seconds: float) -> str:

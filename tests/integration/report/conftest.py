@@ -30,6 +30,12 @@ def documents() -> ModuleType:
     return _load("report_documents", TESTS / "unit" / "report")
 
 
+@pytest.fixture(scope="session")
+def searches() -> ModuleType:
+    """Return the searches that the unit tests draw."""
+    return _load("variants_documents", TESTS / "unit" / "report")
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Return a headless Chromium; where there is none, skip, but fail in CI."""

@@ -68,7 +68,7 @@ def test_the_page_says_what_was_found_and_why() -> None:
 def test_points_stand_where_they_were_measured() -> None:
     """Times as fast to the right, points won upwards; who was not judged is in the other picture alone."""
     page = render_variants(document(attempt("int8"), attempt("slow", drop=None, speedup=Estimate(0.5, 0.6, 0.7))))
-    pareto, by_size = charts_of(page)
+    pareto, by_size, _ = charts_of(page)
     points = [one["data"][0]["value"] for one in pareto["option"]["series"] if one["type"] == "scatter"]
     assert points == [[1.0, 0.0], [2.0, -0.1]]
     shares = [one["data"][0]["value"] for one in by_size["option"]["series"] if one["type"] == "scatter"]

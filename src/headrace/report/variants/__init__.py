@@ -1,0 +1,1 @@
+"""Parts of the page of a search for a cheaper variant; `report.variants_page` puts them together."""

@@ -1,0 +1,75 @@
+"""The table of all variants that were tried, and why each was accepted or not."""
+
+from __future__ import annotations
+
+from headrace.report.markup import Html, folded, note, table, tag
+from headrace.report.numbers import digits, seconds, size
+from headrace.report.section import Section
+from headrace.report.variants.naming import badge, is_front, name_of, number_of, ties
+from headrace.runs.formats.optimization import Attempt, OptimizationDocument
+
+
+def tried_section(document: OptimizationDocument) -> Section:
+    """Return the table."""
+    head = [
+        "technique", "engine", "verdict", "front", "times as fast", "interval", "points", "interval", "size", "opens in",
+        "tried for",
+    ]  # fmt: skip
+    given = [
+        "0 (as given)", "onnx", None, "front" if "baseline" in document.front else None, "1", None, "0", None,
+        size(document.model.num_bytes), seconds(document.baseline.open_seconds or None), None,
+    ]  # fmt: skip
+    equals = [one.candidate for one in ties(document)]
+    rows = [given, *(_row(document, attempt, attempt.candidate in equals) for attempt in document.attempts)]
+    return Section(
+        anchor="tried",
+        title="What was tried",
+        parts=[
+            table(head, rows, text_columns=4, caption="Variants with speed, accuracy and size"),
+            note(
+                f"Batches of {document.batch}, calls in turn with the model as given. Points are of the share of right answers "
+                f"on {document.golden or 'no golden set'}; {100 * document.max_drop:g} may be lost. That set had judged "
+                f"{document.golden_uses} attempts when this was written. Opening is reading, compiling and the first call."
+                + (" A tie is as fast as the one to use, as far as anybody can tell." if equals else "")
+            ),
+        ],
+    )
+
+
+def _row(document: OptimizationDocument, attempt: Attempt, is_tie: bool) -> list[str | None]:
+    chosen = attempt.candidate == document.recommended
+    speedup, drop = attempt.speedup, attempt.drop
+    name = f"{number_of(document, attempt)} {attempt.technique}"
+    places = [*(["front"] if is_front(document, attempt) else []), *(["tie"] if is_tie else [])]
+    return [
+        tag("b", f"{name} ← use this") if chosen else name,
+        str(attempt.settings.get("engine", "")),
+        badge(attempt.verdict, attempt.gate),
+        ", ".join(places) or None,
+        None if speedup is None else digits(speedup.mid),
+        None if speedup is None else f"{digits(speedup.low)} to {digits(speedup.high)}",
+        None if drop is None else f"{-100 * drop.mid:+.2f}",
+        None if drop is None else f"{-100 * drop.high:+.2f} to {-100 * drop.low:+.2f}",
+        size(attempt.artifact.num_bytes),
+        seconds(attempt.validation.b.open_seconds or None),
+        seconds(attempt.seconds),
+    ]
+
+
+def reasons_section(document: OptimizationDocument) -> Section | None:
+    """Return every gate of every variant, folded."""
+    if not document.attempts:
+        return None
+    return Section(anchor="gates", title="Why", parts=[_reasons(document, attempt) for attempt in document.attempts])
+
+
+def _reasons(document: OptimizationDocument, attempt: Attempt) -> Html:
+    known = " (known from the ledger)" if attempt.is_recalled else ""
+    rows = [[gate.name, gate.outcome, gate.says] for gate in attempt.validation.gates]
+    made = ", ".join(f"{key} {value}" for key, value in attempt.artifact.parameters.items())
+    return folded(
+        f"{number_of(document, attempt)} {attempt.id} {name_of(attempt)}: {attempt.verdict}{known}",
+        note(attempt.hypothesis),
+        note(f"File {attempt.artifact.sha256[:16]}", f": {made}" if made else None),
+        table(["gate", "outcome", "why"], rows, text_columns=3),
+    )
