@@ -115,7 +115,7 @@ def end_to_end_section(found: EndToEnd | None) -> Section | None:
     ]
     if found.ceiling is not None:
         rows.append(["with a model that costs nothing", digits(found.ceiling), None])
-    facts = [
+    facts: list[list[str | None]] = [
         ["items per second before", rate(found.before_per_second)],
         ["items per second after", rate(found.after_per_second)],
         ["prediction over measurement, less 1", None if found.error is None else ratio(found.error)],
