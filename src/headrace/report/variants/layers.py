@@ -56,8 +56,8 @@ def layers_chart(name: str, title: str, validation: ValidationDocument) -> Chart
         {"type": "line", "data": points, "symbolSize": 5, "showSymbol": True, "lineStyle": {"width": 1.5},
          "itemStyle": {"color": "var(--c1)"}},
     ]  # fmt: skip
-    first = validation.diverges_at
-    told = f"relative L2; red: {first}, the first beyond what its precision explains" if first else "relative L2"
+    blamed = validation.diverges_at
+    told = f"relative L2; red: {blamed}, the first beyond what its precision explains" if blamed else "relative L2"
     return plot(
         name, title, "relative L2 distance of each tensor", series, upright=told, height=190,
         x_axis=axis("tensor, in the order of computation", low=0), y_axis=axis(kind="log"),
