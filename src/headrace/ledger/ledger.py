@@ -25,7 +25,7 @@ from headrace.ledger.track_record import judge_record
 from headrace.runs.formats.ledger import MeasuredRatio, PredictionEntry
 from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
 from headrace.runs.formats.profile import Estimate
-from headrace.runs.hardware import Hardware
+from headrace.runs.hardware import Hardware, whole_gib
 from headrace.runs.run_folder import headrace_version
 
 #: Where the ledger is unless the variable or an option names another file.
@@ -45,8 +45,14 @@ def ledger_path(given: str | Path | None = None) -> Path:
 
 
 def hardware_fingerprint(hardware: Hardware) -> str:
-    """Return twelve hexadecimal digits that stand for a machine as a process may use it; kernel and Python do not count."""
-    machine = msgspec.structs.replace(hardware, kernel="", python="")
+    """Return twelve hexadecimal digits that stand for a machine as a process may use it.
+
+    Kernel and Python do not count, and memory in whole GiB only. Ledgers of early 2026-11 have digits of another rule, which
+    match none of these: what was tried then counts as tried on another machine.
+    """
+    machine = msgspec.structs.replace(
+        hardware, kernel="", python="", memory_bytes=hardware.memory_bytes and whole_gib(hardware.memory_bytes)
+    )
     return hashlib.sha256(msgspec.json.encode(machine, order="sorted")).hexdigest()[:12]
 
 

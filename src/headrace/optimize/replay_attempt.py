@@ -20,7 +20,7 @@ from headrace.runs.formats.ledger import Replayed
 from headrace.runs.formats.optimization import Artifact, Asked, Attempt
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import GateName, ValidationDocument
-from headrace.runs.hardware import find_versions
+from headrace.runs.hardware import find_hardware, find_versions, machine_in_words
 from headrace.validate.golden import Golden, spread
 from headrace.validate.metrics import Metric
 from headrace.validate.policy import Policy
@@ -140,10 +140,17 @@ def _compared(
 
 
 def _drift(attempt: Attempt, hardware: str) -> list[str]:
-    found = [] if attempt.hardware == hardware else ["the machine"]
+    found = [] if attempt.hardware == hardware else [_machine_then(attempt)]
     before, now = attempt.asked.versions if attempt.asked else {}, find_versions()
     changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     return [*found, *(f"{name} {now.get(name, 'is gone')}, was {before.get(name, 'not there')}" for name in changed)]
+
+
+def _machine_then(attempt: Attempt) -> str:
+    then = attempt.asked.machine if attempt.asked else ""
+    if not then:
+        return "the machine, or how it is told apart: the attempt was written before processors were told by family and flags"
+    return f"the machine is {machine_in_words(find_hardware())}, was {then}"
 
 
 def _file(artifact: Artifact, store: Path) -> Path:

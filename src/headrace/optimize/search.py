@@ -55,7 +55,7 @@ from headrace.optimize.unconverted import UNCONVERTED
 from headrace.runs.formats.optimization import Asked, Attempt, OptimizationDocument, Skipped
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, GateName, ValidationDocument, VariantSide
-from headrace.runs.hardware import find_versions
+from headrace.runs.hardware import find_hardware, find_versions, machine_in_words
 from headrace.runs.processor import cpu_flags
 from headrace.validate.disjoint import check_disjoint
 from headrace.validate.golden import Golden, spread
@@ -388,7 +388,7 @@ class _Search:
             robustness=self.goal.robustness, pipeline=self.goal.pipeline,
             data=calibration.name if calibration else "", data_sha256=calibration.sha256 if calibration else "",
             golden=golden.name if golden else "", golden_sha256=golden.sha256 if golden else "",
-            versions=find_versions(),
+            versions=find_versions(), machine=machine_in_words(find_hardware()),
         )  # fmt: skip
 
     def _priced(self, attempt: Attempt) -> Attempt:

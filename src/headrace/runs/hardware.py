@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
+
+from headrace.base.words import counted
 
 #: Distributions whose version can change what a run measures. Only those that are installed are recorded.
 RELEVANT = (
@@ -33,11 +37,31 @@ RELEVANT = (
     "torchvision",
 )
 
+#: Flags of /proc/cpuinfo that decide how fast a model runs, and in which precision an engine computes: vector widths, and the
+#: instructions of oneDNN's and MLAS's int8, bfloat16 and float16 kernels. Others come and go with the kernel.
+DECIDING_FLAGS = (
+    "avx2", "fma", "f16c", "avx_vnni", "avx_vnni_int8", "avx_ne_convert",
+    "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "avx512_fp16",
+    "amx_tile", "amx_int8", "amx_bf16", "amx_fp16",
+    "asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve", "sve2", "sme",
+)  # fmt: skip
+
+#: Names of /proc/cpuinfo that tell one processor from another: on x86, and on Arm, which has no "model name".
+_IDENTITIES = (
+    ("vendor_id", "cpu family", "model", "stepping"),
+    ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision"),
+)
+
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     """The machine as this process may use it; None where it does not tell."""
 
     cpu_model: str | None = None
+    cpu_id: str = ""
+    """Vendor, family, model and stepping as `AuthenticAMD 26/2/1`: clouds call processors of several generations by one name.
+    Empty where the system does not tell, and in files that were written before it was kept."""
+    cpu_flags: tuple[str, ...] = ()
+    """Those of `DECIDING_FLAGS` that it has, in that order."""
     num_cores: int = 1
     """Cores that the process may run on (affinity)."""
     cpu_quota: float | None = None
@@ -59,9 +83,12 @@ def find_hardware(root: Path = Path("/")) -> Hardware:
     proc, cgroup = root / "proc", root / "sys/fs/cgroup"
     groups = _control_groups(cgroup, proc / "self/cgroup")
     limits = [limit for group in groups if (limit := _memory_limit(group)) is not None]
-    total = _meminfo_total(_text(proc / "meminfo"))
+    total, cpu = _meminfo_total(_text(proc / "meminfo")), _first_cpu(_text(proc / "cpuinfo"))
+    flags = {flag for name in ("flags", "Features") for flag in cpu.get(name, "").split()}
     return Hardware(
-        cpu_model=_cpu_model(_text(proc / "cpuinfo")) or platform.machine() or None,
+        cpu_model=cpu.get("model name") or platform.machine() or None,
+        cpu_id=_identity(cpu),
+        cpu_flags=tuple(flag for flag in DECIDING_FLAGS if flag in flags),
         num_cores=len(os.sched_getaffinity(0)),
         cpu_quota=cpu_quota(cgroup, proc / "self/cgroup"),
         memory_bytes=min([*limits, *([total] if total is not None else [])], default=None),
@@ -69,6 +96,20 @@ def find_hardware(root: Path = Path("/")) -> Hardware:
         python=platform.python_version(),
         accelerators=_nvidia_gpus(proc / "driver/nvidia/gpus"),
     )
+
+
+def machine_in_words(hardware: Hardware) -> str:
+    """Return a machine in words: `AMD EPYC (AuthenticAMD 26/2/1; avx2 fma avx512_vnni), 2 cores, 16 GiB`."""
+    cpu = "; ".join(part for part in (hardware.cpu_id, " ".join(hardware.cpu_flags)) if part)
+    parts = [(hardware.cpu_model or "a processor") + (f" ({cpu})" if cpu else ""), counted(hardware.num_cores, "core")]
+    parts += [] if hardware.cpu_quota is None else [f"at most {hardware.cpu_quota:g} of them at once"]
+    parts += [] if hardware.memory_bytes is None else [f"{whole_gib(hardware.memory_bytes)} GiB"]
+    return ", ".join([*parts, *hardware.accelerators])
+
+
+def whole_gib(num_bytes: int) -> int:
+    """Return GiB, rounded up: what a kernel keeps for itself changes with its version, the memory that is built in does not."""
+    return math.ceil(num_bytes / 2**30)
 
 
 def find_versions() -> dict[str, str]:
@@ -89,12 +130,17 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _cpu_model(cpuinfo: str) -> str | None:
-    for line in cpuinfo.splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "model name":
-            return value.strip()
-    return None
+def _first_cpu(cpuinfo: str) -> dict[str, str]:
+    """Return what /proc/cpuinfo says of the first processor."""
+    lines = (line.partition(":") for line in cpuinfo.strip().split("\n\n")[0].splitlines())
+    return {key.strip(): value.strip() for key, _, value in lines}
+
+
+def _identity(cpu: Mapping[str, str]) -> str:
+    for maker, *rest in _IDENTITIES:
+        if maker in cpu:
+            return f"{cpu[maker]} {'/'.join(cpu.get(name, '?') for name in rest)}"
+    return ""
 
 
 def _meminfo_total(meminfo: str) -> int | None:

@@ -256,8 +256,12 @@ def test_a_closed_ledger_says_so(tmp_path: Path) -> None:
 
 
 def test_fingerprints_tell_machines_apart() -> None:
-    """Cores and model count; the kernel's version does not."""
+    """Cores, family and flags count; the kernel's version, and what memory it leaves, do not."""
     machine = Hardware(cpu_model="X", num_cores=2, kernel="6.1")
     assert hardware_fingerprint(machine) == hardware_fingerprint(msgspec.structs.replace(machine, kernel="6.2"))
     assert hardware_fingerprint(machine) != hardware_fingerprint(msgspec.structs.replace(machine, num_cores=4))
     assert len(hardware_fingerprint(machine)) == 12
+    for change in ({"cpu_id": "AuthenticAMD 25/1/1"}, {"cpu_flags": ("amx_int8",)}, {"memory_bytes": 8 * 2**30}):
+        assert hardware_fingerprint(machine) != hardware_fingerprint(msgspec.structs.replace(machine, **change)), change
+    built_in = [msgspec.structs.replace(machine, memory_bytes=16 * 2**30 - kept) for kept in (300_000_000, 301_000_000)]
+    assert hardware_fingerprint(built_in[0]) == hardware_fingerprint(built_in[1])

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headrace.runs.hardware import find_hardware, find_versions
+from headrace.runs.hardware import find_hardware, find_versions, machine_in_words
 
 
 def make(root: Path, files: dict[str, str]) -> Path:
@@ -91,3 +91,39 @@ def test_versions_name_installed_packages_alone() -> None:
     """Every version found is text, and packages that are not installed are absent."""
     assert "numpy" in find_versions()
     assert all(find_versions().values())
+
+
+X86 = """processor\t: 0
+vendor_id\t: AuthenticAMD
+cpu family\t: {family}
+model\t\t: 2
+model name\t: AMD EPYC
+stepping\t: 1
+microcode\t: 0x{microcode}
+flags\t\t: fpu {flags} avx2
+
+processor\t: 1
+vendor_id\t: GenuineIntel
+"""
+
+
+def test_processors_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """By family, model and stepping, and by the flags that decide in which precision an engine computes; not by microcode."""
+    texts = {
+        "old": X86.format(family=25, microcode="a1", flags="avx512_vnni"),
+        "new": X86.format(family=26, microcode="a1", flags="avx512_vnni avx_vnni"),
+        "updated": X86.format(family=26, microcode="b2", flags="avx_vnni rdpid avx512_vnni"),
+    }
+    found = {name: find_hardware(make(tmp_path / name, {"proc/cpuinfo": text})) for name, text in texts.items()}
+    assert found["old"].cpu_id == "AuthenticAMD 25/2/1"
+    assert found["new"].cpu_flags == ("avx2", "avx_vnni", "avx512_vnni")
+    assert found["new"] == found["updated"] != found["old"]
+    assert "AMD EPYC (AuthenticAMD 26/2/1; avx2 avx_vnni avx512_vnni), " in machine_in_words(found["new"])
+
+
+def test_arm_processors_are_told_by_their_part(tmp_path: Path) -> None:
+    """They have no model name."""
+    identity = "CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x1\nCPU part\t: 0xd40\nCPU revision\t: 1\n"
+    text = f"processor\t: 0\nFeatures\t: asimd asimddp i8mm\n{identity}"
+    hardware = find_hardware(make(tmp_path, {"proc/cpuinfo": text}))
+    assert (hardware.cpu_id, hardware.cpu_flags) == ("0x41 8/0x1/0xd40/1", ("asimd", "asimddp", "i8mm"))

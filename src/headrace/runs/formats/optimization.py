@@ -82,6 +82,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     golden_sha256: str = ""
     versions: dict[str, str] = {}
     """Of the packages that can change what is measured."""
+    machine: str = ""
+    """In words, beside the fingerprint; empty in attempts of early 2026-11, whose fingerprint followed another rule."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
