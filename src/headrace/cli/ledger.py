@@ -15,6 +15,12 @@
     headrace ledger measured p12 runs/before runs/after
     headrace ledger record --pipeline jobs:pipeline
 
+Ids begin with what they are of: p12 a prediction (`whatif`, `tune`, `optimize`: what a change would do to a pipeline), a7 an
+attempt (a variant of a model that `optimize` tried), d1 a decision (a Plan that took another's place, or was put back), e3 an
+event (a technique that was not tried, a golden set that judged in `validate`, a replay, a pipeline that was measured with an
+attempt's variant). For predictions there are `measured` and `record`, for attempts `why-not`, `replay`, `render` and `export`,
+for decisions `rollback`.
+
 `measured` takes what `headrace compare -o compare.json` wrote (pairs of blocks, the better way), or two run folders: the one
 before and the one with the change. It refuses what was measured before the prediction was written, what ran under another
 Plan than the one predicted, and a second measurement. Nothing in the ledger is ever changed or removed.
@@ -36,7 +42,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.base.words import showable
+from headrace.base.words import counted, showable
 from headrace.cli import EXIT_DONE
 from headrace.cli.pipeline_arguments import positive
 from headrace.cli.whatif import add_ledger_argument
@@ -47,6 +53,7 @@ EXIT_OTHERWISE = 1
 if TYPE_CHECKING:
     from headrace.ledger.ledger import Ledger
     from headrace.runs.formats.decisions import Decision
+    from headrace.runs.formats.events import Event
     from headrace.runs.formats.ledger import PredictionEntry, Replayed
     from headrace.runs.formats.optimization import Attempt
 
@@ -58,7 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     listing = actions.add_parser("list", help="predictions, attempts and decisions, the newest first")
     show = actions.add_parser("show", help="one prediction, attempt or decision with all that was said")
-    why_not = actions.add_parser("why-not", help="what came of a technique, each time that it was tried")
+    why_not = actions.add_parser(
+        "why-not", help="what came of a technique, or why it was not tried, and what would change it"
+    )
     replay = actions.add_parser("replay", help="judge an attempt again, as it was judged")
     rollback = actions.add_parser("rollback", help="put back the Plan that a decision replaced")
     render = actions.add_parser("render", help="what was tried and decided, as Markdown or as a page")
@@ -83,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action.add_argument(
             "-n", type=positive, default=default, metavar="N", help=f"at most so many (default {default})"
         )
-        action.add_argument("--pipeline", metavar="MODULE:ATTRIBUTE", help="those of one pipeline")
+        action.add_argument("--pipeline", metavar="MODULE:ATTRIBUTE", help="only of this pipeline")
     for action in (listing, show, why_not, replay, rollback, render, export, measured, record):
         add_ledger_argument(action)
         if action not in (render, export):
@@ -105,9 +114,9 @@ def _list(ledger: Ledger, args: argparse.Namespace) -> None:
     from headrace.cli.ledger_text import attempts_listed, decisions_listed, listed
 
     entries = ledger.predictions(last=args.n, pipeline=args.pipeline)
-    # Attempts and decisions are of a model, not of a pipeline.
-    attempts = [] if args.pipeline else ledger.attempts.attempts(last=args.n)
-    decisions = [] if args.pipeline else ledger.attempts.decisions(last=args.n)
+    attempts, decisions = ledger.attempts.attempts(last=args.n), ledger.attempts.decisions(last=args.n)
+    if args.pipeline:
+        attempts, decisions = _of_pipeline(ledger, args.pipeline, args.n)
     if args.json:
         _print_json(ledger, entries, args.pipeline, attempts=attempts, decisions=decisions)
         return
@@ -115,6 +124,18 @@ def _list(ledger: Ledger, args: argparse.Namespace) -> None:
     parts += [attempts_listed(attempts)] if attempts else []
     parts += [decisions_listed(decisions)] if decisions else []
     print(showable("\n".join(parts)), end="")
+
+
+def _of_pipeline(ledger: Ledger, pipeline: str, most: int) -> tuple[list[Attempt], list[Decision]]:
+    """Return the attempts whose sets a pipeline prepared, and the decisions that rest on one of them; tell what is left out."""
+    known, decided = ledger.attempts.attempts(), ledger.attempts.decisions()
+    attempts = [one for one in known if one.asked is not None and one.asked.pipeline == pipeline]
+    numbers = {one.id for one in attempts}
+    decisions = [one for one in decided if f"a{one.attempt}" in numbers]
+    left = len(known) - len(attempts), len(decided) - len(decisions)
+    if any(left):
+        _say(f"not of {pipeline}, and so not shown: {counted(left[0], 'attempt')}, {counted(left[1], 'decision')}")
+    return attempts[:most], decisions[:most]
 
 
 def _show(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -138,14 +159,15 @@ def _show_attempt(ledger: Ledger, args: argparse.Namespace) -> None:
     from headrace.cli.ledger_text import attempt_shown
 
     attempt = ledger.attempts.attempt(args.id)
+    events = ledger.events.events(attempt=attempt.id)
     if args.plan:
         from headrace.base.plan import Plan
 
         sys.stdout.write(Plan.from_table({"model": attempt.settings}).as_toml())
     elif args.json:
-        _print_json(ledger, [], None, attempts=[attempt])
+        _print_json(ledger, [], None, attempts=[attempt], events=events)
     else:
-        print(showable(attempt_shown(attempt)), end="")
+        print(showable(attempt_shown(attempt, events)), end="")
 
 
 def _show_decision(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -165,28 +187,28 @@ def _replay(ledger: Ledger, args: argparse.Namespace) -> int:
     from headrace.cli.golden_argument import read_items
     from headrace.cli.metric_argument import find_metric
     from headrace.ledger.ledger import hardware_fingerprint
-    from headrace.optimize.replay_attempt import replay_attempt
+    from headrace.optimize.replay_attempt import as_event, replay_attempt
     from headrace.runs.hardware import find_hardware
     from headrace.validate.variant_spec import parse_variant
 
-    attempt = ledger.attempts.attempt(args.id)
+    attempt, hardware = ledger.attempts.attempt(args.id), hardware_fingerprint(find_hardware())
     spec = parse_variant(attempt.validation.a.name)
     found = replay_attempt(
         attempt,
         store=ledger.path.parent / "artifacts",
         read=lambda path, pipeline, labelled: read_items(path or None, pipeline or None, spec, _say, labelled=labelled),
         metric=find_metric,
-        hardware=hardware_fingerprint(find_hardware()),
+        hardware=hardware,
     )
+    event = ledger.events.write(as_event(attempt, found, hardware))
     if args.json:
-        _print_json(ledger, [], None, attempts=[attempt], replayed=found)
+        _print_json(ledger, [], None, attempts=[attempt], events=[event], replayed=found)
     else:
         print(showable("\n".join(wrapped([found.says]))))
     return EXIT_DONE if found.is_same else EXIT_OTHERWISE
 
 
 def _export(ledger: Ledger, args: argparse.Namespace) -> None:
-    from headrace.base.words import counted
     from headrace.ledger.mlflow_export import EXPERIMENT, export_attempts
 
     number = export_attempts(ledger.attempts.attempts(), args.mlflow, ledger=str(ledger.path.resolve()))
@@ -199,17 +221,20 @@ def _say(line: str) -> None:
 
 def _why_not(ledger: Ledger, args: argparse.Namespace) -> None:
     from headrace.base.errors import LedgerError
-    from headrace.cli.ledger_text import attempts_listed
+    from headrace.cli.ledger_text import why_not_told
 
     attempts = ledger.attempts.attempts(technique=args.technique)
-    if not attempts:
+    skips = ledger.events.events("skip", technique=args.technique)
+    if not attempts and not skips:
+        known = {one.technique for one in (*ledger.attempts.attempts(), *ledger.events.events("skip"))}
         raise LedgerError(
-            f"the ledger {ledger.path} has no attempt with {args.technique!r}: look with `headrace ledger list`"
+            f"the ledger {ledger.path} knows no technique {args.technique!r}, neither tried nor left out; it knows "
+            f"{', '.join(sorted(known)) or 'none yet: headrace optimize tries them'}"
         )
     if args.json:
-        _print_json(ledger, [], None, attempts=attempts)
+        _print_json(ledger, [], None, attempts=attempts, events=skips)
     else:
-        print(showable(attempts_listed(attempts, reasons=True)), end="")
+        print(showable(why_not_told(attempts, skips)), end="")
 
 
 def _rollback(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -276,6 +301,7 @@ def _print_json(
     last: int = 40,
     attempts: Sequence[Attempt] = (),
     decisions: Sequence[Decision] = (),
+    events: Sequence[Event] = (),
     replayed: Replayed | None = None,
 ) -> None:
     import msgspec
@@ -288,6 +314,7 @@ def _print_json(
         record=ledger.track_record(last, pipeline=pipeline),
         attempts=tuple(attempts),
         decisions=tuple(decisions),
+        events=tuple(events),
         replayed=replayed,
     )
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from headrace.base.words import aligned, counted, quoted, wrapped
 from headrace.cli.whatif_text import Shown, number, proof, ratio_text, what_was_said
+from headrace.ledger.remedies import would_change
 
 if TYPE_CHECKING:
     from headrace.runs.formats.decisions import Decision
+    from headrace.runs.formats.events import Event
     from headrace.runs.formats.ledger import PredictionEntry
     from headrace.runs.formats.optimization import Attempt
     from headrace.runs.formats.prediction import TrackRecord
@@ -45,8 +47,8 @@ def shown(entry: PredictionEntry, ledger_option: str | None) -> str:
     return "\n".join([head, "", what_was_said(entry.document), "", *below]) + "\n"
 
 
-def attempts_listed(attempts: Sequence[Attempt], *, reasons: bool = False) -> str:
-    """Return attempts as a table, with what was said of each where that is asked for."""
+def attempts_listed(attempts: Sequence[Attempt]) -> str:
+    """Return attempts as a table."""
     rows = [("id", "when", "technique", "engine", "times as fast", "drop, points", "verdict")]
     for attempt in attempts:
         speed = "-" if attempt.speedup is None else f"{attempt.speedup.mid:.2f}"
@@ -54,14 +56,37 @@ def attempts_listed(attempts: Sequence[Attempt], *, reasons: bool = False) -> st
         refused = f" ({attempt.gate})" if attempt.gate else ""
         engine, when = str(attempt.settings.get("engine", "")), _when(attempt.created_unix_seconds)
         rows.append((attempt.id, when, _technique(attempt), engine, speed, drop, f"{attempt.verdict}{refused}"))
-    lines = _table(rows)
-    if reasons:
-        lines += ["", *(line for attempt in attempts for line in wrapped([f"{attempt.id}: {attempt.says}"]))]
+    return "\n".join(_table(rows)) + "\n"
+
+
+def why_not_told(attempts: Sequence[Attempt], skips: Sequence[Event]) -> str:
+    """Return what came of a technique each time, why it was not tried, and what would change it.
+
+    Args:
+        attempts: Of the technique.
+        skips: When it was not tried, the newest first; the same reason is told once.
+    """
+    lines: list[str] = [attempts_listed(attempts)] if attempts else []
+    for attempt in attempts:
+        lines += [*wrapped([f"{attempt.id}: {attempt.says}"]), *_otherwise(would_change(attempt))]
+    newest = {(skip.technique, skip.says): skip for skip in reversed(skips)}
+    for skip in sorted(newest.values(), key=lambda one: -one.created_unix_seconds):
+        head = f"{skip.id}, {_when(skip.created_unix_seconds)}: {skip.technique} was not tried: {skip.says}"
+        lines += [*wrapped([head]), *_otherwise(skip.would_change)]
     return "\n".join(lines) + "\n"
 
 
-def attempt_shown(attempt: Attempt) -> str:
-    """Return one attempt with its gates and how to get it again."""
+def _otherwise(what: str) -> list[str]:
+    return [f"  {line}" for line in wrapped([f"what would change it: {what}"])] if what else []
+
+
+def attempt_shown(attempt: Attempt, events: Sequence[Event] = ()) -> str:
+    """Return one attempt with its gates, what it was judged by, what happened to it since, and how to get it again.
+
+    Args:
+        attempt: Of the ledger.
+        events: About it, the newest first.
+    """
     lines = [
         f"{attempt.id}, written {_when(attempt.created_unix_seconds)}: {attempt.technique}, {attempt.verdict}", "",
         f"why it was tried: {attempt.hypothesis}", f"what came of it: {attempt.says}",
@@ -70,11 +95,31 @@ def attempt_shown(attempt: Attempt) -> str:
     made = ", ".join(f"{key} {value}" for key, value in attempt.artifact.parameters.items())
     lines += [f"file: {attempt.artifact.file}" + (f" ({made})" if made else "")]
     cost = "" if attempt.money is None else f", which cost {attempt.money:.2g}"
-    lines += [f"took {attempt.seconds:.1f} s{cost}"]
+    lines += [f"took {attempt.seconds:.1f} s{cost}", *_judged_by(attempt)]
+    lines += [f"{event.kind} {event.id}, {_when(event.created_unix_seconds)}: {event.says}" for event in events]
     again = f"headrace validate {quoted(attempt.validation.a.name)} {quoted(attempt.candidate)}"
     if attempt.asked is not None:
         again = f"headrace ledger replay {attempt.id}"
     return "\n".join([*wrapped(lines), f"again: {again}"]) + "\n"
+
+
+def _judged_by(attempt: Attempt) -> list[str]:
+    """Return machine, versions, sets and settings in words."""
+    asked = attempt.asked
+    if asked is None:
+        return [f"machine: {attempt.hardware or 'not told'}"]
+    sets = {"calibration": (asked.data, asked.data_sha256), "golden": (asked.golden, asked.golden_sha256)}
+    drop = f"a drop of {100 * asked.max_drop:g} points of {asked.metric} allowed, wrongly accepted at most {asked.alpha:.2%}"
+    spoiled = ", spoiled images too" if asked.robustness else ""
+    options = {**attempt.settings, **attempt.settings.get("options", {}), **attempt.stages}
+    return [
+        f"machine: {asked.machine or 'told by its fingerprint alone'} ({attempt.hardware})",
+        f"versions: {', '.join(f'{name} {version}' for name, version in sorted(asked.versions.items())) or 'not told'}",
+        *(f"{name} data: {path} (sha256 {sha256[:16]})" for name, (path, sha256) in sets.items() if sha256),
+        *([f"prepared by: {asked.pipeline}"] if asked.pipeline else []),
+        f"settings: {', '.join(f'{key} {value}' for key, value in options.items() if key not in ('artifact', 'options'))}",
+        f"asked: {drop}{spoiled}, batch {attempt.validation.batch}",
+    ]
 
 
 def decisions_listed(decisions: Sequence[Decision]) -> str:
@@ -128,7 +173,19 @@ def rendered(attempts: Sequence[Attempt], decisions: Sequence[Decision]) -> str:
             f"{attempt.verdict}{f' by {attempt.gate}' if attempt.gate else ''}", attempt.says.replace("|", "/"),
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "## What they were judged by", ""]
+    for judged_by, ids in _by_circumstances(attempts).items():
+        lines += [f"- {', '.join(ids)}: {'; '.join(judged_by)}"]
     return "\n".join(lines) + "\n"
+
+
+def _by_circumstances(attempts: Sequence[Attempt]) -> dict[tuple[str, ...], list[str]]:
+    """Return {machine, versions, sets and demands in words: ids}."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for attempt in attempts:
+        said = (line for line in _judged_by(attempt) if not line.startswith("settings: "))
+        found.setdefault(tuple(said), []).append(attempt.id)
+    return found
 
 
 def _model_of(plan_text: str) -> str:

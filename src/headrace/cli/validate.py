@@ -75,6 +75,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write the result as JSON (schema headrace.validate/1)")
     parser.add_argument("--force", action="store_true", help="replace FILE")
+    parser.add_argument(
+        "--ledger", metavar="FILE",
+        help="counts that the golden set has judged (default: $HEADRACE_LEDGER, else runs/ledger.sqlite, where it exists)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.validate/1)")
 
 
@@ -83,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
     import msgspec
 
     from headrace.cli.golden_argument import read_items
+    from headrace.cli.golden_uses import counting
     from headrace.cli.loading import load_pipeline
     from headrace.validate.disjoint import check_disjoint
     from headrace.validate.policy import Policy
@@ -103,7 +108,10 @@ def run(args: argparse.Namespace) -> int:
     a, b = parse_variant(args.a, args.threads), parse_variant(args.b, args.threads)
     golden = read_items(args.golden, args.pipeline, a, _say)
     check_disjoint({"--data": read_items(args.data, args.pipeline, a, _say, labelled=False), "--golden": golden})
-    document = validate_variants(a, b, golden, policy, say=_say)
+    with counting(args.ledger, _say) as count:
+        document = validate_variants(a, b, golden, policy, say=_say)
+        if golden is not None:
+            count(document, a)
     encoded = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
     if args.output:
         write_output(Path(args.output), encoded)

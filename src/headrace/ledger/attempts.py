@@ -16,7 +16,9 @@ import msgspec
 from headrace.base.clock import Clock
 from headrace.base.errors import LedgerError
 from headrace.ledger import database
+from headrace.ledger.events import Events
 from headrace.runs.formats.decisions import Decision
+from headrace.runs.formats.events import Event
 from headrace.runs.formats.optimization import Attempt
 from headrace.runs.run_folder import headrace_version, replace_file
 
@@ -44,6 +46,7 @@ class Attempts:
         self._using = using
         self._clock = clock
         self._path = path
+        self.events = Events(connection, using, clock, path)
 
     # --- attempts
 
@@ -64,16 +67,21 @@ class Attempts:
             )  # fmt: skip
             return msgspec.structs.replace(attempt, id=f"a{cursor.lastrowid}")
 
+    def write_event(self, event: Event) -> Event:
+        """Write an event down; see `Events.write`."""
+        return self.events.write(event)
+
     def recall(self, key: str) -> Attempt | None:
         """Return the newest attempt with this key."""
         found = self._read("WHERE key = ? ORDER BY number DESC LIMIT 1", (key,))
         return found[0] if found else None
 
     def golden_uses(self, golden_sha256: str) -> int:
-        """Return how many attempts a golden set has judged."""
+        """Return how often a golden set has judged: attempts of a search, validations and replays."""
         with self._using():
             (number,) = self._connection.execute(
-                "SELECT count(*) FROM attempts WHERE golden = ?", (golden_sha256,)
+                "SELECT (SELECT count(*) FROM attempts WHERE golden = ?1) + (SELECT count(*) FROM events WHERE golden = ?1)",
+                (golden_sha256,),
             ).fetchone()
         return int(number)
 

@@ -79,6 +79,18 @@ CREATE TABLE decisions (
     headrace_version TEXT NOT NULL
 )
 """
+_EVENTS = """
+CREATE TABLE events (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    created REAL NOT NULL,
+    kind TEXT NOT NULL,              -- skip, validation, replay or pipeline
+    attempt TEXT NOT NULL,           -- id of the attempt that it is about; empty: none
+    technique TEXT NOT NULL,
+    golden TEXT NOT NULL,            -- SHA-256 of the golden set that judged; empty: none did
+    headrace_version TEXT NOT NULL,
+    document TEXT NOT NULL           -- JSON of runs.formats.events.Event
+)
+"""
 
 
 def _add_only(table: str) -> tuple[str, ...]:
@@ -90,6 +102,7 @@ def _add_only(table: str) -> tuple[str, ...]:
 
 
 #: Migration n brings a file from version n to n + 1. 1: 2026-11, first. 2: 2026-11, attempts and decisions.
+#: 3: 2026-11, events.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         _PREDICTIONS,
@@ -105,6 +118,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         *_add_only("attempts"),
         *_add_only("decisions"),
     ),
+    (_EVENTS, *_add_only("events")),
 )
 
 

@@ -75,6 +75,7 @@ class Ledger:
         self._closed = False
         self._connection = database.connect(self.path, must_exist=must_exist)
         self.attempts = Attempts(self._connection, self._using, self._clock, self.path)
+        self.events = self.attempts.events
 
     @classmethod
     def open(cls, path: str | Path | None = None, *, must_exist: bool = False) -> Ledger:

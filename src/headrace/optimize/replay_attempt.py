@@ -16,6 +16,7 @@ from headrace.base.plan import ModelPlan
 from headrace.optimize.layout import Shares, compare_layouts
 from headrace.optimize.layout_rung import TECHNIQUE as LAYOUT
 from headrace.optimize.techniques import REFUTED
+from headrace.runs.formats.events import Event
 from headrace.runs.formats.ledger import Replayed
 from headrace.runs.formats.optimization import Artifact, Asked, Attempt
 from headrace.runs.formats.profile import Estimate
@@ -67,6 +68,21 @@ def replay_attempt(
     else:
         verdict, speedup, drop = _judge(attempt, asked, baseline, candidate, calibration, golden, metric)
     return _compared(attempt, verdict, speedup, drop, hardware, time.monotonic() - began)
+
+
+def as_event(attempt: Attempt, found: Replayed, hardware: str) -> Event:
+    """Return a replay as the ledger keeps it: it is no attempt of its own, for it must not be recalled by a search.
+
+    Args:
+        attempt: That was judged again.
+        found: What came of it.
+        hardware: Fingerprint of this machine.
+    """
+    return Event(
+        kind="replay", attempt=attempt.id, model=attempt.model, technique=attempt.technique, verdict=found.verdict,
+        says=found.says, golden_sha256=attempt.validation.golden_sha256 if found.drop is not None else "",
+        hardware=hardware, speedup=found.speedup, drop=found.drop,
+    )  # fmt: skip
 
 
 def _judge(

@@ -32,6 +32,7 @@ from headrace.base.plan import ModelPlan
 from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.base.words import counted
+from headrace.ledger.remedies import UNASKED
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.gpu import GPU
 from headrace.optimize.half import FP16
@@ -50,8 +51,9 @@ from headrace.optimize.techniques import (
     deciding_versions,
     installed_engines,
 )
-from headrace.optimize.trained import QAT, TRAINED
+from headrace.optimize.trained import NO_RECIPE, QAT, TRAINED
 from headrace.optimize.unconverted import UNCONVERTED
+from headrace.runs.formats.events import Event
 from headrace.runs.formats.optimization import Asked, Attempt, OptimizationDocument, Skipped
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, GateName, ValidationDocument, VariantSide
@@ -89,8 +91,12 @@ class Memory(Protocol):
         """Keep an attempt and return it with its id."""
         ...
 
+    def write_event(self, event: Event) -> Event:
+        """Keep what is no attempt, such as a technique that was not tried."""
+        ...
+
     def golden_uses(self, golden_sha256: str) -> int:
-        """Return how many attempts were judged by a golden set."""
+        """Return how often a golden set has judged."""
         ...
 
 
@@ -226,14 +232,20 @@ class _Search:
             failed.add(fastest.candidate)
         if any(attempt.technique == "int8" and attempt.candidate in failed for attempt in self.attempts):
             self._repair()
+        else:
+            self._remember(REPAIRS, "int8 was not tried, or is not wrong", "an int8 that is wrong")
         if self.subject.recipe is not None:
             self._train()
+        else:
+            self._remember(
+                (QAT, *TRAINED, *UNCONVERTED), NO_RECIPE, "MODULE:ATTRIBUTE of a recipe in the place of the model"
+            )
 
     def _train(self) -> None:
         """Try what trains; of those that are faster than what is accepted already, the fastest that is right is enough."""
         why = self._why_no_qat()
         if why is not None:
-            self._skip(QAT, why)
+            self._skip(QAT, why, "an int8, and an int8-equalized, that are wrong")
         techniques = TRAINED if why is not None else (QAT, *TRAINED)
         tried = [attempt for technique in techniques for attempt in self._try_technique(technique)]
         worth = sorted(filter(self._is_worth_confirming, tried), key=lambda attempt: -_mid(attempt.speedup))
@@ -244,8 +256,7 @@ class _Search:
                 self._leave_unasked(attempt, why)
 
     def _leave_unasked(self, attempt: Attempt, why: str) -> None:
-        says = f"not asked on the golden set: {why}; {attempt.says}"
-        self._settle(msgspec.structs.replace(attempt, says=says), write=False)
+        self._settle(msgspec.structs.replace(attempt, says=f"{UNASKED}{why}; {attempt.says}"), write=True)
 
     def _why_no_qat(self) -> str | None:
         """Return why int8 need not be trained for; None if training may win something."""
@@ -278,13 +289,16 @@ class _Search:
                 if self._is_worth_confirming(attempt):
                     self._confirm(attempt)
             if any(attempt.verdict == "accept" for attempt in self.attempts if attempt.technique == technique.name):
+                later = REPAIRS[REPAIRS.index(technique) + 1 :]
+                self._remember(later, f"{technique.name} is accepted", f"a {technique.name} that is wrong")
                 return
 
     # --- one technique, one candidate
 
     def _try_technique(self, technique: Technique) -> list[Attempt]:
         if self._is_over_budget():
-            self._skip(technique, f"the budget of {format_duration(self.goal.budget_seconds or 0.0)} is used up")
+            why = f"the budget of {format_duration(self.goal.budget_seconds or 0.0)} is used up"
+            self._skip(technique, why, "more --budget, or the same command again, which goes on")
             return []
         tried: list[Attempt] = []
         try:
@@ -298,9 +312,22 @@ class _Search:
             self._skip(technique, str(error))
         return tried
 
-    def _skip(self, technique: Technique, why: str) -> None:
+    def _skip(self, technique: Technique, why: str, until: str = "") -> None:
         self.skipped.append(Skipped(technique=technique.name, why=why))
         self.say(f"{technique.name}: not tried: {why}")
+        self._remember([technique], why, until or getattr(why, "until", ""))
+
+    def _remember(self, techniques: Sequence[Technique], why: str, until: str) -> None:
+        """Write down that techniques were not tried, why, and what would change that; what is the rule is not told."""
+        if self.memory is None:
+            return
+        for technique in techniques:
+            self.memory.write_event(
+                Event(
+                    kind="skip", model=self.subject.original.sha256, technique=technique.name, says=why,
+                    would_change=until or "what it says is missing; every search looks anew", hardware=self.hardware,
+                )
+            )  # fmt: skip
 
     def _is_over_budget(self) -> bool:
         budget = self.goal.budget_seconds

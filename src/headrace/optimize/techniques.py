@@ -33,6 +33,19 @@ REFUTED = "refuted"
 FEWEST_CALIBRATION_ITEMS = 32
 
 
+class Obstacle(str):
+    """Why a technique cannot be tried, where that does not say itself what would change it."""
+
+    until: str
+    """What would have to be otherwise."""
+
+    def __new__(cls, why: str, *, until: str) -> Obstacle:
+        """Keep both."""
+        made = super().__new__(cls, why)
+        made.until = until
+        return made
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """What is to be made cheaper, and with what."""
@@ -152,12 +165,18 @@ def why_no_bfloat16_instructions(subject: Subject) -> str | None:
     """Return why bfloat16 is no gain on this processor, whatever the engine; None if it may be one."""
     if subject.flags.intersection(BFLOAT16_FLAGS):
         return None
-    return f"this processor does not compute in bfloat16 (none of {', '.join(BFLOAT16_FLAGS)} among its flags)"
+    flags = ", ".join(BFLOAT16_FLAGS)
+    return Obstacle(
+        f"this processor does not compute in bfloat16 (none of {flags} among its flags)",
+        until=f"a processor with one of {flags}",
+    )
 
 
 def is_quantized_already(subject: Subject) -> str | None:
     """Return why a precision cannot be chosen for a model; None if it can."""
-    return "the model is quantized already" if is_quantized(subject.path) else None
+    if is_quantized(subject.path):
+        return Obstacle("the model is quantized already", until="the model in float32, which it was made from")
+    return None
 
 
 def _openvino(precision: str) -> Callable[[Subject], Candidates]:
@@ -188,7 +207,8 @@ def _no_equalization(subject: Subject) -> str | None:
 
     missing = why_no_int8(subject)
     if missing is None and not num_pairs(Path(_folded(subject).file)):
-        return "no two convolutions follow one another with nothing but a ReLU between them"
+        why = "no two convolutions follow one another with nothing but a ReLU between them"
+        return Obstacle(why, until="another network; int8-reverted and qat mend int8 without it")
     return missing
 
 

@@ -59,9 +59,13 @@ def converted(recipe: Buildable, target: str, store: ArtifactStore) -> Artifact:
         return store.add(output)
 
 
+#: Why a model file is not trained.
+NO_RECIPE = "it needs a way to train: name a recipe, MODULE:ATTRIBUTE, instead of a model file"
+
+
 def _no_recipe(subject: Subject) -> str | None:
     if subject.recipe is None:
-        return "it needs a way to train: name a recipe, MODULE:ATTRIBUTE, instead of a model file"
+        return NO_RECIPE
     if not isinstance(subject.recipe, Trainable):
         return "the recipe has no `fit` and `evaluate`"
     return None

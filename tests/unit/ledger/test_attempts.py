@@ -14,7 +14,8 @@ from headrace.base.errors import LedgerError
 from headrace.cli import main
 from headrace.ledger import database
 from headrace.ledger.ledger import Ledger
-from headrace.runs.formats.optimization import Artifact, Attempt
+from headrace.runs.formats.events import Event
+from headrace.runs.formats.optimization import Artifact, Asked, Attempt
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
 
@@ -166,3 +167,96 @@ def test_the_commands_show_and_take_back(ledger: Ledger, tmp_path: Path, capsys:
     assert not plan.exists()
     assert command(ledger, "rollback", str(plan)) == 2
     assert command(ledger, "why-not", "pruning") == 2
+
+
+def test_a_ledger_without_events_is_brought_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it holds stays readable, and events are written beside it."""
+    with monkeypatch.context() as before:
+        before.setattr(database, "MIGRATIONS", database.MIGRATIONS[:2])
+        with Ledger(tmp_path / "old.sqlite") as ledger:
+            ledger.attempts.write_attempt(make_attempt(drop=Estimate(0.0, 0.001, 0.002)))
+    with Ledger(tmp_path / "old.sqlite") as ledger:
+        assert ledger.events.write(Event(kind="validation", says="alike", golden_sha256="ef" * 32)).id == "e1"
+        assert ledger.attempts.attempt("a1").technique == "int8"
+        assert ledger.attempts.golden_uses("ef" * 32) == 2
+
+
+def test_events_are_found_by_what_they_are_about(ledger: Ledger) -> None:
+    """By kind, by the beginning of a technique, by attempt; the newest first, and none can be changed."""
+    for event in (
+        Event(kind="skip", technique="int8", says="no data"), Event(kind="skip", technique="bf16", says="no flags"),
+        Event(kind="replay", technique="int8", attempt="a1", says="the same"),
+    ):  # fmt: skip
+        ledger.events.write(event)
+    assert [one.id for one in ledger.events.events()] == ["e3", "e2", "e1"]
+    assert [one.says for one in ledger.events.events("skip", technique="int")] == ["no data"]
+    assert [one.kind for one in ledger.events.events(attempt="a1")] == ["replay"]
+    with sqlite3.connect(ledger.path) as connection, pytest.raises(sqlite3.IntegrityError, match="only ever added"):
+        connection.execute("DELETE FROM events")
+
+
+def test_why_not_answers_for_what_was_never_tried(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the reason, told once, and what would change it; an unknown technique is told what is known."""
+    for _ in range(2):
+        ledger.events.write(Event(kind="skip", technique="int8", says="it needs data", would_change="give --data"))
+    assert command(ledger, "why-not", "int8") == 0
+    told = capsys.readouterr().out
+    assert told.count("int8 was not tried: it needs data") == 1
+    assert told.startswith("e2, ")
+    assert "what would change it: give --data" in told
+    assert command(ledger, "why-not", "pruning") == 2
+    assert "it knows int8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, "int8-equalized"),
+        ({"gate": "speed"}, "--again"),
+        ({"verdict": "inconclusive", "says": "not asked on the golden set: 8 were already; faster"}, "--budget"),
+        ({"verdict": "inconclusive", "drop": Estimate(0.0, 0.001, 0.009)}, "more golden items"),
+        ({"verdict": "accept", "gate": None}, None),
+    ],
+)
+def test_why_not_says_what_would_change_it(
+    ledger: Ledger, capsys: pytest.CaptureFixture[str], fields: dict[str, Any], expected: str | None
+) -> None:
+    """By the gate that turned it down, or what left it open; nothing of what was accepted."""
+    ledger.attempts.write_attempt(make_attempt(**fields))
+    assert command(ledger, "why-not", "int8") == 0
+    told = capsys.readouterr().out
+    assert (expected is None) == ("what would change it" not in told)
+    assert (expected or "") in told
+
+
+def test_an_attempt_says_what_it_was_judged_by(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    """Machine, versions, sets with their hashes, settings; in `show`, and once for all alike in `render`."""
+    asked = Asked(
+        max_drop=0.01, alpha=0.00625, pipeline="jobs:pipeline", data="train", data_sha256="12" * 32, golden="held_out",
+        golden_sha256="ef" * 32, versions={"openvino": "2026.1"}, machine="AMD EPYC (AuthenticAMD 26/2/1), 2 cores",
+    )  # fmt: skip
+    for _ in range(2):
+        ledger.attempts.write_attempt(make_attempt(asked=asked, hardware="0123456789ab"))
+    wanted = (
+        "AMD EPYC (AuthenticAMD 26/2/1)",
+        "0123456789ab",
+        "openvino 2026.1",
+        "train (sha256 1212",
+        "1 points of top1",
+    )
+    for arguments in (("show", "a1"), ("render",)):
+        assert command(ledger, *arguments) == 0
+        told = " ".join(capsys.readouterr().out.split())
+        assert all(one in told for one in wanted), told
+    assert "- a2, a1: machine: AMD" in told
+
+
+def test_a_list_of_one_pipeline_says_what_it_leaves_out(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    """Attempts whose sets it prepared are shown; the others are counted."""
+    ledger.attempts.write_attempt(make_attempt(asked=Asked(max_drop=0.01, alpha=0.05, pipeline="jobs:pipeline")))
+    ledger.attempts.write_attempt(make_attempt())
+    assert command(ledger, "list", "--pipeline", "jobs:pipeline") == 0
+    told = capsys.readouterr()
+    assert "a1" in told.out
+    assert "a2" not in told.out
+    assert "not shown: 1 attempt, 0 decisions" in told.err

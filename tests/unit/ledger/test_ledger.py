@@ -181,7 +181,7 @@ def test_a_newer_file_asks_for_a_newer_headrace(tmp_path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
-    with pytest.raises(LedgerError, match="version 99; this headrace knows versions up to 2: update headrace"):
+    with pytest.raises(LedgerError, match="version 99; this headrace knows versions up to 3: update headrace"):
         Ledger(path)
 
 

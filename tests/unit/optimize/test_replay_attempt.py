@@ -50,7 +50,14 @@ def test_an_attempt_comes_out_the_same(case: Any, tmp_path: Path, capsys: pytest
     assert (replayed["is_same"], replayed["verdict"], replayed["drift"]) == (True, "accept", [])
     assert replayed["drop"]["mid"] == pytest.approx(attempt.drop.mid)
     assert ledger_command(tmp_path / "after", "show", attempt.id) == 0
-    assert f"again: headrace ledger replay {attempt.id}" in capsys.readouterr().out
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"again: headrace ledger replay {attempt.id}" in told
+    assert f"{attempt.id}: it came out the same within its intervals" in told
+    with Ledger(tmp_path / "after" / "ledger.sqlite") as ledger:
+        (event,) = ledger.events.events("replay", attempt=attempt.id)
+        assert (event.verdict, event.golden_sha256) == ("accept", attempt.validation.golden_sha256)
+        asked = [one for one in ledger.attempts.attempts() if one.drop is not None]
+        assert ledger.attempts.golden_uses(attempt.validation.golden_sha256) == len(asked) + 1
 
 
 def test_what_came_out_otherwise_and_what_is_otherwise(

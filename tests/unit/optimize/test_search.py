@@ -231,3 +231,28 @@ def test_a_budget_ends_the_search(case: Any, tmp_path: Path) -> None:
 def test_nets_have_all_classes(case: Any, nets: ModuleType) -> None:
     """Else the golden set would tell little."""
     assert len(set(case.golden.labels.tolist())) >= 3
+
+
+def test_what_was_not_tried_is_kept_with_its_reason(case: Any, ledger: Ledger, tmp_path: Path) -> None:
+    """What is missing, what the search had no cause for, and what would change it."""
+    searched(case, ledger, tmp_path, calibration=None)
+    kept = {event.technique: event for event in ledger.events.events("skip")}
+    assert "give --data" in kept["int8"].says
+    assert kept["int8-equalized"].says == "int8 was not tried, or is not wrong"
+    assert "recipe" in kept["pruned"].would_change
+    assert all(event.would_change for event in kept.values())
+
+
+def test_what_the_golden_set_was_not_asked_about_is_kept(
+    case: Any, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the reason; it is no use of the golden set, and the next search judges it anew."""
+    with monkeypatch.context() as few:
+        few.setattr(search_module, "MOST_CONFIRMED", 1)
+        searched(case, ledger, tmp_path)
+    asked = [one for one in ledger.attempts.attempts() if one.drop is not None]
+    (unasked, *_) = [one for one in ledger.attempts.attempts() if one.says.startswith("not asked on the golden set: ")]
+    assert unasked.verdict == "inconclusive"
+    assert ledger.attempts.golden_uses(case.golden.sha256) == len(asked) == 1
+    again = searched(case, ledger, tmp_path)
+    assert not next(one for one in again.attempts if one.candidate == unasked.candidate).is_recalled

@@ -123,7 +123,9 @@ def test_processors_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 def test_arm_processors_are_told_by_their_part(tmp_path: Path) -> None:
     """They have no model name."""
-    identity = "CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x1\nCPU part\t: 0xd40\nCPU revision\t: 1\n"
+    identity = (
+        "CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x1\nCPU part\t: 0xd40\nCPU revision\t: 1\n"
+    )
     text = f"processor\t: 0\nFeatures\t: asimd asimddp i8mm\n{identity}"
     hardware = find_hardware(make(tmp_path, {"proc/cpuinfo": text}))
     assert (hardware.cpu_id, hardware.cpu_flags) == ("0x41 8/0x1/0xd40/1", ("asimd", "asimddp", "i8mm"))

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from headrace.base.errors import EngineError, SettingsError
 from headrace.cli import main
+from headrace.ledger.ledger import Ledger
 from headrace.runs.formats.variants import ValidationDocument
 from headrace.validate import model_speed
 from headrace.validate.golden import Golden, read_golden
@@ -359,3 +360,40 @@ def test_what_a_variant_was_made_from_cannot_judge_it(
         assert main([*command, str(tmp_path / f"{name}.npz")]) == 2
         assert said in capsys.readouterr().err
     assert main([*command, str(tmp_path / "apart.npz")]) == 0
+
+
+def test_a_golden_set_that_judged_is_counted(
+    incumbent: str,
+    golden: Callable[..., Golden],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the ledger that is named, and in the default one once it exists; noise is no golden set."""
+    given, file = golden(), tmp_path / "runs" / "ledger.sqlite"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HEADRACE_LEDGER", raising=False)
+    command = ["validate", incumbent, incumbent, "--golden", str(tmp_path / "golden.npz")]
+    main(command)
+    assert not file.exists()
+    main([*command, "--ledger", str(file)])
+    assert "has judged 1 time, by" in capsys.readouterr().err
+    main(command)
+    main(["validate", incumbent, incumbent])
+    with Ledger(file) as ledger:
+        assert ledger.attempts.golden_uses(given.sha256) == 2
+        assert [event.kind for event in ledger.events.events()] == ["validation"] * 2
+
+
+def test_a_ledger_that_cannot_count_is_said(
+    incumbent: str, golden: Callable[..., Golden], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Misuse where it was named; else the judgement is worth having all the same."""
+    golden()
+    (tmp_path / "text").write_text("no ledger")
+    command = ["validate", incumbent, incumbent, "--golden", str(tmp_path / "golden.npz"), "--max-drop", "0.5pt"]
+    assert main([*command, "--ledger", str(tmp_path / "text")]) == 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEADRACE_LEDGER", str(tmp_path / "text"))
+        assert main(command) == 0
+    assert "not counted: " in capsys.readouterr().err

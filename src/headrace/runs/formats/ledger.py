@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.runs.formats.decisions import Decision
+from headrace.runs.formats.events import Event
 from headrace.runs.formats.optimization import Attempt
 from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
 from headrace.runs.formats.profile import Estimate
@@ -82,5 +83,8 @@ class LedgerDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Variants of models that were tried, the newest first."""
     decisions: tuple[Decision, ...] = ()
     """Which Plan took whose place, the newest first."""
+    events: tuple[Event, ...] = ()
+    """Techniques that were not tried, validations, replays and measured pipelines, the newest first; only of `show` and
+    `why-not`."""
     replayed: Replayed | None = None
     """Only of `headrace ledger replay`."""

@@ -1,0 +1,73 @@
+"""Counts that a golden set has judged: what passes after many tries may have passed by luck, whoever asked."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.base.errors import LedgerError
+from headrace.base.words import counted
+
+if TYPE_CHECKING:
+    from headrace.ledger.ledger import Ledger
+    from headrace.runs.formats.variants import ValidationDocument
+    from headrace.validate.variant_spec import VariantSpec
+
+Count = Callable[["ValidationDocument", "VariantSpec"], None]
+
+
+@contextlib.contextmanager
+def counting(given: str | None, say: Callable[[str], object]) -> Iterator[Count]:
+    """Give a function that writes a validation down where its golden set judged.
+
+    The ledger that was named is made if it is missing; the default one is used where it exists, so that looking at two files
+    leaves nothing behind.
+
+    Args:
+        given: The ledger's file as the user gave it; None: the default one.
+        say: Told how often the set has judged, or why it is not counted.
+
+    Raises:
+        LedgerError: If the ledger that was named cannot be used; of the default one it is told.
+    """
+    from headrace.ledger.ledger import Ledger, ledger_path
+
+    path = ledger_path(given)
+    if given is None and not path.exists():
+        yield lambda document, a: None
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            ledger = stack.enter_context(Ledger(path))
+        except LedgerError as error:
+            if given is not None:
+                raise
+            say(f"not counted: {error}")
+            yield lambda document, a: None
+            return
+        yield lambda document, a: _count(ledger, document, a, say)
+
+
+def _count(ledger: Ledger, document: ValidationDocument, a: VariantSpec, say: Callable[[str], object]) -> None:
+    import hashlib
+
+    from headrace.ledger.ledger import hardware_fingerprint
+    from headrace.runs.formats.events import Event
+    from headrace.runs.hardware import find_hardware
+
+    judged = any(gate.name in ("accuracy", "robustness") and gate.outcome != "skipped" for gate in document.gates)
+    if not judged:
+        return
+    model = Path(a.model.artifact or "")
+    ledger.events.write(
+        Event(
+            kind="validation", verdict=document.verdict, golden_sha256=document.golden_sha256,
+            says=f"{document.a.name} against {document.b.name}: {document.says}",
+            model=hashlib.sha256(model.read_bytes()).hexdigest() if model.is_file() else "",
+            hardware=hardware_fingerprint(find_hardware()),
+        )
+    )  # fmt: skip
+    uses = ledger.attempts.golden_uses(document.golden_sha256)
+    say(f"{document.golden} has judged {counted(uses, 'time')}, by {ledger.path}")

@@ -1,0 +1,35 @@
+"""What would have to be otherwise for an attempt to come out otherwise: the answer to "and what can I do?"."""
+
+from __future__ import annotations
+
+from headrace.runs.formats.optimization import Attempt
+
+_BY_GATE = {
+    "static": "a file or an engine without what is named there; see `headrace optimize MODEL --portability`",
+    "census": "another way to quantize, or another engine; see `headrace optimize VARIANT --explain`",
+    "parity": "what mends its numbers (int8-equalized, int8-reverted, qat, tried by themselves), or calibration data like the "
+    "data in use (--data)",
+    "speed": "another processor, or another version of the engine, on which it is tried anew by itself; after a noisy minute "
+    "`headrace optimize --again`",
+    "accuracy": "what mends its numbers (int8-equalized, int8-reverted, qat, tried by themselves), or a larger --max-drop if "
+    "so much may be lost",
+    "robustness": "training on such images, or a search without --robustness if they do not occur",
+    "pipeline": "a pipeline that the model holds up: `headrace diagnose RUN` says what does; --anyway takes it all the same",
+}
+#: How an attempt begins about which the golden set was not asked.
+UNASKED = "not asked on the golden set: "
+
+
+def would_change(attempt: Attempt) -> str:
+    """Return what would change the outcome, in words; empty for what was accepted."""
+    if attempt.verdict == "accept":
+        return ""
+    if attempt.says.startswith(UNASKED):
+        return "the same search again, which judges it anew and asks if it has a question left; more --budget"
+    if attempt.verdict == "inconclusive" and attempt.drop is None:
+        return (
+            "a golden set that may decide (--golden), and a gain in speed that is sure; the next search judges it anew"
+        )
+    if attempt.verdict == "inconclusive":
+        return "more golden items, or a larger --max-drop"
+    return _BY_GATE.get(attempt.gate or "", "another file, engine or machine")
