@@ -121,6 +121,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="go on although --run, or the measured pipeline, says that it gains nothing",
     )
+    parser.add_argument("--again", action="store_true", help="judge anew what the ledger knows; it keeps both outcomes")
     parser.add_argument("--explain", action="store_true", help="show what the engine makes of a variant, and stop")
     parser.add_argument(
         "--against", metavar="MODEL", help="with --explain: the variant that each layer's numbers are held against"
@@ -279,6 +280,7 @@ def _goal(args: argparse.Namespace, plan: Plan, stage: str) -> Goal:
         budget_seconds=args.budget,
         layout=None if args.no_layout else _layout(args, plan, stage),
         cores=usable_cores(),
+        again=args.again,
         price_per_hour=_price(args.price),
         pipeline=args.pipeline or "",
         input_sizes=args.input_sizes,

@@ -128,6 +128,8 @@ class Goal:
     """Other model files to try, which take the same inputs."""
     cores: int = 1
     """That the model may use; those of a pipeline's other stages are among them."""
+    again: bool = False
+    """Whether what is known is judged anew; both outcomes are kept, and the newest is recalled from then on."""
 
     def __post_init__(self) -> None:
         """Check every value."""
@@ -336,7 +338,7 @@ class _Search:
     def _judge(self, candidate: Candidate) -> Attempt:
         """Ask the cheap gates, or recall what they said."""
         key = self._key(candidate)
-        known = self.memory.recall(key) if self.memory else None
+        known = self._recall(key)
         # What was left open without the golden set is asked again: it may have been a noisy minute.
         if known is not None and (known.verdict != "inconclusive" or known.drop is not None):
             self.baseline = self.baseline or known.validation.a
@@ -368,6 +370,9 @@ class _Search:
         # Accepted it is only by the golden set; until then nobody writes down that it is open.
         self._settle(attempt, write=attempt.verdict == "reject" or not self._is_worth_confirming(attempt))
         return self.attempts[-1]
+
+    def _recall(self, key: str) -> Attempt | None:
+        return self.memory.recall(key) if self.memory and not self.goal.again else None
 
     def _settle(self, attempt: Attempt, *, write: bool) -> None:
         attempt = self._priced(attempt)
@@ -530,7 +535,7 @@ class _Search:
     def _layout_of(self, rung: LayoutRung, variant: Attempt | None) -> Attempt | None:
         """Return the layout of a variant, or of the model as given, as the ledger knows it or as it is found now."""
         name = f"layout of {_named_attempt(variant) if variant else 'the model as given'}"
-        known = self.memory.recall(rung.key(variant)) if self.memory else None
+        known = self._recall(rung.key(variant))
         if known is not None:
             self.say(f"{name}: known from {known.id}: {known.verdict}: {known.says}")
             return rung.recalled(known, variant)

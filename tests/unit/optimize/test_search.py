@@ -256,3 +256,20 @@ def test_what_the_golden_set_was_not_asked_about_is_kept(
     assert ledger.attempts.golden_uses(case.golden.sha256) == len(asked) == 1
     again = searched(case, ledger, tmp_path)
     assert not next(one for one in again.attempts if one.candidate == unasked.candidate).is_recalled
+
+
+def test_a_noisy_minute_is_judged_again(
+    case: Any, ledger: Ledger, tmp_path: Path, speeds: dict[tuple[str, bool], float]
+) -> None:
+    """Both outcomes are kept, and the newer one is recalled afterwards."""
+    quiet = dict(speeds)
+    speeds.update(dict.fromkeys(speeds, 0.5))
+    assert searched(case, ledger, tmp_path).recommended is None
+    speeds.update(quiet)
+    assert searched(case, ledger, tmp_path).recommended is None
+    anew = searched(case, ledger, tmp_path, goal=Goal(max_drop=0.02, batch=8, again=True))
+    assert anew.recommended is not None
+    kept = [one.verdict for one in ledger.attempts.attempts() if one.candidate == anew.recommended]
+    assert kept == ["accept", "reject"]
+    later = searched(case, ledger, tmp_path)
+    assert (later.recommended, {one.is_recalled for one in later.attempts}) == (anew.recommended, {True})
