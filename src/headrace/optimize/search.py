@@ -299,8 +299,8 @@ class _Search:
 
     def _try_technique(self, technique: Technique) -> list[Attempt]:
         if self._is_over_budget():
-            why = f"the budget of {format_duration(self.goal.budget_seconds or 0.0)} is used up"
-            self._skip(technique, why, "more --budget, or the same command again, which goes on")
+            used_up = f"the budget of {format_duration(self.goal.budget_seconds or 0.0)} is used up"
+            self._skip(technique, used_up, "more --budget, or the same command again, which goes on")
             return []
         tried: list[Attempt] = []
         try:
