@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.base.words import aligned, counted, quoted, wrapped
+from headrace.cli.optimization_text import expected_range
 from headrace.cli.whatif_text import Shown, number, proof, ratio_text, what_was_said
 from headrace.ledger.remedies import would_change
 
@@ -49,13 +50,14 @@ def shown(entry: PredictionEntry, ledger_option: str | None) -> str:
 
 def attempts_listed(attempts: Sequence[Attempt]) -> str:
     """Return attempts as a table."""
-    rows = [("id", "when", "technique", "engine", "times as fast", "drop, points", "verdict")]
+    rows = [("id", "when", "technique", "engine", "expected", "times as fast", "drop, points", "verdict")]
     for attempt in attempts:
         speed = "-" if attempt.speedup is None else f"{attempt.speedup.mid:.2f}"
         drop = "-" if attempt.drop is None else f"{100 * attempt.drop.mid:+.2f}"
         refused = f" ({attempt.gate})" if attempt.gate else ""
         engine, when = str(attempt.settings.get("engine", "")), _when(attempt.created_unix_seconds)
-        rows.append((attempt.id, when, _technique(attempt), engine, speed, drop, f"{attempt.verdict}{refused}"))
+        expected, verdict = expected_range(attempt) or "-", f"{attempt.verdict}{refused}"
+        rows.append((attempt.id, when, _technique(attempt), engine, expected, speed, drop, verdict))
     return "\n".join(_table(rows)) + "\n"
 
 
@@ -89,18 +91,38 @@ def attempt_shown(attempt: Attempt, events: Sequence[Event] = ()) -> str:
     """
     lines = [
         f"{attempt.id}, written {_when(attempt.created_unix_seconds)}: {attempt.technique}, {attempt.verdict}", "",
-        f"why it was tried: {attempt.hypothesis}", f"what came of it: {attempt.says}",
+        f"why it was tried: {attempt.hypothesis}", *_expectation(attempt),
+        f"what came of it: {attempt.says}",
     ]  # fmt: skip
     lines += [f"{gate.name}: {gate.outcome}: {gate.says}" for gate in attempt.validation.gates]
     made = ", ".join(f"{key} {value}" for key, value in attempt.artifact.parameters.items())
     lines += [f"file: {attempt.artifact.file}" + (f" ({made})" if made else "")]
     cost = "" if attempt.money is None else f", which cost {attempt.money:.2g}"
     lines += [f"took {attempt.seconds:.1f} s{cost}", *_judged_by(attempt)]
-    lines += [f"{event.kind} {event.id}, {_when(event.created_unix_seconds)}: {event.says}" for event in events]
+    for event in events:
+        prediction = f" (predicted by {event.prediction})" if event.prediction else ""
+        lines += [f"{event.kind} {event.id}, {_when(event.created_unix_seconds)}: {event.says}{prediction}"]
     again = f"headrace validate {quoted(attempt.validation.a.name)} {quoted(attempt.candidate)}"
     if attempt.asked is not None:
         again = f"headrace ledger replay {attempt.id}"
     return "\n".join([*wrapped(lines), f"again: {again}"]) + "\n"
+
+
+def _expectation(attempt: Attempt) -> list[str]:
+    """Return what it was expected to gain, beside what it gained."""
+    expected, speed = attempt.predicted, attempt.speedup
+    if expected is None:
+        return []
+    said = f"expected: {expected_range(attempt)} times as fast by itself, as measured on {expected.source}"
+    if expected.whole_low is not None and expected.whole_high is not None:
+        said += (
+            f"; {expected.whole_low:.2f} to {expected.whole_high:.2f} times the throughput of the pipeline, simulated from "
+            f"{expected.run}"
+        )
+    if speed is not None:
+        place = "below" if speed.high < expected.low else "above" if speed.low > expected.high else "within"
+        said += f"; measured by itself {speed.mid:.2f} ({speed.low:.2f} to {speed.high:.2f}), {place} what was expected"
+    return [said]
 
 
 def _judged_by(attempt: Attempt) -> list[str]:
@@ -161,13 +183,14 @@ def rendered(attempts: Sequence[Attempt], decisions: Sequence[Decision]) -> str:
         lines += [f"- {' '.join(decision_told(decision).split())}"]
     lines += ["" if decisions else "None.\n", "## Attempts", ""]
     lines += [
-        "| | when | technique | engine | times as fast | drop, points | verdict | why |",
-        "|---|---|---|---|---|---|---|---|",
+        "| | when | technique | engine | expected | times as fast | drop, points | verdict | why |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for attempt in attempts:
         speed, drop = attempt.speedup, attempt.drop
         cells = [
             attempt.id, _when(attempt.created_unix_seconds), _technique(attempt), str(attempt.settings.get("engine", "")),
+            expected_range(attempt),
             "" if speed is None else f"{speed.mid:.2f} ({speed.low:.2f} to {speed.high:.2f})",
             "" if drop is None else f"{100 * drop.mid:+.2f} ({100 * drop.low:+.2f} to {100 * drop.high:+.2f})",
             f"{attempt.verdict}{f' by {attempt.gate}' if attempt.gate else ''}", attempt.says.replace("|", "/"),

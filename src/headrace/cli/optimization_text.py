@@ -94,8 +94,8 @@ def portability_text(document: PortabilityDocument) -> str:
 def _table(document: OptimizationDocument) -> list[str]:
     if not document.attempts:
         return []
-    rows = [["", "technique", "engine", "times as fast", "interval", "drop, points", "size", "verdict"]]
-    rows.append(["", "(as given)", "onnx", "1.00", "", "0", format_size(document.model.num_bytes), ""])
+    rows = [["", "technique", "engine", "expected", "times as fast", "interval", "drop, points", "size", "verdict"]]
+    rows.append(["", "(as given)", "onnx", "", "1.00", "", "0", format_size(document.model.num_bytes), ""])
     rows += [_row(attempt, document) for attempt in document.attempts]
     laid_out = {one.of: _own_layout(one) for one in document.laid_out}
     if len(laid_out) > 1:
@@ -120,12 +120,18 @@ def _row(attempt: Attempt, document: OptimizationDocument) -> list[str]:
         mark,
         attempt.technique,
         str(attempt.settings.get("engine", "")),
+        expected_range(attempt),
         "-" if attempt.speedup is None else f"{attempt.speedup.mid:.2f}",
         "-" if attempt.speedup is None else f"{attempt.speedup.low:.2f} to {attempt.speedup.high:.2f}",
         "-" if attempt.drop is None else f"{100 * attempt.drop.mid:+.2f}",
         format_size(attempt.artifact.num_bytes),
         f"{attempt.verdict}{refused}",
     ]
+
+
+def expected_range(attempt: Attempt) -> str:
+    """Return how many times as fast it was expected to be, such as `1.6 to 8.3`; empty if nobody knows."""
+    return "" if attempt.predicted is None else f"{attempt.predicted.low:.2g} to {attempt.predicted.high:.2g}"
 
 
 def _bars(document: OptimizationDocument) -> list[str]:

@@ -236,8 +236,10 @@ def _search(
     networks: tuple[str, ...],
 ) -> OptimizationDocument:
     from headrace.ledger.ledger import hardware_fingerprint
+    from headrace.optimize.forecast import Forecast
     from headrace.optimize.search import optimize
     from headrace.runs.hardware import find_hardware
+    from headrace.runs.reader import read_run
 
     calibration = _items(args, args.data, labelled=False)
     _check_source(args, {"--data": calibration, "--golden": golden})
@@ -251,6 +253,7 @@ def _search(
         hardware=hardware_fingerprint(find_hardware()),
         recipe=recipe,
         networks=networks,
+        forecast=Forecast.of(read_run(args.run_folder)) if args.run_folder else None,
         say=_say,
     )
 

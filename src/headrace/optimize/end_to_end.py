@@ -22,13 +22,14 @@ from headrace.base.plan import Plan, resolve
 from headrace.base.words import counted
 from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.whatif import predict
-from headrace.ledger.ledger import Ledger
+from headrace.ledger.ledger import Ledger, hardware_fingerprint
 from headrace.optimize.better_plan import accepted_layout, proof_of
 from headrace.optimize.ceiling import Ceiling, ceiling_of
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import usable_cores
 from headrace.profiler.profile import ProfileSettings, profile
 from headrace.runs.formats.comparison import ComparisonDocument
+from headrace.runs.formats.events import Event
 from headrace.runs.formats.optimization import EndToEnd, OptimizationDocument
 from headrace.runs.formats.prediction import Change, PredictionDocument
 from headrace.runs.formats.profile import Estimate
@@ -106,13 +107,27 @@ def judge_end_to_end(
     except HeadraceError as error:
         if isinstance(error, Interrupted) or not str(error).startswith(f"{_CANDIDATE}: "):
             raise
-        return _failed(question, run, number, str(error))
+        return _kept(question, ledger, _failed(question, run, number, str(error)), run)
     measured = _measured(compared)
     if ledger and number and measured is not None:
         ledger.write_measurement(
             number, measured, f"{counted(compared.num_pairs, 'interleaved pair')}", measured_at=began
         )
-    return _told(question, run, compared, predicted, number, refused, ceiling)
+    return _kept(question, ledger, _told(question, run, compared, predicted, number, refused, ceiling), run)
+
+
+def _kept(question: Question, ledger: Ledger | None, found: EndToEnd, run: Run) -> EndToEnd:
+    """Write down which attempt it was that was measured, so that prediction and outcome are found from there."""
+    proof = proof_of(question.found)
+    if ledger is not None and proof.id:
+        ledger.events.write(
+            Event(
+                kind="pipeline", attempt=proof.id, model=proof.model, technique=proof.technique, verdict=found.verdict,
+                says=f"{found.pipeline}: {found.says}", hardware=hardware_fingerprint(run.info.hardware),
+                speedup=found.measured, prediction=found.prediction,
+            )
+        )  # fmt: skip
+    return found
 
 
 def _recording(

@@ -34,6 +34,7 @@ from headrace.base.units import format_duration
 from headrace.base.words import counted
 from headrace.ledger.remedies import UNASKED
 from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.forecast import Forecast, expected
 from headrace.optimize.gpu import GPU
 from headrace.optimize.half import FP16
 from headrace.optimize.halves import ask_by_halves
@@ -150,6 +151,7 @@ def optimize(
     hardware: str = "",
     recipe: Buildable | None = None,
     networks: tuple[str, ...] = (),
+    forecast: Forecast | None = None,
     say: Callable[[str], object] = lambda text: None,
 ) -> OptimizationDocument:
     """Return what was tried with a model, and which variant to use.
@@ -164,6 +166,7 @@ def optimize(
         hardware: Fingerprint of this machine.
         recipe: How the model is made and trained; None: nothing is trained.
         networks: That the pipeline's module registered for the torch engine; where none is, it is not tried.
+        forecast: Says what a faster model would make of a recorded run; None: what is expected is told of the model alone.
         say: Told what is going on, one line at a time.
 
     Raises:
@@ -179,7 +182,7 @@ def optimize(
         input_sizes=goal.input_sizes, also=goal.also, networks=networks,
     )  # fmt: skip
     _check_fits(subject, [one for one in (calibration, golden) if one is not None])
-    search = _Search(subject, goal, golden, memory, hardware, say)
+    search = _Search(subject, goal, golden, memory, hardware, say, forecast)
     with contextlib.suppress(KeyboardInterrupt):
         search.run()
         search.find_layouts()
@@ -208,6 +211,7 @@ class _Search:
     memory: Memory | None
     hardware: str
     say: Callable[[str], object]
+    forecast: Forecast | None = None
     attempts: list[Attempt] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     baseline: VariantSide | None = None
@@ -405,6 +409,7 @@ class _Search:
             verdict=verdict,  # type: ignore[arg-type]
             gate=gate.name if gate else None,
             says=says,
+            predicted=expected(candidate.expects, self.forecast),
             speedup=_estimate(speed, "low", "ratio", "high"),
             seconds=seconds,
             validation=document,

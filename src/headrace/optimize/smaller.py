@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import EngineError
+from headrace.optimize.expects import INT8, MEASURED, Expects
 from headrace.optimize.techniques import (
     Candidates,
     Subject,
@@ -43,6 +44,7 @@ def smaller_models(subject: Subject) -> tuple[Technique, ...]:
         Technique(
             name=f"input-{size}", kind="trained", why_not=partial(why_no_size, size=size), candidates=_of_size(size),
             says=f"the image scaled down to {size} inside the model: fewer pixels in every layer",
+            expects=_of_pixels(subject, size),
         )
         for size in subject.input_sizes
     ]  # fmt: skip
@@ -54,6 +56,14 @@ def smaller_models(subject: Subject) -> tuple[Technique, ...]:
         for path in subject.also
     ]  # fmt: skip
     return (*of_sizes, *others)
+
+
+def _of_pixels(subject: Subject, size: int) -> Expects | None:
+    """Return that the gain is at most that of the pixels, on top of which bfloat16 and int8 come as for any model."""
+    if subject.calibration is None or subject.calibration.inputs.ndim != 4:
+        return None
+    pixels = (min(subject.calibration.inputs.shape[2:]) / size) ** 2
+    return Expects(1.0, pixels * INT8.high, f"{pixels:.1f} times fewer pixels; bfloat16 and int8 on top: {MEASURED}")
 
 
 def shrink(artifact: Path, size: int, item: np.ndarray, output: Path) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from typing import Any
 from headrace.base.errors import EngineError
 from headrace.base.plan import ModelPlan
 from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.expects import INT8, Expects
 from headrace.optimize.recipe import Buildable
 from headrace.runs.formats.optimization import Artifact, TechniqueKind
 from headrace.runs.hardware import find_versions
@@ -90,6 +91,7 @@ class Candidate:
     hypothesis: str
     artifact: Artifact
     spec: VariantSpec
+    expects: Expects | None = None
 
     @property
     def refuted(self) -> str | None:
@@ -109,6 +111,8 @@ class Technique:
     kind: TechniqueKind
     says: str
     """What it does and what it is known to gain."""
+    expects: Expects | None = None
+    """What it is known to gain, in figures; None: that depends on what the user gives."""
     why_not: Callable[[Subject], str | None]
     """Why it cannot be tried; None: it can."""
     candidates: Callable[[Subject], Candidates]
@@ -123,7 +127,9 @@ class Technique:
         """
         for artifact, spec in self.candidates(subject):
             name = self._name_of(artifact, spec)
-            yield Candidate(technique=name, kind=self.kind, hypothesis=self.says, artifact=artifact, spec=spec)
+            yield Candidate(
+                technique=name, kind=self.kind, hypothesis=self.says, artifact=artifact, spec=spec, expects=self.expects
+            )  # fmt: skip
 
     def _name_of(self, artifact: Artifact, spec: VariantSpec) -> str:
         """Return the technique's name; of those that train, which make several files, the file's, such as pruned-2-int8."""
@@ -301,17 +307,17 @@ def on_all_engines(subject: Subject, artifact: Artifact) -> Candidates:
 
 LADDER = (
     Technique(
-        name="openvino", kind="lossless",
+        name="openvino", kind="lossless", expects=Expects(0.86, 1.0),
         says="the same numbers by another engine's kernels (0.9 to 1.0 times measured on ResNet-18 and MobileNetV2)",
         why_not=no_openvino, candidates=_openvino("f32"),
     ),
     Technique(
-        name="bf16", kind="numeric",
+        name="bf16", kind="numeric", expects=Expects(1.5, 4.9),
         says="bfloat16 where the processor computes in it: 2 to 5 times with AMX, for a relative error of 0.3 %",
         why_not=why_no_bfloat16, candidates=_openvino("bf16"),
     ),
     Technique(
-        name="int8", kind="lossy",
+        name="int8", kind="lossy", expects=INT8,
         says="static int8, unsigned activations, signed weights per channel (1.8 to 8 times measured with VNNI or AMX)",
         why_not=why_no_int8, candidates=lambda subject: on_all_engines(subject, int8_file(subject, _folded(subject), "int8")),
     ),
@@ -320,13 +326,13 @@ LADDER = (
 #: Tried in this order where int8 has cost too much accuracy.
 REPAIRS = (
     Technique(
-        name="int8-equalized", kind="lossy",
+        name="int8-equalized", kind="lossy", expects=INT8,
         says="int8 after the channels of neighbouring convolutions were evened out, which keeps all of its speed",
         why_not=_no_equalization,
         candidates=lambda subject: on_all_engines(subject, int8_file(subject, _equalized(subject), "int8-equalized")),
     ),
     Technique(
-        name="int8-reverted", kind="lossy",
+        name="int8-reverted", kind="lossy", expects=Expects(1.0, INT8.high),
         says="int8 with the groups that do most harm back in float32",
         why_not=why_no_int8, candidates=lambda subject: on_all_engines(subject, _reverted(subject)),
     ),

@@ -19,6 +19,7 @@ import numpy as np
 
 from headrace.base.errors import EngineError
 from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.expects import INT8, WITH_VNNI, Expects
 from headrace.optimize.recipe import Buildable, Trainable, source_hash
 from headrace.optimize.smaller import shrink, why_no_size
 from headrace.optimize.techniques import (
@@ -59,6 +60,8 @@ def converted(recipe: Buildable, target: str, store: ArtifactStore) -> Artifact:
         return store.add(output)
 
 
+#: From 30 % of MobileNetV2's channels to 65 % of ResNet-18's.
+_PRUNED = Expects(1.7, 7.2)
 #: Why a model file is not trained.
 NO_RECIPE = "it needs a way to train: name a recipe, MODULE:ATTRIBUTE, instead of a model file"
 
@@ -229,7 +232,7 @@ def _exported(
 
 #: Tried where int8 is wrong, and nothing that trains nothing mends it without giving some of its speed away.
 QAT = Technique(
-    name="qat", kind="trained",
+    name="qat", kind="trained", expects=INT8,
     says="int8 that the network was trained for: all of int8's speed (1.8 to 8 times measured) for one more training",
     why_not=lambda subject: _no_recipe(subject) or why_no_int8(subject), candidates=_qat,
 )  # fmt: skip
@@ -237,16 +240,17 @@ QAT = Technique(
 #: Tried after all that trains nothing, in this order.
 TRAINED = (
     Technique(
-        name="pruned", kind="trained",
+        name="pruned", kind="trained", expects=_PRUNED,
         says="fewer channels, trained again (2.6 to 4 times measured on ResNet-18 and MobileNetV2 at half of the channels)",
         why_not=_no_recipe, candidates=_pruned,
     ),
     Technique(
-        name="pruned-bf16", kind="trained", says="fewer channels in bfloat16",
+        name="pruned-bf16", kind="trained", says="fewer channels in bfloat16", expects=Expects(2.7, 16.0),
         why_not=lambda subject: _no_recipe(subject) or why_no_bfloat16(subject), candidates=_pruned_bfloat16,
     ),
     Technique(
         name="pruned-int8", kind="trained", says="fewer channels in int8: the gains multiply, and so may the losses",
+        expects=Expects(3.3, 8.5, WITH_VNNI),
         why_not=lambda subject: _no_recipe(subject) or why_no_int8(subject), candidates=_pruned_int8,
     ),
     Technique(
@@ -255,12 +259,12 @@ TRAINED = (
         why_not=lambda subject: _no_recipe(subject) or _no_sizes(subject), candidates=_pruned_smaller,
     ),
     Technique(
-        name="distilled", kind="trained",
+        name="distilled", kind="trained", expects=_PRUNED,
         says="the smallest pruned network, trained as long with the network as given for a teacher",
         why_not=_no_recipe, candidates=_distilled,
     ),
     Technique(
-        name="zeroed", kind="trained",
+        name="zeroed", kind="trained", expects=Expects(0.9, 1.02),
         says=f"{ZEROS:.0%} of the weights zero: faster only where an engine leaves zeros out",
         why_not=_no_recipe, candidates=_zeroed,
     ),

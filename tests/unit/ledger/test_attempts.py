@@ -15,7 +15,7 @@ from headrace.cli import main
 from headrace.ledger import database
 from headrace.ledger.ledger import Ledger
 from headrace.runs.formats.events import Event
-from headrace.runs.formats.optimization import Artifact, Asked, Attempt
+from headrace.runs.formats.optimization import Artifact, Asked, Attempt, Expected
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
 
@@ -260,3 +260,21 @@ def test_a_list_of_one_pipeline_says_what_it_leaves_out(ledger: Ledger, capsys: 
     assert "a1" in told.out
     assert "a2" not in told.out
     assert "not shown: 1 attempt, 0 decisions" in told.err
+
+
+def test_what_was_expected_stands_beside_what_came(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    """In `show` with its source and the pipeline's share; in lists and `render` as a range."""
+    predicted = Expected(low=2.5, high=8.3, source="ResNet-18", whole_low=1.1, whole_high=1.25, run="runs/today")
+    ledger.attempts.write_attempt(make_attempt(predicted=predicted))
+    ledger.events.write(Event(kind="pipeline", attempt="a1", says="end to end 1.2 times", prediction="p4"))
+    wanted = {
+        ("show", "a1"): (
+            "expected: 2.5 to 8.3 times as fast by itself, as measured on ResNet-18; 1.10 to 1.25 times the throughput",
+            "measured by itself 2.00 (1.90 to 2.10), below what was expected", "(predicted by p4)",
+        ),
+        ("list",): ("2.5 to 8.3",), ("render",): ("| 2.5 to 8.3 | 2.00",),
+    }  # fmt: skip
+    for arguments, parts in wanted.items():
+        assert command(ledger, *arguments) == 0
+        told = " ".join(capsys.readouterr().out.split())
+        assert all(part in told for part in parts), told

@@ -15,9 +15,12 @@ from headrace.diagnose.replay import CannotReplay
 from headrace.ledger.ledger import Ledger
 from headrace.optimize.better_plan import better_plan
 from headrace.optimize.end_to_end import Question, judge_end_to_end, judged, speedup_at
+from headrace.optimize.expects import Expects
+from headrace.optimize.forecast import Forecast, expected
 from headrace.runs.formats.optimization import Artifact, Attempt, EndToEnd, OptimizationDocument, Whole
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import ValidationDocument, VariantSide
+from headrace.runs.reader import read_run
 from headrace.validate.interleaved import Blocks
 
 SIDE = VariantSide(name="device", variant={}, open_seconds=0.0)
@@ -57,7 +60,7 @@ def found(seconds: float, speedup: float) -> OptimizationDocument:
         a=SIDE, b=SIDE, verdict="accept", says="", gates=(), batch=1, golden="", num_items=1
     )  # fmt: skip
     attempt = Attempt(
-        model=FILE.sha256, technique="faster", kind="lossless", hypothesis="it is", candidate="device", says="",
+        id="a1", model=FILE.sha256, technique="faster", kind="lossless", hypothesis="it is", candidate="device", says="",
         settings=device(seconds), artifact=FILE, verdict="accept", seconds=0.0, validation=document,
         speedup=Estimate(speedup, speedup, speedup),
     )  # fmt: skip
@@ -88,7 +91,10 @@ def measured(
 
 @pytest.mark.measures
 def test_a_gain_is_predicted_measured_and_remembered(tmp_path: Path) -> None:
-    """Where the model is what takes the time; the prediction stands in the ledger beside what came of it."""
+    """Where the model is what takes the time; the prediction stands in the ledger beside what came of it, and so does whose.
+
+    From the same recording it is told what a technique's range would come to.
+    """
     told, document = measured(tmp_path, before=0.008, after=0.002, preparing=0.0)
     assert told.verdict == "better"
     assert told.predicted is not None
@@ -98,8 +104,16 @@ def test_a_gain_is_predicted_measured_and_remembered(tmp_path: Path) -> None:
     assert "end to end" in document.says
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         entry = ledger.prediction(told.prediction)
+        (event,) = ledger.events.events("pipeline", attempt="a1")
     assert entry.measured is not None
     assert entry.measured.ratio.mid == told.measured.mid
+    assert (event.prediction, event.speedup, event.verdict) == (told.prediction, told.measured, "better")
+    forecast = Forecast.of(read_run(told.run))
+    whole = expected(Expects(1.0, 4.0), forecast)
+    assert whole is not None
+    assert whole.whole_low == pytest.approx(1.0)
+    assert whole.whole_high is not None
+    assert 1.5 < whole.whole_high <= 4.01
 
 
 @pytest.mark.measures

@@ -273,3 +273,12 @@ def test_a_noisy_minute_is_judged_again(
     assert kept == ["accept", "reject"]
     later = searched(case, ledger, tmp_path)
     assert (later.recommended, {one.is_recalled for one in later.attempts}) == (anew.recommended, {True})
+
+
+def test_what_was_expected_is_kept(case: Any, ledger: Ledger, tmp_path: Path) -> None:
+    """Of the model alone, with what it was measured on; end to end only where a run is given."""
+    searched(case, ledger, tmp_path)
+    kept = {one.technique: one.predicted for one in ledger.attempts.attempts()}
+    assert kept["int8"] is not None
+    assert (kept["int8"].low, kept["int8"].high, kept["int8"].whole_low) == (1.6, 8.3, None)
+    assert "ResNet-18" in kept["int8"].source

@@ -86,6 +86,21 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """In words, beside the fingerprint; empty in attempts of early 2026-11, whose fingerprint followed another rule."""
 
 
+class Expected(msgspec.Struct, frozen=True, kw_only=True):
+    """What a technique was expected to gain before it was tried: what it gained elsewhere."""
+
+    low: float
+    """Times the speed of the model by itself."""
+    high: float
+    source: str
+    """What that was measured on."""
+    whole_low: float | None = None
+    """Throughput of the pipeline after over before, simulated with `low`; None: no run was given, or it cannot be simulated."""
+    whole_high: float | None = None
+    run: str = ""
+    """Folder of the recorded run that was simulated."""
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One variant that was tried, and what came of it."""
 
@@ -115,6 +130,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     gate: GateName | None = None
     """That rejected it, or left it open."""
     says: str
+    predicted: Expected | None = None
+    """What `speedup` was expected to be; None: nobody knows, or it was written before this was kept."""
     speedup: Estimate | None = None
     """Over the model as it was given; None: it was not timed."""
     drop: Estimate | None = None
