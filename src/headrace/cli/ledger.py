@@ -226,7 +226,8 @@ def _why_not(ledger: Ledger, args: argparse.Namespace) -> None:
     attempts = ledger.attempts.attempts(technique=args.technique)
     skips = ledger.events.events("skip", technique=args.technique)
     if not attempts and not skips:
-        known = {one.technique for one in (*ledger.attempts.attempts(), *ledger.events.events("skip"))}
+        known = {one.technique for one in ledger.attempts.attempts()}
+        known |= {one.technique for one in ledger.events.events("skip")}
         raise LedgerError(
             f"the ledger {ledger.path} knows no technique {args.technique!r}, neither tried nor left out; it knows "
             f"{', '.join(sorted(known)) or 'none yet: headrace optimize tries them'}"
