@@ -7,7 +7,6 @@ float32.
 
 from __future__ import annotations
 
-from headrace.optimize.expects import Expects
 from headrace.optimize.techniques import Candidates, Subject, Technique, is_quantized_already, no_openvino, on_engine
 from headrace.runs.processor import FLOAT16_FLAGS
 from headrace.validate.half_precision import LARGEST, beyond, named
@@ -36,7 +35,7 @@ def _candidates(subject: Subject) -> Candidates:
 
 
 FP16 = Technique(
-    name="fp16", kind="numeric", expects=Expects(0.66, 1.02),
+    name="fp16", kind="numeric",
     says="float16 where the processor computes in it and it holds every number (0.66 times measured where it does not)",
     why_not=why_no_float16, candidates=_candidates,
 )  # fmt: skip
