@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from headrace.runs.formats.optimization import Attempt, OptimizationDocument
     from headrace.runs.formats.portability import PortabilityDocument
     from headrace.runs.formats.profile import Estimate
-    from headrace.runs.formats.variants import LayerError
+    from headrace.runs.formats.variants import LayerError, VariantSide
 
 _BAR_COLUMNS = 30
+_HEAD = (
+    "", "technique", "engine", "expected", "times as fast", "interval", "drop, points", "size", "memory", "opens in", "verdict",
+)  # fmt: skip
 _OWN = ("own layout", "times with it")
 #: Tensors that are shown of a layer-by-layer comparison.
 _MOST_LAYERS = 10
@@ -94,8 +97,9 @@ def portability_text(document: PortabilityDocument) -> str:
 def _table(document: OptimizationDocument) -> list[str]:
     if not document.attempts:
         return []
-    rows = [["", "technique", "engine", "expected", "times as fast", "interval", "drop, points", "size", "verdict"]]
-    rows.append(["", "(as given)", "onnx", "", "1.00", "", "0", format_size(document.model.num_bytes), ""])
+    rows = [[*_HEAD]]
+    given = ["", "(as given)", "onnx", "", "1.00", "", "0", format_size(document.model.num_bytes)]
+    rows.append([*given, *_costs(document.baseline), ""])
     rows += [_row(attempt, document) for attempt in document.attempts]
     laid_out = {one.of: _own_layout(one) for one in document.laid_out}
     if len(laid_out) > 1:
@@ -125,6 +129,7 @@ def _row(attempt: Attempt, document: OptimizationDocument) -> list[str]:
         "-" if attempt.speedup is None else f"{attempt.speedup.low:.2f} to {attempt.speedup.high:.2f}",
         "-" if attempt.drop is None else f"{100 * attempt.drop.mid:+.2f}",
         format_size(attempt.artifact.num_bytes),
+        *_costs(attempt.validation.b),
         f"{attempt.verdict}{refused}",
     ]
 
@@ -132,6 +137,12 @@ def _row(attempt: Attempt, document: OptimizationDocument) -> list[str]:
 def expected_range(attempt: Attempt) -> str:
     """Return how many times as fast it was expected to be, such as `1.6 to 8.3`; empty if nobody knows."""
     return "" if attempt.predicted is None else f"{attempt.predicted.low:.2g} to {attempt.predicted.high:.2g}"
+
+
+def _costs(side: VariantSide) -> tuple[str, str]:
+    """Return the memory that a variant needs and how long it takes to open."""
+    memory = "-" if side.memory_bytes is None else format_size(side.memory_bytes)
+    return memory, format_duration(side.open_seconds) if side.open_seconds else "-"
 
 
 def _bars(document: OptimizationDocument) -> list[str]:

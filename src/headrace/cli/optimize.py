@@ -240,6 +240,7 @@ def _search(
     from headrace.optimize.search import optimize
     from headrace.runs.hardware import find_hardware
     from headrace.runs.reader import read_run
+    from headrace.validate import memory
 
     calibration = _items(args, args.data, labelled=False)
     _check_source(args, {"--data": calibration, "--golden": golden})
@@ -254,6 +255,7 @@ def _search(
         recipe=recipe,
         networks=networks,
         forecast=Forecast.of(read_run(args.run_folder)) if args.run_folder else None,
+        weigh=memory.measure_memory,
         say=_say,
     )
 
@@ -400,9 +402,12 @@ def _write_page(
     args: argparse.Namespace, ledger: Ledger, document: OptimizationDocument, golden: Golden | None
 ) -> None:
     from headrace.cli.output_file import write_output
+    from headrace.optimize.layers_of_choice import with_layers
     from headrace.report.variants_page import render_variants
     from headrace.validate.thumbnails import thumbnails
 
+    if golden is not None:
+        document = with_layers(document, golden.inputs)
     worst = [item for attempt in document.attempts for item in attempt.validation.worst]
     page = render_variants(document, ledger.attempts.decisions(last=20), thumbnails(worst, golden))
     write_output(Path(args.report), page, option="--report")

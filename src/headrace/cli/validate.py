@@ -35,6 +35,7 @@ from headrace.cli.pipeline_arguments import points
 
 if TYPE_CHECKING:
     from headrace.runs.formats.variants import ValidationDocument
+    from headrace.validate.golden import Golden
 
 _STATUS = {"accept": EXIT_DONE, "reject": 1, "inconclusive": 4}
 
@@ -74,6 +75,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threads", type=int, default=1, metavar="N", help="threads of a call, where a variant does not say (1)"
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write the result as JSON (schema headrace.validate/1)")
+    parser.add_argument(
+        "--report",
+        metavar="FILE",
+        help="write a page with every gate, parts of the golden set, and items that were lost",
+    )
     parser.add_argument("--force", action="store_true", help="replace FILE")
     parser.add_argument(
         "--ledger", metavar="FILE",
@@ -95,6 +101,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.validate.variants import validate_variants
 
     check_output(args.output, force=args.force)
+    check_output(args.report, force=args.force, option="--report")
     policy = Policy(
         max_drop=args.max_drop,
         max_slice_drop=args.max_slice_drop,
@@ -115,6 +122,8 @@ def run(args: argparse.Namespace) -> int:
     encoded = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
     if args.output:
         write_output(Path(args.output), encoded)
+    if args.report:
+        _write_page(args.report, document, golden)
     if args.json:
         sys.stdout.write(encoded)
     else:
@@ -126,11 +135,21 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def _write_page(file: str, document: ValidationDocument, golden: Golden | None) -> None:
+    from headrace.report.validation_page import render_validation
+    from headrace.validate.thumbnails import thumbnails
+
+    page = render_validation(document, thumbnails(document.worst, golden))
+    write_output(Path(file), page, option="--report")
+    _say(f"written: {file}")
+
+
 def _print(document: ValidationDocument) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from headrace.base.units import format_duration
+    from headrace.cli.lost_text import slices_told, worst_told
     from headrace.cli.optimization_text import layers_told
 
     console = Console(highlight=False)
@@ -149,7 +168,8 @@ def _print(document: ValidationDocument) -> None:
     console.print(table)
     for gate in document.gates:
         console.print(f"{gate.name:9} {gate.outcome:13} {gate.says}", markup=False)
-    for line in layers_told(document.layers, document.diverges_at):
+    lost = [*slices_told(document.slices, document.num_slices), *worst_told(document.worst)]
+    for line in (*lost, *layers_told(document.layers, document.diverges_at)):
         console.print(line, markup=False)
     for warning in document.warnings:
         console.print(f"note: {warning}", markup=False)

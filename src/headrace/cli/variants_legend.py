@@ -9,7 +9,7 @@ from headrace.base.words import wrapped
 if TYPE_CHECKING:
     from headrace.runs.formats.optimization import OptimizationDocument
 
-_FRONT = "+ on the front: no other is surely better in one of accuracy, speed and size and surely worse in none"
+_FRONT = "+ on the front: no other is surely better in one of accuracy, speed, size and memory and surely worse in none"
 
 
 def variants_legend(document: OptimizationDocument) -> list[str]:
@@ -19,9 +19,13 @@ def variants_legend(document: OptimizationDocument) -> list[str]:
         said.append("* the one to use")
     if any(one.candidate in document.front and one.candidate != document.recommended for one in document.attempts):
         said.append(_FRONT)
+    if any(one.predicted is not None for one in document.attempts):
+        said.append("expected: times as fast, said before it was timed")
     if any(one.speedup is not None for one in document.attempts):
         items = f"{document.batch} item{'' if document.batch == 1 else 's'}"
         said.append(f"times as fast: calls of {items} one after the other, in turn with the model as given")
+    if document.baseline.memory_bytes is not None:
+        said.append("memory: at its peak, of a process that opens and calls it, engine included")
     if len(document.laid_out) > 1:
         said.append(_of_layouts(document))
     return wrapped(["; ".join(said)]) if said else []

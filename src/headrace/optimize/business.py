@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from headrace.optimize.better_plan import accepted_layout, recommended
-from headrace.runs.formats.optimization import Business, OptimizationDocument
+from headrace.runs.formats.optimization import Attempt, Business, OptimizationDocument
 from headrace.runs.formats.profile import Estimate
 
 _HOUR = 3600.0
+#: Metrics that are a share of right answers.
+_SHARE_OF_RIGHT = re.compile(r"top\d+")
 
 
 def with_business(document: OptimizationDocument, price_per_hour: float | None) -> OptimizationDocument:
@@ -32,6 +36,7 @@ def with_business(document: OptimizationDocument, price_per_hour: float | None) 
         after_per_hour=after,
         more=Estimate(ratio.low - 1, ratio.mid - 1, ratio.high - 1),
         fewer_right=_fewer_right(document),
+        fewer_found=_fewer_found(document),
         before_per_money=before / price_per_hour if paid and price_per_hour else None,
         after_per_money=Estimate(*(value / price_per_hour for value in (after.low, after.mid, after.high)))
         if paid and price_per_hour
@@ -58,14 +63,27 @@ def _measured(document: OptimizationDocument) -> tuple[bool, float, Estimate] | 
 
 
 def _fewer_right(document: OptimizationDocument) -> Estimate | None:
+    """Return the share of right answers that is lost, where answers are right or wrong."""
     variant = recommended(document)
-    if variant is None or variant.drop is None or variant.validation.metric != "top1":
+    if variant is None or variant.drop is None or not _SHARE_OF_RIGHT.fullmatch(variant.validation.metric):
         return None
-    values = next((gate.values for gate in variant.validation.gates if gate.name == "accuracy"), {})
-    before = values.get("a")
+    before = _accuracy(variant).get("a")
     if not before:
         return None
     return Estimate(*(value / before for value in (variant.drop.low, variant.drop.mid, variant.drop.high)))
+
+
+def _fewer_found(document: OptimizationDocument) -> Estimate | None:
+    """Return the share of right detections that is lost."""
+    variant = recommended(document)
+    told = _accuracy(variant) if variant is not None else {}
+    values = [told.get(key) for key in ("fewer_found_low", "fewer_found", "fewer_found_high")]
+    known = [value for value in values if value is not None]
+    return Estimate(*known) if len(known) == 3 else None
+
+
+def _accuracy(variant: Attempt) -> dict[str, float | None]:
+    return next((gate.values for gate in variant.validation.gates if gate.name == "accuracy"), {})
 
 
 def _says(found: Business) -> str:
@@ -74,6 +92,8 @@ def _says(found: Business) -> str:
     parts = [f"{_change(more, 'more', 'fewer')} images an hour{what}"]
     if fewer is not None:
         parts.append(f"for {_change(fewer, 'fewer', 'more')} right answers")
+    elif found.fewer_found is not None:
+        parts.append(f"for {_change(found.fewer_found, 'fewer', 'more')} right detections")
     said = [" ".join(parts), f"{found.before_per_hour:,.0f} an hour before, {after.mid:,.0f} after"]
     if found.before_per_money is not None and found.after_per_money is not None:
         said.append(

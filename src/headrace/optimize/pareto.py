@@ -1,4 +1,4 @@
-"""Which variants are worth choosing from: those that none other beats on speed, accuracy and size together.
+"""Which variants are worth choosing from: those that none other beats on speed, accuracy, size and memory together.
 
 Each is known by an interval. One is better on an axis only where the intervals do not touch; where they do, the two are equal
 there as far as anybody knows, and of equals the one that changes less is chosen.
@@ -16,6 +16,8 @@ from headrace.runs.formats.profile import Estimate
 KINDS: tuple[TechniqueKind, ...] = ("lossless", "numeric", "lossy", "trained")
 #: Sizes closer than this are the same.
 _SAME_SIZE = 0.02
+#: Peaks of memory closer than this are the same: allocators and the scheduler move them by several percent.
+_SAME_MEMORY = 0.1
 #: What its own layout may gain one variant more than another: with ResNet-18 and MobileNetV2 batches gained 1.5 times where the
 #: kernel was fast and nothing in float32, and two workers 1.4 times and nothing.
 _CATCH_UP = 1.5
@@ -34,6 +36,8 @@ class Point:
     drop: Estimate
     """Of the share of right answers."""
     num_bytes: int
+    memory_bytes: int | None = None
+    """None: not measured, and no axis."""
 
 
 def front(points: Sequence[Point]) -> list[Point]:
@@ -72,6 +76,15 @@ def is_smaller(a: Point, b: Point) -> bool:
     return a.num_bytes * (1 + _SAME_SIZE) < b.num_bytes
 
 
+def needs_less(a: Point, b: Point) -> bool:
+    """Return whether A surely needs less memory than B; no where it was not measured."""
+    return (
+        a.memory_bytes is not None
+        and b.memory_bytes is not None
+        and a.memory_bytes * (1 + _SAME_MEMORY) < b.memory_bytes
+    )
+
+
 def _overlap(a: Point, b: Point) -> bool:
     return a.speedup.low <= b.speedup.high and b.speedup.low <= a.speedup.high
 
@@ -81,4 +94,5 @@ def _dominates(a: Point, b: Point) -> bool:
     faster, slower = a.speedup.low > b.speedup.high, a.speedup.high < b.speedup.low
     righter, wronger = a.drop.high < b.drop.low, a.drop.low > b.drop.high
     smaller, larger = is_smaller(a, b), is_smaller(b, a)
-    return (faster or righter or smaller) and not (slower or wronger or larger)
+    leaner, heavier = needs_less(a, b), needs_less(b, a)
+    return (faster or righter or smaller or leaner) and not (slower or wronger or larger or heavier)

@@ -77,6 +77,7 @@ _ALPHA = 0.05
 _LEAST_SPEEDUP = 1.02
 #: Gates that the golden set is asked through.
 _CONFIRMING: tuple[GateName, ...] = ("static", "accuracy", "robustness")
+Weigh = Callable[[VariantSpec, np.ndarray], int | None]
 _NO_DROP = Estimate(0.0, 0.0, 0.0)
 _SAME = Estimate(1.0, 1.0, 1.0)
 
@@ -152,6 +153,7 @@ def optimize(
     recipe: Buildable | None = None,
     networks: tuple[str, ...] = (),
     forecast: Forecast | None = None,
+    weigh: Weigh | None = None,
     say: Callable[[str], object] = lambda text: None,
 ) -> OptimizationDocument:
     """Return what was tried with a model, and which variant to use.
@@ -167,6 +169,7 @@ def optimize(
         recipe: How the model is made and trained; None: nothing is trained.
         networks: That the pipeline's module registered for the torch engine; where none is, it is not tried.
         forecast: Says what a faster model would make of a recorded run; None: what is expected is told of the model alone.
+        weigh: (variant, batch) -> the memory that it needs, bytes; None: nothing is known of memory.
         say: Told what is going on, one line at a time.
 
     Raises:
@@ -182,7 +185,7 @@ def optimize(
         input_sizes=goal.input_sizes, also=goal.also, networks=networks,
     )  # fmt: skip
     _check_fits(subject, [one for one in (calibration, golden) if one is not None])
-    search = _Search(subject, goal, golden, memory, hardware, say, forecast)
+    search = _Search(subject, goal, golden, memory, hardware, say, forecast, weigh)
     with contextlib.suppress(KeyboardInterrupt):
         search.run()
         search.find_layouts()
@@ -212,6 +215,7 @@ class _Search:
     hardware: str
     say: Callable[[str], object]
     forecast: Forecast | None = None
+    weigh: Weigh | None = None
     attempts: list[Attempt] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     baseline: VariantSide | None = None
@@ -219,6 +223,8 @@ class _Search:
     num_confirmed: int = 0
     kept: KeptAnswers = field(default_factory=KeptAnswers)
     """What the model as given answered."""
+    weighed: dict[str, int | None] = field(default_factory=dict)
+    """Memory that variants need, by their text."""
     interrupted: bool = True
     """Until the search has come to its end."""
     began: float = field(default_factory=time.monotonic)
@@ -510,11 +516,32 @@ class _Search:
             validation=msgspec.structs.replace(
                 attempt.validation, gates=(*attempt.validation.gates, *asked), verdict=verdict, golden=document.golden,
                 golden_sha256=document.golden_sha256, num_items=document.num_items, metric=document.metric,
-                worst=document.worst, warnings=(*attempt.validation.warnings, *document.warnings),
+                worst=document.worst, slices=document.slices,
+                num_slices=document.num_slices, warnings=(*attempt.validation.warnings, *document.warnings),
             ),
         )  # fmt: skip
-        self._settle(judged, write=True)
+        self._settle(self._weighed(judged, spec), write=True)
         return verdict == "accept"
+
+    def _weighed(self, attempt: Attempt, spec: VariantSpec) -> Attempt:
+        """Return an attempt that may still be used with the memory that it needs; for others a process is too much."""
+        if self.weigh is None or self.golden is None or attempt.verdict == "reject":
+            return attempt
+        batch = self.golden.inputs[: self.goal.batch]
+        first, second = (
+            msgspec.structs.replace(side, memory_bytes=self._memory_of(one, batch))
+            for side, one in ((attempt.validation.a, self.subject.baseline()), (attempt.validation.b, spec))
+        )
+        self.baseline = first
+        return msgspec.structs.replace(
+            attempt, validation=msgspec.structs.replace(attempt.validation, a=first, b=second)
+        )
+
+    def _memory_of(self, spec: VariantSpec, batch: np.ndarray) -> int | None:
+        """Return the memory that a variant needs, asked once."""
+        if spec.text not in self.weighed and self.weigh is not None:
+            self.weighed[spec.text] = self.weigh(spec, batch)
+        return self.weighed[spec.text]
 
     # --- the last rung
 
@@ -582,7 +609,7 @@ class _Search:
     def _start(self) -> Point:
         return Point(
             name="baseline", kind="lossless", speedup=Estimate(1.0, 1.0, 1.0), drop=_NO_DROP,
-            num_bytes=self.subject.original.num_bytes,
+            num_bytes=self.subject.original.num_bytes, memory_bytes=self.baseline.memory_bytes if self.baseline else None,
         )  # fmt: skip
 
     def document(self) -> OptimizationDocument:
@@ -717,6 +744,7 @@ def _point(attempt: Attempt) -> Point:
         speedup=attempt.speedup,
         drop=attempt.drop or _NO_DROP,
         num_bytes=attempt.artifact.num_bytes,
+        memory_bytes=attempt.validation.b.memory_bytes,
     )
 
 

@@ -10,16 +10,18 @@ from headrace.report.section import Section
 from headrace.report.variants.layers import layers_section
 from headrace.report.variants.layouts import layouts_section
 from headrace.report.variants.pareto import pareto_section
+from headrace.report.variants.slices import slices_section
 from headrace.report.variants.steps import end_to_end_section, steps_section
 from headrace.report.variants.tried import reasons_section, tried_section
 from headrace.report.variants.worst import worst_section
 from headrace.runs.formats.decisions import Decision
 from headrace.runs.formats.optimization import OptimizationDocument
+from headrace.runs.formats.variants import WorstItem
 from headrace.runs.run_folder import headrace_version
 
 
 def render_variants(
-    document: OptimizationDocument, decisions: Sequence[Decision] = (), pictures: Mapping[int, str] | None = None
+    document: OptimizationDocument, decisions: Sequence[Decision] = (), pictures: Mapping[WorstItem, str] | None = None
 ) -> str:
     """Return the page of one search as an HTML document.
 
@@ -30,7 +32,8 @@ def render_variants(
     """
     sections = [
         pareto_section(document), steps_section(document), end_to_end_section(document.end_to_end), tried_section(document),
-        layouts_section(document), layers_section(document), worst_section(document, pictures or {}),
+        slices_section(document), layouts_section(document), layers_section(document),
+        worst_section(document, pictures or {}),
         reasons_section(document), _skipped(document), _decided(decisions),
     ]  # fmt: skip
     footer = (

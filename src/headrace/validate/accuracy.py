@@ -6,16 +6,16 @@ item; where only the set has a value, by drawing items again. Where nobody knows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from headrace.base.words import counted
-from headrace.runs.formats.variants import Outcome, WorstItem
+from headrace.runs.formats.variants import Outcome, SliceResult, WorstItem
 from headrace.validate.golden import Golden
-from headrace.validate.judged import OUTCOMES, Judged, accuracy_gate, set_says, set_values
+from headrace.validate.judged import MOST_WORST, OUTCOMES, Judged, accuracy_gate, set_says, set_values
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.metrics import Truth, scored
 from headrace.validate.noninferiority import Decision, Finding, judge_drop, largest_discordance
@@ -23,12 +23,10 @@ from headrace.validate.of_sets import judge_set
 from headrace.validate.parity import num_broken, num_classes, top_1
 from headrace.validate.policy import Policy
 from headrace.validate.recounted import RecountedGate
-from headrace.validate.slices import FEWEST_SOURCES, drop_by_source, too_small, worst_slice
+from headrace.validate.slices import FEWEST_SOURCES, drop_by_source, slices_of, too_small, worst_of
 
 #: Standard errors beyond chance from which on the labels are believed to be those of the model.
 _BEYOND_CHANCE = 3.0
-#: Items that are shown as those that lost most.
-MOST_WORST = 12
 
 Calls = Callable[[], Iterator[Any]]
 
@@ -172,21 +170,24 @@ class _Gate:
             if doubt is not None:
                 return self._said("inconclusive", doubt, values)
         outcome, says = OUTCOMES[found.decision], self._says(found, means)
+        slices = self._slices(differences, None if agreement else (a.scores, b.scores))
         if outcome != "rejected":
-            hidden = self._hidden(differences, says, values, limits)
+            hidden = self._hidden(slices, says, values, limits)
             if hidden is not None:
-                return Judged(accuracy_gate("rejected", hidden, values, limits), self.warnings, worst)
+                return Judged(accuracy_gate("rejected", hidden, values, limits), self.warnings, worst, slices)
         self._note_sources(differences, values)
-        return Judged(accuracy_gate(outcome, says, values, limits), self.warnings, worst)
+        return Judged(accuracy_gate(outcome, says, values, limits), self.warnings, worst, slices)
+
+    def _slices(self, differences: np.ndarray, scores: tuple[np.ndarray, np.ndarray] | None) -> tuple[SliceResult, ...]:
+        return tuple(slices_of(differences, self._parts(), self.policy.max_slice_drop, scores))
 
     def _hidden(
-        self, differences: np.ndarray, says: str, values: dict[str, float | None], limits: dict[str, float]
+        self, slices: Iterable[SliceResult], says: str, values: dict[str, float | None], limits: dict[str, float]
     ) -> str | None:
         """Return in words the part of the set in which B surely drops too much; None if there is none."""
-        parts, most = self._parts(), self.policy.max_slice_drop
-        hidden = worst_slice(differences, parts, most)
+        most, hidden = self.policy.max_slice_drop, worst_of(slices)
         if hidden is None:
-            small = too_small(parts, most)
+            small = too_small(self._parts(), most)
             if small:
                 named = ", ".join(f"{name} ({num})" for name, num in small[:4]) + (" ..." if len(small) > 4 else "")
                 self.warnings.append(
@@ -202,7 +203,10 @@ class _Gate:
 
     def _parts(self) -> dict[str, np.ndarray]:
         """Return what the golden set is divided by: its classes, and its own slices."""
-        classes = {} if self.golden.labels is None else {"class": self.golden.labels}
+        labels, names = self.golden.labels, self.names
+        if labels is not None and names is not None and len(set(names)) == len(names):  # two of one name stay two
+            labels = np.array([self._name(label) for label in labels])
+        classes = {} if labels is None else {"class": labels}
         return {**classes, **self.golden.slices}
 
     def _note_sources(self, differences: np.ndarray, values: dict[str, float | None]) -> None:
@@ -287,20 +291,22 @@ class _Gate:
             return self._said("inconclusive", "interrupted")
         values, says = set_values(found, policy.alpha), set_says(found, policy, len(golden))
         worst: tuple[WorstItem, ...] = ()
+        slices: tuple[SliceResult, ...] = ()
         if a.first is not None and b.first is not None and golden.labels is not None:
             before, after = (np.equal(first, golden.labels).astype(float) for first in (a.first, b.first))
             worst = self._worst(a, b, after - before)
             limits = {"max_drop": policy.max_drop}
+            slices = self._slices(after - before, (before, after))
             if found.decision is not Decision.REJECT:
-                hidden = self._hidden(after - before, says, values, limits)
+                hidden = self._hidden(slices, says, values, limits)
                 if hidden is not None:
-                    return Judged(accuracy_gate("rejected", hidden, values, limits), self.warnings, worst)
+                    return Judged(accuracy_gate("rejected", hidden, values, limits), self.warnings, worst, slices)
         else:
             self.warnings.append(
                 f"{metric.name} has a value for the whole set alone: no part of it was looked at by itself"
             )
         judged = self._said(OUTCOMES[found.decision], says, values)
-        judged.worst = worst
+        judged.worst, judged.slices = worst, slices
         return judged
 
     def _said(self, outcome: Outcome, says: str, values: Mapping[str, float | None] | None = None) -> Judged:

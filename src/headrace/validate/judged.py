@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.runs.formats.variants import Gate, Outcome, WorstItem
+from headrace.runs.formats.variants import Gate, Outcome, SliceResult, WorstItem
 from headrace.validate.noninferiority import Decision
 from headrace.validate.of_sets import SetFinding
 from headrace.validate.policy import Policy
@@ -17,6 +17,10 @@ OUTCOMES: Mapping[Decision, Outcome] = {
 }
 
 
+#: Items that are shown as those that lost most.
+MOST_WORST = 12
+
+
 @dataclass(slots=True)
 class Judged:
     """What the gate said."""
@@ -24,6 +28,8 @@ class Judged:
     gate: Gate
     warnings: list[str] = field(default_factory=list)
     worst: tuple[WorstItem, ...] = ()
+    slices: tuple[SliceResult, ...] = ()
+    """Every part of the golden set that was looked at."""
 
 
 def accuracy_gate(outcome: Outcome, says: str, values: Mapping[str, float | None], limits: Mapping[str, float]) -> Gate:

@@ -6,22 +6,28 @@ up: thousands of draws take seconds. One set of draws serves the whole set and e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from headrace.base.errors import SettingsError
 from headrace.base.words import counted
+from headrace.runs.formats.variants import SliceResult
+from headrace.validate.detections import Boxes, true_boxes
 from headrace.validate.golden import Golden
-from headrace.validate.judged import OUTCOMES, Judged, accuracy_gate, set_says, set_values
+from headrace.validate.judged import MOST_WORST, OUTCOMES, Judged, accuracy_gate, set_says, set_values
 from headrace.validate.kept_answers import KeptAnswers
+from headrace.validate.lost_detections import fewer_found, num_found, worst_detections
 from headrace.validate.metrics import OfDraws, Recount
 from headrace.validate.noninferiority import Decision
 from headrace.validate.of_sets import FEWEST_DRAWS, SetFinding, decided, draw
 from headrace.validate.parity import has_broken
 from headrace.validate.policy import Policy
+from headrace.validate.slices import worst_of
 
 Array = np.ndarray
 Calls = Callable[[], Iterator[Any]]
@@ -74,7 +80,21 @@ class RecountedGate:
         if second[1] > first[1]:
             says = f"{counted(second[1], 'call')} of B give a NaN or an infinity, of A {first[1]}"
             return self._said("rejected", says, {"broken": float(second[1])})
-        return self._judged(*(self.recount.of_draws(kept, self.golden.truth) for kept, _ in (first, second)))
+        judged = self._judged(*(self.recount.of_draws(kept, self.golden.truth) for kept, _ in (first, second)))
+        return self._with_lost(judged, first[0], second[0]) if self.recount.any_order else judged
+
+    def _with_lost(self, judged: Judged, a: list[Boxes], b: list[Boxes]) -> Judged:
+        """Return it with the share of right detections that is lost, and the items that lost most."""
+        truth = true_boxes(self.golden.truth)
+        found_a, found_b = (np.array(list(map(num_found, truth, one))) for one in (a, b))
+        fewer = fewer_found(found_a, found_b, self.golden.sources)
+        if fewer is not None:
+            told = dict(zip(("fewer_found_low", "fewer_found", "fewer_found_high"), fewer, strict=True))
+            judged.gate = msgspec.structs.replace(judged.gate, values={**judged.gate.values, **told})
+        judged.worst = worst_detections(
+            truth, a, b, found_a - found_b, most=MOST_WORST, files=self.golden.files or (), name=self._name
+        )
+        return judged
 
     def _asked(self, calls: Calls) -> tuple[list[Any], int] | None:
         """Return what is kept of each item, and how many calls gave what is no number; None if it was interrupted."""
@@ -129,18 +149,19 @@ class RecountedGate:
                 f"{len(few)} of {len(classes)} classes are in fewer than {FEWEST_IN_PART} items, and not looked at alone: "
                 + ", ".join(few[:8])
             )
-        lost = max(
-            (one for one in parts if one[2].decision is Decision.REJECT), key=lambda one: one[2].drop, default=None
-        )
+        every = tuple(_result(*one) for one in parts if one[2].draws >= FEWEST_DRAWS)
+        lost = worst_of(every)
         if found.decision is not Decision.REJECT and lost is not None:
-            name, num, part = lost
-            told["slice_drop"] = part.drop
+            told["slice_drop"] = lost.drop
             says = (
-                f"in the part `{name}` ({counted(num, 'item')}) it drops by {100 * part.drop:.1f} points, "
+                f"in the part `{lost.name}` ({counted(lost.num_items, 'item')}) it drops by {100 * lost.drop:.1f} points, "
                 f"{100 * policy.max_slice_drop:g} are allowed; over all: {says}"
             )
-            return self._said("rejected", says, told, {"max_slice_drop": policy.max_slice_drop})
-        return self._said(OUTCOMES[found.decision], says, told)
+            said = self._said("rejected", says, told, {"max_slice_drop": policy.max_slice_drop})
+        else:
+            said = self._said(OUTCOMES[found.decision], says, told)
+        said.slices = every
+        return said
 
     def _slices(self) -> dict[str, Array]:
         """Return the places of the items of each slice that is large enough."""
@@ -181,6 +202,17 @@ class RecountedGate:
     ) -> Judged:
         limits = {"max_drop": self.policy.max_drop, **(limits or {})}
         return Judged(accuracy_gate(outcome, says, values or {}, limits), self.warnings)
+
+
+def _result(name: str, num_items: int, found: SetFinding) -> SliceResult:
+    """Return a finding about a part as a report has it."""
+    a, b = (value if math.isfinite(value) else None for value in (found.a, found.b))
+    drop = found.drop if math.isfinite(found.drop) else 0.0
+    outcome = OUTCOMES[found.decision]
+    assert outcome != "skipped"
+    return SliceResult(
+        name=name, num_items=num_items, a=a, b=b, drop=drop, low=found.low, high=found.high, outcome=outcome
+    )
 
 
 def _mean(values: Array) -> float:

@@ -11,49 +11,61 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from typing import Literal
 
 import numpy as np
 
+from headrace.runs.formats.variants import SliceResult
 from headrace.validate.noninferiority import Array, Decision, judge_drop
 
 _ALPHA = 0.05
 _DRAWS = 2000
+#: Parts that are kept for a report.
+MOST_SLICES = 60
+_OUTCOMES: Mapping[Decision, Literal["passed", "rejected", "inconclusive"]] = {
+    Decision.ACCEPT: "passed",
+    Decision.REJECT: "rejected",
+    Decision.INCONCLUSIVE: "inconclusive",
+}
 #: Fewer sources than these give no interval worth the name.
 FEWEST_SOURCES = 8
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceFinding:
-    """A part of the set in which the candidate is surely worse."""
-
-    name: str
-    """`class 3`, `light dark`."""
-    num_items: int
-    drop: float
-
-
-def worst_slice(differences: Array, parts: Mapping[str, np.ndarray], margin: float) -> SliceFinding | None:
-    """Return the part with the largest drop that is surely above the margin; None if there is none.
+def slices_of(
+    differences: Array, parts: Mapping[str, np.ndarray], margin: float, scores: tuple[Array, Array] | None = None
+) -> list[SliceResult]:
+    """Return what both variants are worth in each part.
 
     Args:
         differences: (items,) candidate's score less the incumbent's, each in [-1, 1].
         parts: {property: (items,)}, the part that each item is in.
         margin: Largest acceptable drop in a part, above 0 and below 1.
+        scores: (items,) of the incumbent and of the candidate; None: only agreement is known.
     """
-    members = [
-        (f"{name} {value}", differences[values == value])
-        for name, values in parts.items()
-        for value in np.unique(values)
-    ]
+    members = [(f"{name} {value}", values == value) for name, values in parts.items() for value in np.unique(values)]
     found = []
     for name, own in members:
-        shuffled = np.random.default_rng(0).permutation(own)
-        finding = judge_drop(shuffled, margin, _ALPHA / len(members))
-        if finding.decision is Decision.REJECT:
-            found.append(SliceFinding(name=name, num_items=len(own), drop=finding.drop))
-    return max(found, key=lambda one: one.drop, default=None)
+        judged = judge_drop(np.random.default_rng(0).permutation(differences[own]), margin, _ALPHA / len(members))
+        a, b = (None, None) if scores is None else (float(one[own].mean()) for one in scores)
+        found.append(
+            SliceResult(
+                name=name, num_items=judged.num_items, a=a, b=b, drop=judged.drop, low=judged.low, high=judged.high,
+                outcome=_OUTCOMES[judged.decision],
+            )
+        )  # fmt: skip
+    return found
+
+
+def worst_of(slices: Iterable[SliceResult]) -> SliceResult | None:
+    """Return the part with the largest drop that is surely above the margin; None if there is none."""
+    return max((one for one in slices if one.outcome == "rejected"), key=lambda one: one.drop, default=None)
+
+
+def worst_first(slices: Iterable[SliceResult]) -> tuple[SliceResult, ...]:
+    """Return the parts of a report: the rejected ones, then those that lost most, at most sixty."""
+    ordered = sorted(slices, key=lambda one: (one.outcome != "rejected", -one.drop))
+    return tuple(ordered[:MOST_SLICES])
 
 
 def too_small(parts: Mapping[str, np.ndarray], margin: float) -> list[tuple[str, int]]:

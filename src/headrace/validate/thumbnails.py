@@ -9,36 +9,49 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from headrace.runs.formats.variants import WorstItem
+from headrace.runs.formats.variants import BoxShown, WorstItem
 from headrace.validate.corruptions import Pixels
 from headrace.validate.golden import Golden
 
 #: Longer side, pixels.
 SIDE = 112
+#: The same of each of the three pictures of detections.
+BOXED_SIDE = 200
+_GAP = 4
+#: BGR: of what is true, of the incumbent, of the candidate; Okabe and Ito's green, sky blue and orange.
+_COLORS = ((115, 158, 0), (233, 180, 86), (0, 159, 230))
 _QUALITY = 70
 #: Pictures of one page, about 4 kB each.
 MOST = 48
 
 
-def thumbnails(items: Iterable[WorstItem], golden: Golden | None) -> dict[int, str]:
+def thumbnails(items: Iterable[WorstItem], golden: Golden | None) -> dict[WorstItem, str]:
     """Return {item: JPEG as a `data:` address} of at most 48 items; what is no picture, or is not there any more, is left out.
+
+    Of detections the picture is three beside one another: what is true, what the incumbent found, what the candidate found.
 
     Args:
         items: Of a golden set: files of a folder, or arrays that are pictures.
-        golden: The set, for items that are no files.
+        golden: The set, for items that are no files, and for detections, whose boxes are in pixels of the model's input.
     """
     pixels = None if golden is None else Pixels.of(golden.inputs)
-    found: dict[int, str] = {}
+    plain: dict[int, str | None] = {}
+    found: dict[WorstItem, str] = {}
     for item in items:
-        if len(found) >= MOST:
-            break
-        if item.item in found:
+        if len(found) >= MOST and item.item not in plain:
             continue
-        picture = _of_file(item.file) if item.file else None
-        if picture is None and golden is not None and pixels is not None and item.item < len(golden):
-            picture = pixels.picture(golden.inputs[item.item])[:, :, ::-1]
-        if picture is not None:
-            found[item.item] = _address(picture)
+        known = golden is not None and pixels is not None and item.item < len(golden)
+        own = pixels.picture(golden.inputs[item.item])[:, :, ::-1] if known and golden and pixels else None
+        if item.boxes or item.boxes_a or item.boxes_b:
+            address = None if own is None else _address(side_by_side(own, item), None)
+        else:
+            if item.item not in plain:
+                picture = _of_file(item.file) if item.file else None
+                picture = own if picture is None else picture
+                plain[item.item] = None if picture is None else _address(picture, SIDE)
+            address = plain[item.item]
+        if address is not None:
+            found[item] = address
     return found
 
 
@@ -51,8 +64,42 @@ def _of_file(file: str) -> np.ndarray | None:
         return None
 
 
-def _address(picture: np.ndarray) -> str:
-    scale = SIDE / max(picture.shape[:2])
+def side_by_side(picture: np.ndarray, item: WorstItem) -> np.ndarray:
+    """Return three copies of a picture in a row, with the true boxes, the incumbent's and the candidate's.
+
+    Args:
+        picture: uint8 (height, width, 3), BGR, as the model takes it.
+        item: With boxes.
+    """
+    scale = BOXED_SIDE / max(picture.shape[:2])
+    large = cv2.resize(
+        picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
+    )
+    gap = np.full((large.shape[0], _GAP, 3), 255, np.uint8)
+    drawn = [
+        _with_boxes(large, boxes, scale, color)
+        for boxes, color in zip((item.boxes, item.boxes_a, item.boxes_b), _COLORS, strict=True)
+    ]
+    return np.hstack([drawn[0], gap, drawn[1], gap, drawn[2]])
+
+
+def _with_boxes(
+    picture: np.ndarray, boxes: Iterable[BoxShown], scale: float, color: tuple[int, int, int]
+) -> np.ndarray:
+    drawn = np.ascontiguousarray(picture).copy()
+    for box in boxes:
+        corner, far = (round(box.x1 * scale), round(box.y1 * scale)), (round(box.x2 * scale), round(box.y2 * scale))
+        cv2.rectangle(drawn, corner, far, color, 2)
+        named = f"{box.name} {box.score:.2f}" if box.score < 1 else box.name
+        text = named.encode("ascii", "replace").decode()  # OpenCV's letters
+        cv2.putText(
+            drawn, text, (corner[0] + 2, max(10, corner[1] - 3)), cv2.FONT_HERSHEY_SIMPLEX, 0.36, color, 1, cv2.LINE_AA
+        )
+    return drawn
+
+
+def _address(picture: np.ndarray, side: int | None) -> str:
+    scale = 1.0 if side is None else side / max(picture.shape[:2])
     if scale < 1:
         picture = cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
     _, data = cv2.imencode(".jpg", np.ascontiguousarray(picture), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])

@@ -35,6 +35,7 @@ from headrace.runs.formats.variants import (
     GateName,
     LayerError,
     Outcome,
+    SliceResult,
     ValidationDocument,
     VariantSide,
     WorstItem,
@@ -51,6 +52,7 @@ from headrace.validate.model_speed import measure_speed
 from headrace.validate.parity import BANDS, compare_outputs, has_broken
 from headrace.validate.policy import Policy
 from headrace.validate.robustness import judge_robustness
+from headrace.validate.slices import worst_first
 from headrace.validate.variant_spec import VariantSpec, variant_text
 
 #: Items whose answers are compared number by number.
@@ -117,6 +119,7 @@ class _Validation:
     gates: list[Gate] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     worst: tuple[WorstItem, ...] = ()
+    slices: tuple[SliceResult, ...] = ()
     layers: tuple[LayerError, ...] = ()
     diverges_at: str = ""
 
@@ -270,7 +273,7 @@ class _Validation:
             names=_class_names(self.a.model), is_interrupted=self.is_interrupted, kept=self.kept,
         )  # fmt: skip
         self.warnings += judged.warnings
-        self.worst = judged.worst
+        self.worst, self.slices = judged.worst, judged.slices
         return judged.gate
 
     def _robustness(self) -> Gate | None:
@@ -354,7 +357,12 @@ def validate_variants(
         first.side(), second.side(), validation.gates, golden, policy, validation.warnings, interrupted=interrupted
     )
     return msgspec.structs.replace(
-        document, worst=validation.worst, layers=validation.layers, diverges_at=validation.diverges_at
+        document,
+        worst=validation.worst,
+        layers=validation.layers,
+        diverges_at=validation.diverges_at,
+        slices=worst_first(validation.slices),
+        num_slices=len(validation.slices),
     )
 
 

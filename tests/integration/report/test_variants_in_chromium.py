@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.report.ledger_page import render_ledger
+from headrace.report.validation_page import render_validation
 from headrace.report.variants_page import render_variants
 
 #: Of each chart: its id, whether it is drawn, and its width beside that of its place.
@@ -26,10 +27,11 @@ COLORS = """(() => { const label = [...document.querySelectorAll('#CHART text')]
 
 @pytest.fixture(scope="module")
 def pages(searches: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return the page of a search and that of its ledger."""
+    """Return the page of a search, that of its ledger, and that of one comparison."""
     found, folder = searches.full_search(), tmp_path_factory.mktemp("variants")
     made = {
         "search": render_variants(found, searches.decisions(), searches.pictures()),
+        "comparison": render_validation(searches.comparison(), searches.pictures()),
         "ledger": render_ledger("runs/ledger.sqlite", found.attempts[::-1], searches.decisions()),
     }
     for name, page in made.items():
@@ -62,7 +64,7 @@ def test_pictures_of_lost_items_are_shown(browser: Any, pages: dict[str, Path]) 
     assert browser.complaints == []
 
 
-@pytest.mark.parametrize("name", ["search", "ledger"])
+@pytest.mark.parametrize("name", ["search", "ledger", "comparison"])
 def test_a_phone_shows_it_without_scrolling_sideways(
     browser: Any, pages: dict[str, Path], pictures: Path, name: str
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.validate import variants
+from headrace.validate import memory, variants
 from headrace.validate.golden import Golden, read_golden
 from headrace.validate.model_speed import Speed
 
@@ -90,4 +90,6 @@ def speeds(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, bool], float]:
 
     monkeypatch.setattr(variants, "measure_speed", measured)
     monkeypatch.setattr(variants, "_CENSUS_SECONDS", 0.05)
+    # A process for each variant takes a second; `tests/unit/validate/test_memory.py` starts real ones.
+    monkeypatch.setattr(memory, "measure_memory", lambda spec, batch: 40_000_000 if "int8" in spec.text else 60_000_000)
     return table

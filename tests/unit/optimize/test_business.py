@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.optimize.business import with_business
@@ -85,3 +86,14 @@ def test_nothing_is_said_of_nothing() -> None:
     assert with_business(document(recommended=None), 1.0).business is None
     layout = attempt("layout", drop=None, whole=None)
     assert with_business(document(recommended=None, layout=layout), 1.0).business is None
+
+
+def test_of_detections_the_share_of_the_right_ones_counts() -> None:
+    """Mean average precision is no share of anything that people count."""
+    values = {"a": 0.41, "b": 0.40, "fewer_found_low": -0.001, "fewer_found": 0.02, "fewer_found_high": 0.041}
+    gate = Gate(name="accuracy", outcome="passed", says="", values=values)
+    validation = msgspec.structs.replace(attempt().validation, gates=(gate,), metric="map")
+    found = with_business(document(attempts=(attempt(validation=validation),)), None).business
+    assert found is not None
+    assert found.fewer_right is None
+    assert "for 2 % fewer (-0.1 to 4.1) right detections" in found.says

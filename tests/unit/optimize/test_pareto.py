@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headrace.optimize.pareto import Point, best, front, near_fastest
 from headrace.runs.formats.optimization import TechniqueKind
 from headrace.runs.formats.profile import Estimate
@@ -76,3 +78,11 @@ def test_the_smallest_is_used_where_size_counts() -> None:
     assert chosen is not None
     assert chosen.name == "c"
     assert best([], "size") is None
+
+
+def test_memory_is_an_axis_where_it_is_known() -> None:
+    """Less by more than a tenth keeps a slower one on the front; less by a little does not, nor what nobody measured."""
+    fast = replace(point("fast", 2.0), memory_bytes=100)
+    assert names(front([fast, replace(point("lean", 1.5), memory_bytes=60)])) == ["fast", "lean"]
+    assert names(front([fast, replace(point("alike", 1.5), memory_bytes=95)])) == ["fast"]
+    assert names(front([fast, point("unknown", 1.5)])) == ["fast"]

@@ -87,8 +87,26 @@ def test_items_that_lost_most_are_shown_as_pictures() -> None:
     lost = WorstItem(item=41, file="<b>.jpg", label="cat", a="cat", b="dog", loss=1.0)
     one = attempt("int8")
     one = msgspec.structs.replace(one, validation=msgspec.structs.replace(one.validation, worst=(lost,)))
-    page = render_variants(document(one), (), {41: "data:image/jpeg;base64,AAAA"})
+    page = render_variants(document(one), (), {lost: "data:image/jpeg;base64,AAAA"})
     assert 'src="data:image/jpeg;base64,AAAA"' in page
     assert "img-src data:;" in page
     assert "&lt;b&gt;.jpg" in page
     assert "img-src" not in render_variants(document(one))
+
+
+def test_a_failure_stands_at_the_edge_and_presses_nobody_into_one_line() -> None:
+    """46 points lost where half a point is allowed: a triangle two points down, with its real number under the pointer."""
+    failed = attempt("raw", verdict="reject", gate="accuracy", drop=Estimate(0.45, 0.46, 0.47))
+    pareto = charts_of(render_variants(document(attempt("int8"), failed)))[0]["option"]
+    assert pareto["yAxis"]["min"] == -2
+    edge = next(one for one in pareto["series"] if one.get("symbol") == "triangle")
+    assert edge["data"][0]["value"] == [2.0, -2.0]
+    assert "-46.00" in edge["data"][0]["tip"][2][1]
+
+
+def test_who_cannot_be_told_from_the_one_to_use_is_named() -> None:
+    """An accepted variant whose speed overlaps is a tie; a faster one that was rejected is none."""
+    tie, other = attempt("bf16", speedup=Estimate(1.8, 1.95, 2.0)), attempt("raw", verdict="reject", gate="parity")
+    page = render_variants(document(attempt("int8"), tie, other))
+    assert "2 bf16 on onnx is as fast as the one to use" in page
+    assert "3 raw on onnx is as fast" not in page

@@ -9,6 +9,7 @@ import base64
 from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 
 from headrace.runs.formats.decisions import Decision
@@ -23,10 +24,11 @@ from headrace.runs.formats.optimization import (
     Whole,
 )
 from headrace.runs.formats.profile import Estimate
-from headrace.runs.formats.variants import Gate, LayerError, ValidationDocument, VariantSide, WorstItem
+from headrace.runs.formats.variants import Gate, LayerError, SliceResult, ValidationDocument, VariantSide, WorstItem
 
 MODEL = "ab" * 32
-SIDE = VariantSide(name="scenes.onnx@onnx", variant={"engine": "onnx"}, open_seconds=0.12, call_seconds=0.005)
+SIDE = VariantSide(name="scenes.onnx@onnx", variant={"engine": "onnx"}, open_seconds=0.12, call_seconds=0.005,
+                   memory_bytes=110_000_000)  # fmt: skip
 
 
 def attempt(technique: str, engine: str = "onnx", **fields: Any) -> Attempt:
@@ -36,8 +38,9 @@ def attempt(technique: str, engine: str = "onnx", **fields: Any) -> Attempt:
         for name in ("static", "parity", "speed", "accuracy")
     )
     side = VariantSide(
-        name=f"{technique}.onnx@{engine}", variant={"engine": engine}, open_seconds=0.4, call_seconds=0.003
-    )
+        name=f"{technique}.onnx@{engine}", variant={"engine": engine}, open_seconds=0.4, call_seconds=0.003,
+        memory_bytes=None if fields.get("verdict") == "reject" else 88_000_000,
+    )  # fmt: skip
     validation: dict[str, Any] = {
         "a": SIDE, "b": side, "verdict": "accept", "says": "yes", "gates": gates, "batch": 8, "golden": "held_out",
         "num_items": 3000, **fields.pop("validation", {}),
@@ -83,7 +86,8 @@ def _attempts() -> tuple[Attempt, ...]:
         attempt("int8-raw", id="a3", verdict="reject", gate="accuracy", speedup=Estimate(2.2, 2.3, 2.4),
                 drop=Estimate(0.40, 0.43, 0.46), validation={**refused, "layers": layers, "diverges_at": layers[12].name,
                                                              "worst": _worst(12)}),
-        attempt("int8-equalized", "openvino", id="a4", validation={"worst": _worst(3), "layers": layers[:15]}),
+        attempt("int8-equalized", "openvino", id="a4",
+                validation={"worst": _worst(3), "layers": layers[:15], "slices": slices(), "num_slices": 70}),
         attempt("bf16", "openvino", id="a5", kind="numeric", speedup=Estimate(1.45, 1.51, 1.56),
                 drop=Estimate(-0.003, -0.001, 0.001),
                 artifact=Artifact(sha256="ef" * 32, file="scenes.onnx", num_bytes=370_000)),
@@ -141,11 +145,30 @@ def decisions() -> list[Decision]:
     ]
 
 
-def pictures(num: int = 12) -> dict[int, str]:
-    """Return a small picture for each of the first items."""
+def pictures() -> dict[WorstItem, str]:
+    """Return a small picture for each item that some variant lost."""
     found = {}
-    for item in range(num):
-        drawn = np.full((84, 112, 3), 40 + 12 * item, np.uint8)
+    for item in {item for one in full_search().attempts for item in one.validation.worst}:
+        drawn = np.full((84, 112, 3), 40 + 12 * item.item, np.uint8)
         _, data = cv2.imencode(".jpg", cv2.circle(drawn, (56, 42), 30, (40, 90, 220), -1))
         found[item] = f"data:image/jpeg;base64,{base64.b64encode(data.tobytes()).decode()}"
     return found
+
+
+def slices() -> tuple[SliceResult, ...]:
+    """Return parts of a golden set, the one that lost most first."""
+    names = ("brick wall", "cat", "hen", "shelf", "tree", "road", "water")
+    drops = [(name, 0.1 - 0.015 * place) for place, name in enumerate(names)]
+    return tuple(
+        SliceResult(
+            name=f"class {name}", num_items=40 + 30 * place, a=0.97, b=0.97 - drop, drop=drop, low=drop - 0.04,
+            high=drop + 0.04, outcome="rejected" if drop > 0.09 else "inconclusive" if place == 3 else "passed",
+        )
+        for place, (name, drop) in enumerate(drops)
+    )  # fmt: skip
+
+
+def comparison() -> ValidationDocument:
+    """Return one variant held against another, with parts, lost items and layers."""
+    found = full_search().attempts[3].validation
+    return msgspec.structs.replace(found, slices=slices(), num_slices=70, warnings=("one class is small",))

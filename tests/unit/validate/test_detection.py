@@ -420,3 +420,8 @@ def test_a_user_validates_detectors(
     told = json.loads(capsys.readouterr().out)
     assert told["gates"][-1]["name"] == "accuracy"
     assert told["gates"][-1]["values"]["low"] > 0.05
+    values = told["gates"][-1]["values"]
+    assert 0 < values["fewer_found_low"] <= values["fewer_found"] <= values["fewer_found_high"] <= 1
+    assert told["worst"][0]["boxes"]
+    assert told["worst"][0]["boxes_a"] != told["worst"][0]["boxes_b"]
+    assert {one["name"] for one in told["slices"]} == {"class 0", "class 1", "class 2"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.validate.slices import drop_by_source, worst_slice
+from headrace.validate.slices import drop_by_source, slices_of, worst_first, worst_of
 
 
 def test_a_class_that_is_forgotten_is_found() -> None:
@@ -13,7 +13,7 @@ def test_a_class_that_is_forgotten_is_found() -> None:
     labels = np.repeat(np.arange(20), 100)
     differences = np.where(labels == 7, -1.0, 0.0)
     differences[np.flatnonzero(labels != 7)[:100]] = 1.0  # another is right more often: nothing is lost on average
-    found = worst_slice(differences, {"class": labels}, 0.05)
+    found = worst_of(slices_of(differences, {"class": labels}, 0.05))
     assert found is not None
     assert (found.name, found.num_items, found.drop) == ("class 7", 100, 1.0)
     assert differences.mean() == pytest.approx(0.0)
@@ -26,7 +26,7 @@ def test_equal_variants_alarm_in_one_of_twenty_sets_at_most() -> None:
         random = np.random.default_rng(seed)
         differences = random.choice([-1.0, 0.0, 1.0], 3000, p=[0.05, 0.9, 0.05])
         parts = {"class": random.integers(0, 30, 3000)}
-        alarms += worst_slice(differences, parts, 0.01) is not None
+        alarms += worst_of(slices_of(differences, parts, 0.01)) is not None
     assert alarms <= 10
 
 
@@ -35,7 +35,7 @@ def test_a_part_that_is_too_small_says_nothing() -> None:
     differences = np.zeros(1000)
     differences[0] = -1.0
     parts = {"kind": np.array(["rare", "rare", *["usual"] * 998])}
-    assert worst_slice(differences, parts, 0.05) is None
+    assert worst_of(slices_of(differences, parts, 0.05)) is None
 
 
 def test_whole_sources_make_a_wider_interval() -> None:
@@ -54,3 +54,16 @@ def test_whole_sources_make_a_wider_interval() -> None:
 def test_few_sources_give_no_interval() -> None:
     """Seven photographs say nothing of others."""
     assert drop_by_source(np.zeros(70), np.repeat(np.arange(7), 10)) is None
+
+
+def test_every_part_is_told_with_what_both_are_worth_there() -> None:
+    """The forgotten class first, with the share of right answers before and after; the parts together are the set."""
+    labels, random = np.repeat(np.arange(4), 200), np.random.default_rng(0)
+    a = (random.random(800) < 0.9).astype(float)
+    b = np.where(labels == 2, 0.0, a)
+    told = worst_first(slices_of(b - a, {"class": labels}, 0.05, (a, b)))
+    assert told[0].name == "class 2"
+    assert (told[0].outcome, told[0].b, told[0].a) == ("rejected", 0.0, pytest.approx(a[labels == 2].mean()))
+    assert told[0].low < told[0].drop <= told[0].high
+    assert {one.outcome for one in told[1:]} == {"passed"}
+    assert sum(one.num_items for one in told) == 800

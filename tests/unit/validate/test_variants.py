@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -321,6 +322,33 @@ def test_the_command_tells_by_its_status(
     out, err = capsys.readouterr()
     assert '"schema": "headrace.validate/1"' in out
     assert "accuracy: rejected" in err
+
+
+def test_what_was_lost_is_told_as_text_as_json_and_on_a_page(
+    incumbent: str, golden: Callable[..., Golden], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A variant that forgot one class: that part first, with both shares of right answers, and its items."""
+    golden()
+    weights = WEIGHTS.copy()
+    weights[:, 2] = 0.0
+    other, page, file = save(tmp_path / "b.onnx", weights), tmp_path / "page.html", tmp_path / "told.json"
+    command = ["validate", incumbent, other, "--golden", str(tmp_path / "golden.npz")]
+    assert main([*command, "--report", str(page), "-o", str(file)]) == 1
+    told = capsys.readouterr().out
+    assert "5 parts, those that lost most" in told
+    document = msgspec.json.decode(file.read_bytes(), type=ValidationDocument)
+    first = document.slices[0]
+    assert (first.name, first.outcome, document.num_slices) == ("class 2", "rejected", CLASSES)
+    assert first.a is not None
+    assert first.b is not None
+    assert first.drop == pytest.approx(first.a - first.b)
+    assert sum(one.num_items for one in document.slices) == 3000
+    assert told.index("class 2") < told.index("class 0")
+    assert f"{document.worst[0].item} " in told
+    shown = page.read_text()
+    for expected in ("B may not stand in for A", "Parts of the golden set", "Items that lost most", "class 2"):
+        assert expected in shown
+    assert main([*command, "--report", str(page)]) == 2  # what is there stays without --force
 
 
 def test_a_missing_engine_says_nothing_about_the_variant(

@@ -1,8 +1,8 @@
-"""Accuracy and size against speed, with what no other variant beats, and what nobody can tell apart."""
+"""Accuracy, size and memory against speed, with what no other variant beats, and what nobody can tell apart."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.report.charts import Chart, axis, plot
@@ -26,7 +26,7 @@ _SAME = Estimate(1.0, 1.0, 1.0)
 #: A drop so many times the allowed one stands at the edge: drawn to scale it would press all others into one line.
 _MOST_DROPS = 4.0
 _FRONT = (
-    "A variant is on the front if no other is surely better in accuracy, speed or size without being surely worse in "
+    "A variant is on the front if no other is surely better in accuracy, speed, size or memory without being surely worse in "
     "another."
 )
 
@@ -36,11 +36,12 @@ def pareto_section(document: OptimizationDocument) -> Section | None:
     timed = [attempt for attempt in document.attempts if attempt.speedup is not None]
     if not timed:
         return None
-    charts = [chart for chart in (_against_accuracy(document, timed), _against_size(document, timed)) if chart]
+    drawn = (_against_accuracy(document, timed), _against_size(document, timed), _against_memory(document, timed))
+    charts = [chart for chart in drawn if chart]
     missing = sum(attempt.drop is None for attempt in timed)
     return Section(
         anchor="pareto",
-        title="Accuracy, speed, size",
+        title="Accuracy, speed, size, memory",
         parts=[
             note(
                 "Up and to the right is better; 0 is the model as given, other numbers are those of ",
@@ -123,17 +124,37 @@ def floor_of(judged: Sequence[Attempt], max_drop: float) -> float | None:
 
 
 def _against_size(document: OptimizationDocument, timed: Sequence[Attempt]) -> Chart:
-    whole = document.model.num_bytes
+    shares = {one.candidate: one.artifact.num_bytes / document.model.num_bytes for one in timed}
+    upright = "bytes of the file over those of the model as given"
+    return _against("size", "Size against speed", document, timed, shares, upright)
+
+
+def _against_memory(document: OptimizationDocument, timed: Sequence[Attempt]) -> Chart | None:
+    whole = document.baseline.memory_bytes
+    known = {one.candidate: one.validation.b.memory_bytes for one in timed}
+    shares = {name: num / whole for name, num in known.items() if num is not None and whole}
+    upright = "peak of a process of its own over that of the model as given"
+    return _against("memory", "Memory against speed", document, timed, shares, upright) if shares else None
+
+
+def _against(
+    name: str,
+    title: str,
+    document: OptimizationDocument,
+    timed: Sequence[Attempt],
+    shares: Mapping[str, float],
+    upright: str,
+) -> Chart:
+    """Return what variants need over what the model as given does, against speed; shares: {candidate: that ratio}."""
     series = [_dot(0, "as given", 1.0, 1.0, GIVEN, "baseline" in document.front)]
     for attempt in timed:
-        assert attempt.speedup is not None
-        share, ringed = attempt.artifact.num_bytes / whole, is_front(document, attempt)
-        number, color = number_of(document, attempt), COLORS[attempt.verdict]
-        series.append(_dot(number, name_of(attempt), attempt.speedup.mid, share, color, ringed))
+        if attempt.candidate in shares and attempt.speedup is not None:
+            number, color, ringed = number_of(document, attempt), COLORS[attempt.verdict], is_front(document, attempt)
+            series.append(_dot(number, name_of(attempt), attempt.speedup.mid, shares[attempt.candidate], color, ringed))
     return plot(
-        "size", "Size against speed", "each variant as a point, times as fast and bytes over those of the model as given",
-        series, x_axis=axis("times as fast as the model as given", low=0), y_axis=axis(low=0),
-        upright="bytes of the file over those of the model as given", height=240, legend=LEGEND,
+        name, title, f"each variant as a point, times as fast and {upright}", series,
+        x_axis=axis("times as fast as the model as given", low=0), y_axis=axis(low=0), upright=upright, height=220,
+        legend=LEGEND,
     )  # fmt: skip
 
 
@@ -152,11 +173,12 @@ def below(point: dict[str, Any], floor: float) -> dict[str, Any]:
     """Return a point that is further down than the picture goes as a triangle at its edge."""
     data = [{**one, "value": [one["value"][0], floor]} for one in point["data"]]
     shape = {"symbol": "triangle", "symbolRotate": 180, "symbolSize": 24, "symbolOffset": [0, -12]}
-    return {**point, **shape, "data": data}
+    label = {**point["label"], "offset": [0, -5]}  # where the triangle is wide
+    return {**point, **shape, "label": label, "data": data}
 
 
 def _dot(number: int, name: str, speedup: float, share: float, color: str, ringed: bool) -> dict[str, Any]:
-    tip = [[f"{number} {name}", ""], ["times as fast", f"{speedup:.2f}"], ["of the size", f"{share:.0%}"]]
+    tip = [[f"{number} {name}", ""], ["times as fast", f"{speedup:.2f}"], ["of the model as given", f"{share:.0%}"]]
     return mark(str(number), speedup, share, tip, color, ringed)
 
 

@@ -12,12 +12,13 @@ from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 def tried_section(document: OptimizationDocument) -> Section:
     """Return the table."""
     head = [
-        "technique", "engine", "verdict", "front", "times as fast", "interval", "points", "interval", "size", "opens in",
-        "tried for",
+        "technique", "engine", "verdict", "front", "times as fast", "interval", "points", "interval", "size", "memory",
+        "opens in", "tried for",
     ]  # fmt: skip
     given = [
         "0 (as given)", "onnx", None, "front" if "baseline" in document.front else None, "1", None, "0", None,
-        size(document.model.num_bytes), seconds(document.baseline.open_seconds or None), None,
+        size(document.model.num_bytes), size(document.baseline.memory_bytes),
+        seconds(document.baseline.open_seconds or None), None,
     ]  # fmt: skip
     equals = [one.candidate for one in ties(document)]
     rows = [given, *(_row(document, attempt, attempt.candidate in equals) for attempt in document.attempts)]
@@ -29,8 +30,9 @@ def tried_section(document: OptimizationDocument) -> Section:
             note(
                 f"Batches of {document.batch}, calls in turn with the model as given. Points are of the share of right answers "
                 f"on {document.golden or 'no golden set'}; {100 * document.max_drop:g} may be lost. That set had judged "
-                f"{document.golden_uses} attempts when this was written. Opening is reading, compiling and the first call."
-                + (" A tie is as fast as the one to use, as far as anybody can tell." if equals else "")
+                f"{document.golden_uses} attempts when this was written. Memory is that of a process that opens and calls "
+                "it, engine included, at its peak, for variants that the golden set did not reject; opening is reading and "
+                "compiling." + (" A tie is as fast as the one to use, as far as anybody can tell." if equals else "")
             ),
         ],
     )
@@ -51,6 +53,7 @@ def _row(document: OptimizationDocument, attempt: Attempt, is_tie: bool) -> list
         None if drop is None else f"{-100 * drop.mid:+.2f}",
         None if drop is None else f"{-100 * drop.high:+.2f} to {-100 * drop.low:+.2f}",
         size(attempt.artifact.num_bytes),
+        size(attempt.validation.b.memory_bytes),
         seconds(attempt.validation.b.open_seconds or None),
         seconds(attempt.seconds),
     ]

@@ -11,7 +11,7 @@ from headrace.runs.formats.optimization import OptimizationDocument
 from headrace.runs.formats.variants import WorstItem
 
 
-def worst_section(document: OptimizationDocument, pictures: Mapping[int, str]) -> Section | None:
+def worst_section(document: OptimizationDocument, pictures: Mapping[WorstItem, str]) -> Section | None:
     """Return the items that each variant lost; None if none lost any."""
     parts = [
         folded(
@@ -23,11 +23,11 @@ def worst_section(document: OptimizationDocument, pictures: Mapping[int, str]) -
     ]
     if not parts:
         return None
-    about = note("Items of the golden set for which a variant did worse than the model as given, the worst first.")
+    about = worst_about([item for one in document.attempts for item in one.validation.worst])
     return Section(anchor="worst", title="Items that lost most", parts=[about, *parts])
 
 
-def worst_table(worst: Sequence[WorstItem], pictures: Mapping[int, str], a: str, b: str) -> Html:
+def worst_table(worst: Sequence[WorstItem], pictures: Mapping[WorstItem, str], a: str, b: str) -> Html:
     """Return some items side by side.
 
     Args:
@@ -38,13 +38,24 @@ def worst_table(worst: Sequence[WorstItem], pictures: Mapping[int, str], a: str,
     """
     rows = [
         [
-            _picture_of(pictures, item.item), item.file or str(item.item), item.label or None, item.a or None, item.b or None,
-            f"{item.loss:.2g}",
+            one.file or str(one.item), _picture_of(pictures, one), one.label or None, one.a or None, one.b or None,
+            f"{one.loss:.2g}",
         ]
-        for item in worst
+        for one in worst
     ]  # fmt: skip
-    return table(["", "item", "right", a, b, "lost"], rows, text_columns=5, caption="Items lost")
+    return table(["item", "", "right", a, b, "lost"], rows, text_columns=5, caption="Items lost")
 
 
-def _picture_of(pictures: Mapping[int, str], item: int) -> Html | None:
-    return tag("img", src=pictures[item], alt=f"item {item}") if item in pictures else None
+def worst_about(worst: Sequence[WorstItem]) -> Html:
+    """Return what the items are, and how their pictures are to be read."""
+    said = "Items of the golden set for which a variant did worse, the worst first."
+    if any(item.boxes for item in worst):
+        said += (
+            " Pictures, from the left: what is true (green), the best-scored detections of the one in use (blue), as many as "
+            "there are true boxes, and those of the candidate (orange); lost is the share of the true boxes."
+        )
+    return note(said)
+
+
+def _picture_of(pictures: Mapping[WorstItem, str], item: WorstItem) -> Html | None:
+    return tag("img", src=pictures[item], alt=f"item {item.item}") if item in pictures else None

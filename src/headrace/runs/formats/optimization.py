@@ -192,6 +192,8 @@ class Business(msgspec.Struct, frozen=True, kw_only=True):
     """after / before - 1."""
     fewer_right: Estimate | None
     """Share of the right answers that is lost; negative: more are right; None: the answers are the same, or nobody knows."""
+    fewer_found: Estimate | None = None
+    """Share of the right detections that is lost, of the best-scored, as many as there are true boxes; None: no detections."""
     before_per_money: float | None = None
     """Items for one unit of the user's currency; None: no price was given."""
     after_per_money: Estimate | None = None

@@ -27,6 +27,9 @@ class VariantSide(msgspec.Struct, frozen=True, kw_only=True):
     """Reading, compiling, and the first call."""
     call_seconds: float | None = None
     """Median of a call with the batch that was timed."""
+    memory_bytes: int | None = None
+    """Resident memory that opening and calling it takes in a process of its own, engine included, at its peak; None: not
+    measured."""
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +45,19 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     """What it was held against."""
 
 
+class BoxShown(msgspec.Struct, frozen=True, kw_only=True):
+    """A box to draw, in pixels of the model's input."""
+
+    x1: float
+    y1: float
+    x2: float
+    y2: float
+    name: str
+    """Of its class."""
+    score: float
+    """Of what is true 1."""
+
+
 class WorstItem(msgspec.Struct, frozen=True, kw_only=True):
     """An item for which the candidate did worse than the incumbent."""
 
@@ -55,7 +71,30 @@ class WorstItem(msgspec.Struct, frozen=True, kw_only=True):
     """The incumbent's first answer; empty where answers are no scores of classes."""
     b: str
     loss: float
-    """Score of the incumbent less that of the candidate, up to 1."""
+    """Score of the incumbent less that of the candidate, up to 1; of detections the share of the true boxes."""
+    boxes: tuple[BoxShown, ...] = ()
+    """What is true, of detections."""
+    boxes_a: tuple[BoxShown, ...] = ()
+    """The incumbent's best-scored, as many as there are true ones."""
+    boxes_b: tuple[BoxShown, ...] = ()
+
+
+class SliceResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What both are worth in one part of the golden set."""
+
+    name: str
+    """`class cat`, `light dark`."""
+    num_items: int
+    a: float | None
+    """The incumbent's share of right answers there, or what the metric says; None: only agreement is known."""
+    b: float | None
+    drop: float
+    """Incumbent less candidate."""
+    low: float
+    """Of the interval of the drop; all parts share one probability of a wrong finding."""
+    high: float
+    outcome: Literal["passed", "rejected", "inconclusive"]
+    """Whether the drop there is surely within what is allowed in a part, surely beyond, or neither."""
 
 
 class LayerError(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +131,10 @@ class ValidationDocument(msgspec.Struct, frozen=True, kw_only=True):
     """How answers were scored."""
     worst: tuple[WorstItem, ...] = ()
     """Those that lost most, at most twelve, where answers were scored one by one."""
+    slices: tuple[SliceResult, ...] = ()
+    """Parts of the golden set, those that lost most first, at most sixty."""
+    num_slices: int = 0
+    """Parts that were looked at."""
     layers: tuple[LayerError, ...] = ()
     """In the order of computation; where the answers are further off than the precision explains."""
     diverges_at: str = ""

@@ -1,0 +1,35 @@
+"""Layer by layer, how far the recommended variant is from the model as given: for a page, also where all is well."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from headrace.base.plan import ModelPlan
+from headrace.optimize.better_plan import recommended
+from headrace.runs.formats.optimization import OptimizationDocument
+from headrace.validate.layer_errors import ITEMS, first_beyond, layer_errors
+from headrace.validate.variant_spec import VariantSpec, parse_variant
+from headrace.validate.variants import precision_of
+
+
+def with_layers(document: OptimizationDocument, items: np.ndarray) -> OptimizationDocument:
+    """Return a search whose recommended variant has its layers' distances; as it is where they cannot be told.
+
+    Args:
+        document: The search.
+        items: (items, ...) as the model takes them.
+    """
+    chosen = recommended(document)
+    if chosen is None or chosen.validation.layers or chosen.kind == "trained":  # another network has other tensors
+        return document
+    spec = VariantSpec(chosen.candidate, ModelPlan(**chosen.settings))
+    try:
+        layers = layer_errors(parse_variant(document.baseline.name), spec, items[:ITEMS])
+    except Exception:  # it is a picture more and decides nothing; engines raise their own types
+        return document
+    first = first_beyond(layers, precision_of(spec))
+    told = msgspec.structs.replace(chosen.validation, layers=layers, diverges_at=first.name if first else "")
+    shown = msgspec.structs.replace(chosen, validation=told)
+    attempts = tuple(shown if one is chosen else one for one in document.attempts)
+    return msgspec.structs.replace(document, attempts=attempts)

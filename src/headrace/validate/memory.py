@@ -1,0 +1,77 @@
+"""How much memory a variant needs: opened and called in a process of its own.
+
+How this works: a fresh Python process reads the items, notes its resident memory, opens the variant with its engine, calls it a
+few times, and tells how far its peak (`VmHWM` of /proc) lies above what it noted. So the engine's library, the weights, what
+compiling took for a moment and the buffers of a call count, and Python, NumPy and this package do not. In the process that
+searches, other variants are open already, and freed memory is seldom given back: there the same cannot be seen.
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from headrace.base.plan import ModelPlan
+from headrace.validate.variant_spec import VariantSpec
+
+#: Calls after which buffers have their size.
+_CALLS = 3
+_PATIENCE_SECONDS = 300.0
+_STATUS = Path("/proc/self/status")
+
+
+def measure_memory(spec: VariantSpec, batch: np.ndarray) -> int | None:
+    """Return the peak of resident memory that opening and calling a variant takes, bytes.
+
+    Args:
+        spec: The variant; None is returned for the torch engine, whose networks are in the pipeline's module.
+        batch: (batch, ...) that it is called with.
+
+    Returns:
+        None where it cannot be measured: no /proc, the variant does not open alone, or it takes longer than five minutes.
+    """
+    if spec.model.engine == "torch" or not _STATUS.exists():
+        return None
+    asked = io.BytesIO()
+    np.save(asked, np.ascontiguousarray(batch), allow_pickle=False)
+    with tempfile.TemporaryDirectory(prefix="headrace-memory-") as folder:
+        items = Path(folder) / "batch.npy"
+        items.write_bytes(asked.getvalue())
+        model = msgspec.json.encode(spec.model).decode()
+        try:
+            ran = subprocess.run(
+                [sys.executable, "-P", "-m", "headrace.validate.memory", str(items), model],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_PATIENCE_SECONDS,
+                check=True,
+            )
+            return int(ran.stdout)
+        except (subprocess.SubprocessError, OSError, ValueError):
+            return None
+
+
+def _resident(name: str) -> int:
+    """Return `VmRSS` or `VmHWM`, bytes."""
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
+    return int(line.split()[1]) * 1024
+
+
+def _main(items: str, model: str) -> None:
+    batch = np.load(items, allow_pickle=False)
+    spec = VariantSpec("", msgspec.json.decode(model, type=ModelPlan))
+    before = _resident("VmRSS")
+    opened = spec.open()
+    for _ in range(_CALLS):
+        opened(batch)
+    sys.stdout.write(str(max(0, _resident("VmHWM") - before)))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
