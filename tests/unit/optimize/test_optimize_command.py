@@ -44,6 +44,28 @@ def test_from_a_model_to_a_plan_and_back(case: Any, tmp_path: Path, capsys: pyte
     assert plan.exists()
 
 
+def test_memory_parts_and_layers_are_in_document_and_page(
+    case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the recommended variant needs beside the model as given, what both are worth by class, and how far layers are."""
+    page = tmp_path / "page.html"
+    assert optimize(case, tmp_path, "--report", str(page), "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    chosen = next(one for one in document["attempts"] if one["candidate"] == document["recommended"])
+    assert document["baseline"]["memory_bytes"] == 60_000_000
+    assert chosen["validation"]["b"]["memory_bytes"] == 40_000_000
+    assert sum(one["num_items"] for one in chosen["validation"]["slices"]) == chosen["validation"]["num_items"]
+    shown = page.read_text()
+    for expected in (
+        "40.0 MB",
+        "Memory against speed",
+        "Parts of the golden set",
+        "Layer by layer",
+        "Before and after",
+    ):
+        assert expected in shown
+
+
 def test_an_existing_plan_is_changed_and_not_replaced_unasked(case: Any, tmp_path: Path) -> None:
     """`--plan` is the one that is changed; what stands at `-o` stays without --force."""
     base, output = tmp_path / "base.toml", tmp_path / "plan.toml"
