@@ -47,6 +47,7 @@ def test_too_much_memory_is_a_verdict(run: Run) -> None:
     assert "worker_restarts" not in ran.result.counters.notes
 
 
+@pytest.mark.real_clock
 def test_too_much_time_ends_the_item(run: Run) -> None:
     """An image that takes longer than the limit is stopped with its process; the next is decoded by another."""
     large, small = bombs()["178 Mpx png"], good_files()["png"]

@@ -183,6 +183,7 @@ def test_batch_ids_stay_unique_over_restarts(run: Run) -> None:
     assert sizes == told
 
 
+@pytest.mark.real_clock
 def test_time_limit_blames_one_item(run: Run) -> None:
     """An item that hangs is stopped after the limit and named; the others go on."""
     ran = run([FaultyStage("p")], ["x", "!hang", "y"], {"stages": {"p": {**IN_PROCESS, "time_limit_seconds": 0.3}}})
@@ -190,6 +191,7 @@ def test_time_limit_blames_one_item(run: Run) -> None:
     assert "longer than time_limit_seconds = 0.3" in ran.reason("1")
 
 
+@pytest.mark.real_clock
 def test_time_limit_in_a_batch(run: Run) -> None:
     """A batch may take the limit times its size; when it hangs, the culprit alone fails."""
     ran = run(
