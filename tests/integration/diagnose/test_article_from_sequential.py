@@ -93,7 +93,14 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Replay:
         output=folder,
         settings=ProfileSettings(measure_overhead=False),
     )
-    return Replay.of(read_run(folder))
+    replay = Replay.of(read_run(folder))
+    asked = {"fetch": FETCH, "preprocess": PREPROCESS, "process": LAUNCH + ITEM}
+    late = max((stage.blocked or 0.0) / asked[stage.name] for stage in replay.document.stages if stage.name in asked)
+    if late > 1.05:  # waiting for a core is told apart; a machine that stands still is not
+        pytest.skip(
+            f"sleeping took {late:.2f} times as long as was asked for: closed forms do not hold on this machine"
+        )
+    return replay
 
 
 def test_the_sequential_run_is_what_the_article_says(replay: Replay) -> None:
