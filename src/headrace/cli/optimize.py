@@ -39,6 +39,7 @@ from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.metric_argument import add_metric_argument, find_metric
 from headrace.cli.output_file import check_output
 from headrace.cli.pipeline_arguments import points, positive, seconds, sizes
+from headrace.cli.techniques_argument import ListTechniques
 from headrace.cli.whatif import add_ledger_argument
 
 if TYPE_CHECKING:
@@ -107,6 +108,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FILE",
         help="another model to try, of the same inputs; may be repeated",
+    )
+    parser.add_argument(
+        "--target", choices=("here", "x86-vnni", "x86", "tensorrt"), default="here",
+        help="what int8 is written for (default: this machine)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--techniques", action=ListTechniques, help="list what can be tried, what it needs and gains, and stop"
     )
     parser.add_argument("--budget", type=seconds, metavar="TIME", help="begin no new candidate after it: 10m")
     parser.add_argument(
@@ -288,6 +296,7 @@ def _goal(args: argparse.Namespace, plan: Plan, stage: str) -> Goal:
         again=args.again,
         price_per_hour=_price(args.price),
         pipeline=args.pipeline or "",
+        target=args.target,
         input_sizes=args.input_sizes,
         also=tuple(map(Path, args.also)),
     )

@@ -35,7 +35,7 @@ def _candidates(subject: Subject) -> Candidates:
 
 
 FP16 = Technique(
-    name="fp16", kind="numeric",
+    name="fp16", kind="numeric", needs="calibration data",
     says="float16 where the processor computes in it and it holds every number (0.66 times measured where it does not)",
     why_not=why_no_float16, candidates=_candidates,
 )  # fmt: skip

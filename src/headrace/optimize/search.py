@@ -41,9 +41,11 @@ from headrace.optimize.halves import ask_by_halves
 from headrace.optimize.layout import Shares
 from headrace.optimize.layout_rung import LayoutRung
 from headrace.optimize.pareto import Point, best, front, is_smaller, near_fastest
+from headrace.optimize.presets import HERE, TARGETS
 from headrace.optimize.recipe import Buildable
 from headrace.optimize.smaller import smaller_models
 from headrace.optimize.techniques import (
+    INT8_AT_FULL_SPEED,
     LADDER,
     REPAIRS,
     Candidate,
@@ -128,6 +130,8 @@ class Goal:
     """Of the shorter side, in pixels; smaller inputs to try."""
     also: tuple[Path, ...] = ()
     """Other model files to try, which take the same inputs."""
+    target: str = HERE
+    """That int8 is written for; one of `presets.TARGETS`."""
     cores: int = 1
     """That the model may use; those of a pipeline's other stages are among them."""
     again: bool = False
@@ -138,6 +142,7 @@ class Goal:
         check(self.objective in ("throughput", "latency", "size"), "--for", self.objective, "throughput, latency, size")
         check(self.threads >= 1, "--threads", self.threads, "a whole number >= 1")
         check(self.budget_seconds is None or self.budget_seconds > 0, "--budget", self.budget_seconds, "more than 0")
+        check(self.target in TARGETS, "--target", self.target, ", ".join(TARGETS))
         Policy(max_drop=self.max_drop, batch=self.batch)
 
 
@@ -182,7 +187,7 @@ def optimize(
     subject = Subject(
         original=original, store=store, calibration=calibration, threads=goal.threads, flags=cpu_flags(),
         engines=installed_engines(), recipe=recipe, say=say,
-        input_sizes=goal.input_sizes, also=goal.also, networks=networks,
+        input_sizes=goal.input_sizes, also=goal.also, networks=networks, target=goal.target,
     )  # fmt: skip
     _check_fits(subject, [one for one in (calibration, golden) if one is not None])
     search = _Search(subject, goal, golden, memory, hardware, say, forecast, weigh)
@@ -270,7 +275,7 @@ class _Search:
 
     def _why_no_qat(self) -> str | None:
         """Return why int8 need not be trained for; None if training may win something."""
-        known = [attempt for attempt in self.attempts if attempt.technique in ("int8", "int8-equalized")]
+        known = [attempt for attempt in self.attempts if attempt.technique in INT8_AT_FULL_SPEED]
         accepted = next((attempt for attempt in known if attempt.verdict == "accept"), None)
         if accepted is not None:
             return f"{_named_attempt(accepted)} is accepted: int8 at its full speed, without training"

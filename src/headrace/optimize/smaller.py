@@ -40,22 +40,25 @@ _LEAST_OPSET = 13
 
 def smaller_models(subject: Subject) -> tuple[Technique, ...]:
     """Return a technique for each size and each model that the user names."""
-    of_sizes = [
-        Technique(
-            name=f"input-{size}", kind="trained", why_not=partial(why_no_size, size=size), candidates=_of_size(size),
-            says=f"the image scaled down to {size} inside the model: fewer pixels in every layer",
-            expects=_of_pixels(subject, size),
-        )
-        for size in subject.input_sizes
-    ]  # fmt: skip
-    others = [
-        Technique(
-            name=f"also-{path.stem}", kind="trained", why_not=lambda subject: None, candidates=_other(path),
-            says=f"another model, {path.name}, that takes the same inputs",
-        )
-        for path in subject.also
-    ]  # fmt: skip
-    return (*of_sizes, *others)
+    of_sizes = [of_size(size, _of_pixels(subject, size)) for size in subject.input_sizes]
+    return (*of_sizes, *map(of_other, subject.also))
+
+
+def of_size(size: int, expects: Expects | None = None) -> Technique:
+    """Return the technique of one smaller input."""
+    return Technique(
+        name=f"input-{size}", kind="trained", needs="calibration data", expects=expects,
+        why_not=partial(why_no_size, size=size), candidates=_of_size(size),
+        says=f"the image scaled down to {size} inside the model: fewer pixels in every layer",
+    )  # fmt: skip
+
+
+def of_other(path: Path) -> Technique:
+    """Return the technique of another model."""
+    return Technique(
+        name=f"also-{path.stem}", kind="trained", why_not=lambda subject: None, candidates=_other(path),
+        says=f"another model, {path.name}, that takes the same inputs",
+    )  # fmt: skip
 
 
 def _of_pixels(subject: Subject, size: int) -> Expects | None:

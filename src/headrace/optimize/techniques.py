@@ -13,12 +13,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from headrace.base.errors import EngineError
 from headrace.base.plan import ModelPlan
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.expects import INT8, Expects
+from headrace.optimize.presets import HERE, Preset, find_preset, why_slow_int8
 from headrace.optimize.recipe import Buildable
 from headrace.runs.formats.optimization import Artifact, TechniqueKind
 from headrace.runs.hardware import find_versions
@@ -69,6 +70,8 @@ class Subject:
     """Other models to try, which take the same inputs."""
     networks: tuple[str, ...] = ()
     """That the pipeline's module registered for the torch engine, so that a Plan may name them."""
+    target: str = HERE
+    """That int8 is written for; one of `presets.TARGETS`."""
     made: dict[str, Artifact] = field(default_factory=dict)
     """{technique: the file that it made}: two engines run one file."""
 
@@ -76,6 +79,11 @@ class Subject:
     def path(self) -> Path:
         """The model as it was given."""
         return Path(self.original.file)
+
+    @property
+    def preset(self) -> Preset:
+        """How int8 is written."""
+        return find_preset(self.target, self.flags)
 
     def baseline(self) -> VariantSpec:
         """Return the variant that all others are held against."""
@@ -100,6 +108,10 @@ class Candidate:
         return why
 
 
+#: What a technique cannot be tried without.
+Needs = Literal[
+    "nothing", "calibration data", "a recipe", "a recipe that trains", "calibration data and a recipe that trains"
+]
 Candidates = Iterator[tuple[Artifact, VariantSpec]]
 
 
@@ -113,6 +125,8 @@ class Technique:
     """What it does and what it is known to gain."""
     expects: Expects | None = None
     """What it is known to gain, in figures; None: that depends on what the user gives."""
+    needs: Needs = "nothing"
+    """Beside the model. What changes numbers needs a golden set too, to be recommended."""
     why_not: Callable[[Subject], str | None]
     """Why it cannot be tried; None: it can."""
     candidates: Callable[[Subject], Candidates]
@@ -235,13 +249,44 @@ def _equalized(subject: Subject) -> Artifact:
     return kept_file(subject, "equalized", folded, lambda output: equalize(Path(folded.file), output))
 
 
-def int8_file(subject: Subject, source: Artifact, name: str) -> Artifact:
-    """Return the int8 twin of a file."""
+def int8_file(subject: Subject, source: Artifact, name: str, calibrator: str = "minmax") -> Artifact:
+    """Return the int8 twin of a file, as the target takes it."""
     from headrace.optimize.int8 import quantize
 
-    assert subject.calibration is not None
-    items = subject.calibration.inputs
-    return kept_file(subject, name, source, lambda output: quantize(Path(source.file), items, output))
+    def make(output: Path) -> dict[str, Any]:
+        assert subject.calibration is not None
+        slow = why_slow_int8(subject.flags) if subject.target == HERE else None
+        if slow is not None:
+            subject.say(f"{name}: {slow}")
+        items = subject.calibration.inputs
+        return quantize(Path(source.file), items, output, preset=subject.preset, calibrator=calibrator)
+
+    return kept_file(subject, name, source, make)
+
+
+def _calibrated(calibrator: str) -> Callable[[Subject], Candidates]:
+    def candidates(subject: Subject) -> Candidates:
+        made = int8_file(subject, _folded(subject), f"int8-{calibrator}", calibrator)
+        yield from on_all_engines(subject, made)
+
+    return candidates
+
+
+def _no_nncf(subject: Subject) -> str | None:
+    from headrace.optimize.nncf_int8 import why_no_nncf
+
+    return why_no_int8(subject) or why_no_nncf()
+
+
+def _by_nncf(subject: Subject) -> Candidates:
+    from headrace.optimize.nncf_int8 import quantize_by_nncf
+
+    def make(output: Path) -> dict[str, Any]:
+        assert subject.calibration is not None
+        return quantize_by_nncf(Path(folded.file), subject.calibration.inputs, output)
+
+    folded = _folded(subject)
+    yield from on_all_engines(subject, kept_file(subject, "int8-nncf", folded, make))
 
 
 def _reverted(subject: Subject) -> Artifact:
@@ -317,22 +362,34 @@ LADDER = (
         why_not=why_no_bfloat16, candidates=_openvino("bf16"),
     ),
     Technique(
-        name="int8", kind="lossy", expects=INT8,
+        name="int8", kind="lossy", needs="calibration data", expects=INT8,
         says="static int8, unsigned activations, signed weights per channel (1.8 to 8 times measured with VNNI or AMX)",
         why_not=why_no_int8, candidates=lambda subject: on_all_engines(subject, int8_file(subject, _folded(subject), "int8")),
     ),
 )  # fmt: skip
 
+#: Techniques whose whole network is in int8.
+INT8_AT_FULL_SPEED = ("int8", "int8-equalized", "int8-percentile", "int8-nncf")
 #: Tried in this order where int8 has cost too much accuracy.
 REPAIRS = (
     Technique(
-        name="int8-equalized", kind="lossy", expects=INT8,
+        name="int8-equalized", kind="lossy", needs="calibration data", expects=INT8,
         says="int8 after the channels of neighbouring convolutions were evened out, which keeps all of its speed",
         why_not=_no_equalization,
         candidates=lambda subject: on_all_engines(subject, int8_file(subject, _equalized(subject), "int8-equalized")),
     ),
     Technique(
-        name="int8-reverted", kind="lossy", expects=Expects(1.0, INT8.high),
+        name="int8-percentile", kind="lossy", expects=INT8, needs="calibration data",
+        says="int8 whose ranges leave out the outermost of 10,000 values, which keeps all of its speed",
+        why_not=why_no_int8, candidates=_calibrated("percentile"),
+    ),
+    Technique(
+        name="int8-nncf", kind="lossy", needs="calibration data",
+        says="int8 by NNCF, a second opinion: biases corrected for what rounding shifts (1.4 to 8 times measured on OpenVINO)",
+        why_not=_no_nncf, candidates=_by_nncf,
+    ),
+    Technique(
+        name="int8-reverted", kind="lossy", needs="calibration data", expects=Expects(1.0, INT8.high),
         says="int8 with the groups that do most harm back in float32",
         why_not=why_no_int8, candidates=lambda subject: on_all_engines(subject, _reverted(subject)),
     ),

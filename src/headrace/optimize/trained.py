@@ -176,7 +176,11 @@ def _qat(subject: Subject) -> Candidates:
         return asdict(found)
 
     def write_int8(output: Path) -> dict[str, Any]:
-        return {**quantize(Path(trained.file), calibration.inputs, output), **asdict(found), **refuted}
+        return {
+            **quantize(Path(trained.file), calibration.inputs, output, preset=subject.preset),
+            **asdict(found),
+            **refuted,
+        }
 
     trained = kept_file(subject, "qat-float32", subject.original, write_float32)
     yield from _on_engines(subject, kept_file(subject, "qat", trained, write_int8))
@@ -232,7 +236,7 @@ def _exported(
 
 #: Tried where int8 is wrong, and nothing that trains nothing mends it without giving some of its speed away.
 QAT = Technique(
-    name="qat", kind="trained", expects=INT8,
+    name="qat", kind="trained", needs="calibration data and a recipe that trains", expects=INT8,
     says="int8 that the network was trained for: all of int8's speed (1.8 to 8 times measured) for one more training",
     why_not=lambda subject: _no_recipe(subject) or why_no_int8(subject), candidates=_qat,
 )  # fmt: skip
@@ -240,31 +244,33 @@ QAT = Technique(
 #: Tried after all that trains nothing, in this order.
 TRAINED = (
     Technique(
-        name="pruned", kind="trained", expects=_PRUNED,
+        name="pruned", kind="trained", needs="a recipe that trains", expects=_PRUNED,
         says="fewer channels, trained again (2.6 to 4 times measured on ResNet-18 and MobileNetV2 at half of the channels)",
         why_not=_no_recipe, candidates=_pruned,
     ),
     Technique(
-        name="pruned-bf16", kind="trained", says="fewer channels in bfloat16", expects=Expects(2.7, 16.0),
+        name="pruned-bf16", kind="trained", needs="a recipe that trains", expects=Expects(2.7, 16.0),
+        says="fewer channels in bfloat16",
         why_not=lambda subject: _no_recipe(subject) or why_no_bfloat16(subject), candidates=_pruned_bfloat16,
     ),
     Technique(
-        name="pruned-int8", kind="trained", says="fewer channels in int8: the gains multiply, and so may the losses",
+        name="pruned-int8", kind="trained", needs="calibration data and a recipe that trains",
+        says="fewer channels in int8: the gains multiply, and so may the losses",
         expects=Expects(3.3, 8.5, WITH_VNNI),
         why_not=lambda subject: _no_recipe(subject) or why_no_int8(subject), candidates=_pruned_int8,
     ),
     Technique(
-        name="pruned-input", kind="trained",
+        name="pruned-input", kind="trained", needs="a recipe that trains",
         says="fewer channels on fewer pixels, in int8 where it can be: three gains that multiply, and three losses that add up",
         why_not=lambda subject: _no_recipe(subject) or _no_sizes(subject), candidates=_pruned_smaller,
     ),
     Technique(
-        name="distilled", kind="trained", expects=_PRUNED,
+        name="distilled", kind="trained", needs="a recipe that trains", expects=_PRUNED,
         says="the smallest pruned network, trained as long with the network as given for a teacher",
         why_not=_no_recipe, candidates=_distilled,
     ),
     Technique(
-        name="zeroed", kind="trained", expects=Expects(0.9, 1.02),
+        name="zeroed", kind="trained", needs="a recipe that trains", expects=Expects(0.9, 1.02),
         says=f"{ZEROS:.0%} of the weights zero: faster only where an engine leaves zeros out",
         why_not=_no_recipe, candidates=_zeroed,
     ),

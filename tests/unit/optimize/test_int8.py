@@ -15,6 +15,8 @@ from headrace.optimize.equalization import equalize
 from headrace.optimize.group_revert import revert
 from headrace.optimize.int8 import quantize
 from headrace.optimize.onnx_files import fold
+from headrace.optimize.portability import find_portability
+from headrace.optimize.presets import PRESETS, X86, X86_VNNI, find_preset
 from headrace.validate.census import take_census
 from headrace.validate.variant_spec import parse_variant
 
@@ -96,3 +98,49 @@ def test_a_model_with_two_inputs_is_refused(tmp_path: Path) -> None:
     onnx.save(onnx.helper.make_model(graph, ir_version=8), tmp_path / "two.onnx")
     with pytest.raises(EngineError, match=r"2 inputs \(a, b\)"):
         quantize(tmp_path / "two.onnx", np.zeros((40, 2), np.float32), tmp_path / "out.onnx")
+
+
+def test_a_processor_without_int8_gets_weights_of_seven_bits(case: Any, nets: ModuleType, tmp_path: Path) -> None:
+    """Chosen by the flags, where they are told; the answers stay right."""
+    assert find_preset("here", frozenset({"avx512_vnni"})) is X86_VNNI
+    assert find_preset("here", frozenset()) is X86_VNNI
+    preset = find_preset("here", frozenset({"avx2"}))
+    assert preset is X86
+    path = tmp_path / "int8.onnx"
+    assert quantize(case.model, case.calibration.inputs, path, preset=preset)["preset"] == "x86"
+    weights = [array for array in arrays(path) if array.dtype == np.int8 and array.ndim > 1]
+    assert weights
+    assert all(np.abs(array.astype(int)).max() <= 64 for array in weights)
+    assert right(case, nets, path) > 0.98
+
+
+def test_tensorrt_gets_int8_around_zero(case: Any, nets: ModuleType, tmp_path: Path) -> None:
+    """As far as a file tells, TensorRT takes it: signed, symmetric, biases in float."""
+    path = tmp_path / "int8.onnx"
+    quantize(case.model, case.calibration.inputs, path, preset=PRESETS["tensorrt"])
+    kinds = {array.dtype.name for array in arrays(path)}
+    assert "uint8" not in kinds
+    assert "int32" not in kinds
+    places = find_portability(path, frozenset()).places
+    tensorrt = next(one for one in places if one.engine == "onnx" and one.options.get("provider") == "tensorrt")
+    assert tensorrt.outcome != "fails"
+    assert right(case, nets, path) > 0.98
+
+
+def test_percentiles_leave_out_what_is_rare(
+    case: Any, nets: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One value that is two hundred times as large as all others takes no steps away from the rest."""
+    items = np.array(case.calibration.inputs)
+    items[0, 0, 0, 0] = 200 * np.abs(items).max()
+    wide, narrow = tmp_path / "minmax.onnx", tmp_path / "percentile.onnx"
+    quantize(case.model, items, wide)
+    assert quantize(case.model, items, narrow, calibrator="percentile")["calibrator"] == "percentile"
+    assert right(case, nets, wide) < 0.9
+    assert right(case, nets, narrow) > 0.98
+    assert capfd.readouterr().out == ""
+
+
+def arrays(path: Path) -> list[np.ndarray]:
+    """Return the weights of a model file."""
+    return [onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(str(path)).graph.initializer]
