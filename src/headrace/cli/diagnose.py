@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.diagnose.diagnosis import diagnosis_document
     from headrace.runs.reader import read_run
 
-    goals = _goals(args)
+    goals = find_goals(args)
     document = diagnosis_document(read_run(args.run_folder), goals)
     if args.json:
         sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
@@ -72,7 +72,8 @@ def _status(document: DiagnosisDocument) -> int:
     return EXIT_DONE
 
 
-def _goals(args: argparse.Namespace) -> list[Goal]:
+def find_goals(args: argparse.Namespace) -> list[Goal]:
+    """Return the goals that `--slo` and `--rate` name; SettingsError if one is none."""
     from headrace.base.errors import SettingsError
     from headrace.base.goals import parse_rate, parse_slo
     from headrace.diagnose.diagnosis import RateGoal

@@ -98,9 +98,18 @@ def _table(document: OptimizationDocument) -> list[str]:
     if not document.attempts:
         return []
     rows = [[*_HEAD]]
-    given = ["", "(as given)", "onnx", "", "1.00", "", "0", format_size(document.model.num_bytes)]
-    rows.append([*given, *_costs(document.baseline), ""])
+    rows.append(_first_row(document))
     rows += [_row(attempt, document) for attempt in document.attempts]
+    if document.objective == "cost":
+        cpu = [one.cpu for one in document.attempts]
+        less = ["" if one is None else f"{one.mid:.2f}" for one in cpu]
+        sure = ["" if one is None else f"{one.low:.2f} to {one.high:.2f}" for one in cpu]
+        rows = [
+            [*row[:6], *own, *row[6:]]
+            for row, own in zip(
+                rows, [("times less CPU", "interval"), ("1.00", ""), *zip(less, sure, strict=True)], strict=True
+            )
+        ]
     laid_out = {one.of: _own_layout(one) for one in document.laid_out}
     if len(laid_out) > 1:
         names = ["", *(attempt.candidate for attempt in document.attempts)]
@@ -109,6 +118,15 @@ def _table(document: OptimizationDocument) -> list[str]:
             for row, own in zip(rows, [_OWN, *(laid_out.get(name, ("", "")) for name in names)], strict=True)
         ]
     return aligned(rows)
+
+
+def _first_row(document: OptimizationDocument) -> list[str]:
+    """Return what is in use, which the others are held against."""
+    if document.in_use is None:
+        given = ["", "(as given)", "onnx", "", "1.00", "", "0", format_size(document.model.num_bytes)]
+        return [*given, *_costs(document.baseline), ""]
+    row = _row(document.in_use, document)
+    return ["", "(in use)", row[2], "", row[4], "", *row[6:]]
 
 
 def _own_layout(layout: Attempt) -> tuple[str, str]:
@@ -151,7 +169,7 @@ def _bars(document: OptimizationDocument) -> list[str]:
     if not timed:
         return []
     most = max(1.0, *(_high(attempt.speedup) for attempt in timed))
-    rows = [["as given", "=" * max(1, round(_BAR_COLUMNS / most)), ""]]
+    rows = [["in use" if document.in_use else "as given", "=" * max(1, round(_BAR_COLUMNS / most)), ""]]
     for attempt in sorted(timed, key=lambda attempt: _high(attempt.speedup)):
         assert attempt.speedup is not None
         sure, maybe = (round(_BAR_COLUMNS * value / most) for value in (attempt.speedup.low, attempt.speedup.high))
@@ -204,8 +222,9 @@ def _end(document: OptimizationDocument, plan_file: str | None) -> Sequence[str]
         lines.append(
             "next: the same with -o plan.toml writes a Plan that uses it, at once: what was tried is in the ledger"
         )
-    elif document.next_command:
-        lines.append(f"next: {document.next_command}")
+    if document.next_command:
+        measures = "measure the pipeline" if document.recommended or laid_out else "next"
+        lines.append(f"{measures}: {document.next_command}")
     if document.attempts:
         lines.append(f"files: {Path(document.model.file).parent.parent}")
     return lines

@@ -3,7 +3,7 @@
     headrace optimize scenes.onnx --data calibration.npz --golden golden.npz --max-drop 0.5pt
     headrace optimize scenes.onnx --data calibration.npz --golden golden.npz -o plan.toml
     headrace optimize scenes.onnx --pipeline jobs:pipeline --data train/ --golden held_out/
-    headrace optimize scenes.onnx --run runs/today --data calibration.npz --golden golden.npz
+    headrace optimize scenes.onnx --run runs/today --rate 100/s --data calibration.npz --golden golden.npz
     headrace optimize scenes.onnx@openvino,precision=bf16 --explain
     headrace optimize training:recipe --pipeline jobs:pipeline --data train/ --golden held_out/
 
@@ -13,7 +13,8 @@ is not tried twice.
 
 --data is calibration data, --golden decides: .npz files with the arrays inputs (items, ...), as the model takes them, and
 labels (items,); or folders with labels.jsonl or a folder for each class, which --pipeline decodes and preprocesses. They
-must have no item in common. With --run nothing is tried where the model is too small a share of the run to matter.
+must have no item in common. With --run nothing is tried where the model is too small a share of the run to matter, or
+where --slo and --rate are met already.
 With --pipeline and --source the whole pipeline is measured with what was found, and nothing recommended that gains it nothing.
 --explain shows what the engine makes of one variant: which layers run in int8, and what conversions cost. --portability says
 for each engine what would fail there: operators, batch sizes, precisions, and what is missing on this machine.
@@ -31,6 +32,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +43,7 @@ from headrace.cli.output_file import check_output
 from headrace.cli.pipeline_arguments import points, positive, seconds, sizes
 from headrace.cli.techniques_argument import ListTechniques
 from headrace.cli.whatif import add_ledger_argument
+from headrace.cli.worth import add_goal_arguments, look_before
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,13 +81,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-drop", type=points, default=0.005, metavar="DROP",
         help="largest acceptable drop of the share of right answers: 0.5pt, 0.5%% or 0.005 (default 0.5pt)",
     )  # fmt: skip
+    parser.add_argument(
+        "--max-slice-drop", type=points, default=0.05, metavar="DROP",
+        help="the same within a part of the golden set, such as a class (default 5pt)",
+    )  # fmt: skip
     add_metric_argument(parser)
     parser.add_argument(
         "--robustness", action="store_true", help="also ask spoiled images: blur, noise, JPEG, light, rotation, grey"
     )
     parser.add_argument(
-        "--for", choices=("throughput", "latency", "size"), default="throughput", dest="objective",
-        help="what to make better (default throughput)",
+        "--for", choices=("throughput", "latency", "size", "cost"), default="throughput", dest="objective",
+        help="what to make better (default throughput); cost: less CPU time for an item, at no lower rate",
     )  # fmt: skip
     parser.add_argument(
         "--batch", type=positive, metavar="N", help="items of the calls that are timed (default: 1 for latency, else 8)"
@@ -94,7 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PRICE",
         help="of this machine, such as 0.75/h: what attempts cost, and images for one unit of it",
     )
-    parser.add_argument("--threads", type=positive, default=1, metavar="N", help="threads of a call (default 1)")
+    parser.add_argument("--threads", type=positive, metavar="N", help="threads of a call (default: the Plan's, else 1)")
     parser.add_argument(
         "--no-layout", action="store_true", help="do not look for workers, threads and batch of the fastest"
     )
@@ -116,10 +123,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--techniques", action=ListTechniques, help="list what can be tried, what it needs and gains, and stop"
     )
-    parser.add_argument("--budget", type=seconds, metavar="TIME", help="begin no new candidate after it: 10m")
+    parser.add_argument(
+        "--budget", type=seconds, metavar="TIME",
+        help="begin no new candidate and no training after it, from the start of the command: 10m",
+    )  # fmt: skip
     parser.add_argument(
         "--run", metavar="RUN", dest="run_folder", help="a profiled run; says whether the model is worth it"
     )
+    add_goal_arguments(parser)
     parser.add_argument(
         "--source", metavar="SOURCE",
         help="with --pipeline: a folder, a glob, or a .txt of URLs on which the pipeline is measured with what was found",
@@ -127,7 +138,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--anyway",
         action="store_true",
-        help="go on although --run, or the measured pipeline, says that it gains nothing",
+        help="go on although --run says that it gains nothing or that the goals are met, or the measured pipeline does",
     )
     parser.add_argument("--again", action="store_true", help="judge anew what the ledger knows; it keeps both outcomes")
     parser.add_argument("--explain", action="store_true", help="show what the engine makes of a variant, and stop")
@@ -135,7 +146,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--against", metavar="MODEL", help="with --explain: the variant that each layer's numbers are held against"
     )
     parser.add_argument("--portability", action="store_true", help="say what would fail on which engine, and stop")
-    parser.add_argument("--plan", metavar="FILE", help="the Plan that -o changes (default: an empty one)")
+    parser.add_argument("--plan", metavar="FILE", help="the Plan in use, which -o changes (default: an empty one)")
     parser.add_argument("--report", metavar="FILE", help="write a page with accuracy against speed, and every reason")
     parser.add_argument("-o", "--output", metavar="FILE", help="write a Plan that uses the recommended variant")
     parser.add_argument("--force", action="store_true", help="replace FILE")
@@ -149,11 +160,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Search, and print what came of it."""
     if args.explain or args.portability:
+        args.threads = args.threads or 1
         _convert_recipe(args)
         return _explain(args) if args.explain else _portability(args)
+    import msgspec
+
     from headrace.base.errors import SettingsError
     from headrace.base.plan import Plan
-    from headrace.cli.optimization_text import as_text
     from headrace.engines.networks import names
     from headrace.ledger.ledger import Ledger
     from headrace.optimize.artifacts import ArtifactStore
@@ -167,30 +180,42 @@ def run(args: argparse.Namespace) -> int:
             f"--plan {args.plan} names a model for each task; -o can only write the one for all. Leave --plan out, and put the "
             "[model] table that is written under [models.TASK]"
         )
-    if args.run_folder and not _is_worth_it(args):
+    args.began, args.target = time.monotonic(), args.model  # a recipe's file takes its place
+    args.threads = args.threads or plan.model.threads or 1
+    ceiling, stopped = look_before(args, _say)
+    if stopped is not None:
+        _print(args, stopped)
         return EXIT_NOTHING
     with Ledger.open(args.ledger) as ledger:
         stage, store = _device_stage(args), ArtifactStore(ledger.path.parent / "artifacts")
         networks = names() if args.pipeline else ()  # before the recipe's module, which no worker loads
         recipe = _recipe(args, store)  # before the sets are read: it says which file the model is
         golden = _items(args, args.golden)
-        document = _search(args, ledger, _goal(args, plan, stage), store, recipe, golden, networks)
+        document = _search(args, ledger, plan, stage, store, recipe, golden, networks)
         proved = _is_proved(document)
         if proved and not document.interrupted and args.pipeline and (args.source or args.run_folder):
             document = _end_to_end(args, ledger, plan, document, stage)
             proved = _is_proved(document)
-        document = with_business(document, _price(args.price))
+        elif proved and not document.interrupted:
+            document = _not_end_to_end(args, document)
+        document = with_business(msgspec.structs.replace(document, ceiling=ceiling), _price(args.price))
         if args.output and proved and not document.interrupted:
             _accept(args, ledger, plan, document, stage)
         if args.report and not document.interrupted:
             _write_page(args, ledger, document, golden)
+    _print(args, document)
+    if document.interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_DONE if proved else EXIT_NOTHING
+
+
+def _print(args: argparse.Namespace, document: OptimizationDocument) -> None:
+    from headrace.cli.optimization_text import as_text
+
     if args.json:
         _print_json(document)
     else:
         print(showable(as_text(document, None if document.interrupted else args.output)), end="")
-    if document.interrupted:
-        return EXIT_INTERRUPTED
-    return EXIT_DONE if proved else EXIT_NOTHING
 
 
 def _is_proved(document: OptimizationDocument) -> bool:
@@ -223,6 +248,34 @@ def _end_to_end(
     return judged(document, found, anyway=args.anyway)
 
 
+def _not_end_to_end(args: argparse.Namespace, document: OptimizationDocument) -> OptimizationDocument:
+    """Say that nobody knows what the pipeline gains, and the command that tells."""
+    import msgspec
+
+    says = "the model was timed alone: what a pipeline gains is not known until it is measured with --source"
+    return msgspec.structs.replace(document, warnings=(*document.warnings, says), next_command=_measuring_command(args))
+
+
+def _measuring_command(args: argparse.Namespace) -> str:
+    """Return the same command with the pipeline measured; capitals stand for what was not given."""
+    from headrace.validate.policy import MAX_SLICE_DROP
+
+    given = {
+        "--data": args.data, "--golden": args.golden, "--max-drop": f"{100 * args.max_drop:g}pt",
+        "--max-slice-drop": f"{100 * args.max_slice_drop:g}pt" if args.max_slice_drop != MAX_SLICE_DROP else None,
+        "--metric": args.metric if args.metric != "top1" else None, "--batch": args.batch, "--threads": args.threads,
+        "--for": args.objective if args.objective != "throughput" else None, "--plan": args.plan, "--ledger": args.ledger,
+        "--input-sizes": ",".join(map(str, args.input_sizes)), "-o": args.output, "--price": args.price,
+    }  # fmt: skip
+    words = [args.target, *(word for option, value in given.items() if value for word in (option, str(value)))]
+    words += [word for file in args.also for word in ("--also", file)]
+    words += [
+        option for option, is_set in (("--robustness", args.robustness), ("--no-layout", args.no_layout)) if is_set
+    ]
+    words += ["--pipeline", args.pipeline or "MODULE:ATTRIBUTE", "--source", "SOURCE"]
+    return f"headrace optimize {' '.join(map(quoted, words))}"
+
+
 def _device_stage(args: argparse.Namespace) -> str:
     """Return the name of the stage that runs the model: that of a module, unless the pipeline calls it otherwise."""
     if not args.pipeline:
@@ -237,7 +290,8 @@ def _device_stage(args: argparse.Namespace) -> str:
 def _search(
     args: argparse.Namespace,
     ledger: Ledger,
-    goal: Goal,
+    plan: Plan,
+    stage: str,
     store: ArtifactStore,
     recipe: Buildable | None,
     golden: Golden | None,
@@ -255,7 +309,7 @@ def _search(
     return optimize(
         Path(args.model),
         store=store,
-        goal=goal,
+        goal=_goal(args, plan, stage),
         calibration=calibration,
         golden=golden,
         memory=ledger.attempts,
@@ -264,6 +318,7 @@ def _search(
         networks=networks,
         forecast=Forecast.of(read_run(args.run_folder)) if args.run_folder else None,
         weigh=memory.measure_memory,
+        in_use=plan.model,
         say=_say,
     )
 
@@ -286,11 +341,13 @@ def _goal(args: argparse.Namespace, plan: Plan, stage: str) -> Goal:
     return Goal(
         objective=args.objective,
         max_drop=args.max_drop,
+        max_slice_drop=args.max_slice_drop,
         metric=find_metric(args.metric),
         robustness=args.robustness,
         threads=args.threads,
         batch=args.batch or (1 if args.objective == "latency" else 8),
         budget_seconds=args.budget,
+        began=args.began,
         layout=None if args.no_layout else _layout(args, plan, stage),
         cores=usable_cores(),
         again=args.again,
@@ -342,24 +399,6 @@ def _items(args: argparse.Namespace, path: str | None, *, labelled: bool = True)
     return read_items(path, args.pipeline, parse_variant(args.model, args.threads), _say, labelled=labelled)
 
 
-def _is_worth_it(args: argparse.Namespace) -> bool:
-    """Say what a free model would buy; return whether to go on."""
-    from headrace.diagnose.replay import CannotReplay
-    from headrace.optimize.ceiling import find_ceiling
-    from headrace.runs.reader import read_run
-
-    try:
-        ceiling = find_ceiling(read_run(args.run_folder))
-    except CannotReplay as error:
-        _say(f"what a faster model would buy is not known: {error}")
-        return True
-    _say(ceiling.says)
-    if ceiling.is_low and not args.anyway:
-        _say(f"the model is not what to work on; `headrace diagnose {args.run_folder}` says what is, --anyway goes on")
-        return False
-    return True
-
-
 def _price(text: str | None) -> float | None:
     from headrace.base.errors import SettingsError
     from headrace.base.goals import parse_price
@@ -377,7 +416,7 @@ def _layout(args: argparse.Namespace, plan: Plan, stage: str) -> Shares:
 
     now = plan.stages.get(stage, StagePlan())
     batch = now.batch or (args.batch or 1 if args.objective == "latency" else 1)
-    return Shares(workers=now.workers or 1, threads=args.threads, batch=batch)
+    return Shares(workers=now.workers or 1, threads=plan.model.threads or args.threads, batch=batch)
 
 
 def _accept(args: argparse.Namespace, ledger: Ledger, plan: Plan, document: OptimizationDocument, stage: str) -> None:

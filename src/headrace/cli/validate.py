@@ -97,6 +97,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.cli.loading import load_pipeline
     from headrace.validate.disjoint import check_disjoint
     from headrace.validate.policy import Policy
+    from headrace.validate.sample_size import sample_size_told
     from headrace.validate.variant_spec import parse_variant
     from headrace.validate.variants import validate_variants
 
@@ -115,6 +116,9 @@ def run(args: argparse.Namespace) -> int:
     a, b = parse_variant(args.a, args.threads), parse_variant(args.b, args.threads)
     golden = read_items(args.golden, args.pipeline, a, _say)
     check_disjoint({"--data": read_items(args.data, args.pipeline, a, _say, labelled=False), "--golden": golden})
+    needed = sample_size_told(len(golden), policy) if golden else ""
+    if needed:
+        _say(needed)
     with counting(args.ledger, _say) as count:
         document = validate_variants(a, b, golden, policy, say=_say)
         if golden is not None:

@@ -7,39 +7,19 @@ References:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from headrace.base.errors import SettingsError
 from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.diagnose.replay import Replay
+from headrace.runs.formats.diagnosis import Finding
+from headrace.runs.formats.optimization import Ceiling
 from headrace.runs.formats.prediction import Change
 from headrace.runs.reader import Run
 
 #: Below this ceiling the model is not what to work on.
 LEAST_CEILING = 1.25
 _FREE = 1000.0
-
-
-@dataclass(frozen=True, slots=True)
-class Ceiling:
-    """What a free model would buy."""
-
-    ratio: float
-    """Throughput of the pipeline over that of the recorded run."""
-    stage: str
-    instead: str
-    """What the diagnosis says of the run."""
-
-    @property
-    def is_low(self) -> bool:
-        """Whether something else should be worked on."""
-        return self.ratio < LEAST_CEILING
-
-    @property
-    def says(self) -> str:
-        """The ceiling in words."""
-        gain = f"if {self.stage} cost nothing at all, the pipeline would be {self.ratio:.2f} times as fast"
-        return f"{gain}. What limits it: {self.instead}" if self.is_low else gain
 
 
 def find_ceiling(run: Run) -> Ceiling:
@@ -54,9 +34,39 @@ def find_ceiling(run: Run) -> Ceiling:
 
 def ceiling_of(replay: Replay) -> Ceiling:
     """Return the same of a run that is ready to be simulated; raises what `find_ceiling` raises."""
-    run = replay.run
-    stage = next((stage.name for stage in replay.document.stages if stage.kind == "device"), None)
+    run, stages = replay.run, replay.document.stages
+    stage = next((stage.name for stage in stages if stage.kind == "device"), None)
     if stage is None:
         raise SettingsError(f"{run.path}: no stage runs a model; expected a run of a pipeline with one")
     ratio = replay.ratio(Change(speedups={stage: _FREE}))
-    return Ceiling(ratio, stage, diagnosis_document(run).first.says)
+    shares = shares_of({one.name: one.busy_seconds for one in stages})
+    return told(stage, ratio, shares, diagnosis_document(run).first)
+
+
+def shares_of(busy_seconds: Mapping[str, float | None]) -> dict[str, float]:
+    """Return for each stage its share of the time that all of them worked; empty where that was not measured."""
+    known = {name: seconds for name, seconds in busy_seconds.items() if seconds is not None}
+    total = sum(known.values())
+    return {name: seconds / total for name, seconds in known.items()} if total > 0 else {}
+
+
+def told(stage: str, ratio: float, shares: Mapping[str, float], limits: Finding) -> Ceiling:
+    """Return the ceiling in words too.
+
+    Args:
+        stage: That runs the model.
+        ratio: Throughput with a free model over that of the run.
+        shares: Of each stage's work in the work of all.
+        limits: What the diagnosis puts first.
+    """
+    is_low, share = ratio < LEAST_CEILING, shares.get(stage)
+    others = {name: one for name, one in shares.items() if name != stage}
+    first = limits.stage if limits.stage != stage else None
+    instead = first or max(others, key=lambda name: others[name], default="")
+    of_time = "" if share is None else f"{stage}, the model, is {share:.0%} of the time that all stages work: "
+    gain = f"{of_time}if it cost nothing at all, the pipeline would be {ratio:.2f} times as fast"
+    fix = f"; fix {instead} first" + (f" ({shares[instead]:.0%})" if instead in shares else "") if instead else ""
+    return Ceiling(
+        stage=stage, ratio=ratio, share=share, instead=instead if is_low else "", is_low=is_low,
+        says=f"{gain}{fix}. What limits it: {limits.says}" if is_low else gain,
+    )  # fmt: skip

@@ -24,13 +24,13 @@ from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.whatif import predict
 from headrace.ledger.ledger import Ledger, hardware_fingerprint
 from headrace.optimize.better_plan import accepted_layout, proof_of
-from headrace.optimize.ceiling import Ceiling, ceiling_of
+from headrace.optimize.ceiling import ceiling_of
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import usable_cores
 from headrace.profiler.profile import ProfileSettings, profile
 from headrace.runs.formats.comparison import ComparisonDocument
 from headrace.runs.formats.events import Event
-from headrace.runs.formats.optimization import EndToEnd, OptimizationDocument
+from headrace.runs.formats.optimization import Ceiling, EndToEnd, OptimizationDocument
 from headrace.runs.formats.prediction import Change, PredictionDocument
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import Run, read_run
@@ -274,14 +274,14 @@ def _says(found: EndToEnd, ceiling: Ceiling | None) -> str:
 def judged(document: OptimizationDocument, found: EndToEnd, *, anyway: bool) -> OptimizationDocument:
     """Return a search's document with what its result did for the pipeline, and nothing recommended where it gains nothing.
 
-    For `size` it is enough that the pipeline surely loses nothing.
+    For `size` and `cost` it is enough that the pipeline surely loses nothing.
 
     Args:
         document: The search.
         found: What was measured.
         anyway: Recommend it all the same.
     """
-    enough = ("better", "no_difference") if document.objective == "size" else ("better",)
+    enough = ("better", "no_difference") if document.objective in ("size", "cost") else ("better",)
     gains = found.verdict in enough
     document = msgspec.structs.replace(document, end_to_end=found)
     if gains or anyway:

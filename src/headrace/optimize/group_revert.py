@@ -68,10 +68,10 @@ def revert(
         items: (items, ...) as its input takes them.
         output: Where to.
         goal: Mean relative L2 of the answers from which on nothing more is put back.
-        stop: Asked before each group.
+        stop: Asked before each group is tried; what was found by then is not written, for nobody knows whether it is the best.
 
     Raises:
-        EngineError: If a file cannot be read, or no few groups are to blame.
+        EngineError: If a file cannot be read, no few groups are to blame, or it was stopped.
     """
     model, source = load(quantized), load(original)
     items = items[spread(len(items), RANKING_ITEMS)]
@@ -85,6 +85,8 @@ def revert(
             for tensor in groups
             if tensor not in chosen and not stop()
         ]
+        if stop():
+            raise EngineError(f"stopped by the budget with {len(chosen)} of {counted(len(groups), 'group')} put back")
         nearest, tensor = min(found, default=(error, ""))
         if nearest > (1 - _WORTH_REVERTING) * error:
             break

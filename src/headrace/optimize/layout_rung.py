@@ -53,13 +53,13 @@ class LayoutRung:
         decides = [
             _METHOD, self.subject.original.sha256, chosen.artifact.sha256 if chosen else "", spec.model.engine,
             dict(spec.model.options), str(self.first), self.cores, self.objective, self.hardware, self.items.shape[1:],
-            deciding_versions(spec.model.engine),
+            deciding_versions(spec.model.engine), *(self.subject.incumbent.decides if self.subject.incumbent else ()),
         ]  # fmt: skip
         return hashlib.sha256(msgspec.json.encode(decides, order="sorted")).hexdigest()[:16]
 
     def recalled(self, known: Attempt, chosen: Attempt | None) -> Attempt:
         """Return an attempt of the ledger with the files as they are called today."""
-        artifact = chosen.artifact if chosen else self.subject.original
+        artifact = chosen.artifact if chosen else self.subject.file_in_use
         settings = {**known.settings, "artifact": artifact.file}
         return msgspec.structs.replace(
             known, is_recalled=True, artifact=artifact, settings=settings, of=_name(chosen),
@@ -70,7 +70,7 @@ class LayoutRung:
         """Time layouts of a variant; None if it cannot be run in the first one, or was stopped.
 
         Args:
-            chosen: The variant; None: the model as given.
+            chosen: The variant; None: what is in use.
             stop: Asked between rounds.
         """
         began, spec = time.monotonic(), self._spec(chosen)
@@ -98,12 +98,13 @@ class LayoutRung:
             candidate=variant_text(model),
             settings={
                 "artifact": model.artifact, "engine": model.engine, "threads": model.threads, "options": dict(model.options),
+                **({"sha256": model.sha256} if model.sha256 else {}),
             },
             stages={"workers": best.workers, "batch": best.batch},
             layouts=swept.layouts,
             of=_name(chosen),
             whole=whole,
-            artifact=chosen.artifact if chosen else self.subject.original,
+            artifact=chosen.artifact if chosen else self.subject.file_in_use,
             verdict="reject" if failed else "accept",
             gate=failed.name if failed else None,
             says=document.says,
@@ -116,7 +117,7 @@ class LayoutRung:
 
     def _spec(self, chosen: Attempt | None) -> VariantSpec:
         if chosen is None:
-            return self.subject.baseline()
+            return self.subject.in_use()
         return VariantSpec(chosen.candidate, ModelPlan(**chosen.settings))
 
     def _parity(self, spec: VariantSpec, swept: Swept) -> Gate:
@@ -136,8 +137,8 @@ class LayoutRung:
         return Gate(name="parity", outcome="rejected", says=says, values=values, limits=limits)
 
     def _whole(self, spec: VariantSpec, best: Shares, stop: Callable[[], bool]) -> Whole | None:
-        """Hold variant and layout together against the model as given in the Plan's layout."""
-        baseline = self.subject.baseline()
+        """Hold variant and layout together against what is in use, in the Plan's layout."""
+        baseline = self.subject.in_use()
         if spec.text == baseline.text and best == self.first:
             return None
         found = compare_layouts((baseline, self.first), (spec, best), self.items, stop=stop)

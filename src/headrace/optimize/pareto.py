@@ -1,4 +1,4 @@
-"""Which variants are worth choosing from: those that none other beats on speed, accuracy, size and memory together.
+"""Which variants are worth choosing from: those that none other beats on speed, accuracy, size, memory and CPU time together.
 
 Each is known by an interval. One is better on an axis only where the intervals do not touch; where they do, the two are equal
 there as far as anybody knows, and of equals the one that changes less is chosen.
@@ -23,6 +23,7 @@ _SAME_MEMORY = 0.1
 _CATCH_UP = 1.5
 #: Variants whose own layouts are looked for.
 _MOST_NEAR = 4
+_UNKNOWN = Estimate(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,8 @@ class Point:
     num_bytes: int
     memory_bytes: int | None = None
     """None: not measured, and no axis."""
+    cpu: Estimate | None = None
+    """CPU time of an item of the baseline over that of this one; above 1 it needs less; None: not known."""
 
 
 def front(points: Sequence[Point]) -> list[Point]:
@@ -47,11 +50,11 @@ def front(points: Sequence[Point]) -> list[Point]:
 
 
 def best(points: Sequence[Point], objective: str) -> Point | None:
-    """Return the one to use: the fastest, or for `size` the smallest; of equals the one that changes least.
+    """Return the one to use: the fastest, smallest or cheapest, as is asked for; of equals the one that changes least.
 
     Args:
         points: All of them acceptable.
-        objective: `throughput`, `latency` or `size`.
+        objective: `throughput`, `latency`, `size`, or `cost`, for which it is the one that needs least CPU time.
     """
     if not points:
         return None
@@ -59,9 +62,15 @@ def best(points: Sequence[Point], objective: str) -> Point | None:
         smallest = min(point.num_bytes for point in points)
         equals = [point for point in points if point.num_bytes <= smallest * (1 + _SAME_SIZE)]
         return max(equals, key=lambda point: point.speedup.mid)
-    fastest = max(points, key=lambda point: point.speedup.mid)
-    equals = [point for point in points if point.speedup.high >= fastest.speedup.low and _overlap(point, fastest)]
-    return min(equals, key=lambda point: (KINDS.index(point.kind), -point.speedup.mid))
+    merits = {point.name: merit(point, objective) for point in points}
+    first = max(merits.values(), key=lambda one: one.mid)
+    equals = [point for point in points if _overlap(merits[point.name], first)]
+    return min(equals, key=lambda point: (KINDS.index(point.kind), -merits[point.name].mid))
+
+
+def merit(point: Point, objective: str) -> Estimate:
+    """Return what is to be made better, over the baseline: speed, or for `cost` CPU time."""
+    return (point.cpu or _UNKNOWN) if objective == "cost" else point.speedup
 
 
 def near_fastest(points: Sequence[Point]) -> list[Point]:
@@ -85,8 +94,8 @@ def needs_less(a: Point, b: Point) -> bool:
     )
 
 
-def _overlap(a: Point, b: Point) -> bool:
-    return a.speedup.low <= b.speedup.high and b.speedup.low <= a.speedup.high
+def _overlap(a: Estimate, b: Estimate) -> bool:
+    return a.low <= b.high and b.low <= a.high
 
 
 def _dominates(a: Point, b: Point) -> bool:
@@ -95,4 +104,7 @@ def _dominates(a: Point, b: Point) -> bool:
     righter, wronger = a.drop.high < b.drop.low, a.drop.low > b.drop.high
     smaller, larger = is_smaller(a, b), is_smaller(b, a)
     leaner, heavier = needs_less(a, b), needs_less(b, a)
-    return (faster or righter or smaller or leaner) and not (slower or wronger or larger or heavier)
+    cheaper = a.cpu is not None and b.cpu is not None and a.cpu.low > b.cpu.high
+    dearer = a.cpu is not None and b.cpu is not None and a.cpu.high < b.cpu.low
+    better, worse = faster or righter or smaller or leaner, slower or wronger or larger or heavier
+    return (better or cheaper) and not (worse or dearer)

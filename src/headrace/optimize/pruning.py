@@ -77,12 +77,14 @@ class Pruning:
     key: str
     """Everything else that decides what comes out: the recipe's file, the model's."""
     say: Callable[[str], object] = lambda text: None
+    stop: Callable[[], bool] = lambda: False
+    """Asked before each training, which itself cannot be cut short."""
 
     def rounds(self) -> Iterator[tuple[Round, Any]]:
         """Give each round with its network, the last one being the cliff where there is one.
 
         Raises:
-            EngineError: If the network cannot be pruned.
+            EngineError: If the network cannot be pruned, or the budget is used up before a training.
         """
         network = self.recipe.build().eval()
         for number in range(len(SHARES)):
@@ -113,6 +115,8 @@ class Pruning:
         found = read_trained(kept, network, Round)
         if found is None:
             share = SHARES[number]
+            if self.stop():
+                raise EngineError(f"the budget is used up: {share:.0%} of the channels were not trained for")
             self.say(f"training with {share:.0%} of the channels gone{', with a teacher' if teacher else ''}")
             whole, example = self.recipe.build().eval(), _tensor(self.recipe)
             before, untrained = self.recipe.evaluate(whole), self.recipe.evaluate(network)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from headrace.base.errors import LedgerError
 from headrace.base.plan import ModelPlan
+from headrace.optimize.incumbent import ask_cheap_gates
 from headrace.optimize.layout import Shares, compare_layouts
 from headrace.optimize.layout_rung import TECHNIQUE as LAYOUT
 from headrace.optimize.techniques import REFUTED
@@ -25,7 +26,7 @@ from headrace.runs.hardware import find_hardware, find_versions, machine_in_word
 from headrace.validate.golden import Golden, spread
 from headrace.validate.metrics import Metric
 from headrace.validate.policy import Policy
-from headrace.validate.variant_spec import VariantSpec
+from headrace.validate.variant_spec import VariantSpec, variant_text
 from headrace.validate.variants import CHEAP_GATES, PARITY_ITEMS, validate_variants
 
 Read = Callable[[str, str, bool], Golden | None]
@@ -62,7 +63,8 @@ def replay_attempt(
     calibration = _set(read, asked.data, asked.data_sha256, asked, labelled=False)
     golden = _set(read, asked.golden, asked.golden_sha256, asked, labelled=True)
     candidate = VariantSpec(attempt.candidate, ModelPlan(**{**attempt.settings, "artifact": str(artifact)}))
-    baseline = VariantSpec(attempt.validation.a.name, _baseline(original, attempt))
+    given = _baseline(original, attempt)
+    baseline = VariantSpec(variant_text(given), given)
     if attempt.technique == LAYOUT:
         verdict, speedup, drop = _layout(attempt, candidate, calibration or golden)
     else:
@@ -96,7 +98,8 @@ def _judge(
 ) -> tuple[str, Estimate | None, Estimate | None]:
     """Ask the gates that were asked then."""
     policy = Policy(
-        max_drop=asked.max_drop, alpha=asked.alpha, batch=attempt.validation.batch, metric=metric(asked.metric),
+        max_drop=asked.max_drop, max_slice_drop=asked.max_slice_drop, alpha=asked.alpha,
+        batch=attempt.validation.batch, metric=metric(asked.metric),
         robustness=asked.robustness, retrained=attempt.kind == "trained",
     )  # fmt: skip
     names = {gate.name for gate in attempt.validation.gates}
@@ -105,7 +108,9 @@ def _judge(
     if given is not None:
         items = given.inputs[spread(len(given), PARITY_ITEMS)]
         some = Golden(name=given.name, inputs=items, labels=None, sha256=given.sha256)
-    cheap = validate_variants(a, b, some, policy, gates=[gate for gate in CHEAP_GATES if gate in names])
+    used = ModelPlan(**asked.against)
+    against = VariantSpec(variant_text(used), used) if asked.against else a
+    cheap = ask_cheap_gates(a, against, b, some, policy, [gate for gate in CHEAP_GATES if gate in names])
     dear: tuple[GateName, ...] = ("static", "accuracy", "robustness")
     judged = None
     if names & {"accuracy", "robustness"} and cheap.verdict != "reject":
@@ -190,8 +195,9 @@ def _original(attempt: Attempt, store: Path) -> Path:
 
 
 def _baseline(original: Path, attempt: Attempt) -> ModelPlan:
-    variant = attempt.validation.a.variant
-    return ModelPlan(artifact=str(original), engine="onnx", threads=int(variant.get("threads", 1)))
+    is_side = attempt.asked is None or not attempt.asked.against
+    settings = attempt.validation.a.variant if is_side else attempt.settings
+    return ModelPlan(artifact=str(original), engine="onnx", threads=int(settings.get("threads") or 1))
 
 
 def _set(read: Read, path: str, sha256: str, asked: Asked, *, labelled: bool) -> Golden | None:

@@ -38,9 +38,10 @@ from headrace.optimize.forecast import Forecast, expected
 from headrace.optimize.gpu import GPU
 from headrace.optimize.half import FP16
 from headrace.optimize.halves import ask_by_halves
+from headrace.optimize.incumbent import AS_GIVEN, IN_USE, Incumbent, ask_cheap_gates, find_incumbent
 from headrace.optimize.layout import Shares
 from headrace.optimize.layout_rung import LayoutRung
-from headrace.optimize.pareto import Point, best, front, is_smaller, near_fastest
+from headrace.optimize.pareto import Point, best, front, is_smaller, merit, near_fastest
 from headrace.optimize.presets import HERE, TARGETS
 from headrace.optimize.recipe import Buildable
 from headrace.optimize.smaller import smaller_models
@@ -57,7 +58,7 @@ from headrace.optimize.techniques import (
 from headrace.optimize.trained import NO_RECIPE, QAT, TRAINED
 from headrace.optimize.unconverted import UNCONVERTED
 from headrace.runs.formats.events import Event
-from headrace.runs.formats.optimization import Asked, Attempt, OptimizationDocument, Skipped
+from headrace.runs.formats.optimization import Artifact, Asked, Attempt, OptimizationDocument, Skipped
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, GateName, ValidationDocument, VariantSide
 from headrace.runs.hardware import find_hardware, find_versions, machine_in_words
@@ -67,10 +68,12 @@ from headrace.validate.golden import Golden, spread
 from headrace.validate.interrupts import noticing
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.metrics import TOP_1, Metric
-from headrace.validate.policy import Policy
+from headrace.validate.policy import MAX_SLICE_DROP, Policy
+from headrace.validate.sample_size import sample_size_told
 from headrace.validate.variant_spec import VariantSpec
-from headrace.validate.variants import CHEAP_GATES, PARITY_ITEMS, validate_variants
+from headrace.validate.variants import PARITY_ITEMS, validate_variants
 
+OBJECTIVES = ("throughput", "latency", "size", "cost")
 #: Candidates that may be asked on the golden set; the probability of a wrong acceptance is divided by it.
 MOST_CONFIRMED = 8
 _USED_UP = f"{MOST_CONFIRMED} were already, or the budget is used up"
@@ -108,9 +111,12 @@ class Memory(Protocol):
 class Goal:
     """What is asked of the search."""
 
-    objective: Literal["throughput", "latency", "size"] = "throughput"
+    objective: Literal["throughput", "latency", "size", "cost"] = "throughput"
+    """`cost`: less CPU time for an item, by what is no slower."""
     max_drop: float = 0.005
     """Largest acceptable drop of the share of right answers, or of what `metric` says."""
+    max_slice_drop: float = MAX_SLICE_DROP
+    """The same within a part of the golden set, such as a class."""
     metric: Metric = TOP_1
     """How answers are scored."""
     robustness: bool = False
@@ -119,7 +125,9 @@ class Goal:
     batch: int = 1
     """Items of the calls that are timed."""
     budget_seconds: float | None = None
-    """No new candidate is begun after it."""
+    """Since `began`; no new candidate, round of training or group is begun after it."""
+    began: float = field(default_factory=time.monotonic)
+    """When the command did, on the monotonic clock."""
     layout: Shares | None = None
     """Workers, threads and batch that the Plan has now, from where better ones are looked for; None: they are not."""
     price_per_hour: float | None = None
@@ -139,11 +147,15 @@ class Goal:
 
     def __post_init__(self) -> None:
         """Check every value."""
-        check(self.objective in ("throughput", "latency", "size"), "--for", self.objective, "throughput, latency, size")
+        check(self.objective in OBJECTIVES, "--for", self.objective, ", ".join(OBJECTIVES))
         check(self.threads >= 1, "--threads", self.threads, "a whole number >= 1")
         check(self.budget_seconds is None or self.budget_seconds > 0, "--budget", self.budget_seconds, "more than 0")
         check(self.target in TARGETS, "--target", self.target, ", ".join(TARGETS))
-        Policy(max_drop=self.max_drop, batch=self.batch)
+        Policy(max_drop=self.max_drop, max_slice_drop=self.max_slice_drop, batch=self.batch)
+
+    def is_over_budget(self) -> bool:
+        """Return whether the time that was given is used up."""
+        return self.budget_seconds is not None and time.monotonic() - self.began > self.budget_seconds
 
 
 def optimize(
@@ -159,6 +171,7 @@ def optimize(
     networks: tuple[str, ...] = (),
     forecast: Forecast | None = None,
     weigh: Weigh | None = None,
+    in_use: ModelPlan | None = None,
     say: Callable[[str], object] = lambda text: None,
 ) -> OptimizationDocument:
     """Return what was tried with a model, and which variant to use.
@@ -175,22 +188,28 @@ def optimize(
         networks: That the pipeline's module registered for the torch engine; where none is, it is not tried.
         forecast: Says what a faster model would make of a recorded run; None: what is expected is told of the model alone.
         weigh: (variant, batch) -> the memory that it needs, bytes; None: nothing is known of memory.
+        in_use: The `[model]` table of the Plan in use; where that is another variant than the model as given, what is
+            recommended must be faster than it. None: the model as given is in use.
         say: Told what is going on, one line at a time.
 
     Raises:
-        EngineError: If the model cannot be opened.
+        EngineError: If the model cannot be opened, or what the Plan uses.
         SettingsError: If it does not exist, or the calibration and golden sets share items or sources.
     """
     check(model.is_file(), "model file", str(model), "a file that exists")
     check_disjoint({"--data": calibration, "--golden": golden})
     original = store.add(model)
+    incumbent = find_incumbent(in_use, original, goal.threads) if in_use else None
     subject = Subject(
         original=original, store=store, calibration=calibration, threads=goal.threads, flags=cpu_flags(),
         engines=installed_engines(), recipe=recipe, say=say,
-        input_sizes=goal.input_sizes, also=goal.also, networks=networks, target=goal.target,
+        input_sizes=goal.input_sizes, also=goal.also, networks=networks, target=goal.target, incumbent=incumbent,
+        stop=goal.is_over_budget,
     )  # fmt: skip
-    _check_fits(subject, [one for one in (calibration, golden) if one is not None])
+    for spec in (subject.baseline(), *([incumbent.spec] if incumbent else [])):
+        _check_fits(spec, [one for one in (calibration, golden) if one is not None])
     search = _Search(subject, goal, golden, memory, hardware, say, forecast, weigh)
+    search.say_sample_size()
     with contextlib.suppress(KeyboardInterrupt):
         search.run()
         search.find_layouts()
@@ -198,17 +217,16 @@ def optimize(
     return search.document()
 
 
-def _check_fits(subject: Subject, sets: Sequence[Golden]) -> None:
-    """Raise EngineError if the model cannot be opened, SettingsError if it does not take the items of a set."""
-    model = subject.baseline().open()
+def _check_fits(spec: VariantSpec, sets: Sequence[Golden]) -> None:
+    """Raise EngineError if a variant cannot be opened, SettingsError if it does not take the items of a set."""
+    model = spec.open()
     for one in sets:
         try:
             model(np.ascontiguousarray(one.inputs[:1]))
         except Exception as error:  # engines raise their own types
-            raise SettingsError(
-                f"{subject.path.name} does not take the items of {one.name}, {one.inputs.dtype}{list(one.inputs.shape)}: "
-                f"{error}"
-            ) from None
+            name = Path(spec.model.artifact or "").name
+            taken = f"{one.inputs.dtype}{list(one.inputs.shape)}"
+            raise SettingsError(f"{name} does not take the items of {one.name}, {taken}: {error}") from None
 
 
 @dataclass(slots=True)
@@ -224,6 +242,8 @@ class _Search:
     attempts: list[Attempt] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     baseline: VariantSide | None = None
+    in_use: Attempt | None = None
+    """The judgement of what the Plan uses, where that is not the model as given."""
     laid_out: list[Attempt] = field(default_factory=list)
     num_confirmed: int = 0
     kept: KeptAnswers = field(default_factory=KeptAnswers)
@@ -232,16 +252,19 @@ class _Search:
     """Memory that variants need, by their text."""
     interrupted: bool = True
     """Until the search has come to its end."""
-    began: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
         """Climb the ladder, confirm the fastest first, and repair what fails."""
+        incumbent = self.subject.incumbent
+        if incumbent is not None:
+            self._judge_in_use(incumbent)
         unconverted = UNCONVERTED if self.subject.recipe is not None else ()
-        for technique in (*LADDER, FP16, *GPU, *smaller_models(self.subject), *unconverted):
+        given = (AS_GIVEN,) if incumbent else ()
+        for technique in (*given, *LADDER, FP16, *GPU, *smaller_models(self.subject), *unconverted):
             self._try_technique(technique)
         waiting = [attempt for attempt in self.attempts if self._is_worth_confirming(attempt)]
         while waiting:
-            fastest = max(waiting, key=lambda attempt: _mid(attempt.speedup))
+            fastest = max(waiting, key=self._rank)
             waiting.remove(fastest)
             self._confirm(fastest)
         # What the golden set was not asked about is not known to be wrong.
@@ -263,7 +286,7 @@ class _Search:
             self._skip(QAT, why, "an int8, and an int8-equalized, that are wrong")
         techniques = TRAINED if why is not None else (QAT, *TRAINED)
         tried = [attempt for technique in techniques for attempt in self._try_technique(technique)]
-        worth = sorted(filter(self._is_worth_confirming, tried), key=lambda attempt: -_mid(attempt.speedup))
+        worth = sorted(filter(self._is_worth_confirming, tried), key=self._rank, reverse=True)
         asked = ask_by_halves(worth, self._confirm, lambda attempt: self._why_not_confirm(attempt) is not None)
         for attempt in worth:
             if attempt not in asked:
@@ -291,7 +314,7 @@ class _Search:
             same = other.artifact.sha256 == attempt.artifact.sha256 and other.candidate != attempt.candidate
             if same and other.gate == "accuracy":
                 return f"the same file was not accepted on {_engine(other)}"
-            faster = _mid(other.speedup) >= _mid(attempt.speedup) and self.goal.objective != "size"
+            faster = self._rank(other) >= self._rank(attempt) and self.goal.objective != "size"
             if other.verdict == "accept" and faster:
                 return f"{_named_attempt(other)} is accepted and as fast"
         return None
@@ -300,7 +323,7 @@ class _Search:
         """Try what keeps int8's speed before what costs some of it; the first repair that is accepted is enough."""
         for technique in REPAIRS:
             tried = self._try_technique(technique)
-            for attempt in sorted(tried, key=lambda attempt: -_mid(attempt.speedup)):
+            for attempt in sorted(tried, key=self._rank, reverse=True):
                 if self._is_worth_confirming(attempt):
                     self._confirm(attempt)
             if any(attempt.verdict == "accept" for attempt in self.attempts if attempt.technique == technique.name):
@@ -311,9 +334,10 @@ class _Search:
     # --- one technique, one candidate
 
     def _try_technique(self, technique: Technique) -> list[Attempt]:
-        if self._is_over_budget():
-            used_up = f"the budget of {format_duration(self.goal.budget_seconds or 0.0)} is used up"
-            self._skip(technique, used_up, "more --budget, or the same command again, which goes on")
+        spent = f"the budget of {format_duration(self.goal.budget_seconds or 0.0)} is used up"
+        more = "more --budget, or the same command again, which goes on"
+        if self.goal.is_over_budget():
+            self._skip(technique, spent, more)
             return []
         tried: list[Attempt] = []
         try:
@@ -322,7 +346,13 @@ class _Search:
                 self._skip(technique, why)
                 return []
             for candidate in technique.tried_on(self.subject):
-                tried.append(self._judge(candidate))  # noqa: PERF401  what was judged before an error stays
+                if self.subject.incumbent is not None and self.subject.incumbent.is_candidate(candidate):
+                    self._skip(technique, f"{_named(candidate)} is what the Plan uses")
+                    continue
+                if self.goal.is_over_budget():
+                    self._skip(technique, f"{_named(candidate)} and what follows: {spent}", more)
+                    break
+                tried.append(self._judge(candidate))
         except (EngineError, MissingExtra) as error:
             self._skip(technique, str(error))
         return tried
@@ -344,13 +374,17 @@ class _Search:
                 )
             )  # fmt: skip
 
-    def _is_over_budget(self) -> bool:
-        budget = self.goal.budget_seconds
-        return budget is not None and time.monotonic() - self.began > budget
+    def _merit(self, attempt: Attempt) -> Estimate | None:
+        """Return what is to be made better, over what is in use."""
+        return attempt.cpu if self.goal.objective == "cost" else attempt.speedup
+
+    def _rank(self, attempt: Attempt) -> float:
+        merit = self._merit(attempt)
+        return merit.mid if merit else 0.0
 
     def _judge(self, candidate: Candidate) -> Attempt:
         """Ask the cheap gates, or recall what they said."""
-        key = self._key(candidate)
+        key = self._key(candidate.artifact, candidate.spec)
         known = self._recall(key)
         # What was left open without the golden set is asked again: it may have been a noisy minute.
         if known is not None and (known.verdict != "inconclusive" or known.drop is not None):
@@ -360,7 +394,7 @@ class _Search:
                 known,
                 is_recalled=True,
                 candidate=candidate.spec.text,
-                settings=_settings(candidate),
+                settings=_settings(candidate.spec),
                 artifact=candidate.artifact,
             )
             self.say(f"{_named(candidate)}: known from {known.id}: {known.verdict}: {known.says}")
@@ -370,11 +404,10 @@ class _Search:
         self.say(f"{_named(candidate)}: {candidate.hypothesis}")
         if candidate.refuted is None:
             policy = self._policy(candidate.kind)
-            document = validate_variants(
-                self.subject.baseline(), candidate.spec, self._search_set(), policy, gates=CHEAP_GATES, kept=self.kept
-            )
+            given, used = self.subject.baseline(), self.subject.in_use()
+            document = ask_cheap_gates(given, used, candidate.spec, self._search_set(), policy, kept=self.kept)
         else:
-            document = _refuted(self.subject.baseline(), candidate, self.goal)
+            document = _refuted(self.subject.in_use(), candidate, self.goal)
         if document.interrupted:
             raise KeyboardInterrupt
         if candidate.refuted is None:
@@ -387,6 +420,35 @@ class _Search:
     def _recall(self, key: str) -> Attempt | None:
         return self.memory.recall(key) if self.memory and not self.goal.again else None
 
+    def _judge_in_use(self, incumbent: Incumbent) -> None:
+        """Ask the golden set about what the Plan uses: it may have lost something against the model as given already."""
+        key = self._key(incumbent.artifact, incumbent.spec)
+        known = self._recall(key)
+        if known is not None:
+            settings = {"artifact": incumbent.artifact, "settings": _settings(incumbent.spec)}
+            self.in_use = msgspec.structs.replace(known, is_recalled=True, candidate=incumbent.spec.text, **settings)
+            return
+        began = time.monotonic()
+        self.say(f"what the Plan uses: {incumbent.spec.text}")
+        document = validate_variants(
+            self.subject.baseline(), incumbent.spec, self.golden, self._policy("trained"),
+            gates=_CONFIRMING if self.golden else ("static",), kept=self.kept,
+        )  # fmt: skip
+        if document.interrupted:
+            raise KeyboardInterrupt
+        verdict, blamed = _verdict_of(document.gates)
+        attempt = Attempt(
+            created_unix_seconds=time.time(), model=self.subject.original.sha256, technique=IN_USE, kind="lossless",
+            hypothesis="what the Plan uses, which others must beat", candidate=incumbent.spec.text,
+            settings=_settings(incumbent.spec), artifact=incumbent.artifact, verdict=verdict, gate=blamed,
+            says=document.gates[-1].says, speedup=_SAME, drop=_estimate(_of(document, "accuracy"), "low", "drop", "high"),
+            seconds=time.monotonic() - began, validation=document, hardware=self.hardware, key=key, asked=self._asked(),
+        )  # fmt: skip
+        self.say(f"what the Plan uses: {verdict}: {attempt.says}")
+        self.in_use = self._priced(attempt)
+        if self.golden is not None and self.memory:
+            self.in_use = self.memory.write_attempt(self.in_use)
+
     def _settle(self, attempt: Attempt, *, write: bool) -> None:
         attempt = self._priced(attempt)
         if write and self.memory:
@@ -398,14 +460,15 @@ class _Search:
     def _attempt(self, candidate: Candidate, document: ValidationDocument, seconds: float, key: str) -> Attempt:
         gate = next((gate for gate in document.gates if gate.outcome == "rejected"), None)
         speed = _of(document, "speed")
-        slow = self._is_too_slow(candidate, _estimate(speed, "low", "ratio", "high"))
+        speedup, cpu = _estimate(speed, "low", "ratio", "high"), _estimate(speed, "cpu_low", "cpu_ratio", "cpu_high")
+        slow = self._is_too_slow(candidate, speedup, cpu)
         if gate is not None:
             verdict, says = "reject", gate.says
         elif slow and speed is not None:
-            verdict, gate, says = "reject", speed, f"{speed.says}: no gain worth a change"
+            verdict, gate, says = "reject", speed, f"{speed.says}{self._of_cpu(cpu)}: no gain worth a change"
         else:
             verdict = "inconclusive"
-            says = speed.says if speed else document.says
+            says = f"{speed.says}{self._of_cpu(cpu)}" if speed else document.says
         return Attempt(
             created_unix_seconds=time.time(),
             model=self.subject.original.sha256,
@@ -413,13 +476,14 @@ class _Search:
             kind=candidate.kind,
             hypothesis=candidate.hypothesis,
             candidate=candidate.spec.text,
-            settings=_settings(candidate),
+            settings=_settings(candidate.spec),
             artifact=candidate.artifact,
             verdict=verdict,  # type: ignore[arg-type]
             gate=gate.name if gate else None,
             says=says,
             predicted=expected(candidate.expects, self.forecast),
-            speedup=_estimate(speed, "low", "ratio", "high"),
+            speedup=speedup,
+            cpu=cpu,
             seconds=seconds,
             validation=document,
             hardware=self.hardware,
@@ -430,40 +494,53 @@ class _Search:
     def _asked(self) -> Asked:
         calibration, golden = self.subject.calibration, self.golden
         return Asked(
-            max_drop=self.goal.max_drop, alpha=_ALPHA / MOST_CONFIRMED, metric=self.goal.metric.name,
+            max_drop=self.goal.max_drop, max_slice_drop=self.goal.max_slice_drop, alpha=_ALPHA / MOST_CONFIRMED,
+            metric=self.goal.metric.name,
             robustness=self.goal.robustness, pipeline=self.goal.pipeline,
             data=calibration.name if calibration else "", data_sha256=calibration.sha256 if calibration else "",
             golden=golden.name if golden else "", golden_sha256=golden.sha256 if golden else "",
             versions=find_versions(), machine=machine_in_words(find_hardware()),
+            against=_settings(self.subject.incumbent.spec) if self.subject.incumbent else {},
         )  # fmt: skip
 
     def _priced(self, attempt: Attempt) -> Attempt:
         price = self.goal.price_per_hour
         return attempt if price is None else msgspec.structs.replace(attempt, money=attempt.seconds * price / 3600)
 
-    def _is_too_slow(self, candidate: Candidate, speedup: Estimate | None) -> bool:
-        """Return whether a candidate is surely not faster, and nothing else speaks for it."""
-        smaller = candidate.artifact.num_bytes < self.subject.original.num_bytes
+    def _of_cpu(self, cpu: Estimate | None) -> str:
+        if self.goal.objective != "cost":
+            return ""
+        return f", {_less_cpu(cpu)}" if cpu else ", its CPU time could not be measured"
+
+    def _is_too_slow(self, candidate: Candidate, speedup: Estimate | None, cpu: Estimate | None) -> bool:
+        """Return whether a candidate is surely not better at what is asked for, and nothing else speaks for it."""
+        if self.goal.objective == "cost":
+            slower = speedup is not None and speedup.high < 1.0
+            return slower or (cpu is not None and cpu.high <= _LEAST_SPEEDUP)
+        smaller = candidate.artifact.num_bytes < self.subject.file_in_use.num_bytes
         if self.goal.objective == "size" and smaller:
             return False
         return speedup is not None and speedup.high <= _LEAST_SPEEDUP
 
-    def _key(self, candidate: Candidate) -> str:
-        model = candidate.spec.model
+    def _key(self, artifact: Artifact, spec: VariantSpec) -> str:
+        model = spec.model
         decides = [
-            self.subject.original.sha256, candidate.artifact.sha256, model.engine, model.threads, dict(model.options),
+            self.subject.original.sha256, artifact.sha256, model.engine, model.threads, dict(model.options),
             self.goal.batch, self.goal.max_drop, self.goal.threads, self.goal.objective, self.hardware,
             self.subject.calibration.sha256 if self.subject.calibration else "",
             self.golden.sha256 if self.golden else "",
             deciding_versions(model.engine),
             *(() if self.goal.metric.is_default else (self.goal.metric.name, self.goal.metric.source)),
             *(("robustness",) if self.goal.robustness else ()),
+            *((self.goal.max_slice_drop,) if self.goal.max_slice_drop != MAX_SLICE_DROP else ()),
+            *(self.subject.incumbent.decides if self.subject.incumbent else ()),
         ]  # fmt: skip
         return hashlib.sha256(msgspec.json.encode(decides, order="sorted")).hexdigest()[:16]
 
     def _policy(self, kind: str) -> Policy:
         return Policy(
             max_drop=self.goal.max_drop,
+            max_slice_drop=self.goal.max_slice_drop,
             metric=self.goal.metric,
             robustness=self.goal.robustness,
             batch=self.goal.batch,
@@ -484,19 +561,30 @@ class _Search:
 
     # --- the golden set
 
+    def say_sample_size(self) -> None:
+        """Say what the golden set can show, before anything is tried."""
+        told = sample_size_told(len(self.golden), self._policy("lossy")) if self.golden else ""
+        if told:
+            self.say(f"{told}, for {MOST_CONFIRMED} candidates may be asked about")
+
     def _is_worth_confirming(self, attempt: Attempt) -> bool:
         if attempt.verdict != "inconclusive" or attempt.is_recalled or self.golden is None:
             return False
-        smaller = attempt.artifact.num_bytes < self.subject.original.num_bytes
+        smaller = attempt.artifact.num_bytes < self.subject.file_in_use.num_bytes
         if self.goal.objective == "size" and smaller:
             return True
-        return attempt.speedup is not None and attempt.speedup.low > _LEAST_SPEEDUP
+        merit = self._merit(attempt)
+        return merit is not None and merit.low > _LEAST_SPEEDUP
 
     def _is_used_up(self) -> bool:
-        return self.num_confirmed >= MOST_CONFIRMED or self._is_over_budget()
+        return self.num_confirmed >= MOST_CONFIRMED or self.goal.is_over_budget()
 
     def _confirm(self, attempt: Attempt) -> bool:
         """Ask the golden set; return whether it accepts."""
+        if attempt.candidate == self.subject.baseline().text:  # answers are held against its own
+            accepted = msgspec.structs.replace(attempt, verdict="accept", drop=_NO_DROP)
+            self._settle(accepted, write=True)
+            return True
         if self._is_used_up():
             self._leave_unasked(attempt, _USED_UP)
             return False
@@ -553,7 +641,7 @@ class _Search:
     def find_layouts(self) -> None:
         """Look for workers, threads and batch of each variant that its own layout could make the fastest, and keep them."""
         first, items = self.goal.layout, self._search_set()
-        if first is None or items is None or self.goal.objective == "size":
+        if first is None or items is None or self.goal.objective in ("size", "cost"):
             return
         rung = LayoutRung(
             subject=self.subject, first=first, cores=self.goal.cores, objective=self.goal.objective, items=items.inputs,
@@ -561,7 +649,7 @@ class _Search:
         )  # fmt: skip
         variants = {attempt.candidate: attempt for attempt in self.attempts}
         for point in near_fastest([self._start(), *self._better()]):
-            if self._is_over_budget():
+            if self.goal.is_over_budget():
                 return
             found = self._layout_of(rung, variants.get(point.name))
             if found is not None:
@@ -569,7 +657,7 @@ class _Search:
 
     def _layout_of(self, rung: LayoutRung, variant: Attempt | None) -> Attempt | None:
         """Return the layout of a variant, or of the model as given, as the ledger knows it or as it is found now."""
-        name = f"layout of {_named_attempt(variant) if variant else 'the model as given'}"
+        name = f"layout of {_named_attempt(variant) if variant else self.subject.called}"
         known = self._recall(rung.key(variant))
         if known is not None:
             self.say(f"{name}: known from {known.id}: {known.verdict}: {known.says}")
@@ -588,7 +676,7 @@ class _Search:
     # --- what came of it
 
     def _better(self) -> list[Point]:
-        """Return what is accepted and surely better than the model as given, all in one layout."""
+        """Return what is accepted and surely better than what is in use, all in one layout."""
         points = [_point(attempt) for attempt in self.attempts if attempt.verdict == "accept" and attempt.speedup]
         return [point for point in points if _is_better(point, self._start(), self.goal.objective)]
 
@@ -613,8 +701,9 @@ class _Search:
 
     def _start(self) -> Point:
         return Point(
-            name="baseline", kind="lossless", speedup=Estimate(1.0, 1.0, 1.0), drop=_NO_DROP,
-            num_bytes=self.subject.original.num_bytes, memory_bytes=self.baseline.memory_bytes if self.baseline else None,
+            name="baseline", kind="lossless", speedup=_SAME, cpu=_SAME, num_bytes=self.subject.file_in_use.num_bytes,
+            drop=(self.in_use.drop if self.in_use else None) or _NO_DROP,
+            memory_bytes=self.baseline.memory_bytes if self.baseline else None,
         )  # fmt: skip
 
     def document(self) -> OptimizationDocument:
@@ -623,7 +712,8 @@ class _Search:
         start, chosen = self._start(), self._chosen()
         uses = self.memory.golden_uses(self.golden.sha256) if self.memory and self.golden else 0
         return OptimizationDocument(
-            baseline=self.baseline or VariantSide(name=self.subject.baseline().text, variant={}, open_seconds=0.0),
+            baseline=self.baseline or VariantSide(name=self.subject.in_use().text, variant={}, open_seconds=0.0),
+            in_use=self.in_use,
             model=self.subject.original,
             objective=self.goal.objective,
             max_drop=self.goal.max_drop,
@@ -653,11 +743,11 @@ class _Search:
         """Say what the variants came to, each in its own layout."""
         names = {attempt.candidate: _named_attempt(attempt) for attempt in self.attempts}
         ratios = [
-            (names.get(one.of, "the model as given"), one.whole.ratio if one.whole else _SAME) for one in self.laid_out
+            (names.get(one.of, self.subject.called), one.whole.ratio if one.whole else _SAME) for one in self.laid_out
         ]
         ranked = sorted(ratios, key=lambda one: -one[1].mid)
         told = [f"{name} {ratio.mid:.2f} ({ratio.low:.2f} to {ratio.high:.2f})" for name, ratio in ranked]
-        return f"times the items per second of the model as given, each in its own layout: {', '.join(told)}"
+        return f"times the items per second of {self.subject.called}, each in its own layout: {', '.join(told)}"
 
     def _says_of_variant(self, chosen: Point | None) -> str:
         if chosen is not None and self.interrupted:
@@ -668,7 +758,8 @@ class _Search:
             return "interrupted before anything was proved; the same command goes on"
         if self.golden is None:
             return "nothing is recommended without a golden set: nobody knows what is still right; give --golden"
-        return "nothing better was found and proved: keep the model as it is"
+        kept = self.subject.called if self.subject.incumbent else "the model as it is"
+        return f"nothing better was found and proved: keep {kept}"
 
     def _found(self, chosen: Point) -> str:
         attempt = next(one for one in self.attempts if one.candidate == chosen.name)
@@ -683,11 +774,28 @@ class _Search:
                 else f"{name} {after:.4f} against {before:.4f}, "
             )
         speedup = attempt.speedup or chosen.speedup
+        cost = f"; {self._cost_told(attempt)}" if self.goal.objective == "cost" else ""
         return (
-            f"{_named_attempt(attempt)} is {speedup.mid:.2f} times as fast ({speedup.low:.2f} to "
-            f"{speedup.high:.2f}); {right}a drop of {100 * chosen.drop.mid:+.2f} points, {100 * self.goal.max_drop:g} "
-            "allowed"
+            f"{_named_attempt(attempt)} is {speedup.mid:.2f} times as fast{' as what the Plan uses' if self.in_use else ''} "
+            f"({speedup.low:.2f} to {speedup.high:.2f}); {right}a drop of {100 * chosen.drop.mid:+.2f} points, "
+            f"{100 * self.goal.max_drop:g} allowed{' from the model as given' if self.in_use else ''}{cost}"
         )
+
+    def _cost_told(self, attempt: Attempt) -> str:
+        """Say what CPU time an item takes before and after, and what that costs where a price is known."""
+        speed = _of(attempt.validation, "speed")
+        values, batch = (speed.values if speed else {}), attempt.validation.batch
+        before, after = values.get("a_cpu_seconds"), values.get("b_cpu_seconds")
+        if attempt.cpu is None or before is None or after is None:
+            return "its CPU time could not be measured"
+        now, then = format_duration(after / batch), format_duration(before / batch)
+        said = f"{_less_cpu(attempt.cpu)}, {now} an item instead of {then}"
+        price = self.goal.price_per_hour
+        if price is None:
+            return said
+        # The price is that of the machine: of a second of one core it is that share.
+        costs = [1e6 * seconds / batch * price / 3600 / self.goal.cores for seconds in (after, before)]
+        return f"{said}; for a million items {costs[0]:.3g} of your money instead of {costs[1]:.3g}"
 
     def _warnings(self, uses: int) -> list[str]:
         chosen = self._chosen()
@@ -697,6 +805,11 @@ class _Search:
             found.append(
                 "without --data, candidates were compared on items of the golden set, without their labels, before it judged: "
                 "name other items with --data"
+            )
+        if self.in_use is not None and self.in_use.verdict == "reject":
+            found.append(
+                f"what the Plan uses is not within the margin itself: {self.in_use.says}; without --plan what is faster than "
+                "the model as given is looked for, be it slower than this"
             )
         if uses > MOST_CONFIRMED:
             found.append(
@@ -727,12 +840,18 @@ def _refuted(baseline: VariantSpec, candidate: Candidate, goal: Goal) -> Validat
 
 def _is_better(point: Point, start: Point, objective: str) -> bool:
     """Return whether a variant is surely better than the model as given at what is asked for."""
-    return is_smaller(point, start) if objective == "size" else point.speedup.low > 1.0
+    if objective == "size":
+        return is_smaller(point, start)
+    return merit(point, objective).low > 1.0 and (objective != "cost" or point.speedup.high >= 1.0)
 
 
-def _settings(candidate: Candidate) -> dict[str, Any]:
-    """Return a candidate's `[model]` table."""
-    model = candidate.spec.model
+def _less_cpu(cpu: Estimate) -> str:
+    return f"{cpu.mid:.2f} times less CPU time ({cpu.low:.2f} to {cpu.high:.2f})"
+
+
+def _settings(spec: VariantSpec) -> dict[str, Any]:
+    """Return a variant's `[model]` table."""
+    model = spec.model
     return {
         "artifact": model.artifact,
         "engine": model.engine,
@@ -747,6 +866,7 @@ def _point(attempt: Attempt) -> Point:
         name=attempt.candidate,
         kind=attempt.kind,
         speedup=attempt.speedup,
+        cpu=attempt.cpu,
         drop=attempt.drop or _NO_DROP,
         num_bytes=attempt.artifact.num_bytes,
         memory_bytes=attempt.validation.b.memory_bytes,
@@ -781,10 +901,6 @@ def _estimate(gate: Gate | None, low: str, mid: str, high: str) -> Estimate | No
     values = [gate.values.get(key) if gate else None for key in (low, mid, high)]
     numbers = [value for value in values if value is not None]
     return Estimate(*numbers) if len(numbers) == 3 else None
-
-
-def _mid(estimate: Estimate | None) -> float:
-    return estimate.mid if estimate else 0.0
 
 
 def _named_attempt(attempt: Attempt) -> str:

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.base.errors import EngineError
 from headrace.base.plan import ModelPlan
@@ -28,6 +28,9 @@ from headrace.validate.census import is_quantized
 from headrace.validate.golden import Golden
 from headrace.validate.parity import BANDS
 from headrace.validate.variant_spec import VariantSpec, variant_text
+
+if TYPE_CHECKING:
+    from headrace.optimize.incumbent import Incumbent
 
 #: Key of a file's parameters: why it is known to be no good before any gate is asked.
 REFUTED = "refuted"
@@ -72,6 +75,8 @@ class Subject:
     """That the pipeline's module registered for the torch engine, so that a Plan may name them."""
     target: str = HERE
     """That int8 is written for; one of `presets.TARGETS`."""
+    incumbent: Incumbent | None = None
+    """What the Plan uses; None: the model as given."""
     made: dict[str, Artifact] = field(default_factory=dict)
     """{technique: the file that it made}: two engines run one file."""
 
@@ -86,8 +91,22 @@ class Subject:
         return find_preset(self.target, self.flags)
 
     def baseline(self) -> VariantSpec:
-        """Return the variant that all others are held against."""
+        """Return the model as it was given, against which answers are held."""
         return _spec(self.original, "onnx", self.threads)
+
+    def in_use(self) -> VariantSpec:
+        """Return what runs today, against which speeds are held."""
+        return self.incumbent.spec if self.incumbent else self.baseline()
+
+    @property
+    def file_in_use(self) -> Artifact:
+        """The file that runs today."""
+        return self.incumbent.artifact if self.incumbent else self.original
+
+    @property
+    def called(self) -> str:
+        """What runs today, in words."""
+        return "what the Plan uses" if self.incumbent else "the model as given"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

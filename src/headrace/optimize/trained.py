@@ -208,7 +208,9 @@ def _pruning(subject: Subject) -> Any:
 
     assert isinstance(subject.recipe, Trainable)
     key = f"{source_hash(subject.recipe)} {subject.original.sha256}"
-    return Pruning(recipe=subject.recipe, folder=subject.store.folder / "rounds", key=key, say=subject.say)
+    return Pruning(
+        recipe=subject.recipe, folder=subject.store.folder / "rounds", key=key, say=subject.say, stop=subject.stop
+    )
 
 
 def _facts(found: Any) -> dict[str, Any]:

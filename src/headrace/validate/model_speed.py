@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,30 @@ BLOCK_SECONDS = 0.05
 #: Rounds unless asked otherwise; the interval needs 6.
 ROUNDS = 16
 _WARM_UP_CALLS = 3
+
+T = TypeVar("T")
+
+
+class Block(NamedTuple):
+    """What a call of a block took."""
+
+    seconds: float
+    cpu_seconds: float
+    """Of all threads of this process; what a GPU does is not in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTime:
+    """CPU time of calls, from the same rounds as their speed."""
+
+    ratio: float
+    """Of a call of A over that of B; above 1 B needs less."""
+    low: float
+    high: float
+    """95 % interval."""
+    a_seconds: float
+    """Median of a call of A, CPU seconds."""
+    b_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +67,8 @@ class Speed:
     """Median of a call of A, seconds."""
     b_seconds: float
     rounds: int
+    cpu: CpuTime | None = None
+    """None: it was not measured, or no CPU was used."""
 
 
 def measure_speed(
@@ -67,7 +93,9 @@ def measure_speed(
     """
     calls = {model: _calls_of_block(model, batch) for model in (a, b)}
     first, second = (lambda model=model: _block(model, batch, calls[model]) for model in (a, b))
-    return measure_turns(first, second, rounds=rounds, stop=stop)
+    turns = _turns(first, second, rounds, stop)
+    speed = _speed([(before.seconds, middle.seconds, after.seconds) for before, middle, after in turns])
+    return None if speed is None else replace(speed, cpu=_cpu_time(turns))
 
 
 def measure_turns(
@@ -84,15 +112,25 @@ def measure_turns(
     Returns:
         None if it was stopped before there were enough rounds for an interval.
     """
-    against, itself, seconds_a, seconds_b = [], [], [], []
+    return _speed(_turns(a, b, rounds, stop))
+
+
+def _turns(a: Callable[[], T], b: Callable[[], T], rounds: int, stop: Callable[[], bool]) -> list[tuple[T, T, T]]:
+    found = []
     for _ in range(max(rounds, FEWEST_PAIRS)):
-        before, middle, after = a(), b(), a()
+        found.append((a(), b(), a()))
+        if stop():
+            break
+    return found
+
+
+def _speed(turns: Sequence[tuple[float, float, float]]) -> Speed | None:
+    against, itself, seconds_a, seconds_b = [], [], [], []
+    for before, middle, after in turns:
         against.append(math.log(before * after) / 2 - math.log(middle))
         itself.append(math.log(after / before))
         seconds_a += [before, after]
         seconds_b.append(middle)
-        if stop():
-            break
     ratio, noise = paired_interval(against), paired_interval(itself)
     if ratio is None or noise is None:
         return None
@@ -107,6 +145,23 @@ def measure_turns(
     )
 
 
+def _cpu_time(turns: Sequence[tuple[Block, Block, Block]]) -> CpuTime | None:
+    seconds = [tuple(block.cpu_seconds for block in turn) for turn in turns]
+    if min((min(turn) for turn in seconds), default=0.0) <= 0:
+        return None
+    less = [math.log(before * after) / 2 - math.log(middle) for before, middle, after in seconds]
+    interval = paired_interval(less)
+    if interval is None:
+        return None
+    return CpuTime(
+        ratio=math.exp(centre(less)),
+        low=math.exp(interval.low),
+        high=math.exp(interval.high),
+        a_seconds=float(np.median([(turn[0], turn[2]) for turn in seconds])),
+        b_seconds=float(np.median([turn[1] for turn in seconds])),
+    )
+
+
 def _noise(itself: Interval) -> float:
     """Return half the width of what a model differs from itself by: a drift moves its middle, and cancels in A B A."""
     return math.exp((itself.high - itself.low) / 2) - 1.0
@@ -116,12 +171,12 @@ def _calls_of_block(model: Callable[[Any], Any], batch: np.ndarray) -> int:
     """Return how many calls last a block; the first ones, which allocate and compile, are made here."""
     for _ in range(_WARM_UP_CALLS):
         model(batch)
-    return max(1, round(BLOCK_SECONDS / max(1e-7, _block(model, batch, _WARM_UP_CALLS))))
+    return max(1, round(BLOCK_SECONDS / max(1e-7, _block(model, batch, _WARM_UP_CALLS).seconds)))
 
 
-def _block(model: Callable[[Any], Any], batch: np.ndarray, calls: int) -> float:
-    """Return seconds of a call."""
-    began = time.perf_counter()
+def _block(model: Callable[[Any], Any], batch: np.ndarray, calls: int) -> Block:
+    """Return what a call took."""
+    began, cpu_began = time.perf_counter(), time.process_time()
     for _ in range(calls):
         model(batch)
-    return (time.perf_counter() - began) / calls
+    return Block((time.perf_counter() - began) / calls, (time.process_time() - cpu_began) / calls)

@@ -21,6 +21,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +30,8 @@ from headrace.base.settings import check
 
 #: Stakes as shares of the largest that cannot lose everything at once.
 _STAKES = np.array([0.99, 0.5, 0.25, 0.125, 0.0625])
-#: For items planned: standard normal quantiles of 95 % confidence and 80 % power, (1.645 + 0.842)^2.
-_PLANNED = 6.18
+#: For items planned: how often an equal one is found to be equal.
+_POWER = 0.8
 #: Steps in which an end of the interval is narrowed down: to a ten-thousandth of a point.
 _HALVINGS = 21
 
@@ -106,19 +107,27 @@ def judge_drop(differences: Sequence[float] | Array, margin: float, alpha: float
     )
 
 
-def items_planned(margin: float, discordance: float) -> int:
-    """Return how many items a test of fixed size needs to show, at 95 % and in four cases of five, that an equal one is equal.
+def items_planned(margin: float, discordance: float, alpha: float = 0.05) -> int:
+    """Return how many items a test of fixed size needs to show, in four cases of five, that an equal one is equal.
 
     Args:
         margin: Largest acceptable drop, above 0.
         discordance: Share of items on which the two will differ.
+        alpha: Probability of a wrong acceptance.
     """
-    return max(math.ceil(_PLANNED * discordance / margin**2), math.ceil(3 / margin))  # none differs: the rule of three
+    none_differs = math.ceil(round(-math.log(alpha), 2) / margin)  # at 5 % the rule of three
+    return max(math.ceil(_planned(alpha) * discordance / margin**2), none_differs)
 
 
-def largest_discordance(margin: float, num_items: int) -> float:
+def largest_discordance(margin: float, num_items: int, alpha: float = 0.05) -> float:
     """Return up to which discordance so many items can show an equal one to be equal; see `items_planned`."""
-    return num_items * margin**2 / _PLANNED
+    return num_items * margin**2 / _planned(alpha)
+
+
+def _planned(alpha: float) -> float:
+    """Return the square of the sum of two standard normal quantiles, of confidence and of power: 6.18 at 95 %."""
+    normal = NormalDist()
+    return round((normal.inv_cdf(1 - alpha) + normal.inv_cdf(_POWER)) ** 2, 2)
 
 
 def _capital(values: Array, margin: float) -> Array:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from headrace.base.settings import check
 from headrace.validate.metrics import TOP_1, Metric
 
+#: Within a part, which has fewer items: ten times the usual margin.
+MAX_SLICE_DROP = 0.05
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
@@ -14,7 +17,7 @@ class Policy:
 
     max_drop: float = 0.005
     """Largest acceptable drop of the share of right answers, or of what `metric` says."""
-    max_slice_drop: float = 0.05
+    max_slice_drop: float = MAX_SLICE_DROP
     """Largest acceptable drop within a part of the golden set, such as a class."""
     min_speedup: float | None = None
     """The least speed-up that makes it worth while; None: it need not be faster."""

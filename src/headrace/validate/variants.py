@@ -48,7 +48,7 @@ from headrace.validate.half_precision import LARGEST, broken, is_half, named
 from headrace.validate.interrupts import noticing
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.layer_errors import ITEMS, first_beyond, layer_errors
-from headrace.validate.model_speed import measure_speed
+from headrace.validate.model_speed import Speed, measure_speed
 from headrace.validate.parity import BANDS, compare_outputs, has_broken
 from headrace.validate.policy import Policy
 from headrace.validate.robustness import judge_robustness
@@ -254,7 +254,13 @@ class _Validation:
         if found is None:
             return _gate("speed", "inconclusive", "interrupted before there were enough rounds")
         self.a.call_seconds, self.b.call_seconds = found.a_seconds, found.b_seconds
-        values = {"ratio": found.ratio, "low": found.low, "high": found.high, "noise": found.noise}
+        values = {
+            "ratio": found.ratio,
+            "low": found.low,
+            "high": found.high,
+            "noise": found.noise,
+            **_cpu_values(found),
+        }
         says = (
             f"B is {found.ratio:.2f} times as fast ({found.low:.2f} to {found.high:.2f}), {format_duration(found.b_seconds)} "
             f"against {format_duration(found.a_seconds)} for a batch of {self.policy.batch}; A differs from itself by up to "
@@ -462,6 +468,16 @@ def _of_detections(a: Sequence[Any], b: Sequence[Any]) -> Gate:
         "and number: the accuracy gate matches them"
     )
     return _gate("parity", "passed", says, values)
+
+
+def _cpu_values(found: Speed) -> dict[str, float | None]:
+    cpu = found.cpu
+    if cpu is None:
+        return {}
+    return {
+        "cpu_ratio": cpu.ratio, "cpu_low": cpu.low, "cpu_high": cpu.high, "a_cpu_seconds": cpu.a_seconds,
+        "b_cpu_seconds": cpu.b_seconds,
+    }  # fmt: skip
 
 
 def _fit(a: tuple[int | str, ...], b: tuple[int | str, ...]) -> bool:

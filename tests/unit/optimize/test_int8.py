@@ -88,6 +88,15 @@ def test_harm_that_is_everywhere_is_said(case: Any, tmp_path: Path) -> None:
     whole = quantized(case, tmp_path / "folded.onnx", tmp_path / "int8.onnx")
     with pytest.raises(EngineError, match="no few groups"):
         revert(whole, tmp_path / "folded.onnx", case.calibration.inputs, tmp_path / "mended.onnx", goal=1e-9)
+    with pytest.raises(EngineError, match="stopped by the budget with 0 of"):  # at once, and not blamed on the groups
+        revert(
+            whole,
+            tmp_path / "folded.onnx",
+            case.calibration.inputs,
+            tmp_path / "mended.onnx",
+            goal=1e-9,
+            stop=lambda: True,
+        )
     assert not (tmp_path / "mended.onnx").exists()
 
 

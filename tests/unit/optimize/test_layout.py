@@ -57,6 +57,10 @@ class VirtualTime:
 
     perf_counter = monotonic
 
+    def process_time(self) -> float:
+        """Return no CPU seconds: who sleeps needs none."""
+        return 0.0
+
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
         self._now += seconds

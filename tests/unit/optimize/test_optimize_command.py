@@ -28,6 +28,10 @@ def test_from_a_model_to_a_plan_and_back(case: Any, tmp_path: Path, capsys: pyte
     told = capsys.readouterr()
     assert "times as fast" in told.out
     assert "int8 on openvino" in told.err
+    assert "600 golden items, a drop of 2 points allowed" in told.err
+    assert f"measure the pipeline: headrace optimize {case.model} " in told.out
+    assert "--max-drop 2pt" in told.out
+    assert "--pipeline MODULE:ATTRIBUTE --source SOURCE" in told.out
     model = Plan.load(plan).model
     assert model.engine == "openvino"
     assert model.artifact is not None

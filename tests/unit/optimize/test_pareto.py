@@ -86,3 +86,16 @@ def test_memory_is_an_axis_where_it_is_known() -> None:
     assert names(front([fast, replace(point("lean", 1.5), memory_bytes=60)])) == ["fast", "lean"]
     assert names(front([fast, replace(point("alike", 1.5), memory_bytes=95)])) == ["fast"]
     assert names(front([fast, point("unknown", 1.5)])) == ["fast"]
+
+
+def test_for_cost_the_one_that_needs_least_cpu_time_is_best() -> None:
+    """Not the fastest; of those whose intervals overlap the one that changes least, and CPU time is an axis of the front."""
+    fast, cheap = (
+        replace(point(name, speed), cpu=Estimate(0.95 * cpu, cpu, 1.05 * cpu))
+        for name, speed, cpu in (("fast", 4, 1.5), ("cheap", 2, 3))
+    )
+    alike = replace(cheap, name="alike", kind="numeric", cpu=Estimate(2.8, 2.9, 3.0))
+    neither = replace(fast, name="neither", speedup=cheap.speedup, cpu=Estimate(1.3, 1.4, 1.41))
+    assert best([fast, cheap, alike], "cost") == alike
+    assert best([fast, cheap, alike], "throughput") == fast
+    assert names(front([fast, cheap, neither])) == ["fast", "cheap"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -226,6 +227,18 @@ def test_a_budget_ends_the_search(case: Any, tmp_path: Path) -> None:
     document = searched(case, None, tmp_path, goal=Goal(max_drop=0.02, batch=8, budget_seconds=1e-6))
     assert document.attempts == ()
     assert all("budget" in skipped.why for skipped in document.skipped)
+
+
+def test_a_budget_counts_from_the_start_of_the_command(case: Any, tmp_path: Path) -> None:
+    """What was done before the search, such as reading sets and converting a network, took of it too."""
+    goal = Goal(max_drop=0.02, batch=8, budget_seconds=60.0, began=time.monotonic() - 61.0)
+    assert searched(case, None, tmp_path, goal=goal).attempts == ()
+
+
+def test_a_limit_for_parts_is_checked() -> None:
+    """Before anything is tried, by the option's name."""
+    with pytest.raises(SettingsError, match="--max-slice-drop"):
+        Goal(max_slice_drop=1.5)
 
 
 def test_nets_have_all_classes(case: Any, nets: ModuleType) -> None:

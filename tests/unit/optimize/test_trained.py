@@ -112,6 +112,13 @@ def test_an_interrupted_search_does_not_train_twice(bars: Any, tmp_path: Path, m
     assert bars.recipe.num_fits == 2
     assert [found for found, _ in first] == [found for found, _ in again]
     assert all(torch.equal(first[-1][1][name], value) for name, value in again[-1][1].items())
+    # What was trained costs none of a budget that is used up; no further training begins.
+    monkeypatch.setattr(pruning, "SHARES", (0.3, 0.5, 0.65))
+    rounds = pruning.Pruning(recipe=bars.recipe, folder=tmp_path, key="k", stop=lambda: True).rounds()
+    assert [next(rounds)[0], next(rounds)[0]] == [found for found, _ in first]
+    with pytest.raises(EngineError, match="the budget is used up: 65%"):
+        next(rounds)
+    assert bars.recipe.num_fits == 2
 
 
 def test_widths_are_multiples_of_8_and_the_answer_keeps_its_shape(bars: Any) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,22 @@ def test_the_ratio_is_that_of_the_calls(monkeypatch: pytest.MonkeyPatch) -> None
     assert found.low <= found.ratio <= found.high
     assert found.ratio == pytest.approx(10, rel=0.05)
     assert measure_speed(one, one, batch, stop=lambda: True) is None
+
+
+def test_cpu_time_is_not_time() -> None:
+    """Who sleeps where another computes needs less of the processor, however long both take."""
+
+    def compute(batch: np.ndarray) -> None:
+        end = time.process_time() + 0.002
+        while time.process_time() < end:
+            pass
+
+    found = measure_speed(compute, lambda batch: time.sleep(0.002), np.ones(1), rounds=6)
+    assert found is not None
+    assert found.cpu is not None
+    assert found.cpu.low <= found.cpu.ratio <= found.cpu.high
+    assert found.cpu.ratio > 2
+    assert found.cpu.a_seconds > found.cpu.b_seconds
 
 
 def test_parity_counts_what_is_broken_in_both() -> None:

@@ -69,6 +69,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What an attempt was judged by, so that it can be done again."""
 
     max_drop: float
+    max_slice_drop: float = 0.05
     alpha: float
     """Probability of accepting a worse one, at most."""
     metric: str = "top1"
@@ -80,6 +81,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     data_sha256: str = ""
     golden: str = ""
     golden_sha256: str = ""
+    against: dict[str, Any] = {}
+    """The `[model]` table of the Plan in use, which speed was held against; empty: the model as given."""
     versions: dict[str, str] = {}
     """Of the packages that can change what is measured."""
     machine: str = ""
@@ -133,7 +136,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     predicted: Expected | None = None
     """What `speedup` was expected to be; None: nobody knows, or it was written before this was kept."""
     speedup: Estimate | None = None
-    """Over the model as it was given; None: it was not timed."""
+    """Over what was in use: the model as it was given, or what the Plan names; None: it was not timed."""
+    cpu: Estimate | None = None
+    """CPU time of an item in use over that of this variant, in the same rounds; above 1 it needs less; None: not measured."""
     drop: Estimate | None = None
     """Of the share of right answers (or of agreement), 0 to 1; None: not known."""
     seconds: float
@@ -200,6 +205,22 @@ class Business(msgspec.Struct, frozen=True, kw_only=True):
     says: str
 
 
+class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model that costs nothing would bring a pipeline, by simulation of a recorded run."""
+
+    stage: str
+    """That runs the model."""
+    share: float | None
+    """Of the time that all stages worked, which is the model's; None: it was not measured."""
+    ratio: float
+    """Throughput of the pipeline over that of the recorded run."""
+    is_low: bool
+    """Whether something else should be worked on."""
+    instead: str
+    """The stage to work on first; empty where the ceiling is not low, or no other stage is known."""
+    says: str
+
+
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
     """A technique that was not tried."""
 
@@ -212,8 +233,11 @@ class OptimizationDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = SCHEMA
     baseline: VariantSide
+    """What is in use, which speeds are held against."""
+    in_use: Attempt | None = None
+    """Its answers against those of the model as given; None: it is the model as given."""
     model: Artifact
-    objective: Literal["throughput", "latency", "size"]
+    objective: Literal["throughput", "latency", "size", "cost"]
     max_drop: float
     batch: int
     golden: str
@@ -237,6 +261,10 @@ class OptimizationDocument(msgspec.Struct, frozen=True, kw_only=True):
     recommended: str | None = None
     """The candidate; None: none is better and proved."""
     says: str
+    ceiling: Ceiling | None = None
+    """None: no run was given, or it does not tell."""
+    stopped: Literal["", "ceiling", "goal"] = ""
+    """Why nothing was tried: the model is too small a share, or the goals are met; empty: something was."""
     next_command: str | None = None
     interrupted: bool = False
     warnings: tuple[str, ...] = ()

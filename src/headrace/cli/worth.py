@@ -1,0 +1,106 @@
+"""Whether a search for a cheaper model is worth its time, by a recorded run: goals that are met, and the model's share."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.base.words import quoted
+
+if TYPE_CHECKING:
+    from headrace.runs.formats.diagnosis import DiagnosisDocument
+    from headrace.runs.formats.optimization import Ceiling, OptimizationDocument
+    from headrace.runs.reader import Run
+
+Say = Callable[[str], object]
+
+
+def add_goal_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare `--slo` and `--rate`, as `headrace diagnose` has them."""
+    parser.add_argument(
+        "--slo", action="append", default=[], metavar="GOAL",
+        help="with --run: a latency that must be kept, such as p99=200ms; where it is kept already, nothing is tried",
+    )  # fmt: skip
+    parser.add_argument("--rate", metavar="RATE", help="with --run: jobs that must be done, such as 100/s; the same")
+
+
+def look_before(args: argparse.Namespace, say: Say) -> tuple[Ceiling | None, OptimizationDocument | None]:
+    """Return what a free model would bring, and the document of a search that is not begun; None where it is.
+
+    Args:
+        args: Of `headrace optimize`.
+        say: Told what the run shows, one line at a time.
+
+    Raises:
+        SettingsError: If a goal is none, or there is no run to hold it against.
+        RunFolderError: If there is no such run.
+    """
+    from headrace.base.errors import SettingsError
+    from headrace.cli.diagnose import find_goals
+    from headrace.diagnose.diagnosis import diagnosis_document
+    from headrace.runs.reader import read_run
+
+    goals = find_goals(args)
+    if not args.run_folder:
+        if goals:
+            raise SettingsError(
+                "--slo and --rate need --run RUN, a run of `headrace profile` that they are held against"
+            )
+        return None, None
+    run = read_run(args.run_folder)
+    if goals:
+        diagnosis = diagnosis_document(run, goals)
+        told = _goals_told(diagnosis)
+        say("; ".join(told))
+        if diagnosis.good_enough and not args.anyway:
+            is_one = len(diagnosis.goals) == 1
+            says = f"{'your goal is' if is_one else 'your goals are'} met: stop here ({'; '.join(told)})"
+            return None, _not_begun(args, "goal", says)
+    return _by_ceiling(args, run, say)
+
+
+def _by_ceiling(args: argparse.Namespace, run: Run, say: Say) -> tuple[Ceiling | None, OptimizationDocument | None]:
+    import msgspec
+
+    from headrace.diagnose.replay import CannotReplay
+    from headrace.optimize.ceiling import find_ceiling
+
+    try:
+        ceiling = find_ceiling(run)
+    except CannotReplay as error:
+        say(f"what a faster model would buy is not known: {error}")
+        return None, None
+    say(ceiling.says)
+    if not ceiling.is_low or args.anyway:
+        return ceiling, None
+    if args.objective != "throughput":
+        say(f"that is of the throughput: the search for {args.objective} goes on")
+        return ceiling, None
+    document = _not_begun(args, "ceiling", f"nothing was tried: {ceiling.says}")
+    return ceiling, msgspec.structs.replace(document, ceiling=ceiling)
+
+
+def _goals_told(diagnosis: DiagnosisDocument) -> Sequence[str]:
+    words = {True: "met", False: "missed", None: "not known"}
+    return [f"{words[one.is_met]}: {one.says}" + (f", {one.why}" if one.why else "") for one in diagnosis.goals]
+
+
+def _not_begun(args: argparse.Namespace, why: str, says: str) -> OptimizationDocument:
+    """Return the document of a search that was not begun."""
+    from headrace.runs.formats.optimization import Artifact, OptimizationDocument
+    from headrace.runs.formats.variants import VariantSide
+
+    file = Path(args.model)
+    content = file.read_bytes() if file.is_file() else b""  # a recipe is not converted for this
+    return OptimizationDocument(
+        baseline=VariantSide(name=args.model, variant={}, open_seconds=0.0),
+        model=Artifact(
+            sha256=hashlib.sha256(content).hexdigest() if content else "", file=args.model, num_bytes=len(content)
+        ),
+        objective=args.objective, max_drop=args.max_drop, batch=args.batch or 1, golden="", attempts=(),
+        stopped=why,  # type: ignore[arg-type]
+        says=f"{says}; --anyway goes on", next_command=f"headrace diagnose {quoted(args.run_folder)}",
+    )  # fmt: skip
