@@ -126,7 +126,7 @@ def _first_row(document: OptimizationDocument) -> list[str]:
         given = ["", "(as given)", "onnx", "", "1.00", "", "0", format_size(document.model.num_bytes)]
         return [*given, *_costs(document.baseline), ""]
     row = _row(document.in_use, document)
-    return ["", "(in use)", row[2], "", row[4], "", *row[6:]]
+    return ["", "(in use)", row[2], "", row[4], "", *row[6:8], *_costs(document.baseline), row[-1]]
 
 
 def _own_layout(layout: Attempt) -> tuple[str, str]:

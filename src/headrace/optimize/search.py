@@ -623,7 +623,7 @@ class _Search:
         batch = self.golden.inputs[: self.goal.batch]
         first, second = (
             msgspec.structs.replace(side, memory_bytes=self._memory_of(one, batch))
-            for side, one in ((attempt.validation.a, self.subject.baseline()), (attempt.validation.b, spec))
+            for side, one in ((attempt.validation.a, self.subject.in_use()), (attempt.validation.b, spec))
         )
         self.baseline = first
         return msgspec.structs.replace(
