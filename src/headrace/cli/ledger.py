@@ -4,6 +4,7 @@
     headrace ledger show p12
     headrace ledger show a7
     headrace ledger show d1
+    headrace ledger show e3
     headrace ledger why-not int8
     headrace ledger rollback plan.toml
     headrace ledger replay a7
@@ -64,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="action", required=True, metavar="{list,show,why-not,replay,rollback,render,export,measured,record}"
     )
     listing = actions.add_parser("list", help="predictions, attempts and decisions, the newest first")
-    show = actions.add_parser("show", help="one prediction, attempt or decision with all that was said")
+    show = actions.add_parser("show", help="one prediction, attempt, decision or event with all that was said")
     why_not = actions.add_parser(
         "why-not", help="what came of a technique, or why it was not tried, and what would change it"
     )
@@ -74,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     export = actions.add_parser("export", help="write attempts to MLflow")
     measured = actions.add_parser("measured", help="write down what a predicted change did")
     record = actions.add_parser("record", help="how good the predictions were")
-    show.add_argument("id", metavar="ID", help="of a prediction, an attempt or a decision: p12, a7, d1")
+    show.add_argument("id", metavar="ID", help="of a prediction, an attempt, a decision or an event: p12, a7, d1, e3")
     replay.add_argument("id", metavar="ID", help="of the attempt, such as a7")
     render.add_argument("--html", metavar="FILE", help="write a page: accuracy against speed, history, decisions")
     render.add_argument("--force", action="store_true", help="replace FILE")
@@ -142,8 +143,9 @@ def _show(ledger: Ledger, args: argparse.Namespace) -> None:
     from headrace.base.plan import Plan
     from headrace.cli.ledger_text import shown
 
-    if args.id.startswith(("a", "d")):
-        (_show_attempt if args.id.startswith("a") else _show_decision)(ledger, args)
+    other = {"a": _show_attempt, "d": _show_decision, "e": _show_event}.get(args.id[:1])
+    if other is not None:
+        other(ledger, args)
         return
     entry = ledger.prediction(args.id)
     assert entry.document is not None
@@ -180,6 +182,20 @@ def _show_decision(ledger: Ledger, args: argparse.Namespace) -> None:
         _print_json(ledger, [], None, decisions=[decision])
     else:
         print(showable(decision_shown(decision)), end="")
+
+
+def _show_event(ledger: Ledger, args: argparse.Namespace) -> None:
+    from headrace.base.errors import LedgerError
+    from headrace.cli.ledger_text import event_told
+
+    event = next((one for one in ledger.events.events() if one.id == args.id), None)
+    if event is None or args.plan:
+        why = "an event has no Plan" if event else f"the ledger {ledger.path} has no event {args.id}"
+        raise LedgerError(f"{why}; `headrace ledger why-not` and `show` of an attempt name those that there are")
+    if args.json:
+        _print_json(ledger, [], None, events=[event])
+    else:
+        print(showable(event_told(event)), end="")
 
 
 def _replay(ledger: Ledger, args: argparse.Namespace) -> int:

@@ -78,6 +78,17 @@ def why_not_told(attempts: Sequence[Attempt], skips: Sequence[Event]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def event_told(event: Event) -> str:
+    """Return one event in words."""
+    about = " of ".join(part for part in (event.technique, event.attempt) if part)
+    verdict = f", {event.verdict}" if event.verdict else ""
+    head = f"{event.id}, written {_when(event.created_unix_seconds)}: {event.kind}{f' of {about}' if about else ''}{verdict}"
+    golden = [f"golden data: sha256 {event.golden_sha256[:16]}"] if event.golden_sha256 else []
+    predicted = [f"predicted by {event.prediction}"] if event.prediction else []
+    lines = [head, "", *wrapped([event.says]), *_otherwise(event.would_change), *predicted, *golden]
+    return "\n".join(lines) + "\n"
+
+
 def _otherwise(what: str) -> list[str]:
     return [f"  {line}" for line in wrapped([f"what would change it: {what}"])] if what else []
 

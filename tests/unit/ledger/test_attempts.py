@@ -278,3 +278,15 @@ def test_what_was_expected_stands_beside_what_came(ledger: Ledger, capsys: pytes
         assert command(ledger, *arguments) == 0
         told = " ".join(capsys.readouterr().out.split())
         assert all(part in told for part in parts), told
+
+
+def test_an_event_is_shown_by_its_id(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    """With what it is about; one that is not there is refused."""
+    ledger.events.write(Event(kind="replay", technique="int8", attempt="a1", verdict="accept", says="the same"))
+    assert command(ledger, "show", "e1") == 0
+    told = capsys.readouterr().out
+    assert "replay of int8 of a1, accept" in told
+    assert "the same" in told
+    assert command(ledger, "show", "e2") == 2
+    assert "has no event e2" in capsys.readouterr().err
+    assert command(ledger, "show", "e1", "--plan") == 2
