@@ -26,10 +26,9 @@ from headrace.runs.formats.optimization import Layout
 from headrace.runs.formats.profile import Estimate
 from headrace.validate.detections import detections_in
 from headrace.validate.model_speed import BLOCK_SECONDS, ROUNDS, Speed, measure_turns
-from headrace.validate.parity import compare_outputs
+from headrace.validate.parity import compare_outputs, joined
 from headrace.validate.same_detections import are_alike
 from headrace.validate.variant_spec import VariantSpec
-from headrace.validate.variants import joined
 
 #: Rounds of A, B, A of one comparison of the sweep: the fewest that give an interval.
 SWEEP_ROUNDS = 6

@@ -7,20 +7,20 @@ item; where only the set has a value, by drawing items again. Where nobody knows
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from headrace.base.words import counted
-from headrace.runs.formats.variants import Outcome, SliceResult, WorstItem
+from headrace.runs.formats.variants import SliceResult, WorstItem
 from headrace.validate.golden import Golden
-from headrace.validate.judged import MOST_WORST, OUTCOMES, Judged, accuracy_gate, set_says, set_values
+from headrace.validate.judged import MOST_WORST, OUTCOMES, GoldenGate, Judged, set_says, set_values
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.metrics import Truth, scored
 from headrace.validate.noninferiority import Decision, Finding, judge_drop, largest_discordance
 from headrace.validate.of_sets import judge_set
-from headrace.validate.parity import num_broken, num_classes, top_1
+from headrace.validate.parity import joined, num_broken, num_classes, top_1
 from headrace.validate.policy import Policy
 from headrace.validate.recounted import RecountedGate
 from headrace.validate.slices import FEWEST_SOURCES, drop_by_source, slices_of, too_small, worst_of
@@ -72,38 +72,36 @@ def judge_accuracy(
     """
     kept = kept or KeptAnswers(0)
     if policy.metric.recount is not None and not golden.is_made_up:
-        return RecountedGate(policy.metric.recount, golden, policy, names, is_interrupted, kept).judge(a, b)
-    return _Gate(golden, policy, names, is_interrupted, kept).judge(a, b)
+        return RecountedGate(
+            golden=golden, policy=policy, names=names, is_interrupted=is_interrupted, kept=kept,
+            recount=policy.metric.recount,
+        ).judge(a, b)  # fmt: skip
+    return _Gate(golden=golden, policy=policy, names=names, is_interrupted=is_interrupted, kept=kept).judge(a, b)
 
 
-@dataclass(slots=True)
-class _Gate:
-    golden: Golden
-    policy: Policy
-    names: list[str] | None
-    is_interrupted: Callable[[], bool]
-    kept: KeptAnswers
-    warnings: list[str] = field(default_factory=list)
+@dataclass(slots=True, kw_only=True)
+class _Gate(GoldenGate):
+    """Asks item by item, or the set as a whole."""
 
     def judge(self, a: Calls, b: Calls) -> Judged:
         golden, metric = self.golden, self.policy.metric
         if golden.is_made_up:
-            return self._said("skipped", "not known: there is no golden set; give one with --golden")
+            return self.said("skipped", "not known: there is no golden set; give one with --golden")
         if metric.needs_classes and golden.labels is None and not metric.is_default:
-            return self._said("skipped", f"not known: {metric.name} needs labels, and {golden.name} has none")
+            return self.said("skipped", f"not known: {metric.name} needs labels, and {golden.name} has none")
         if metric.is_default and golden.labels is None and {"boxes", "mask"} & set(golden.truth):
             says = (
                 f"not known: {golden.name} has boxes or masks and no labels; score them with --metric map, map50 or iou"
             )
-            return self._said("skipped", says)
+            return self.said("skipped", says)
         first, second = self.kept.once("accuracy", lambda: self._answers(a)), self._answers(b)
         if self.is_interrupted() or first is None or second is None:
-            return self._said("inconclusive", "interrupted")
+            return self.said("inconclusive", "interrupted")
         if second.broken > first.broken:
             says = f"{second.broken} of {len(golden)} answers of B hold a NaN or an infinity, of A {first.broken}"
-            return self._said("rejected", says, {"broken": float(second.broken)})
+            return self.said("rejected", says, {"broken": float(second.broken)})
         if metric.needs_classes and (first.first is None or second.first is None):
-            return self._said("skipped", "not known: the answers are no scores of classes")
+            return self.said("skipped", "not known: the answers are no scores of classes")
         if first.scores is None or second.scores is None:
             return self._of_set(first, second)
         return self._of_items(first, second)
@@ -132,7 +130,7 @@ class _Gate:
         first = np.concatenate(known) if known and len(known) == len(firsts) else None
         if not self.policy.metric.needs_all:
             return _Answers(first, np.concatenate(scores) if scores else None, None, broken, classes)
-        together = _joined(outputs)
+        together = joined(outputs)
         if self.policy.metric.needs_classes and first is None:
             return _Answers(None, None, None, broken, classes)
         value = scored(self.policy.metric, together, self._truth(slice(None)), start)
@@ -163,20 +161,20 @@ class _Gate:
             "drop": found.drop, "low": found.low, "high": found.high, "discordance": found.discordance,
             "a": means[0] if means else None, "b": means[1] if means else None, "alpha": policy.alpha,
         }  # fmt: skip
-        limits = {"max_drop": margin}
+        limits: dict[str, float] = {}
         worst = self._worst(a, b, differences)
         if labels is not None and policy.metric.needs_classes and a.first is not None:
             doubt = _doubt(labels, a.num_classes, float(np.equal(a.first, labels).mean()))
             if doubt is not None:
-                return self._said("inconclusive", doubt, values)
+                return self.said("inconclusive", doubt, values)
         outcome, says = OUTCOMES[found.decision], self._says(found, means)
         slices = self._slices(differences, None if agreement else (a.scores, b.scores))
         if outcome != "rejected":
             hidden = self._hidden(slices, says, values, limits)
             if hidden is not None:
-                return Judged(accuracy_gate("rejected", hidden, values, limits), self.warnings, worst, slices)
+                return self.said("rejected", hidden, values, limits, worst, slices)
         self._note_sources(differences, values)
-        return Judged(accuracy_gate(outcome, says, values, limits), self.warnings, worst, slices)
+        return self.said(outcome, says, values, limits, worst, slices)
 
     def _slices(self, differences: np.ndarray, scores: tuple[np.ndarray, np.ndarray] | None) -> tuple[SliceResult, ...]:
         return tuple(slices_of(differences, self._parts(), self.policy.max_slice_drop, scores))
@@ -205,7 +203,7 @@ class _Gate:
         """Return what the golden set is divided by: its classes, and its own slices."""
         labels, names = self.golden.labels, self.names
         if labels is not None and names is not None and len(set(names)) == len(names):  # two of one name stay two
-            labels = np.array([self._name(label) for label in labels])
+            labels = np.array([self.class_name(label) for label in labels])
         classes = {} if labels is None else {"class": labels}
         return {**classes, **self.golden.slices}
 
@@ -232,18 +230,14 @@ class _Gate:
             WorstItem(
                 item=int(place),
                 file=self.golden.files[place] if self.golden.files else "",
-                label="" if self.golden.labels is None else self._name(self.golden.labels[place]),
-                a="" if a.first is None else self._name(a.first[place]),
-                b="" if b.first is None else self._name(b.first[place]),
+                label="" if self.golden.labels is None else self.class_name(self.golden.labels[place]),
+                a="" if a.first is None else self.class_name(a.first[place]),
+                b="" if b.first is None else self.class_name(b.first[place]),
                 loss=float(-differences[place]),
             )
             for place in order
             if differences[place] < 0
         )
-
-    def _name(self, number: Any) -> str:
-        known = self.names is not None and 0 <= number < len(self.names)
-        return self.names[int(number)] if known and self.names is not None else str(int(number))
 
     def _says(self, found: Finding, means: tuple[float, float] | None) -> str:
         metric, margin, alpha = self.policy.metric, self.policy.max_drop, self.policy.alpha
@@ -288,29 +282,24 @@ class _Gate:
             value, len(golden), golden.sources, policy.max_drop, policy.alpha, stop=self.is_interrupted
         )  # fmt: skip
         if self.is_interrupted():
-            return self._said("inconclusive", "interrupted")
+            return self.said("inconclusive", "interrupted")
         values, says = set_values(found, policy.alpha), set_says(found, policy, len(golden))
         worst: tuple[WorstItem, ...] = ()
         slices: tuple[SliceResult, ...] = ()
         if a.first is not None and b.first is not None and golden.labels is not None:
             before, after = (np.equal(first, golden.labels).astype(float) for first in (a.first, b.first))
             worst = self._worst(a, b, after - before)
-            limits = {"max_drop": policy.max_drop}
+            limits: dict[str, float] = {}
             slices = self._slices(after - before, (before, after))
             if found.decision is not Decision.REJECT:
                 hidden = self._hidden(slices, says, values, limits)
                 if hidden is not None:
-                    return Judged(accuracy_gate("rejected", hidden, values, limits), self.warnings, worst, slices)
+                    return self.said("rejected", hidden, values, limits, worst, slices)
         else:
             self.warnings.append(
                 f"{metric.name} has a value for the whole set alone: no part of it was looked at by itself"
             )
-        judged = self._said(OUTCOMES[found.decision], says, values)
-        judged.worst, judged.slices = worst, slices
-        return judged
-
-    def _said(self, outcome: Outcome, says: str, values: Mapping[str, float | None] | None = None) -> Judged:
-        return Judged(accuracy_gate(outcome, says, values or {}, {"max_drop": self.policy.max_drop}), self.warnings)
+        return self.said(OUTCOMES[found.decision], says, values, worst=worst, slices=slices)
 
 
 def _doubt(labels: np.ndarray, classes: int, right: float) -> str | None:
@@ -332,12 +321,6 @@ def _doubt(labels: np.ndarray, classes: int, right: float) -> str | None:
 
 def _size(outputs: Any) -> int:
     return len(next(iter(outputs.values()))) if isinstance(outputs, Mapping) else len(outputs)
-
-
-def _joined(answers: list[Any]) -> Any:
-    if answers and isinstance(answers[0], Mapping):
-        return {name: np.concatenate([one[name] for one in answers]) for name in answers[0]}
-    return np.concatenate(answers)
 
 
 def _taken(outputs: Any, places: np.ndarray) -> Any:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from headrace.runs.formats.variants import Gate, Outcome, SliceResult, WorstItem
+from headrace.validate.golden import Golden
+from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.noninferiority import Decision
 from headrace.validate.of_sets import SetFinding
 from headrace.validate.policy import Policy
@@ -30,6 +33,44 @@ class Judged:
     worst: tuple[WorstItem, ...] = ()
     slices: tuple[SliceResult, ...] = ()
     """Every part of the golden set that was looked at."""
+
+
+@dataclass(slots=True, kw_only=True)
+class GoldenGate:
+    """Judges one pair of variants by what both answer to a golden set.
+
+    Args:
+        golden: What both answer.
+        policy: What is asked of B.
+        names: Of the classes by their numbers; None: not known.
+        is_interrupted: Asked between batches and draws.
+        kept: What A answered before.
+    """
+
+    golden: Golden
+    policy: Policy
+    names: list[str] | None
+    is_interrupted: Callable[[], bool]
+    kept: KeptAnswers
+    warnings: list[str] = field(default_factory=list)
+
+    def said(
+        self,
+        outcome: Outcome,
+        says: str,
+        values: Mapping[str, float | None] | None = None,
+        limits: Mapping[str, float] | None = None,
+        worst: tuple[WorstItem, ...] = (),
+        slices: tuple[SliceResult, ...] = (),
+    ) -> Judged:
+        """Return what the gate says, with the largest drop among its limits."""
+        limits = {"max_drop": self.policy.max_drop, **(limits or {})}
+        return Judged(accuracy_gate(outcome, says, values or {}, limits), self.warnings, worst, slices)
+
+    def class_name(self, number: Any) -> str:
+        """Return what a class is called, or its number where that is not known."""
+        known = self.names is not None and 0 <= number < len(self.names)
+        return self.names[int(number)] if known and self.names is not None else str(int(number))
 
 
 def accuracy_gate(outcome: Outcome, says: str, values: Mapping[str, float | None], limits: Mapping[str, float]) -> Gate:

@@ -8,7 +8,7 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +73,17 @@ def by_name(outputs: Any) -> Mapping[str, np.ndarray]:
     """Return outputs by their names; of an array alone `output`."""
     each = outputs if isinstance(outputs, Mapping) else {"output": outputs}
     return {name: np.asarray(array) for name, array in each.items()}
+
+
+def joined(answers: Sequence[Any]) -> Any:
+    """Return the answers to several batches as those to one.
+
+    Raises:
+        ValueError: If their shapes differ beyond the number of items.
+    """
+    if isinstance(answers[0], Mapping):
+        return {name: np.concatenate([one[name] for one in answers]) for name in answers[0]}
+    return np.concatenate(answers)
 
 
 def scores_of(outputs: Any) -> np.ndarray | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,15 +18,12 @@ from headrace.base.errors import SettingsError
 from headrace.base.words import counted
 from headrace.runs.formats.variants import SliceResult
 from headrace.validate.detections import Boxes, true_boxes
-from headrace.validate.golden import Golden
-from headrace.validate.judged import MOST_WORST, OUTCOMES, Judged, accuracy_gate, set_says, set_values
-from headrace.validate.kept_answers import KeptAnswers
+from headrace.validate.judged import MOST_WORST, OUTCOMES, GoldenGate, Judged, set_says, set_values
 from headrace.validate.lost_detections import fewer_found, num_found, worst_detections
 from headrace.validate.metrics import OfDraws, Recount
 from headrace.validate.noninferiority import Decision
 from headrace.validate.of_sets import FEWEST_DRAWS, SetFinding, decided, draw
 from headrace.validate.parity import has_broken
-from headrace.validate.policy import Policy
 from headrace.validate.slices import worst_of
 
 Array = np.ndarray
@@ -42,26 +39,15 @@ FEWEST_IN_PART = 20
 _SECONDS = 30.0
 
 
-@dataclass(slots=True)
-class RecountedGate:
+@dataclass(slots=True, kw_only=True)
+class RecountedGate(GoldenGate):
     """Judges one pair of variants.
 
     Args:
         recount: Of the metric.
-        golden: What both answer.
-        policy: What is asked of B.
-        names: Of the classes by their numbers; None: not known.
-        is_interrupted: Asked between batches and draws.
-        kept: What A answered before.
     """
 
     recount: Recount
-    golden: Golden
-    policy: Policy
-    names: list[str] | None
-    is_interrupted: Callable[[], bool]
-    kept: KeptAnswers
-    warnings: list[str] = field(default_factory=list)
 
     def judge(self, a: Calls, b: Calls) -> Judged:
         """Return what the gate says.
@@ -73,13 +59,13 @@ class RecountedGate:
         if absent:
             needs = " and ".join(f"truth_{one}" for one in self.recount.needs)
             told = f'{name} needs {needs} in an .npz file, or "boxes" or "mask" in labels.jsonl'
-            return self._said("skipped", f"not known: {told}, and {self.golden.name} has none")
+            return self.said("skipped", f"not known: {told}, and {self.golden.name} has none")
         first, second = self.kept.once("accuracy", lambda: self._asked(a)), self._asked(b)
         if first is None or second is None:
-            return self._said("inconclusive", "interrupted")
+            return self.said("inconclusive", "interrupted")
         if second[1] > first[1]:
             says = f"{counted(second[1], 'call')} of B give a NaN or an infinity, of A {first[1]}"
-            return self._said("rejected", says, {"broken": float(second[1])})
+            return self.said("rejected", says, {"broken": float(second[1])})
         judged = self._judged(*(self.recount.of_draws(kept, self.golden.truth) for kept, _ in (first, second)))
         return self._with_lost(judged, first[0], second[0]) if self.recount.any_order else judged
 
@@ -92,7 +78,7 @@ class RecountedGate:
             told = dict(zip(("fewer_found_low", "fewer_found", "fewer_found_high"), fewer, strict=True))
             judged.gate = msgspec.structs.replace(judged.gate, values={**judged.gate.values, **told})
         judged.worst = worst_detections(
-            truth, a, b, found_a - found_b, most=MOST_WORST, files=self.golden.files or (), name=self._name
+            truth, a, b, found_a - found_b, most=MOST_WORST, files=self.golden.files or (), name=self.class_name
         )
         return judged
 
@@ -120,19 +106,19 @@ class RecountedGate:
 
         drawn = draw(values, size, self.golden.sources, stop=self.is_interrupted)
         if self.is_interrupted():
-            return self._said("inconclusive", "interrupted")
+            return self.said("inconclusive", "interrupted")
         found = decided(drawn, 0, policy.max_drop, policy.alpha)
         told, says = set_values(found, policy.alpha), set_says(found, policy, size)
         if found.a < _LEAST_VALUE:
             doubt = f"A itself finds next to nothing: {self.recount.conventions}, and preprocessing must be the model's"
-            return self._said("inconclusive", f"{doubt} ({says})", told)
+            return self.said("inconclusive", f"{doubt} ({says})", told)
         classes = {place: a.images_with(place) for place in range(len(a.classes))}
         judged = {place: items for place, items in classes.items() if len(items) >= FEWEST_IN_PART}
         slices = self._slices()
         alpha = _ALPHA / max(1, len(judged) + len(slices))
         parts = [
             (
-                f"class {self._name(a.classes[place])}",
+                f"class {self.class_name(a.classes[place])}",
                 len(items),
                 decided(drawn, place + 1, policy.max_slice_drop, alpha),
             )
@@ -144,7 +130,7 @@ class RecountedGate:
         self._note_undrawn([name for name, _, one in of_slices if one.draws < FEWEST_DRAWS], len(slices))
         parts += of_slices
         if len(judged) < len(classes):
-            few = [str(self._name(a.classes[place])) for place in classes if place not in judged]
+            few = [str(self.class_name(a.classes[place])) for place in classes if place not in judged]
             self.warnings.append(
                 f"{len(few)} of {len(classes)} classes are in fewer than {FEWEST_IN_PART} items, and not looked at alone: "
                 + ", ".join(few[:8])
@@ -157,9 +143,9 @@ class RecountedGate:
                 f"in the part `{lost.name}` ({counted(lost.num_items, 'item')}) it drops by {100 * lost.drop:.1f} points, "
                 f"{100 * policy.max_slice_drop:g} are allowed; over all: {says}"
             )
-            said = self._said("rejected", says, told, {"max_slice_drop": policy.max_slice_drop})
+            said = self.said("rejected", says, told, {"max_slice_drop": policy.max_slice_drop})
         else:
-            said = self._said(OUTCOMES[found.decision], says, told)
+            said = self.said(OUTCOMES[found.decision], says, told)
         said.slices = every
         return said
 
@@ -188,20 +174,6 @@ class RecountedGate:
                 f"{_SECONDS:.0f} s for all slices were too few for {FEWEST_DRAWS} draws of each: "
                 + ", ".join(names[:8])
             )
-
-    def _name(self, number: int) -> str:
-        known = self.names is not None and 0 <= number < len(self.names)
-        return self.names[int(number)] if known and self.names is not None else str(int(number))
-
-    def _said(
-        self,
-        outcome: Any,
-        says: str,
-        values: dict[str, float | None] | None = None,
-        limits: dict[str, float] | None = None,
-    ) -> Judged:
-        limits = {"max_drop": self.policy.max_drop, **(limits or {})}
-        return Judged(accuracy_gate(outcome, says, values or {}, limits), self.warnings)
 
 
 def _result(name: str, num_items: int, found: SetFinding) -> SliceResult:

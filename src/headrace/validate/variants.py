@@ -49,7 +49,7 @@ from headrace.validate.interrupts import noticing
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.layer_errors import ITEMS, first_beyond, layer_errors
 from headrace.validate.model_speed import Speed, measure_speed
-from headrace.validate.parity import BANDS, compare_outputs, has_broken
+from headrace.validate.parity import BANDS, compare_outputs, has_broken, joined
 from headrace.validate.policy import Policy
 from headrace.validate.robustness import judge_robustness
 from headrace.validate.slices import worst_first
@@ -447,13 +447,6 @@ def _class_names(model: Model) -> list[str] | None:
     except ValueError:
         return None
     return [str(name) for name in names] if isinstance(names, list) else None
-
-
-def joined(answers: Sequence[Any]) -> Any:
-    """Return the answers to several batches as those to one."""
-    if isinstance(answers[0], dict):
-        return {name: np.concatenate([one[name] for one in answers]) for name in answers[0]}
-    return np.concatenate(answers)
 
 
 def _of_detections(a: Sequence[Any], b: Sequence[Any]) -> Gate:
