@@ -8,8 +8,8 @@ import signal
 import statistics
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -160,9 +160,7 @@ def run(
     if seat is not None:
         _seat_source(pipeline, seat)
     slots = _slots(pipeline, resolved, follow, shadow)
-    clock = SystemClock()
-    metering = Metering()
-    counters = Counters()
+    clock, metering, counters = SystemClock(), Metering(), Counters()
     summary = Summary(counters=counters, clock=clock)
     runtime = Runtime(
         pipeline,
@@ -188,61 +186,16 @@ def run(
         kept = open_checkpoint(
             pipeline, resolved, resume=resume, place=place, force=force, any_model=follow is not None
         )
+    running = _Run(pipeline, resolved, runtime, summary, metering, threads.warnings, kept)
     with keeping(kept, pipeline, runtime, force=force or follow is not None):
         if kept is not None:
             summary.begins_at(kept.num_done, len(kept.left))
             if not kept.left:
-                return _result(runtime, {resolved.plan_id: resolved}, summary, threads.warnings, None, kept)
-        record = _Record.create(output, pipeline, resolved, runtime, force=force)
-        beside = [*([OutcomeCounter(seat.table)] if seat else ()), *([kept.observer] if kept else ())]
-        runtime.observers = Observers([summary, *record.writers, *beside, *observers])
-        summary.workers.update(
-            (stage.name, station.num_workers) for station in runtime.stations for stage in station.stages
-        )
-        status: Status = "failed"
-        ended = False
-
-        in_force = {resolved.plan_id: resolved}
-
-        def switched(plan: Plan) -> None:
-            """Note that another Plan is in force: spans carry its id from now on."""
-            record.add_plan(plan)
-            runtime.plan_id = plan.plan_id
-            in_force.setdefault(plan.plan_id, plan)
-
-        follower = PlanFollower(follow, slots, resolved, switched) if follow and slots else nullcontext()
-        try:
-            progress = RunInProgress(
-                summary,
-                runtime.statistics,
-                runtime.worker_threads,
-                runtime.cost_curves,
-                metering,
-                counters,
-                record.folder,
-                pipeline,
-                resolved,
-                record.spans,
-                runtime.begun,
-                runtime.before_closing,
-                runtime.receivers_cpu_seconds,
-            )
-            with (
-                watch(progress) if watch else nullcontext(),
-                view(summary, runtime.statistics) if view else nullcontext(),
-            ):
-                try:
-                    with follower, shadow or nullcontext():
-                        runtime.run()
-                finally:
-                    summary.digest(budget_seconds=None)  # before the view's last line
-            status = "interrupted" if runtime.interrupted else "finished"
-            ended = True
-        finally:
-            record.close()
-            result = _result(runtime, in_force, summary, threads.warnings, record.folder, kept)
-            record.finish(status, result, runtime, was_begun=ended or counters.received > 0)
-        return result
+                return running.result()
+        running.record = _Record.create(output, pipeline, resolved, runtime, force=force)
+        running.tell(observers, seat)
+        follower = PlanFollower(follow, slots, resolved, running.switched) if follow and slots else None
+        return running.to_the_end(watch, view, [one for one in (follower, shadow) if one is not None])
 
 
 @dataclass(slots=True)
@@ -284,6 +237,116 @@ class _Record:
             _finish(self.folder, status, result, runtime, self.spans.lost_spans if self.spans else 0)
         else:
             self.folder.discard()
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run from its first job to its result."""
+
+    pipeline: Pipeline
+    plan: Plan
+    """Resolved."""
+    runtime: Runtime
+    summary: Summary
+    metering: Metering
+    warnings: Sequence[str]
+    kept: Checkpoint | None
+    record: _Record = field(default_factory=_Record)
+    in_force: dict[str, Plan] = field(init=False)
+    """{id: Plan}, in the order in which they came into force."""
+
+    def __post_init__(self) -> None:
+        """Begin with the one Plan."""
+        self.in_force = {self.plan.plan_id: self.plan}
+
+    def tell(self, observers: Sequence[Observer], seat: Seat | None) -> None:
+        """Let all who observe know of the run: its own summary, folder and checkpoint, the supervisor, and others."""
+        beside = [*([OutcomeCounter(seat.table)] if seat else ()), *([self.kept.observer] if self.kept else ())]
+        self.runtime.observers = Observers([self.summary, *self.record.writers, *beside, *observers])
+        self.summary.workers.update(
+            (stage.name, station.num_workers) for station in self.runtime.stations for stage in station.stages
+        )
+
+    def switched(self, plan: Plan) -> None:
+        """Note that another Plan is in force: spans carry its id from now on."""
+        self.record.add_plan(plan)
+        self.runtime.plan_id = plan.plan_id
+        self.in_force.setdefault(plan.plan_id, plan)
+
+    def to_the_end(
+        self, watch: Watch | None, view: View | None, beside: Sequence[AbstractContextManager[Any]]
+    ) -> Result:
+        """Run until there is no more, and close the folder, however it ends.
+
+        Args:
+            watch: Entered before the run begins.
+            view: Entered after it, so that its last line is the last.
+            beside: What works beside the pipeline as long as it runs.
+        """
+        status: Status = "failed"
+        ended = False
+        try:
+            with (
+                watch(self._progress()) if watch else nullcontext(),
+                view(self.summary, self.runtime.statistics) if view else nullcontext(),
+            ):
+                self._work(beside)
+            status = "interrupted" if self.runtime.interrupted else "finished"
+            ended = True
+        finally:
+            self.record.close()
+            result = self.result()
+            was_begun = ended or self.runtime.counters.received > 0
+            self.record.finish(status, result, self.runtime, was_begun=was_begun)
+        return result
+
+    def _work(self, beside: Sequence[AbstractContextManager[Any]]) -> None:
+        try:
+            with ExitStack() as entered:
+                for one in beside:
+                    entered.enter_context(one)
+                self.runtime.run()
+        finally:
+            self.summary.digest(budget_seconds=None)  # before the view's last line
+
+    def _progress(self) -> RunInProgress:
+        runtime = self.runtime
+        return RunInProgress(
+            self.summary,
+            runtime.statistics,
+            runtime.worker_threads,
+            runtime.cost_curves,
+            self.metering,
+            runtime.counters,
+            self.record.folder,
+            self.pipeline,
+            self.plan,
+            self.record.spans,
+            runtime.begun,
+            runtime.before_closing,
+            runtime.receivers_cpu_seconds,
+        )
+
+    def result(self) -> Result:
+        """Return what it came to."""
+        runtime, folder = self.runtime, self.record.folder
+        return Result(
+            plan=self.plan,
+            plan_id=self.plan.plan_id,
+            plans=dict(self.in_force),
+            counters=runtime.counters,
+            summary=self.summary,
+            cost_curves={
+                curve.stage: {size: statistics.median(seconds) for size, seconds in curve.seconds.items()}
+                for curve in runtime.cost_curves
+            },
+            variants=runtime.variants(),
+            warnings=self.warnings,
+            interrupted=runtime.interrupted,
+            drained_by=runtime.first_signal if runtime.is_drained else None,
+            run_folder=folder.path if folder else None,
+            before=self.kept.before if self.kept else None,
+        )
 
 
 def _seat_source(pipeline: Pipeline, seat: Seat) -> None:
@@ -365,34 +428,6 @@ def _defaults(stage: Stage, plan: Plan) -> StageDefaults:
     if plan.run.ordered and stage.role == "deliver":
         return dataclasses.replace(defaults, workers=1)  # several would overtake one another
     return defaults
-
-
-def _result(
-    runtime: Runtime,
-    plans: Mapping[str, Plan],
-    summary: Summary,
-    warnings: Sequence[str],
-    folder: RunFolder | None,
-    kept: Checkpoint | None,
-) -> Result:
-    plan = next(iter(plans.values()))
-    return Result(
-        plan=plan,
-        plan_id=plan.plan_id,
-        plans=dict(plans),
-        counters=runtime.counters,
-        summary=summary,
-        cost_curves={
-            curve.stage: {size: statistics.median(seconds) for size, seconds in curve.seconds.items()}
-            for curve in runtime.cost_curves
-        },
-        variants=runtime.variants(),
-        warnings=warnings,
-        interrupted=runtime.interrupted,
-        drained_by=runtime.first_signal if runtime.is_drained else None,
-        run_folder=folder.path if folder else None,
-        before=kept.before if kept else None,
-    )
 
 
 def _finish(folder: RunFolder, status: Status, result: Result, runtime: Runtime, lost_spans: int) -> None:
