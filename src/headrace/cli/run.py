@@ -19,8 +19,8 @@ With --follow the model changes under the running pipeline whenever the Plan's f
 `headrace ledger rollback`. The new one is opened, warmed up and held against the old one on recent items before it takes over.
 
 With --shadow a candidate, MODEL[@ENGINE[,KEY=VALUE]...], answers some of the batches too, at the lowest priority and for a
-tenth of the time; its answers are compared and thrown away. The end of the run says how many changed, and whether to
-promote it.
+tenth of the time; its answers are compared and thrown away. The end of the run says how many changed and how long calls took,
+and whether to promote it, to keep the model in use, or to roll back where it is in use, with the next command.
 
 With --supervise N, N worker processes run the pipeline and share its queue and this machine's cores. One that dies is started
 again; the job that killed it is found, run alone, and dead-lettered if it does so again. See the guide on supervising.
@@ -50,9 +50,7 @@ if TYPE_CHECKING:
     from headrace.base.seat import Ended, Seat
     from headrace.pipeline.execute import Result, View
     from headrace.pipeline.following import Following
-    from headrace.pipeline.shadow import Shadow
     from headrace.runs.formats.shadow import ShadowDocument
-    from headrace.validate.shadow import ShadowRecord
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,6 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-disagreement", type=points, default=0.01, metavar="SHARE",
         help="changed answers that are acceptable of a shadow: 1%% (default) or 0.01",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ledger", metavar="FILE",
+        help="with --shadow: the ledger that keeps what came of it (default: $HEADRACE_LEDGER, else none)",
     )  # fmt: skip
     parser.add_argument(
         "--supervise", type=positive, metavar="N", help="run N worker processes, and start again those that die"
@@ -123,12 +125,13 @@ def _execute(
     args: argparse.Namespace, view: View | None, seat: Seat | None = None
 ) -> tuple[Result, ShadowDocument | None]:
     """Run the pipeline that the arguments name."""
+    from headrace.cli.shadowing import open_candidate
     from headrace.pipeline.execute import run as execute
 
     # Before the Plan is read: what changes while the pipeline is set up is taken up later.
     args.plan_text = Path(args.plan).read_text() if args.follow and args.plan and Path(args.plan).is_file() else None
     pipeline, plan = open_pipeline(args)
-    shadow, record = _shadow(args)
+    candidate = open_candidate(args)
     result = execute(
         pipeline,
         plan,
@@ -137,13 +140,13 @@ def _execute(
         force=args.force,
         view=view,
         follow=_following(args),
-        shadow=shadow,
+        shadow=candidate.shadow if candidate else None,
         seat=seat,
         resume=args.resume,
         checkpoint=args.checkpoint or True,
     )
     args.queue = getattr(pipeline.source, "shown_address", None)
-    return result, record.document(shadow.num_passed_by, shadow.failure) if shadow and record else None
+    return result, candidate.document(args, result) if candidate else None
 
 
 def _following(args: argparse.Namespace) -> Following | None:
@@ -160,18 +163,6 @@ def _following(args: argparse.Namespace) -> Following | None:
 
 def _say(text: str) -> None:
     print(f"headrace run: {text}", file=sys.stderr, flush=True)
-
-
-def _shadow(args: argparse.Namespace) -> tuple[Shadow | None, ShadowRecord | None]:
-    """Open the candidate."""
-    from headrace.pipeline.shadow import Shadow
-    from headrace.validate.shadow import ShadowRecord
-    from headrace.validate.variant_spec import parse_variant
-
-    if not args.shadow:
-        return None, None
-    record = ShadowRecord(args.shadow, args.max_disagreement)
-    return Shadow(parse_variant(args.shadow).open(), record.add), record
 
 
 def _print_json(result: Any, beside: ShadowDocument | None) -> None:
@@ -228,6 +219,9 @@ def _print_table(args: argparse.Namespace, result: Any, beside: ShadowDocument |
         console.print(f"warning: {warning}")
     if beside is not None:
         console.print(f"shadow {beside.candidate}: {beside.advice}: {beside.says}", markup=False)
+        console.print(f"next: {beside.next_command}", markup=False, soft_wrap=True)
+        if beside.attempt:
+            console.print(f"written to the ledger as {beside.attempt}")
     if result.counters.rejected or result.counters.dead_lettered:
         for line in _where_the_bad_are(args, result):
             console.print(line, markup=False, soft_wrap=True)

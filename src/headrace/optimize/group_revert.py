@@ -2,7 +2,8 @@
 
 One part is a group: a tensor of activations with the nodes that make it and take it. Taking back single nodes does not work: a
 node's harm is mostly done by the ranges of a tensor that its neighbours share, so that no node alone makes a difference (in one
-network the node at fault ranked last of ten, and nothing was won until all were back in float32).
+network the node at fault ranked last of ten, and nothing was won until all were back in float32). A tensor and what an
+activation function makes of it are one group: with the one in int8, nothing is won by the other in float32.
 
 How this works: an int8 model has QuantizeLinear and DequantizeLinear around what runs in int8. To revert a group its pair is
 taken out, and the weights of its nodes are those of the float32 model again. Each group is tried alone; the one that brings the
@@ -29,6 +30,8 @@ from headrace.base.words import counted
 from headrace.optimize.onnx_files import Graph, load, onnx, save
 from headrace.validate.golden import spread
 
+#: What they take and what they give is one group.
+_ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish", "Sigmoid")
 #: Items on which groups are ranked.
 RANKING_ITEMS = 64
 #: At most this share of the groups goes back: with more of them in float32, there is little left that is faster.
@@ -78,36 +81,55 @@ def revert(
     wanted = _answers(source, items)
     groups = _groups(Graph(model))
     before = error = _distance(_answers(model, items), wanted)
-    chosen: list[str] = []
+    chosen: list[tuple[str, ...]] = []
     while error > goal and len(chosen) < max(1, int(_MOST_REVERTED * len(groups))):
         found = [
-            (_distance(_answers(without(model, source, [*chosen, tensor]), items), wanted), tensor)
-            for tensor in groups
-            if tensor not in chosen and not stop()
+            (_distance(_answers(without(model, source, _joined([*chosen, group])), items), wanted), group)
+            for group in groups
+            if group not in chosen and not stop()
         ]
         if stop():
             raise EngineError(f"stopped by the budget with {len(chosen)} of {counted(len(groups), 'group')} put back")
-        nearest, tensor = min(found, default=(error, ""))
+        nearest, group = min(found, default=(error, ()))
         if nearest > (1 - _WORTH_REVERTING) * error:
             break
         error = nearest
-        chosen.append(tensor)
+        chosen.append(group)
     if error > goal and before < _LEAST_GAIN * error:
         raise EngineError(
             f"no few groups are to blame: with {len(chosen)} of {counted(len(groups), 'group')} back in float32 the answers "
             f"are still {error:.2g} off (relative L2, from {before:.2g})"
         )
-    save(without(model, source, chosen), output)
-    return Reverted(tuple(chosen), len(groups), before, error)
+    save(without(model, source, _joined(chosen)), output)
+    return Reverted(tuple(_joined(chosen)), len(groups), before, error)
 
 
-def _groups(graph: Graph) -> list[str]:
-    """Return the tensors of activations that are quantized, in the order in which they are."""
-    return [
+def _groups(graph: Graph) -> list[tuple[str, ...]]:
+    """Return the tensors of activations that are quantized, in the order in which they are, with those made of them."""
+    tensors = [
         node.input[0]
         for node in graph.model.graph.node
         if node.op_type == "QuantizeLinear" and node.input[0] not in graph.weights
     ]
+    groups: dict[str, tuple[str, ...]] = {}
+    for tensor in tensors:
+        before = _activated(graph, tensor)
+        groups[tensor] = (*groups.pop(before), tensor) if before in groups else (tensor,)
+    return list(groups.values())
+
+
+def _activated(graph: Graph, tensor: str) -> str:
+    """Return the quantized tensor that an activation function makes this one of; empty if none does."""
+    maker = graph.maker.get(tensor)
+    if maker is None or maker.op_type not in _ACTIVATIONS:
+        return ""
+    dequantizer = graph.maker.get(maker.input[0])
+    quantizer = graph.maker.get(dequantizer.input[0]) if dequantizer is not None else None
+    return str(quantizer.input[0]) if quantizer is not None and quantizer.op_type == "QuantizeLinear" else ""
+
+
+def _joined(groups: list[tuple[str, ...]]) -> list[str]:
+    return [tensor for group in groups for tensor in group]
 
 
 def without(model: Any, source: Any, tensors: list[str]) -> Any:

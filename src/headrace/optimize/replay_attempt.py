@@ -19,7 +19,7 @@ from headrace.optimize.layout_rung import TECHNIQUE as LAYOUT
 from headrace.optimize.techniques import REFUTED
 from headrace.runs.formats.events import Event
 from headrace.runs.formats.ledger import Replayed
-from headrace.runs.formats.optimization import Artifact, Asked, Attempt
+from headrace.runs.formats.optimization import SHADOW, Artifact, Asked, Attempt
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import GateName, ValidationDocument
 from headrace.runs.hardware import find_hardware, find_versions, machine_in_words
@@ -49,6 +49,11 @@ def replay_attempt(
         LedgerError: If a file or a set is gone or is another one, the attempt does not say what it was judged by, or no gate
             judged it.
     """
+    if attempt.technique == SHADOW:
+        raise LedgerError(
+            f"{attempt.id} ran beside live traffic, which does not come again: run it anew with headrace run --shadow "
+            f"{attempt.candidate}"
+        )
     if attempt.asked is None:
         raise LedgerError(
             f"{attempt.id} was written before attempts kept what they were judged by; try it anew: headrace optimize"

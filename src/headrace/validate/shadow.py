@@ -3,26 +3,31 @@
 A golden set is what somebody chose once; traffic is what it is. Nobody knows the right answers there, so what is tested is
 whether both give the same: a changed answer may have been wrong before, so that the share of changed answers bounds the harm.
 Detections are the same where each finds what the other is sure of (`same_detections`).
-The test may be looked at at any time (`noninferiority`).
+The test may be looked at at any time (`noninferiority`), and so may the times of calls, pair by pair on the same batch
+(`median_sequence`). They are no fair race: the candidate runs at the lowest priority beside a pipeline that uses the same
+cores. What is faster there is faster; what is slower there may be so for that alone, so that it is a reason to keep what is in
+use and to look, never to reject.
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from headrace.base.units import format_duration
 from headrace.runs.formats.shadow import ShadowDocument
 from headrace.validate.detections import LAYOUTS
-from headrace.validate.intervals import FEWEST_PAIRS, centre, paired_interval
-from headrace.validate.noninferiority import Decision, judge_drop
+from headrace.validate.median_sequence import median_interval
+from headrace.validate.noninferiority import Decision, Finding, judge_drop
 from headrace.validate.parity import BANDS, compare_outputs, has_broken, num_broken, top_1
 from headrace.validate.same_detections import SURE, changed_detections
 
-#: Batches of which the times are kept: enough for an interval, and bounded.
+Advice = Literal["promote", "keep", "roll back"]
+
+#: Batches of which the times are kept: bounded; where one stops does not matter to the interval.
 _MOST_TIMES = 4096
 _MOST_ITEMS = 1_000_000
 #: Where answers are no scores, one further off than this is another answer.
@@ -75,28 +80,19 @@ class ShadowRecord:
             changed = np.concatenate(self._changed) if self._changed else np.empty(0)
             times, seconds, broken = list(self._times), list(self._seconds), self._broken
         found = judge_drop(-changed, self._margin)
-        ratio = paired_interval(times) if len(times) >= FEWEST_PAIRS else None
-        speed = None if ratio is None else (math.exp(ratio.low), math.exp(centre(times)), math.exp(ratio.high))
+        ratio = median_interval(times)
+        speed = None if ratio is None else (math.exp(ratio.low), math.exp(ratio.mid), math.exp(ratio.high))
         share = f"{found.drop:.2%} of {found.num_items:,} answers changed, {self._margin:.2%} are allowed"
         if self._of_detections:
             share += (
                 f" (matched as detections: what the one is sure of, score {SURE:g} or more, the other does not find)"
             )
-        if failure:
-            advice, says = "reject", f"the candidate failed: {failure}"
-        elif broken:
-            advice, says = "reject", f"{broken} of its answers hold a NaN or an infinity"
-        elif found.decision is Decision.REJECT:
-            advice, says = "reject", f"{share}: more than that for sure"
-        elif found.decision is Decision.INCONCLUSIVE:
-            more = f"about {found.more_items:,} more would tell" if found.more_items else "more items would tell"
-            advice, says = "wait", f"{share}: not decided, {more}"
-        else:
-            advice, says = "promote", f"{share}: less for sure"
+        advice, says = _advice(failure, broken, found, share, speed)
         if speed is not None:
             says += (
-                f"; a call takes {format_duration(float(np.median([b for _, b in seconds])))} beside the pipeline, against "
-                f"{format_duration(float(np.median([a for a, _ in seconds])))}"
+                f"; a call takes {format_duration(float(np.median([b for _, b in seconds])))} beside the pipeline, at the "
+                f"lowest priority, against {format_duration(float(np.median([a for a, _ in seconds])))}: {speed[1]:.2f} times "
+                f"as fast ({speed[0]:.2f} to {speed[2]:.2f})"
             )
         return ShadowDocument(
             candidate=self._candidate,
@@ -108,9 +104,30 @@ class ShadowRecord:
             max_disagreement=self._margin,
             broken=broken,
             speed=speed,
-            advice=advice,  # type: ignore[arg-type]
+            advice=advice,
             says=says,
         )
+
+
+def _advice(
+    failure: str, broken: int, found: Finding, share: str, speed: tuple[float, float, float] | None
+) -> tuple[Advice, str]:
+    """Return what to do, and why: a candidate is promoted that surely answers alike and surely takes less time."""
+    if failure:
+        return "roll back", f"the candidate failed: {failure}"
+    if broken:
+        return "roll back", f"{broken} of its answers hold a NaN or an infinity"
+    if found.decision is Decision.REJECT:
+        return "roll back", f"{share}: more than that for sure"
+    if found.decision is Decision.INCONCLUSIVE:
+        more = f"about {found.more_items:,} more would tell" if found.more_items else "more items would tell"
+        return "keep", f"{share}: not decided, {more}"
+    if speed is None:
+        return "keep", f"{share}: less for sure; too few calls were timed to tell whether it is faster"
+    if speed[0] <= 1.0:
+        kind = "slower here" if speed[2] < 1.0 else "not surely faster"
+        return "keep", f"{share}: less for sure; but {kind}, and beside a pipeline nobody can tell by how much"
+    return "promote", f"{share}: less for sure; and faster for sure"
 
 
 def _changed(incumbent: Any, candidate: Any) -> np.ndarray:

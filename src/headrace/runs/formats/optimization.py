@@ -18,6 +18,10 @@ SCHEMA = "headrace.optimization/1"
 TechniqueKind = Literal["lossless", "numeric", "lossy", "trained"]
 
 
+#: Technique of an attempt that ran beside the model in use, on live traffic.
+SHADOW = "shadow"
+
+
 class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     """A model file that never changes."""
 

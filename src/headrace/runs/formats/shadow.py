@@ -24,7 +24,13 @@ class ShadowDocument(msgspec.Struct, frozen=True, kw_only=True):
     broken: int
     """Answers of the candidate with a NaN or an infinity where the model in use had none."""
     speed: tuple[float, float, float] | None
-    """Seconds of a call in use over those of the candidate, low, middle, high; beside a running pipeline, at the lowest
-    priority, so that it tells the least that the candidate can do. None: too few calls."""
-    advice: Literal["promote", "wait", "reject"]
+    """Seconds of a call in use over those of the candidate, low, median, high; the interval holds whenever one looks. The
+    candidate runs beside the pipeline at the lowest priority: it tells the least that it can do. None: too few calls."""
+    advice: Literal["promote", "keep", "roll back"]
+    """What to do: let the candidate take over; keep the model in use; do not use the candidate anywhere."""
     says: str
+    """Why, with the figures."""
+    next_command: str | None = None
+    """What to do it with; PLAN stands for a file that is not known here."""
+    attempt: str = ""
+    """Its id in the ledger; empty if it was not written there."""

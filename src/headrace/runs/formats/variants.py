@@ -12,7 +12,7 @@ import msgspec
 SCHEMA = "headrace.validate/1"
 
 #: In the order in which they are asked, cheapest first.
-GateName = Literal["static", "census", "parity", "speed", "accuracy", "robustness", "pipeline"]
+GateName = Literal["static", "census", "parity", "speed", "accuracy", "robustness", "pipeline", "shadow"]
 Outcome = Literal["passed", "rejected", "inconclusive", "skipped"]
 
 

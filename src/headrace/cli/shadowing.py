@@ -1,0 +1,147 @@
+"""`headrace run --shadow`: opens the candidate, names the command that follows, and keeps what came of it in the ledger."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.words import quoted
+
+if TYPE_CHECKING:
+    from headrace.base.protocols import Model
+    from headrace.pipeline.execute import Result
+    from headrace.pipeline.shadow import Shadow
+    from headrace.runs.formats.optimization import Attempt
+    from headrace.runs.formats.shadow import ShadowDocument
+    from headrace.validate.shadow import ShadowRecord
+    from headrace.validate.variant_spec import VariantSpec
+
+_VERDICTS = {"promote": "accept", "keep": "inconclusive", "roll back": "reject"}
+_OUTCOMES = {"promote": "passed", "keep": "inconclusive", "roll back": "rejected"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Candidate:
+    """A candidate that runs beside the model in use."""
+
+    spec: VariantSpec
+    model: Model
+    shadow: Shadow
+    record: ShadowRecord
+    began: float
+
+    def document(self, args: argparse.Namespace, result: Result) -> ShadowDocument:
+        """Return what came of it, written to the ledger if one was named."""
+        import msgspec
+
+        found = self.record.document(self.shadow.num_passed_by, self.shadow.failure)
+        found = msgspec.structs.replace(found, next_command=next_command(found, self.spec, args, result))
+        ledger = args.ledger or os.environ.get("HEADRACE_LEDGER")
+        if not ledger:
+            return found
+        from headrace.ledger.ledger import Ledger
+
+        with Ledger.open(ledger) as opened:
+            written = opened.attempts.write_attempt(self.attempt(found, result))
+        return msgspec.structs.replace(found, attempt=written.id)
+
+    def attempt(self, found: ShadowDocument, result: Result) -> Attempt:
+        """Return what came of it as an attempt of the ledger."""
+        from headrace.ledger.ledger import hardware_fingerprint
+        from headrace.runs.formats.optimization import SHADOW, Artifact, Attempt
+        from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
+        from headrace.runs.hardware import find_hardware
+
+        file, incumbent = Path(self.spec.model.artifact or ""), _incumbent(result)
+        verdict: Any = _VERDICTS[found.advice]
+        gate = Gate(
+            name="shadow", outcome=_OUTCOMES[found.advice], says=found.says,  # type: ignore[arg-type]
+            values={
+                "disagreement": found.disagreement, "low": found.low, "high": found.high, "broken": float(found.broken),
+                **dict(zip(("speed_low", "speed", "speed_high"), found.speed or (), strict=False)),
+            },
+            limits={"max_disagreement": found.max_disagreement},
+        )  # fmt: skip
+        sides = [
+            VariantSide(name=name, variant=dict(ran), open_seconds=0.0)
+            for name, ran in ((incumbent_text(result), incumbent), (self.spec.text, self.model.variant))
+        ]
+        return Attempt(
+            model=str(incumbent.get("sha256", "")),
+            technique=SHADOW,
+            kind="lossy",  # nobody knows what was done to it
+            hypothesis="beside the model in use, on live traffic, it answers alike and takes less time",
+            candidate=self.spec.text,
+            settings={
+                "artifact": self.spec.model.artifact, "engine": self.spec.model.engine, "threads": self.spec.model.threads,
+                "options": dict(self.spec.model.options),
+            },
+            artifact=Artifact(
+                sha256=str(self.model.variant.get("sha256", "")), file=str(file),
+                num_bytes=file.stat().st_size if file.is_file() else 0,
+            ),
+            verdict=verdict,
+            gate=None if verdict == "accept" else "shadow",
+            says=found.says,
+            seconds=time.monotonic() - self.began,
+            validation=ValidationDocument(
+                a=sides[0], b=sides[1], verdict=verdict, says=found.says, gates=(gate,), batch=0, golden="live traffic",
+                num_items=found.num_items,
+            ),
+            hardware=hardware_fingerprint(find_hardware()),
+        )  # fmt: skip
+
+
+def open_candidate(args: argparse.Namespace) -> Candidate | None:
+    """Return the candidate that `--shadow` names; None if there is none."""
+    from headrace.pipeline.shadow import Shadow
+    from headrace.validate.shadow import ShadowRecord
+    from headrace.validate.variant_spec import parse_variant
+
+    if not args.shadow:
+        return None
+    spec, record = parse_variant(args.shadow), ShadowRecord(args.shadow, args.max_disagreement)
+    model = spec.open()
+    return Candidate(spec, model, Shadow(model, record.add), record, time.monotonic())
+
+
+def next_command(found: ShadowDocument, spec: VariantSpec, args: argparse.Namespace, result: Result) -> str:
+    """Return what to type: run with it, measure it in a fair race, or take it out where it is in use.
+
+    PLAN, MODEL and GOLDEN.npz stand for files that are not known here.
+    """
+    if found.advice == "promote":
+        model = spec.model
+        settings = {"artifact": model.artifact, "engine": model.engine, "threads": model.threads}
+        settings |= {f"options.{key}": value for key, value in model.options.items()}
+        given = ["--plan", args.plan] if args.plan else []
+        for key, value in settings.items():
+            given += ["--set", f"model.{key}={_toml(value)}"]
+        return " ".join(["headrace run", *(quoted(one) for one in (args.pipeline, *given))])
+    if found.advice == "keep":
+        return f"headrace validate {quoted(incumbent_text(result))} {quoted(spec.text)} --golden GOLDEN.npz"
+    return f"headrace ledger rollback PLAN --why {quoted(f'shadow: {found.says}')}"
+
+
+def incumbent_text(result: Result) -> str:
+    """Return the variant in use as `headrace validate` takes it; MODEL for a file that the pipeline's own code names."""
+    from headrace.validate.variant_spec import variant_text
+
+    model = result.plan.model
+    if result.plan.models or model.artifact is None:
+        return "MODEL"
+    return variant_text(dataclasses.replace(model, threads=model.threads or 1))
+
+
+def _incumbent(result: Result) -> Mapping[str, Any]:
+    """Return how the model in use ran, as far as the run knows."""
+    return next((variant for variant in result.variants if variant.get("sha256")), {})
+
+
+def _toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)

@@ -1,0 +1,119 @@
+"""What `headrace run --shadow` says to do next, and what of it is in the ledger."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import headrace as hr
+from headrace.base.plan import Plan
+from headrace.cli import main
+from headrace.cli.shadowing import open_candidate
+from headrace.delivery.collect import Collect
+from headrace.pipeline.execute import run as execute
+from headrace.testing import ListSource
+
+JOBS = """
+import json
+import numpy as np
+import headrace as hr
+from headrace.delivery.collect import Collect
+from headrace.testing import ListSource
+
+class Model(hr.Module):
+    input = hr.ArrayInput()
+
+    def load(self, context):
+        self.model_in_use = context.open_model("a.onnx")
+
+    def process(self, batch):
+        return [float(value) for value in self.model_in_use(batch)[:, 0]]
+
+items = np.random.default_rng(0).standard_normal((800, 4)).astype(np.float32)
+pipeline = hr.Pipeline(ListSource(list(items)), module=Model(), delivery=Collect())
+"""
+
+
+class Nothing(hr.Module):
+    """Answers nothing."""
+
+    input = hr.ArrayInput()
+
+    def process(self, batch: Any) -> Sequence[Any]:
+        """Return nothing of interest."""
+        return [0] * len(batch)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pipeline with its model, and one that answers the opposite."""
+    weights = np.random.default_rng(1).standard_normal((4, 3)).astype(np.float32)
+    for name, sign in (("a", 1), ("other", -1)):
+        graph = helper.make_graph(
+            [helper.make_node("MatMul", ["x", "w"], ["y"])],
+            "tiny",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])],
+            [numpy_helper.from_array(sign * weights, "w")],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    (tmp_path / "shadow_jobs.py").write_text(JOBS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("changed", "seconds", "advice", "next_command"),
+    [
+        (True, 0.001, "roll back", "headrace ledger rollback PLAN --why"),
+        (False, 0.002, "keep", "headrace validate MODEL 'b c.onnx@onnx,threads=1' --golden GOLDEN.npz"),
+        (
+            False, 0.001, "promote",
+            "headrace run jobs.py:pipeline --plan plan.toml --set 'model.artifact=\"b c.onnx\"' --set 'model.engine=\"onnx\"'",
+        ),
+    ],
+)  # fmt: skip
+def test_what_came_of_it_has_a_command_and_is_in_the_ledger(
+    folder: Path, capsys: pytest.CaptureFixture[str], changed: bool, seconds: float, advice: str, next_command: str
+) -> None:
+    """Each advice its own; the attempt can be shown, and not replayed: its traffic is gone."""
+    (folder / "other.onnx").rename(folder / "b c.onnx")
+    args = argparse.Namespace(
+        shadow="b c.onnx@onnx,threads=1", max_disagreement=0.01, ledger=str(folder / "ledger.sqlite"),
+        pipeline="jobs.py:pipeline", plan="plan.toml",
+    )  # fmt: skip
+    candidate = open_candidate(args)
+    assert candidate is not None
+    scores = np.eye(10, 3, dtype=np.float32)
+    for number in range(60):
+        candidate.record.add(scores, -scores if changed else scores, 0.0015 + 1e-6 * number, seconds)
+    result = execute(hr.Pipeline(ListSource([]), module=Nothing(), delivery=Collect()), Plan())
+    found = candidate.document(args, result)
+    assert found.advice == advice
+    assert str(found.next_command).startswith(next_command)
+    assert main(["ledger", "show", found.attempt, "--ledger", args.ledger]) == 0
+    assert "answers changed" in " ".join(capsys.readouterr().out.split())
+    assert main(["ledger", "replay", found.attempt, "--ledger", args.ledger]) == 2
+    assert "does not come again" in capsys.readouterr().err
+
+
+def test_too_few_answers_keep_what_is_in_use(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the command line; nothing is written where no ledger is named."""
+    monkeypatch.delenv("HEADRACE_LEDGER", raising=False)
+    command = ["run", "shadow_jobs.py:pipeline", "--shadow", "a.onnx", "--limit", "20"]
+    assert main([*command, "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)["shadow"]
+    assert (said["advice"], said["attempt"]) == ("keep", "")
+    assert said["next_command"] == "headrace validate MODEL a.onnx --golden GOLDEN.npz"
+    assert not list(folder.glob("**/ledger.sqlite"))
