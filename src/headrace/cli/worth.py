@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Say = Callable[[str], object]
 
 
-def add_goal_arguments(parser: argparse.ArgumentParser) -> None:
+def add_goal_arguments(parser: argparse._ActionsContainer) -> None:
     """Declare `--slo` and `--rate`, as `headrace diagnose` has them."""
     parser.add_argument(
         "--slo", action="append", default=[], metavar="GOAL",

@@ -757,7 +757,11 @@ class _Search:
         if self.interrupted:
             return "interrupted before anything was proved; the same command goes on"
         if self.golden is None:
-            return "nothing is recommended without a golden set: nobody knows what is still right; give --golden"
+            return (
+                "nothing is recommended without a golden set: nobody knows what is still right; give --golden golden.npz (with "
+                "arrays inputs and labels), or --golden held_out/ --pipeline MODULE:ATTRIBUTE (a folder with labels.jsonl, or "
+                "with a folder for each class)"
+            )
         kept = self.subject.called if self.subject.incumbent else "the model as it is"
         return f"nothing better was found and proved: keep {kept}"
 

@@ -114,7 +114,7 @@ def test_a_shadow_of_a_detector_is_judged_by_what_it_finds() -> None:
         blind.add(incumbent, padded([[DOG], [CAT, DOG]] * 2, 5), 0.02, 0.01)
     assert (same.document().advice, same.document().disagreement) == ("promote", 0)
     document = blind.document()
-    assert (document.advice, document.num_items) == ("reject", 800)
+    assert (document.advice, document.num_items) == ("roll back", 800)
     assert document.disagreement == pytest.approx(0.5)
     assert "matched as detections" in document.says
 
@@ -132,7 +132,7 @@ def test_a_shadow_that_finds_what_is_no_number_is_rejected() -> None:
     wrong = {name: array[0] for name, array in padded([[CAT]], 1).items()}
     wrong["boxes"] = np.full((1, 4), np.nan, np.float32)
     record.add({name: array[0] for name, array in padded([[CAT, DOG, MOVED]], 3).items()}, wrong, 0.02, 0.01)
-    assert (record.document().advice, record.document().broken) == ("reject", 1)
+    assert (record.document().advice, record.document().broken) == ("roll back", 1)
 
 
 def test_a_detector_may_take_over_that_finds_the_same() -> None:
