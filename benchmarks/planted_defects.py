@@ -589,6 +589,7 @@ def defects() -> Iterator[Variant]:
     yield Variant("dynamic int8", dynamic, ("census", "speed"), min_speedup=1.0)
     yield Variant("int8 of channels of different sizes", int8(imbalance=2.0), ("accuracy",))
     yield Variant("the same on OpenVINO", int8("@openvino", imbalance=2.0), ("accuracy",))
+    yield Variant("int8 of one layer's channels of different sizes", int8(imbalance=2.0, layers=1), ("accuracy",))
     yield Variant("int8 calibrated on dark images", int8(change=lambda items: 0.05 * items), ("accuracy",))
     yield Variant("int8 with a wrong step", broken_scale, ("accuracy",))
     if inherits_bf16():  # elsewhere it is no defect
@@ -644,7 +645,9 @@ def honest() -> Iterator[Variant]:
         yield Variant(f"int8 equalized{engine}", int8(engine, equalized=True))
     yield Variant("int8@openvino", int8("@openvino"))
     yield Variant("int8 of channels of different sizes, equalized", int8(equalized=True, imbalance=2.0))
-    yield Variant("int8 of channels of different sizes, groups reverted", int8(reverted=True, imbalance=2.0))
+    yield Variant(
+        "int8 of a layer's channels of different sizes, reverted", int8(reverted=True, imbalance=2.0, layers=1)
+    )
 
 
 # --- judging ---------------------------------------------------------------------------------------------------------

@@ -100,17 +100,6 @@ def precision_of(spec: VariantSpec, model: Model | None = None) -> str:
     return "f16" if said == "f32" and is_half(spec) else said if said in BANDS else "f32"
 
 
-def _other_precision(opened: _Opened) -> str | None:
-    """Return in words that an engine computes in another precision than it was asked for; None if it does not, or says none."""
-    runs, asked = opened.model.variant.get("precision"), opened.spec.model.options.get("precision", "f32")
-    if runs in (None, asked):
-        return None
-    return (
-        f"B computes in {runs}, and {asked} was asked for: on another machine it may be another precision; ask for what runs "
-        f"here, precision={runs}, and judge that"
-    )
-
-
 def _is_quantized(spec: VariantSpec) -> bool:
     return spec.model.artifact is not None and is_quantized(Path(spec.model.artifact))
 
@@ -158,8 +147,6 @@ class _Validation:
             if first.dtype != second.dtype or not _fit(first.shape, second.shape):
                 said = f"B takes {second.dtype}{list(second.shape)} where A takes {first.dtype}{list(first.shape)}"
                 return _gate("static", "rejected", f"{said}: it is not the same model")
-        if (other := _other_precision(self.b)) is not None:
-            return _gate("static", "rejected", other)
         if len(self.a.model.inputs) != len(self.b.model.inputs):
             return _gate(
                 "static", "rejected", f"A takes {len(self.a.model.inputs)} inputs, B {len(self.b.model.inputs)}"
