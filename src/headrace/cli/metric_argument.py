@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from headrace.validate.metrics import Metric
 
 
-def add_metric_argument(parser: argparse.ArgumentParser) -> None:
+def add_metric_argument(parser: argparse._ActionsContainer) -> None:
     """Declare it."""
     parser.add_argument(
         "--metric", default="top1", metavar="NAME",

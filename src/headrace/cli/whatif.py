@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_ledger_argument(parser: argparse.ArgumentParser) -> None:
+def add_ledger_argument(parser: argparse._ActionsContainer) -> None:
     """Declare where the ledger is."""
     parser.add_argument(
         "--ledger", metavar="FILE", help="the ledger (default: $HEADRACE_LEDGER, else runs/ledger.sqlite)"
