@@ -12,9 +12,34 @@ from headrace.runs.formats.profile import Estimate
 COLORS = {"accept": "var(--c3)", "inconclusive": "var(--muted)", "reject": "var(--c2)"}
 WORDS = {"accept": "accepted", "inconclusive": "not decided", "reject": "rejected"}
 GIVEN = "var(--c1)"
-"""Colour of the model as given."""
+"""Colour of what is in use."""
 LEGEND = {"as given": GIVEN, **{WORDS[verdict]: COLORS[verdict] for verdict in WORDS}}
 _BADGES = {"accept": "ok", "inconclusive": "warning", "reject": "failed"}
+
+
+def used_name(document: OptimizationDocument) -> str:
+    """Return what speeds are over, as a mark on a picture."""
+    return "in use" if document.in_use else "as given"
+
+
+def used_words(document: OptimizationDocument) -> str:
+    """Return what speeds are over, in a sentence."""
+    return "what the Plan uses" if document.in_use else "the model as given"
+
+
+def used_drop(document: OptimizationDocument) -> Estimate:
+    """Return what it has lost against the model as given, as a share of the right answers."""
+    return (document.in_use.drop if document.in_use else None) or Estimate(0.0, 0.0, 0.0)
+
+
+def used_bytes(document: OptimizationDocument) -> int:
+    """Return the size of its file."""
+    return (document.in_use.artifact if document.in_use else document.model).num_bytes
+
+
+def legend_of(document: OptimizationDocument) -> dict[str, str]:
+    """Return the colours of a picture."""
+    return {used_name(document) if name == "as given" else name: color for name, color in LEGEND.items()}
 
 
 def name_of(attempt: Attempt) -> str:
@@ -23,7 +48,7 @@ def name_of(attempt: Attempt) -> str:
 
 
 def number_of(document: OptimizationDocument, attempt: Attempt) -> int:
-    """Return an attempt's number in pictures and tables, from 1; the model as given is 0."""
+    """Return an attempt's number in pictures and tables, from 1; what is in use is 0."""
     return 1 + next(place for place, one in enumerate(document.attempts) if one.candidate == attempt.candidate)
 
 

@@ -11,12 +11,16 @@ from headrace.report.section import Section
 from headrace.report.variants.naming import (
     COLORS,
     GIVEN,
-    LEGEND,
     is_front,
     key,
+    legend_of,
     name_of,
     number_of,
     ties,
+    used_bytes,
+    used_drop,
+    used_name,
+    used_words,
     whole_of,
 )
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
@@ -44,7 +48,7 @@ def pareto_section(document: OptimizationDocument) -> Section | None:
         title="Accuracy, speed, size, memory",
         parts=[
             note(
-                "Up and to the right is better; 0 is the model as given, other numbers are those of ",
+                f"Up and to the right is better; 0 is {used_words(document)}, other numbers are those of ",
                 tag("a", "the table", href="#tried"),
                 f". {_FRONT}",
             ),
@@ -81,7 +85,9 @@ def _against_accuracy(document: OptimizationDocument, timed: Sequence[Attempt]) 
     if not judged:
         return None
     floor, given_ringed = floor_of(judged, document.max_drop), "baseline" in document.front
-    series = [_point(0, "as given", _SAME, Estimate(0.0, 0.0, 0.0), GIVEN, given_ringed, floor)]
+    lost = used_drop(document)
+    kept = Estimate(*(-100 * value for value in (lost.high, lost.mid, lost.low)))
+    series = [_point(0, used_name(document), _SAME, kept, GIVEN, given_ringed, floor)]
     for attempt in judged:
         assert attempt.speedup is not None
         assert attempt.drop is not None
@@ -99,8 +105,8 @@ def _against_accuracy(document: OptimizationDocument, timed: Sequence[Attempt]) 
     series[0] = {**series[0], "markArea": _band(document)}
     return plot(
         "pareto", "Accuracy against speed", "each variant as a point, times as fast and change of the share of right answers",
-        series, x_axis=axis("times as fast as the model as given", low=0), y_axis=axis(low=floor),
-        upright="points of right answers won or lost", height=340, legend=LEGEND,
+        series, x_axis=axis(f"times as fast as {used_words(document)}", low=0), y_axis=axis(low=floor),
+        upright="points of right answers won or lost", height=340, legend=legend_of(document),
     )  # fmt: skip
 
 
@@ -124,8 +130,8 @@ def floor_of(judged: Sequence[Attempt], max_drop: float) -> float | None:
 
 
 def _against_size(document: OptimizationDocument, timed: Sequence[Attempt]) -> Chart:
-    shares = {one.candidate: one.artifact.num_bytes / document.model.num_bytes for one in timed}
-    upright = "bytes of the file over those of the model as given"
+    shares = {one.candidate: one.artifact.num_bytes / used_bytes(document) for one in timed}
+    upright = f"bytes of the file over those of {used_words(document)}"
     return _against("size", "Size against speed", document, timed, shares, upright)
 
 
@@ -133,7 +139,7 @@ def _against_memory(document: OptimizationDocument, timed: Sequence[Attempt]) ->
     whole = document.baseline.memory_bytes
     known = {one.candidate: one.validation.b.memory_bytes for one in timed}
     shares = {name: num / whole for name, num in known.items() if num is not None and whole}
-    upright = "peak of a process of its own over that of the model as given"
+    upright = f"peak of a process of its own over that of {used_words(document)}"
     return _against("memory", "Memory against speed", document, timed, shares, upright) if shares else None
 
 
@@ -145,16 +151,16 @@ def _against(
     shares: Mapping[str, float],
     upright: str,
 ) -> Chart:
-    """Return what variants need over what the model as given does, against speed; shares: {candidate: that ratio}."""
-    series = [_dot(0, "as given", 1.0, 1.0, GIVEN, "baseline" in document.front)]
+    """Return what variants need over what is in use does, against speed; shares: {candidate: that ratio}."""
+    series = [_dot(0, used_name(document), 1.0, 1.0, GIVEN, "baseline" in document.front)]
     for attempt in timed:
         if attempt.candidate in shares and attempt.speedup is not None:
             number, color, ringed = number_of(document, attempt), COLORS[attempt.verdict], is_front(document, attempt)
             series.append(_dot(number, name_of(attempt), attempt.speedup.mid, shares[attempt.candidate], color, ringed))
     return plot(
         name, title, f"each variant as a point, times as fast and {upright}", series,
-        x_axis=axis("times as fast as the model as given", low=0), y_axis=axis(low=0), upright=upright, height=220,
-        legend=LEGEND,
+        x_axis=axis(f"times as fast as {used_words(document)}", low=0), y_axis=axis(low=0), upright=upright, height=220,
+        legend=legend_of(document),
     )  # fmt: skip
 
 
@@ -178,7 +184,7 @@ def below(point: dict[str, Any], floor: float) -> dict[str, Any]:
 
 
 def _dot(number: int, name: str, speedup: float, share: float, color: str, ringed: bool) -> dict[str, Any]:
-    tip = [[f"{number} {name}", ""], ["times as fast", f"{speedup:.2f}"], ["of the model as given", f"{share:.0%}"]]
+    tip = [[f"{number} {name}", ""], ["times as fast", f"{speedup:.2f}"], ["of what is in use", f"{share:.0%}"]]
     return mark(str(number), speedup, share, tip, color, ringed)
 
 

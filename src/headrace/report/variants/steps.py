@@ -9,7 +9,7 @@ from headrace.report.charts import Chart, axis, category_axis, plot
 from headrace.report.markup import Html, note, table, tag
 from headrace.report.numbers import digits, rate, ratio
 from headrace.report.section import Section
-from headrace.report.variants.naming import name_of
+from headrace.report.variants.naming import name_of, used_name
 from headrace.runs.formats.optimization import Attempt, EndToEnd, OptimizationDocument
 from headrace.runs.formats.profile import Estimate
 
@@ -38,7 +38,7 @@ def steps_section(document: OptimizationDocument) -> Section | None:
         for step in steps
     ]  # fmt: skip
     head = ["step", "measured", "before", "after", "times", "interval"]
-    chart = _chart(steps)
+    chart = _chart(steps, used_name(document))
     about = note(
         "Every step is held against the start, in turn, in minutes of its own: speeds of two rows may differ although nothing "
         "else does; times of one row are of the same minutes."
@@ -82,8 +82,8 @@ def _of_calls(chosen: Attempt) -> Step:
     return Step(name="its calls", of=of, before=before, after=after, times=chosen.speedup)
 
 
-def _chart(steps: Sequence[Step]) -> Chart:
-    names = ["as given", *(step.name for step in steps)]
+def _chart(steps: Sequence[Step], before: str) -> Chart:
+    names = [before, *(step.name for step in steps)]
     times = [Estimate(1.0, 1.0, 1.0), *(step.times for step in steps)]
     bars = [
         {

@@ -5,7 +5,17 @@ from __future__ import annotations
 from headrace.report.markup import Html, folded, note, table, tag
 from headrace.report.numbers import digits, seconds, size
 from headrace.report.section import Section
-from headrace.report.variants.naming import badge, is_front, name_of, number_of, ties
+from headrace.report.variants.naming import (
+    badge,
+    is_front,
+    name_of,
+    number_of,
+    ties,
+    used_bytes,
+    used_drop,
+    used_name,
+    used_words,
+)
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 
 
@@ -16,8 +26,9 @@ def tried_section(document: OptimizationDocument) -> Section:
         "opens in", "tried for",
     ]  # fmt: skip
     given = [
-        "0 (as given)", "onnx", None, "front" if "baseline" in document.front else None, "1", None, "0", None,
-        size(document.model.num_bytes), size(document.baseline.memory_bytes),
+        f"0 ({used_name(document)})", str(document.in_use.settings.get("engine")) if document.in_use else "onnx", None,
+        "front" if "baseline" in document.front else None, "1", None, f"{-100 * used_drop(document).mid:.3g}", None,
+        size(used_bytes(document)), size(document.baseline.memory_bytes),
         seconds(document.baseline.open_seconds or None), None,
     ]  # fmt: skip
     equals = [one.candidate for one in ties(document)]
@@ -28,7 +39,7 @@ def tried_section(document: OptimizationDocument) -> Section:
         parts=[
             table(head, rows, text_columns=4, caption="Variants with speed, accuracy and size"),
             note(
-                f"Batches of {document.batch}, calls in turn with the model as given. Points are of the share of right answers "
+                f"Batches of {document.batch}, calls in turn with {used_words(document)}. Points are of the share of right answers "
                 f"on {document.golden or 'no golden set'}; {100 * document.max_drop:g} may be lost. That set had judged "
                 f"{document.golden_uses} attempts when this was written. Memory is that of a process that opens and calls "
                 "it, engine included, at its peak, for variants that the golden set did not reject; opening is reading and "
