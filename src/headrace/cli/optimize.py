@@ -192,7 +192,7 @@ def run(args: argparse.Namespace) -> int:
             f"--plan {args.plan} names a model for each task; -o can only write the one for all. Leave --plan out, and put the "
             "[model] table that is written under [models.TASK]"
         )
-    args.began, args.target = time.monotonic(), args.model  # a recipe's file takes its place
+    args.began, args.named = time.monotonic(), args.model  # a recipe's file takes its place
     args.threads = args.threads or plan.model.threads or 1
     ceiling, stopped = look_before(args, _say)
     if stopped is not None:
@@ -278,8 +278,9 @@ def _measuring_command(args: argparse.Namespace) -> str:
         "--metric": args.metric if args.metric != "top1" else None, "--batch": args.batch, "--threads": args.threads,
         "--for": args.objective if args.objective != "throughput" else None, "--plan": args.plan, "--ledger": args.ledger,
         "--input-sizes": ",".join(map(str, args.input_sizes)), "-o": args.output, "--price": args.price,
+        "--target": args.target if args.target != "here" else None,
     }  # fmt: skip
-    words = [args.target, *(word for option, value in given.items() if value for word in (option, str(value)))]
+    words = [args.named, *(word for option, value in given.items() if value for word in (option, str(value)))]
     words += [word for file in args.also for word in ("--also", file)]
     words += [
         option for option, is_set in (("--robustness", args.robustness), ("--no-layout", args.no_layout)) if is_set

@@ -9,7 +9,9 @@ from headrace.base.words import wrapped
 if TYPE_CHECKING:
     from headrace.runs.formats.optimization import OptimizationDocument
 
-_FRONT = "+ on the front: no other is surely better in one of accuracy, speed, size and memory and surely worse in none"
+_FRONT = (
+    "+ on the front: no other is surely better in accuracy, speed, size, memory or CPU time and surely worse in none"
+)
 
 
 def variants_legend(document: OptimizationDocument) -> list[str]:

@@ -110,3 +110,19 @@ def test_who_cannot_be_told_from_the_one_to_use_is_named() -> None:
     page = render_variants(document(attempt("int8"), tie, other))
     assert "2 bf16 on onnx is as fast as the one to use" in page
     assert "3 raw on onnx is as fast" not in page
+
+
+def test_what_a_plan_uses_is_not_called_the_model_as_given() -> None:
+    """Speeds are over it: its engine, its file's size and its own drop stand where the model as given would."""
+    used = attempt(
+        "in-use", candidate="used", settings={"engine": "openvino"}, speedup=Estimate(1.0, 1.0, 1.0),
+        drop=Estimate(0.002, 0.003, 0.004), artifact=Artifact(sha256="ef" * 32, file="used.onnx", num_bytes=50),
+    )  # fmt: skip
+    page = render_variants(document(attempt("int8"), in_use=used), [])
+    assert "times as fast as what the Plan uses" in page
+    assert "times as fast as the model as given" not in page
+    first = re.search(r"<tr>(?:(?!</tr>).)*0 \(in use\).*?</tr>", page, re.DOTALL)
+    assert first is not None
+    assert "openvino" in first[0]
+    assert "-0.3" in first[0]
+    assert "0 (as given)" not in page

@@ -30,8 +30,8 @@ _SAME = Estimate(1.0, 1.0, 1.0)
 #: A drop so many times the allowed one stands at the edge: drawn to scale it would press all others into one line.
 _MOST_DROPS = 4.0
 _FRONT = (
-    "A variant is on the front if no other is surely better in accuracy, speed, size or memory without being surely worse in "
-    "another."
+    "A variant is on the front if no other is surely better in accuracy, speed, size, memory or CPU time without being surely "
+    "worse in another."
 )
 
 

@@ -39,9 +39,9 @@ def tried_section(document: OptimizationDocument) -> Section:
         parts=[
             table(head, rows, text_columns=4, caption="Variants with speed, accuracy and size"),
             note(
-                f"Batches of {document.batch}, calls in turn with {used_words(document)}. Points are of the share of right answers "
-                f"on {document.golden or 'no golden set'}; {100 * document.max_drop:g} may be lost. That set had judged "
-                f"{document.golden_uses} attempts when this was written. Memory is that of a process that opens and calls "
+                f"Batches of {document.batch}, calls in turn with {used_words(document)}. Points are of the share of right "
+                f"answers on {document.golden or 'no golden set'}; {100 * document.max_drop:g} may be lost. That set had "
+                f"judged {document.golden_uses} attempts when this was written. Memory is that of a process that opens and calls "
                 "it, engine included, at its peak, for variants that the golden set did not reject; opening is reading and "
                 "compiling." + (" A tie is as fast as the one to use, as far as anybody can tell." if equals else "")
             ),
