@@ -42,8 +42,9 @@ def tried_section(document: OptimizationDocument) -> Section:
                 f"Batches of {document.batch}, calls in turn with {used_words(document)}. Points are of the share of right "
                 f"answers on {document.golden or 'no golden set'}; {100 * document.max_drop:g} may be lost. That set had "
                 f"judged {document.golden_uses} attempts when this was written. Memory is that of a process that opens and "
-                "calls it, engine included, at its peak, for variants that the golden set did not reject; opening is reading and "
-                "compiling." + (" A tie is as fast as the one to use, as far as anybody can tell." if equals else "")
+                "calls it, engine included, at its peak, for variants that the golden set did not reject; opening is reading "
+                "and compiling."
+                + (" A tie is as fast as the one to use, as far as anybody can tell." if equals else "")
             ),
         ],
     )
