@@ -122,11 +122,12 @@ def _table(document: OptimizationDocument) -> list[str]:
 
 def _first_row(document: OptimizationDocument) -> list[str]:
     """Return what is in use, which the others are held against."""
+    mark = "+" if "baseline" in document.front else ""
     if document.in_use is None:
-        given = ["", "(as given)", "onnx", "", "1.00", "", "0", format_size(document.model.num_bytes)]
+        given = [mark, "(as given)", "onnx", "", "1.00", "", "0", format_size(document.model.num_bytes)]
         return [*given, *_costs(document.baseline), ""]
     row = _row(document.in_use, document)
-    return ["", "(in use)", row[2], "", row[4], "", *row[6:8], *_costs(document.baseline), row[-1]]
+    return [mark, "(in use)", row[2], "", row[4], "", *row[6:8], *_costs(document.baseline), row[-1]]
 
 
 def _own_layout(layout: Attempt) -> tuple[str, str]:

@@ -19,7 +19,7 @@ def variants_legend(document: OptimizationDocument) -> list[str]:
     said = []
     if document.recommended is not None:
         said.append("* the one to use")
-    if any(one.candidate in document.front and one.candidate != document.recommended for one in document.attempts):
+    if any(name != document.recommended for name in document.front):
         said.append(_FRONT)
     if any(one.predicted is not None for one in document.attempts):
         said.append("expected: times as fast, said before it was timed")

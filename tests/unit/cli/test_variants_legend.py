@@ -33,7 +33,7 @@ def test_every_mark_and_both_speeds_are_explained() -> None:
 
 def test_nothing_is_explained_that_is_not_there() -> None:
     """Without layouts, a recommendation and a front there is one speed."""
-    bare = msgspec.structs.replace(_search(), layout=None, laid_out=(), recommended=None, front=("baseline",))
+    bare = msgspec.structs.replace(_search(), layout=None, laid_out=(), recommended=None, front=())
     told = " ".join(as_text(bare, None).split())  # type: ignore[arg-type]
     assert "times as fast: calls of 8 items" in told
     for absent in ("the one to use", "on the front", "times with it"):

@@ -41,7 +41,8 @@ def steps_section(document: OptimizationDocument) -> Section | None:
     chart = _chart(steps, used_name(document))
     about = note(
         "Every step is held against the start, in turn, in minutes of its own: speeds of two rows may differ although nothing "
-        "else does; times of one row are of the same minutes."
+        "else does; times of one row are of the same minutes, and the middle of paired blocks, while before and "
+        "after are medians."
     )
     parts: list[Html] = [about, chart.element(), table(head, rows, text_columns=2, caption="Before and after")]
     return Section(anchor="steps", title="Before and after", parts=parts, charts=[chart])
