@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,12 @@ pytest.importorskip("onnx")
 from headrace.base.plan import Plan  # noqa: E402
 from headrace.cli import main  # noqa: E402
 from headrace.engines import networks, open_model  # noqa: E402
+from headrace.optimize import unconverted  # noqa: E402
 from headrace.optimize.techniques import deciding_versions  # noqa: E402
 
 torch.set_num_threads(1)
+#: Found before tests take PATH away.
+COMPILER = shutil.which("g++")
 JOBS = """
 import numpy as np, torch
 import headrace as hr
@@ -69,7 +74,9 @@ def searched(module: str, jobs: str, capsys: pytest.CaptureFixture[str], *more: 
     status = main(
         ["optimize", f"{module}.py:recipe", "--pipeline", f"{module}.py:pipeline", *sets, "--ledger", "l.sqlite", *more]
     )
-    return status, json.loads(capsys.readouterr().out)
+    told = capsys.readouterr()
+    assert told.out, told.err
+    return status, json.loads(told.out)
 
 
 def test_a_slower_one_is_turned_down_with_its_ratio_and_what_cannot_be_compiled_is_told(
@@ -97,6 +104,31 @@ def test_the_plan_of_a_faster_one_opens_as_a_worker_opens_it(capsys: pytest.Capt
     with np.load("golden.npz") as golden:
         answers = open_model(plan.model, None, 1)(golden["inputs"][:50])
         assert (answers.argmax(1) == golden["labels"][:50]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not COMPILER, reason="there is no g++")
+def test_all_three_are_compiled_and_judged_to_the_end(
+    capsys: pytest.CaptureFixture[str], speeds: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Opened, compiled, held against the file, asked on the golden set; the Plan of the fastest opens, and answers alike."""
+    monkeypatch.setenv("CXX", str(COMPILER))
+    monkeypatch.setenv("PATH", os.path.dirname(str(COMPILER)))
+    monkeypatch.setattr(unconverted, "why_no_bfloat16_instructions", lambda subject: None)  # slow without, and right
+    speeds["torch", False] = 9.0
+    status, document = searched("all_jobs", JOBS + REGISTERED, capsys, "-o", "plan.toml")
+    judged = {one["technique"]: one for one in document["attempts"] if one["settings"]["engine"] == "torch"}
+    assert sorted(judged) == ["torch", "torch-bf16", "torch-compiled"]
+    for one in judged.values():
+        gates = {gate["name"]: gate["outcome"] for gate in one["validation"]["gates"]}
+        assert {**gates, "parity": "passed", "speed": "passed"} == gates
+    fastest = judged["torch-bf16"]
+    assert "accuracy" in {gate["name"] for gate in fastest["validation"]["gates"]}
+    assert (status, document["recommended"]) == (0, fastest["candidate"])
+    model = open_model(Plan.load("plan.toml").model, None, 1)
+    assert (model.variant["precision"], model.variant["compiled"]) == ("bf16", True)
+    with np.load("golden.npz") as golden:
+        assert (model(golden["inputs"][:50]).argmax(1) == golden["labels"][:50]).mean() > 0.9
 
 
 @pytest.mark.usefixtures("speeds")
