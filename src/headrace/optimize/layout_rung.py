@@ -16,6 +16,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.plan import ModelPlan
 from headrace.optimize.layout import Shares, Swept, answers_alike, compare_layouts, sweep_layouts
 from headrace.optimize.techniques import Subject, deciding_versions
+from headrace.optimize.unconverted import network_code
 from headrace.runs.formats.optimization import Attempt, Whole
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
@@ -53,7 +54,8 @@ class LayoutRung:
         decides = [
             _METHOD, self.subject.original.sha256, chosen.artifact.sha256 if chosen else "", spec.model.engine,
             dict(spec.model.options), str(self.first), self.cores, self.objective, self.hardware, self.items.shape[1:],
-            deciding_versions(spec.model.engine), *(self.subject.incumbent.decides if self.subject.incumbent else ()),
+            deciding_versions(spec.model.engine), *network_code(spec.model),
+            *(self.subject.incumbent.decides if self.subject.incumbent else ()),
         ]  # fmt: skip
         return hashlib.sha256(msgspec.json.encode(decides, order="sorted")).hexdigest()[:16]
 

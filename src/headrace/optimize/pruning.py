@@ -17,13 +17,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from headrace.base.errors import EngineError, MissingExtra
-from headrace.optimize.recipe import MOST_LOSS, Trainable
+from headrace.optimize.recipe import MOST_LOSS, Trainable, called, right_answers
 from headrace.optimize.torch_files import answers, read_trained, torch, write_trained
 
 try:
@@ -34,6 +35,7 @@ except ImportError as missing:
 #: Share of each layer's channels that is gone after each round.
 SHARES = (0.3, 0.5, 0.65, 0.75)
 ROUND_TO = 8
+_PRUNED = "the pruned network"
 _LAYERS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 
 
@@ -84,7 +86,7 @@ class Pruning:
         """Give each round with its network, the last one being the cliff where there is one.
 
         Raises:
-            EngineError: If the network cannot be pruned, or the budget is used up before a training.
+            EngineError: If the network cannot be pruned or trained, or the budget is used up before a training.
         """
         network = self.recipe.build().eval()
         for number in range(len(SHARES)):
@@ -94,9 +96,16 @@ class Pruning:
             if found.is_cliff:
                 return
 
-    def distilled(self) -> tuple[Round, Round, Any]:
-        """Return the last round, the same trained as long with the network as it was given for a teacher, and that network."""
-        plain = [found for found, _ in self.rounds()]
+    def distilled(self, num_rounds: int | None = None) -> tuple[Round, Round, Any]:
+        """Return the last round, the same trained as long with the network as it was given for a teacher, and that network.
+
+        Args:
+            num_rounds: That were trained, at least 1; None: all that there are.
+
+        Raises:
+            EngineError: If the network cannot be pruned or trained.
+        """
+        plain = [found for found, _ in islice(self.rounds(), num_rounds)]
         network = self.recipe.build().eval()
         for earlier in range(len(plain) - 1):
             self._prune(network, earlier)
@@ -119,10 +128,13 @@ class Pruning:
                 raise EngineError(f"the budget is used up: {share:.0%} of the channels were not trained for")
             self.say(f"training with {share:.0%} of the channels gone{', with a teacher' if teacher else ''}")
             whole, example = self.recipe.build().eval(), _tensor(self.recipe)
-            before, untrained = self.recipe.evaluate(whole), self.recipe.evaluate(network)
-            self.recipe.fit(network, whole if teacher else None)
+            before = right_answers(self.recipe, whole, "the network as given")
+            untrained = right_answers(self.recipe, network, _PRUNED)
+            called(self.recipe, "fit", network, whole if teacher else None, on=_PRUNED)
+            right = right_answers(self.recipe, network.eval(), _PRUNED)
+            whole.float().cpu()  # a teacher goes where the network is trained
             found = Round(
-                share=share, right=self.recipe.evaluate(network.eval()), right_before=before, right_untrained=untrained,
+                share=share, right=right, right_before=before, right_untrained=untrained,
                 multiplications=_multiplications(network, example) / _multiplications(whole, example),
             )  # fmt: skip
             write_trained(kept, network, asdict(found))

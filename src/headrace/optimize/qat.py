@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import EngineError
-from headrace.optimize.recipe import MOST_LOSS, Trainable
+from headrace.optimize.recipe import MOST_LOSS, Trainable, called, right_answers
 from headrace.optimize.torch_files import read_trained, torch, write_trained
 
 #: Layers that run in int8. Those of transposed convolutions have their output channels elsewhere, and stay as they are.
@@ -41,6 +41,8 @@ _LAYERS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d, torch.nn.Linear)
 _SHARE_OF_NEW = 0.1
 _LARGEST_WEIGHT, _LARGEST_VALUE = 127, 255
 _BATCH = 32
+_ROUNDED = "the network with the rounding of int8 in it"
+_NOT_PICKLED = "; such a network cannot be pickled as a whole: save network.state_dict()"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,34 +89,18 @@ def train(
     if known is not None:
         return known, network.eval()
     say("training with the rounding of int8")
-    before = _right(recipe, network)
+    before = right_answers(recipe, network, "the network as given")
     with _rounding(network):
         _calibrate(network, calibration)
-        untrained = _right(recipe, network)
-        _fit(recipe, network)
+        untrained = right_answers(recipe, network, _ROUNDED)
+        called(recipe, "fit", network, on=_ROUNDED, hint=_NOT_PICKLED)
         network.float().cpu()
         _calibrate(network, calibration)
-        found = Found(right=_right(recipe, network), right_before=before, right_untrained=untrained)
+        right = right_answers(recipe, network, _ROUNDED)
+        found = Found(right=right, right_before=before, right_untrained=untrained)
     write_trained(kept, network, asdict(found))
     say(found.says)
     return found, network
-
-
-def _right(recipe: Trainable, network: Any) -> float:
-    """Return the share of right answers, and take the network back from where `evaluate` has put it: a GPU, another type."""
-    right = recipe.evaluate(network)
-    network.float().cpu()
-    return right
-
-
-def _fit(recipe: Trainable, network: Any) -> None:
-    try:
-        recipe.fit(network)
-    except Exception as error:  # the user's own code, which may have borne every other network
-        raise EngineError(
-            f"the recipe's `fit` failed on the network with the rounding of int8 in it: {type(error).__name__}: "
-            f"{' '.join(str(error).split())[:300]}; such a network cannot be pickled as a whole: save network.state_dict()"
-        ) from error
 
 
 class _RoundedWeights(torch.nn.Module):  # type: ignore[misc]

@@ -25,12 +25,15 @@ the layers whose outputs are the answer, where headrace does not find them itsel
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from headrace.base.errors import SettingsError
+import msgspec
+
+from headrace.base.errors import EngineError, SettingsError
 
 #: Loss on the recipe's own data, as a share of all items, from which on training has not repaired what was done to a network:
 #: four times the usual margin of 0.5 points, because such data are few, and the golden set decides.
@@ -82,10 +85,50 @@ def check_recipe(found: object, target: str) -> Buildable:
 
 
 def source_hash(recipe: Buildable) -> str:
-    """Return the SHA-256 of the file that defines a recipe: another file, another training."""
+    """Return the SHA-256 of what makes a recipe another one: another file, class or setting, another training.
+
+    It is of the file that defines the class, the class's name, and those attributes of the object that can be written as JSON
+    (numbers, texts, lists of them). Two objects that differ in anything else alone, such as functions or arrays that they were
+    given, or code of other files that theirs calls, are taken for one: give such recipes an attribute that tells them apart.
+    Taken before training: attributes that `fit` counts up would make it another recipe.
+    """
+    digest = hashlib.sha256(source_of(type(recipe)))
+    digest.update(type(recipe).__qualname__.encode())
+    for name, value in sorted(getattr(recipe, "__dict__", {}).items()):
+        with contextlib.suppress(TypeError, ValueError, RecursionError):  # what is no plain value
+            digest.update(msgspec.json.encode([name, value], order="sorted"))
+    return digest.hexdigest()
+
+
+def source_of(defined: Any) -> bytes:
+    """Return the file that defines a class or function; empty where there is none."""
     try:
-        file = inspect.getsourcefile(type(recipe))
-        content = Path(file).read_bytes() if file else b""
+        file = inspect.getsourcefile(defined)
+        return Path(file).read_bytes() if file else b""
     except (OSError, TypeError):
-        content = b""
-    return hashlib.sha256(content).hexdigest()
+        return b""
+
+
+def called(recipe: Trainable, method: str, *arguments: Any, on: str, hint: str = "") -> Any:
+    """Return what the user's own code returns.
+
+    Raises:
+        EngineError: If it fails, which ends a technique and not the search.
+    """
+    try:
+        return getattr(recipe, method)(*arguments)
+    except Exception as error:
+        raise EngineError(
+            f"the recipe's `{method}` failed on {on}: {type(error).__name__}: {' '.join(str(error).split())[:300]}{hint}"
+        ) from error
+
+
+def right_answers(recipe: Trainable, network: Any, on: str) -> float:
+    """Return the share of right answers, and take the network back from where `evaluate` has put it: a GPU, another type.
+
+    Raises:
+        EngineError: If `evaluate` fails.
+    """
+    right = float(called(recipe, "evaluate", network, on=on))
+    network.float().cpu()
+    return right

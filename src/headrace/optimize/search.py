@@ -43,7 +43,7 @@ from headrace.optimize.layout import Shares
 from headrace.optimize.layout_rung import LayoutRung
 from headrace.optimize.pareto import Point, best, front, is_smaller, merit, near_fastest
 from headrace.optimize.presets import HERE, TARGETS
-from headrace.optimize.recipe import Buildable
+from headrace.optimize.recipe import Buildable, source_hash
 from headrace.optimize.smaller import smaller_models
 from headrace.optimize.techniques import (
     INT8_AT_FULL_SPEED,
@@ -56,7 +56,7 @@ from headrace.optimize.techniques import (
     installed_engines,
 )
 from headrace.optimize.trained import NO_RECIPE, QAT, TRAINED
-from headrace.optimize.unconverted import UNCONVERTED
+from headrace.optimize.unconverted import UNCONVERTED, network_code
 from headrace.runs.formats.events import Event
 from headrace.runs.formats.optimization import Artifact, Asked, Attempt, OptimizationDocument, Skipped
 from headrace.runs.formats.profile import Estimate
@@ -69,14 +69,14 @@ from headrace.validate.interrupts import noticing
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.metrics import TOP_1, Metric
 from headrace.validate.policy import MAX_SLICE_DROP, Policy
+from headrace.validate.robustness import why_no_robustness
 from headrace.validate.sample_size import sample_size_told
 from headrace.validate.variant_spec import VariantSpec
-from headrace.validate.variants import PARITY_ITEMS, validate_variants
+from headrace.validate.variants import OPEN, PARITY_ITEMS, validate_variants
 
 OBJECTIVES = ("throughput", "latency", "size", "cost")
 #: Candidates that may be asked on the golden set; the probability of a wrong acceptance is divided by it.
 MOST_CONFIRMED = 8
-_USED_UP = f"{MOST_CONFIRMED} were already, or the budget is used up"
 _ALPHA = 0.05
 #: Speed-up that a candidate must surely have to be worth the golden set's time.
 _LEAST_SPEEDUP = 1.02
@@ -202,12 +202,14 @@ def optimize(
     incumbent = find_incumbent(in_use, original, goal.threads) if in_use else None
     subject = Subject(
         original=original, store=store, calibration=calibration, threads=goal.threads, flags=cpu_flags(),
-        engines=installed_engines(), recipe=recipe, say=say,
+        engines=installed_engines(), recipe=recipe, recipe_key=source_hash(recipe) if recipe else "", say=say,
         input_sizes=goal.input_sizes, also=goal.also, networks=networks, target=goal.target, incumbent=incumbent,
         stop=goal.is_over_budget,
     )  # fmt: skip
     for spec in (subject.baseline(), *([incumbent.spec] if incumbent else [])):
         _check_fits(spec, [one for one in (calibration, golden) if one is not None])
+    if goal.robustness and golden is not None:
+        _check_robustness(subject, golden, goal.metric)
     search = _Search(subject, goal, golden, memory, hardware, say, forecast, weigh)
     search.say_sample_size()
     with contextlib.suppress(KeyboardInterrupt):
@@ -229,6 +231,13 @@ def _check_fits(spec: VariantSpec, sets: Sequence[Golden]) -> None:
             raise SettingsError(f"{name} does not take the items of {one.name}, {taken}: {error}") from None
 
 
+def _check_robustness(subject: Subject, golden: Golden, metric: Metric) -> None:
+    """Raise SettingsError where spoiled images cannot be asked: after hours of search nothing could be accepted."""
+    why = why_no_robustness(subject.baseline().open(), golden, metric)
+    if why is not None:
+        raise SettingsError(f"--robustness cannot be asked: {why}; leave it out")
+
+
 @dataclass(slots=True)
 class _Search:
     subject: Subject
@@ -245,6 +254,8 @@ class _Search:
     in_use: Attempt | None = None
     """The judgement of what the Plan uses, where that is not the model as given."""
     laid_out: list[Attempt] = field(default_factory=list)
+    is_laid_out: bool = False
+    """Whether each variant that may be the fastest in its own layout was timed in it."""
     num_confirmed: int = 0
     kept: KeptAnswers = field(default_factory=KeptAnswers)
     """What the model as given answered."""
@@ -308,8 +319,9 @@ class _Search:
 
     def _why_not_confirm(self, attempt: Attempt) -> str | None:
         """Return why a trained candidate is not worth one of the few questions to the golden set; None if it is."""
-        if self._is_used_up():
-            return _USED_UP
+        used_up = self._why_used_up()
+        if used_up is not None:
+            return used_up
         for other in self.attempts:
             same = other.artifact.sha256 == attempt.artifact.sha256 and other.candidate != attempt.candidate
             if same and other.gate == "accuracy":
@@ -334,8 +346,7 @@ class _Search:
     # --- one technique, one candidate
 
     def _try_technique(self, technique: Technique) -> list[Attempt]:
-        spent = f"the budget of {format_duration(self.goal.budget_seconds or 0.0)} is used up"
-        more = "more --budget, or the same command again, which goes on"
+        spent, more = self._budget_is_used_up(), "more --budget, or the same command again, which goes on"
         if self.goal.is_over_budget():
             self._skip(technique, spent, more)
             return []
@@ -381,6 +392,9 @@ class _Search:
     def _rank(self, attempt: Attempt) -> float:
         merit = self._merit(attempt)
         return merit.mid if merit else 0.0
+
+    def _budget_is_used_up(self) -> str:
+        return f"the budget of {format_duration(self.goal.budget_seconds or 0.0)} is used up"
 
     def _judge(self, candidate: Candidate) -> Attempt:
         """Ask the cheap gates, or recall what they said."""
@@ -529,7 +543,7 @@ class _Search:
             self.goal.batch, self.goal.max_drop, self.goal.threads, self.goal.objective, self.hardware,
             self.subject.calibration.sha256 if self.subject.calibration else "",
             self.golden.sha256 if self.golden else "",
-            deciding_versions(model.engine),
+            deciding_versions(model.engine), *network_code(model),
             *(() if self.goal.metric.is_default else (self.goal.metric.name, self.goal.metric.source)),
             *(("robustness",) if self.goal.robustness else ()),
             *((self.goal.max_slice_drop,) if self.goal.max_slice_drop != MAX_SLICE_DROP else ()),
@@ -576,8 +590,12 @@ class _Search:
         merit = self._merit(attempt)
         return merit is not None and merit.low > _LEAST_SPEEDUP
 
-    def _is_used_up(self) -> bool:
-        return self.num_confirmed >= MOST_CONFIRMED or self.goal.is_over_budget()
+    def _why_used_up(self) -> str | None:
+        """Return why the golden set is asked about no more candidates; None if it is."""
+        if self.num_confirmed >= MOST_CONFIRMED:
+            asked = counted(MOST_CONFIRMED, "candidate")
+            return f"{asked} {'was' if MOST_CONFIRMED == 1 else 'were'} asked already"
+        return self._budget_is_used_up() if self.goal.is_over_budget() else None
 
     def _confirm(self, attempt: Attempt) -> bool:
         """Ask the golden set; return whether it accepts."""
@@ -585,8 +603,9 @@ class _Search:
             accepted = msgspec.structs.replace(attempt, verdict="accept", drop=_NO_DROP)
             self._settle(accepted, write=True)
             return True
-        if self._is_used_up():
-            self._leave_unasked(attempt, _USED_UP)
+        used_up = self._why_used_up()
+        if used_up is not None:
+            self._leave_unasked(attempt, used_up)
             return False
         self.num_confirmed += 1
         began = time.monotonic()
@@ -648,12 +667,14 @@ class _Search:
             hardware=self.hardware, say=self.say,
         )  # fmt: skip
         variants = {attempt.candidate: attempt for attempt in self.attempts}
-        for point in near_fastest([self._start(), *self._better()]):
+        near = near_fastest([self._start(), *self._better()])
+        for point in near:
             if self.goal.is_over_budget():
                 return
             found = self._layout_of(rung, variants.get(point.name))
             if found is not None:
                 self.laid_out.append(found)
+        self.is_laid_out = len(self.laid_out) == len(near)
 
     def _layout_of(self, rung: LayoutRung, variant: Attempt | None) -> Attempt | None:
         """Return the layout of a variant, or of the model as given, as the ledger knows it or as it is found now."""
@@ -681,9 +702,13 @@ class _Search:
         return [point for point in points if _is_better(point, self._start(), self.goal.objective)]
 
     def _chosen(self) -> Point | None:
-        """Return the best variant, each in its own layout where those were found; None: keep the model as it is."""
+        """Return the best variant; None: keep the model as it is.
+
+        Each is taken in its own layout, or all are in the Plan's: what one gains by its layout says nothing of another whose
+        layout could not be timed.
+        """
         better = self._better()
-        if not self.laid_out:
+        if not self.is_laid_out:
             return best(better, self.goal.objective)
         wholes = {one.of: one.whole.ratio if one.whole else _SAME for one in self.laid_out}
         start = self._start()
@@ -736,7 +761,7 @@ class _Search:
         said = [self._says_of_variant(chosen)]
         if layout is not None and not self.interrupted:
             said += [layout.says] if layout.verdict == "accept" else []
-            said += [self._says_of_layouts()] if len(self.laid_out) > 1 else []
+            said += [self._says_of_layouts()] if len(self.laid_out) > 1 and self.is_laid_out else []
         return "; ".join(said)
 
     def _says_of_layouts(self) -> str:
@@ -815,6 +840,10 @@ class _Search:
                 f"what the Plan uses is not within the margin itself: {self.in_use.says}; without --plan what is faster than "
                 "the model as given is looked for, be it slower than this"
             )
+        if self.laid_out and not self.is_laid_out and not self.interrupted:
+            found.append(
+                "not every variant that may be the fastest was timed in a layout of its own: they are compared in the Plan's"
+            )
         if uses > MOST_CONFIRMED:
             found.append(
                 f"this golden set has judged {uses} attempts: what passes after many tries may have passed by luck; take a new "
@@ -882,7 +911,7 @@ def _verdict_of(
 ) -> tuple[Literal["accept", "reject", "inconclusive"], GateName | None]:
     """Return what the gates of the golden set come to, and the one that rejects it or leaves it open."""
     rejected = next((gate for gate in asked if gate.outcome == "rejected"), None)
-    open_one = next((gate for gate in asked if gate.outcome == "inconclusive"), None)
+    open_one = next((gate for gate in asked if gate.outcome in OPEN), None)
     if rejected is not None:
         return "reject", rejected.name
     if open_one is not None or not any(gate.name == "accuracy" and gate.outcome == "passed" for gate in asked):

@@ -65,6 +65,8 @@ class Subject:
     """Installed here."""
     recipe: Buildable | None = None
     """How the model is made and trained; None: only its file is known."""
+    recipe_key: str = ""
+    """Of its code and settings before anything was trained; see `source_hash`."""
     stop: Callable[[], bool] = lambda: False
     say: Callable[[str], object] = lambda text: None
     input_sizes: tuple[int, ...] = ()

@@ -20,7 +20,7 @@ import numpy as np
 from headrace.base.errors import EngineError
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.expects import INT8, WITH_VNNI, Expects
-from headrace.optimize.recipe import Buildable, Trainable, source_hash
+from headrace.optimize.recipe import Buildable, Trainable
 from headrace.optimize.smaller import shrink, why_no_size
 from headrace.optimize.techniques import (
     REFUTED,
@@ -92,9 +92,14 @@ def _on_engines(subject: Subject, artifact: Artifact) -> Candidates:
 
 
 def _good_rungs(subject: Subject) -> list[Artifact]:
-    """Return the files of the rounds that stand; `pruned` has made them."""
+    """Return the files of the rounds that stand."""
+    return [artifact for artifact in _rungs(subject) if REFUTED not in artifact.parameters]
+
+
+def _rungs(subject: Subject) -> list[Artifact]:
+    """Return the files of all rounds; `pruned` has made them."""
     made = (subject.made.get(f"pruned-{number}") for number in count(1))
-    return [artifact for artifact in takewhile(bool, made) if artifact and REFUTED not in artifact.parameters]
+    return [artifact for artifact in takewhile(bool, made) if artifact]
 
 
 def _pruned_int8(subject: Subject) -> Candidates:
@@ -138,13 +143,18 @@ def _no_sizes(subject: Subject) -> str | None:
 
 def _distilled(subject: Subject) -> Candidates:
     """Train the smallest network once more, as long, with a teacher: there it has most to win."""
-    plain, found, network = _pruning(subject).distilled()
+    num_rounds = len(_rungs(subject))
+    if not num_rounds:
+        raise EngineError("no pruned network was trained, and this would be the smallest of them")
+    plain, found, network = _pruning(subject).distilled(num_rounds)
     told = (
         f"with {found.share:.0%} of the channels pruned and the network as given for a teacher it is right for "
         f"{found.right:.1%} of the recipe's own data, trained as long without one for {plain.right:.1%}"
     )
     why = None
-    if found.right <= plain.right:
+    if found.right == plain.right:
+        why = f"{told}: the recipe's `evaluate` cannot tell them apart, and a teacher that is not seen to help is not used"
+    elif found.right < plain.right:
         why = f"{told}: a teacher that does not help is not used"
     elif found.is_cliff:
         why = f"{told}; as given {found.right_before:.1%}: too much lost all the same"
@@ -164,7 +174,7 @@ def _qat(subject: Subject) -> Candidates:
     recipe, calibration = subject.recipe, subject.calibration
     assert isinstance(recipe, Trainable)
     assert calibration is not None
-    decides = f"qat {source_hash(recipe)} {subject.original.sha256} {calibration.sha256}"
+    decides = f"qat {subject.recipe_key} {subject.original.sha256} {calibration.sha256}"
     kept = subject.store.folder / "rounds" / f"{hashlib.sha256(decides.encode()).hexdigest()[:16]}.pt"
     found, network = train(recipe, calibration.inputs, kept, subject.say)
     refuted = {REFUTED: f"{found.says}: too much lost all the same"} if found.is_lost else {}
@@ -207,7 +217,7 @@ def _pruning(subject: Subject) -> Any:
     from headrace.optimize.pruning import Pruning  # torch and torch-pruning
 
     assert isinstance(subject.recipe, Trainable)
-    key = f"{source_hash(subject.recipe)} {subject.original.sha256}"
+    key = f"{subject.recipe_key} {subject.original.sha256}"
     return Pruning(
         recipe=subject.recipe, folder=subject.store.folder / "rounds", key=key, say=subject.say, stop=subject.stop
     )

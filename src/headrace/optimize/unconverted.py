@@ -6,6 +6,7 @@ tried only where such a network takes the recipe's weights: a variant that no Pl
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -14,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import EngineError
+from headrace.base.plan import ModelPlan
 from headrace.engines.networks import registered
 from headrace.optimize.expects import Expects
+from headrace.optimize.recipe import source_of
 from headrace.optimize.techniques import (
     Candidates,
     Subject,
@@ -106,6 +109,19 @@ def _name(subject: Subject, weights: Path) -> str:
         "no network that the pipeline's module registers takes the recipe's weights, so no Plan could name it: "
         + "; ".join(refused)
     )
+
+
+def network_code(model: ModelPlan) -> tuple[str, ...]:
+    """Return the SHA-256 of the files that define what the torch engine runs; nothing for other engines.
+
+    They are those of the function that was registered and of the classes of the network's modules. What their code calls in
+    other files is not among them.
+    """
+    if model.engine != "torch":
+        return ()
+    make = registered(str(model.options.get("network"))).make
+    kinds = {type(module) for module in make().modules()}
+    return (hashlib.sha256(b"".join(sorted({source_of(one) for one in (make, *kinds)}))).hexdigest(),)
 
 
 #: Tried with a recipe, after what its ONNX file allows.

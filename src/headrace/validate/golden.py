@@ -14,6 +14,7 @@ or an `.npy` file with the inputs alone. Files are read without pickle.
 from __future__ import annotations
 
 import hashlib
+import json
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ class Golden:
     labels: np.ndarray | None
     """(items,) int64."""
     sha256: str
-    """Of the inputs, labels and truth; empty for made-up ones."""
+    """Of the inputs, labels, truth, slices and sources; empty for made-up ones."""
     is_made_up: bool = False
     """Noise, for want of data: tells broken from whole, and nothing about accuracy."""
     slices: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -76,28 +77,48 @@ def read_golden(path: Path) -> Golden:
         raise SettingsError(
             f"{path}: labels are {labels.dtype}; expected whole numbers, the classes' places in the output"
         )
-    digest = hashlib.sha256(np.ascontiguousarray(inputs).tobytes())
-    if labels is not None:
-        labels = labels.astype(np.int64)
-        digest.update(labels.tobytes())
+    labels = None if labels is None else labels.astype(np.int64)
     truth = {name: parts.pop(name) for name in list(parts) if name.startswith(TRUTH)}
     for name, values in truth.items():
         if not values.ndim or len(values) != len(inputs):
             raise SettingsError(f"{path}: {name} is {values.dtype}{list(values.shape)}; expected ({len(inputs)}, ...)")
-        digest.update(np.ascontiguousarray(values).tobytes())
     for name, values in parts.items():
         if values.shape != (len(inputs),) or values.dtype.kind not in "USiub":
             raise SettingsError(
                 f"{path}: {name} is {values.dtype}{list(values.shape)}; expected ({len(inputs)},) names or whole numbers, one "
                 "for each input"
             )
-    sources = parts.pop(SOURCES, None)
+    sources = parts.pop(SOURCES).astype(str) if SOURCES in parts else None
+    slices = {name.removeprefix(SLICE): values.astype(str) for name, values in parts.items()}
+    digest = hashlib.sha256(np.ascontiguousarray(inputs).tobytes())
     return Golden(
-        name=str(path), inputs=inputs, labels=labels, sha256=digest.hexdigest(),
-        slices={name.removeprefix(SLICE): values.astype(str) for name, values in parts.items()},
-        sources=None if sources is None else sources.astype(str),
-        truth={name.removeprefix(TRUTH): values for name, values in truth.items()},
+        name=str(path), inputs=inputs, labels=labels, sha256=fingerprint(digest, labels, truth, slices, sources),
+        slices=slices, sources=sources, truth={name.removeprefix(TRUTH): values for name, values in truth.items()},
     )  # fmt: skip
+
+
+def fingerprint(
+    digest: Any,
+    labels: np.ndarray | None,
+    truth: Mapping[str, np.ndarray],
+    slices: Mapping[str, np.ndarray],
+    sources: np.ndarray | None,
+) -> str:
+    """Return the SHA-256 of a set, in which everything is that may decide a verdict.
+
+    Args:
+        digest: Of the inputs, from hashlib; it is updated.
+        labels: As `Golden` has them, and so the others.
+        truth: Arrays by their names.
+        slices: Likewise.
+        sources: Of the items.
+    """
+    for array in (*(() if labels is None else (labels,)), *truth.values()):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    named = sorted(slices.items()) + ([] if sources is None else [(SOURCES, sources)])
+    for name, values in named:
+        digest.update(json.dumps([name, values.tolist()]).encode())
+    return str(digest.hexdigest())
 
 
 def spread(num_items: int, most: int) -> np.ndarray:

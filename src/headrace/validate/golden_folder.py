@@ -36,7 +36,7 @@ from headrace.stages.decode import DecodeStage, ResizeStage
 from headrace.stages.image_header import image_format, read_header
 from headrace.stages.module import Module, ProcessStage
 from headrace.stages.stage import Stage, StageContext
-from headrace.validate.golden import Golden
+from headrace.validate.golden import Golden, fingerprint
 from headrace.validate.marks import Marks, padded, placed_boxes, placed_mask, placement, read_marks
 
 LABELS = "labels.jsonl"
@@ -107,13 +107,10 @@ def read_golden_folder(
     if len(kept) < len(rows):
         say(f"{folder}: {len(rows) - len(kept)} of {counted(len(rows), 'image')} cannot be decoded and are left out")
     labels = None if numbers is None else np.array([numbers[number] for number in kept], np.int64)
-    if labels is not None:
-        digest.update(labels.tobytes())
-    for one in truth.values():
-        digest.update(np.ascontiguousarray(one).tobytes())
+    slices, sources = _slices(looks), _sources([rows[number] for number in kept])
     return Golden(
-        name=str(folder), inputs=arrays, labels=labels, sha256=digest.hexdigest(), slices=_slices(looks),
-        sources=_sources([rows[number] for number in kept]), truth=truth, files=[str(rows[number].file) for number in kept],
+        name=str(folder), inputs=arrays, labels=labels, sha256=fingerprint(digest, labels, truth, slices, sources),
+        slices=slices, sources=sources, truth=truth, files=[str(rows[number].file) for number in kept],
         some_sources=frozenset(rows[number].source for number in kept) - {""},
     )  # fmt: skip
 

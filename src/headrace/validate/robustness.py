@@ -18,11 +18,13 @@ from headrace.runs.formats.variants import Outcome
 from headrace.validate.corruptions import CORRUPTIONS, Pixels, corrupted
 from headrace.validate.golden import Golden, spread
 from headrace.validate.kept_answers import KeptAnswers
+from headrace.validate.metrics import Metric
 from headrace.validate.noninferiority import Decision, judge_drop
 from headrace.validate.parity import top_1
 from headrace.validate.policy import Policy
 
 _ALPHA = 0.05
+_NO_SCORES = "not known: the answers are no scores of classes"
 Call = Callable[[Any], Any]
 
 
@@ -55,13 +57,9 @@ def judge_robustness(
         stop: Asked before each kind.
         kept: What the incumbent answered to this set, asked by this policy's batch; None: nothing is known.
     """
-    if policy.metric.recount is not None:
-        says = f"not applicable, because {policy.metric.name} scores no first answers, which spoiled images are compared by"
-        return Robustness(outcome="skipped", says=says, values={})
-    pixels = Pixels.of(golden.inputs)
-    if pixels is None:
-        says = f"not known: {golden.inputs.dtype}{list(golden.inputs.shape)} are no pictures"
-        return Robustness(outcome="skipped", says=says, values={})
+    pixels = _pixels(golden, policy.metric)
+    if isinstance(pixels, str):
+        return Robustness(outcome="skipped", says=pixels, values={})
     kept, places = kept or KeptAnswers(0), spread(len(golden), items)
     labels = None if golden.labels is None else golden.labels[places]
     chosen = np.asarray(golden.inputs[places])
@@ -74,7 +72,7 @@ def judge_robustness(
         first = kept.once(("robustness", kind, items), partial(_firsts, models[0], spoiled, policy.batch))
         second = _firsts(models[1], spoiled, policy.batch)
         if first is None or second is None:
-            return Robustness(outcome="skipped", says="not known: the answers are no scores of classes", values={})
+            return Robustness(outcome="skipped", says=_NO_SCORES, values={})
         if labels is None:
             differences = -np.not_equal(first, second).astype(float)
         else:
@@ -91,6 +89,22 @@ def judge_robustness(
     if failed:
         return Robustness(outcome="rejected", says=f"B bears {', '.join(failed)} worse than A: {points}", values=values)
     return Robustness(outcome="passed", says=points, values=values)
+
+
+def why_no_robustness(model: Call, golden: Golden, metric: Metric) -> str | None:
+    """Return why spoiled images of a set cannot be asked of a model; None if they can."""
+    pixels = _pixels(golden, metric)
+    if isinstance(pixels, str):
+        return pixels
+    return _NO_SCORES if _firsts(model, golden.inputs[:1], batch=1) is None else None
+
+
+def _pixels(golden: Golden, metric: Metric) -> Pixels | str:
+    """Return how items are pictures, or why they cannot be spoiled and compared."""
+    if metric.recount is not None:
+        return f"not applicable, because {metric.name} scores no first answers, which spoiled images are compared by"
+    found = Pixels.of(golden.inputs)
+    return f"not known: {golden.inputs.dtype}{list(golden.inputs.shape)} are no pictures" if found is None else found
 
 
 def _firsts(model: Call, items: np.ndarray, batch: int) -> np.ndarray | None:

@@ -64,6 +64,8 @@ _CENSUS_SECONDS = 0.5
 #: Those that need no labels and take seconds: what a search asks of every candidate.
 CHEAP_GATES: tuple[GateName, ...] = ("static", "census", "parity", "speed")
 ALL_GATES: tuple[GateName, ...] = (*CHEAP_GATES, "accuracy", "robustness")
+#: Outcomes that leave open whether B may stand in for A: what was asked and is not known is not passed.
+OPEN: tuple[Outcome, ...] = ("inconclusive", "skipped")
 #: Items that are spoiled in every way.
 ROBUSTNESS_ITEMS = 300
 
@@ -409,7 +411,7 @@ def _document(
     interrupted: bool,
 ) -> ValidationDocument:
     rejected = next((gate for gate in gates if gate.outcome == "rejected"), None)
-    open_ones = [gate for gate in gates if gate.outcome in ("inconclusive", "skipped")]
+    open_ones = [gate for gate in gates if gate.outcome in OPEN]
     if rejected is not None:
         verdict, says = "reject", f"B may not stand in for A: {rejected.says}"
     elif open_ones or interrupted:

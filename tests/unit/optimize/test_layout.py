@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from headrace.base.errors import EngineError
 from headrace.base.plan import ModelPlan, Plan, StagePlan
 from headrace.base.protocols import Model
 from headrace.cli import main
@@ -283,6 +284,29 @@ def test_the_second_wins_with_its_own_layout(case: Any, tmp_path: Path) -> None:
     for shown in (as_text(document, None), listed):
         assert f"1 x 1, batch {batch}" in shown
     assert f"batched on slow, 1 x 1 thread, batch {batch}" in render_variants(document)
+
+
+class AloneEngine(SlowEngine):
+    """Of the variants one cannot be shared by workers."""
+
+    def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any], calls: int = 1) -> Model:
+        """Refuse it."""
+        if calls > 1 and options == {"item_seconds": 0.002}:
+            raise EngineError("one caller alone")
+        return super().open(artifact, threads=threads, options=options, calls=calls)
+
+
+@pytest.mark.usefixtures("devices")
+def test_where_one_cannot_be_laid_out_all_are_compared_in_one_layout(
+    case: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the second gains by its own layout is not held against the first's without one."""
+    monkeypatch.setitem(ENGINES, "slow", (__name__, "AloneEngine"))
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        document = searched(case, ledger, tmp_path, batch=1, layout=Shares(workers=2, threads=1, batch=1))
+    assert technique_of(document, document.recommended) == "single"
+    assert [technique_of(document, one.of) for one in document.laid_out] == ["batched"]
+    assert any("compared in the Plan's" in warning for warning in document.warnings)
 
 
 @pytest.mark.usefixtures("devices")

@@ -18,7 +18,9 @@ from headrace.optimize import search as search_module
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.search import Goal, optimize
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
+from headrace.runs.formats.variants import Gate
 from headrace.validate.golden import Golden, read_golden
+from headrace.validate.metrics import metric_named
 from headrace.validate.variants import PARITY_ITEMS
 
 pytestmark = pytest.mark.usefixtures("speeds")
@@ -239,6 +241,28 @@ def test_a_limit_for_parts_is_checked() -> None:
     """Before anything is tried, by the option's name."""
     with pytest.raises(SettingsError, match="--max-slice-drop"):
         Goal(max_slice_drop=1.5)
+
+
+def test_why_the_golden_set_is_asked_no_more_is_said() -> None:
+    """That so many were asked is one reason, and that the time is over another."""
+    nothing: Any = None
+    late = Goal(budget_seconds=1.0, began=time.monotonic() - 2)
+    asked, over = (search_module._Search(nothing, goal, None, None, "", print) for goal in (Goal(), late))
+    asked.num_confirmed = search_module.MOST_CONFIRMED
+    assert asked._why_used_up() == "8 candidates were asked already"
+    assert over._why_used_up() == "the budget of 1.00 s is used up"
+
+
+def test_a_question_that_cannot_be_asked_is_refused_before_the_search(case: Any, tmp_path: Path) -> None:
+    """What was asked for and is not known leaves the verdict open, as in `validate`: nothing could be accepted."""
+    passed, unknown = (
+        Gate(name="accuracy", outcome="passed", says=""),
+        Gate(name="robustness", outcome="skipped", says=""),
+    )
+    assert search_module._verdict_of([passed, unknown]) == ("inconclusive", "robustness")
+    goal = Goal(max_drop=0.02, robustness=True, metric=metric_named("iou"))
+    with pytest.raises(SettingsError, match="--robustness cannot be asked: not applicable, because iou"):
+        searched(case, None, tmp_path, goal=goal)
 
 
 def test_nets_have_all_classes(case: Any, nets: ModuleType) -> None:

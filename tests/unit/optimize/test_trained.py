@@ -23,12 +23,14 @@ from headrace.optimize import pruning  # noqa: E402
 from headrace.optimize.artifacts import ArtifactStore  # noqa: E402
 from headrace.optimize.recipe import check_recipe  # noqa: E402
 from headrace.optimize.search import Goal, optimize  # noqa: E402
+from headrace.optimize.techniques import Subject  # noqa: E402
 from headrace.optimize.torch_files import convert  # noqa: E402
-from headrace.optimize.trained import converted  # noqa: E402
+from headrace.optimize.trained import TRAINED, converted  # noqa: E402
 from headrace.runs.formats.optimization import OptimizationDocument  # noqa: E402
 from headrace.validate.golden import Golden  # noqa: E402
 
 torch.set_num_threads(1)  # of networks this small, more only wait for one another
+TECHNIQUES = {technique.name: technique for technique in TRAINED}
 RECIPE = Path(__file__).with_name("small_recipe.py")
 
 
@@ -57,6 +59,16 @@ def searched(
         memory=ledger.attempts if ledger else None,
         calibration=Golden(name="calibration", inputs=calibration, labels=None, sha256="c"),
         golden=Golden(name="golden", inputs=inputs, labels=labels, sha256="g"),
+    )  # fmt: skip
+
+
+def subject_of(bars: Any, folder: Path, **methods: Any) -> Subject:
+    """Return what techniques are given: the small recipe with other methods, on one engine and without int8."""
+    own = {name: getattr(bars.recipe, name) for name in ("example", "build", "fit", "evaluate")}
+    recipe, store = SimpleNamespace(**{**own, **methods}), ArtifactStore(folder / "artifacts")
+    return Subject(
+        original=converted(recipe, "small_recipe:recipe", store), store=store, threads=1, flags=frozenset(), recipe=recipe,
+        calibration=None, engines=("onnx",),
     )  # fmt: skip
 
 
@@ -119,6 +131,60 @@ def test_an_interrupted_search_does_not_train_twice(bars: Any, tmp_path: Path, m
     with pytest.raises(EngineError, match="the budget is used up: 65%"):
         next(rounds)
     assert bars.recipe.num_fits == 2
+
+
+def test_a_fit_that_fails_ends_pruning_alone(bars: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The round before stands, the reason is told, and the smallest network that was trained gets a teacher."""
+    monkeypatch.setattr(pruning, "SHARES", (0.3, 0.5))
+    taught: list[bool] = []
+
+    def fit(network: Any, teacher: Any = None) -> None:
+        taught.append(teacher is not None)
+        if len(taught) == 2:
+            raise RuntimeError("out of memory")
+
+    subject = subject_of(bars, tmp_path, fit=fit, evaluate=lambda network: 1.0)
+    with pytest.raises(
+        EngineError, match="the recipe's `fit` failed on the pruned network: RuntimeError: out of memory"
+    ):
+        list(TECHNIQUES["pruned"].tried_on(subject))
+    (found,) = TECHNIQUES["distilled"].tried_on(subject)
+    assert found.artifact.parameters["channels_pruned"] == 0.3
+    assert taught == [False, False, True]
+
+
+def test_a_network_may_be_left_in_another_type_or_on_another_device(
+    bars: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As code for a GPU leaves it, the teacher too: multiplications are counted where the example is."""
+    monkeypatch.setattr(pruning, "SHARES", (0.3,))
+    elsewhere = {"device": "cuda"} if torch.cuda.is_available() else {"dtype": torch.float64}
+    items, labels = (torch.from_numpy(array).to(**elsewhere) for array in bars.make_items(50, seed=2))
+
+    def evaluate(network: Any) -> float:
+        return float((network.to(**elsewhere)(items).argmax(1) == labels).double().mean())
+
+    def fit(network: Any, teacher: Any = None) -> None:
+        network.to(**elsewhere)
+        if teacher is not None:
+            teacher.to(**elsewhere)
+
+    recipe: Any = SimpleNamespace(example=bars.Bars.example, build=bars.recipe.build, evaluate=evaluate, fit=fit)
+    _, found, network = pruning.Pruning(recipe=recipe, folder=tmp_path, key="k").distilled()
+    assert 0 < found.multiplications < 1
+    assert next(network.parameters()).device.type == "cpu"
+
+
+def test_a_teacher_that_cannot_be_told_from_none_is_refused_with_that_reason(
+    bars: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are right in all of the recipe's own data: that says of `evaluate` that it is too easy, not that it is no help."""
+    monkeypatch.setattr(pruning, "SHARES", (0.3,))
+    subject = subject_of(bars, tmp_path, evaluate=lambda network: 1.0)
+    assert len(list(TECHNIQUES["pruned"].tried_on(subject))) == 1
+    (found,) = TECHNIQUES["distilled"].tried_on(subject)
+    assert found.refuted is not None
+    assert "`evaluate` cannot tell them apart" in found.refuted
 
 
 def test_widths_are_multiples_of_8_and_the_answer_keeps_its_shape(bars: Any) -> None:

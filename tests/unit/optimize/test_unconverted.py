@@ -146,6 +146,22 @@ def test_what_no_plan_could_name_is_not_tried(capsys: pytest.CaptureFixture[str]
     assert all(one["settings"]["engine"] != "torch" for one in document["attempts"])
 
 
+def test_a_network_whose_code_has_changed_is_tried_anew(
+    capsys: pytest.CaptureFixture[str], speeds: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name, its weights and the converted file are what they were."""
+    speeds["torch", False] = 0.66
+    changed = JOBS.replace("def make():", "def make():  # with another forward")
+    found = []
+    for module, jobs in (("one_jobs", JOBS), ("changed_jobs", changed)):
+        monkeypatch.setattr(networks, "_networks", {})
+        _, document = searched(module, jobs + REGISTERED, capsys)
+        found += [one for one in document["attempts"] if one["technique"] == "torch"]
+    assert [one["is_recalled"] for one in found] == [False, False]
+    assert len({one["artifact"]["sha256"] for one in found}) == 1
+    assert len({one["key"] for one in found}) == 2
+
+
 def test_another_pytorch_makes_another_attempt_of_its_own_variants_alone() -> None:
     """What was found on ONNX Runtime is still known after PyTorch was replaced."""
     assert deciding_versions("torch").keys() - deciding_versions("onnx").keys() == {"torch"}
