@@ -709,7 +709,7 @@ def measure_all(quick: bool) -> dict[str, Any]:
     """Judge all variants and return the benchmark's object."""
     planted, fair = list(defects()), list(honest())
     if quick:
-        planted, fair = [one for one in planted if one.is_quick], fair[:: len(fair) // QUICK_HONEST]
+        planted, fair = [one for one in planted if one.is_quick], fair[:: len(fair) // QUICK_HONEST][:QUICK_HONEST]
     with tempfile.TemporaryDirectory() as temporary:
         bench = make_bench(Path(temporary), quick)
         rows = []
