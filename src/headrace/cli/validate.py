@@ -8,8 +8,8 @@
 A variant is MODEL[@ENGINE[,KEY=VALUE]...]: a file with the engine that runs it (onnx unless named) and its settings; keys
 are threads and the engine's own (precision). A is the one in use, B the one that would take its place.
 
-The gates are those of `headrace optimize`, which makes and tries many variants; here you name one pair, and nothing is made,
-changed, or written to the ledger.
+The gates are those of `headrace optimize`, which makes and tries many variants; here you name one pair, and nothing is made
+or changed. All that the ledger gets, where there is one, is that the golden set has judged.
 
 A golden set is an .npz file with the arrays inputs (items, ...), as the model takes them, and labels (items,); or a folder with
 labels.jsonl or a folder for each class, which --pipeline decodes and preprocesses. For --metric map, map50 and iou it

@@ -91,6 +91,7 @@ def test_calls_are_counted_in_processes(tmp_path: Path) -> None:
     assert sorted(file.name for file in (tmp_path / "run" / "hot_spots").iterdir()) == sorted(found.files)
 
 
+@pytest.mark.real_clock
 @pytest.mark.parametrize("executor", ["thread", "process"])
 def test_a_stage_is_sampled_while_it_runs(tmp_path: Path, executor: str) -> None:
     """py-spy finds the function that takes the time, in the stage's workers and not in others."""

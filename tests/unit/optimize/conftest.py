@@ -68,6 +68,12 @@ def _case(nets: ModuleType, folder: Path, weights: dict[str, np.ndarray]) -> Cas
     return Case(model, folder, read_golden(folder / "calibration.npz"), read_golden(folder / "golden.npz"), inputs)
 
 
+@pytest.fixture(autouse=True)
+def _memory_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process for each variant takes a second; `tests/unit/validate/test_memory.py` starts real ones."""
+    monkeypatch.setattr(memory, "measure_memory", lambda spec, batch: 40_000_000 if "int8" in spec.text else 60_000_000)
+
+
 @pytest.fixture
 def speeds(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, bool], float]:
     """Speeds by (engine, is quantized), which a test may change: nothing is timed, what is tested is what is made of it."""
@@ -90,6 +96,4 @@ def speeds(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, bool], float]:
 
     monkeypatch.setattr(variants, "measure_speed", measured)
     monkeypatch.setattr(variants, "_CENSUS_SECONDS", 0.05)
-    # A process for each variant takes a second; `tests/unit/validate/test_memory.py` starts real ones.
-    monkeypatch.setattr(memory, "measure_memory", lambda spec, batch: 40_000_000 if "int8" in spec.text else 60_000_000)
     return table

@@ -82,11 +82,9 @@ def test_what_does_not_exist_has_no_clock() -> None:
 def test_a_thread_counts_for_what_it_does(name: str, is_worker: bool, role: str) -> None:
     """CPU time goes to the role of the thread's name, and stays there when the thread has ended."""
     clocks = CpuClocks()
-    before, after = in_thread(name, 0.03, clocks, is_worker=is_worker)
+    before, after = in_thread(name, 0.1, clocks, is_worker=is_worker)
     clocks.read([])
-    assert (
-        0.03 <= before <= clocks.by_role()[role] <= after + 0.01
-    )  # other threads of that role, if there are any, idle
+    assert 0.1 <= before <= clocks.by_role()[role] <= after + 0.05  # other threads of that role hardly do anything
 
 
 def test_only_what_came_after_its_making_counts() -> None:
