@@ -163,7 +163,9 @@ _SERVERS = {
 
 def test_servers_stay_on_the_loopback() -> None:
     """No address that other machines could reach stands in the package, benchmarks or examples where a server is opened."""
-    for file in [*ROOT.glob("src/**/*.py"), *ROOT.glob("benchmarks/**/*.py"), *ROOT.glob("examples/**/*.py")]:
+    for file in (file for folder in ("src", "benchmarks", "examples") for file in (ROOT / folder).rglob("*.py")):
+        if any(part.startswith(".") for part in file.relative_to(ROOT).parts):
+            continue  # what a benchmark has installed is not ours
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call):
                 continue

@@ -118,7 +118,7 @@ def test_f27_pages_have_to_be_read_in_again(tmp_path: Path) -> None:
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt - before
     if not faults:
         pytest.skip("the temporary folder is on a file system in memory, or this kernel pages nothing out on demand")
-    assert faults > ran.info.counters.delivered  # sixteen for each look, of which the kernel may find some pages still there
+    assert faults > ran.info.counters.delivered  # sixteen for each look, but some pages may still be there
 
 
 def io_bytes(name: str) -> int:
