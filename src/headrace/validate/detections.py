@@ -28,6 +28,8 @@ _NAMES = {
     "scores": ("scores", "det_scores"),
     "count": ("num_dets", "num_detections"),
 }
+#: From which on two boxes are one object.
+OVERLAP = 0.5
 LAYOUTS = (
     "boxes (items, n, 4) of x1, y1, x2, y2 in pixels of the input, labels (items, n) and scores (items, n), the same without "
     "items for one item a call (--batch 1), or one output (items, n, 6) of x1, y1, x2, y2, score, label"
@@ -112,6 +114,16 @@ def box_problem(boxes: Array) -> str | None:
         return None
     bad = boxes[int(np.flatnonzero(~good)[0])].tolist()
     return f"{bad} is no box; expected finite numbers x1, y1, x2, y2 with x1 < x2 and y1 < y2"
+
+
+def overlaps_of(a: Array, b: Array) -> Array:
+    """Return (len(a), len(b)) intersections over unions of (n, 4) boxes; 0 where both have no area."""
+    low, high = np.maximum(a[:, None, :2], b[:, :2]), np.minimum(a[:, None, 2:], b[:, 2:])
+    shared = (high - low).clip(0).prod(axis=2)
+    areas = [(boxes[:, 2:] - boxes[:, :2]).clip(0).prod(axis=1) for boxes in (a, b)]
+    together = areas[0][:, None] + areas[1] - shared
+    overlaps: Array = np.divide(shared, together, out=np.zeros_like(shared), where=together > 0)
+    return overlaps
 
 
 def _parts(outputs: Any) -> tuple[Array, Array, Array] | None:

@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from headrace.runs.formats.variants import BoxShown, WorstItem
-from headrace.validate.detections import Boxes
+from headrace.validate.detections import OVERLAP, Boxes, overlaps_of
 from headrace.validate.slices import FEWEST_SOURCES
 
 Array = np.ndarray
 
-_OVERLAP = 0.5
 _DRAWS = 1000
 #: Of one item, in a picture: more cannot be told apart.
 _MOST_SHOWN = 20
@@ -26,12 +25,13 @@ _MOST_SHOWN = 20
 
 def num_found(truth: Boxes, found: Boxes) -> int:
     """Return how many true boxes of an item are found by as many of the best-scored detections."""
-    free = np.ones(len(truth.boxes), bool)
-    for place in _best(truth, found):
-        fits = free & (truth.classes == found.classes[place])
-        overlaps = np.where(fits, _overlaps(found.boxes[place], truth.boxes), 0.0)
-        if len(overlaps) and overlaps.max() >= _OVERLAP:
-            free[overlaps.argmax()] = False
+    free, best = np.ones(len(truth.boxes), bool), _best(truth, found)
+    overlaps = overlaps_of(found.boxes[best], truth.boxes)
+    overlaps[found.classes[best][:, None] != truth.classes] = 0.0
+    for row in overlaps:
+        row[~free] = 0.0
+        if row.max() >= OVERLAP:
+            free[row.argmax()] = False
     return int((~free).sum())
 
 
@@ -99,14 +99,6 @@ def worst_detections(
 def _best(truth: Boxes, found: Boxes) -> Array:
     """Return the places of as many detections as there are true boxes, the highest scores first."""
     return np.argsort(-found.scores, kind="stable")[: len(truth.boxes)]
-
-
-def _overlaps(box: Array, others: Array) -> Array:
-    """Return intersection over union of one box with (n, 4) others."""
-    corner, far = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
-    shared = np.clip(far - corner, 0, None).prod(axis=1)
-    own, their = np.prod(box[2:] - box[:2]), np.prod(others[:, 2:] - others[:, :2], axis=1)
-    return np.asarray(shared / np.maximum(own + their - shared, 1e-12))
 
 
 def _shown(boxes: Boxes, places: Array | range, name: Callable[[int], str]) -> tuple[BoxShown, ...]:

@@ -53,6 +53,7 @@ def fewest_above(num_values: int, alpha: float) -> int | None:
     each = np.log1p(_STAKES)[:, None] * above + np.log1p(-_STAKES)[:, None] * (num_values - above)
     most = each.max(axis=0)
     capital = most + np.log(np.exp(each - most).mean(axis=0))
-    # It falls before it rises: of few above, a small stake loses little.
-    refuting = np.flatnonzero((capital >= -math.log(alpha / 2)) & (above > num_values / 2))
+    refuting = np.flatnonzero(
+        capital >= -math.log(alpha / 2)
+    )  # it grows with each one above: from the least on, all refute
     return int(refuting[0]) if len(refuting) else None

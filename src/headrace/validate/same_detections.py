@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from headrace.validate.detections import Boxes, detections_in
+from headrace.validate.detections import OVERLAP, Boxes, detections_in, overlaps_of
 
 Array = np.ndarray
 
-#: Score from which on a detector is sure, and overlap from which on two boxes are one object.
+#: Score from which on a detector is sure.
 SURE = 0.5
-OVERLAP = 0.5
 
 
 def changed_detections(a: Any, b: Any) -> Array | None:
@@ -44,7 +43,7 @@ def _finds(found: Boxes, wanted: Boxes) -> bool:
     """Return whether each wanted box, in this order, has a box of its own among those found."""
     if len(found.classes) < len(wanted.classes):
         return False
-    overlaps = _overlaps(wanted.boxes, found.boxes)
+    overlaps = overlaps_of(wanted.boxes, found.boxes)
     overlaps[wanted.classes[:, None] != found.classes] = 0.0
     for row in overlaps:
         best = int(row.argmax())
@@ -52,13 +51,3 @@ def _finds(found: Boxes, wanted: Boxes) -> bool:
             return False
         overlaps[:, best] = 0.0  # taken
     return True
-
-
-def _overlaps(a: Array, b: Array) -> Array:
-    """Return (len(a), len(b)) intersections over unions."""
-    low, high = np.maximum(a[:, None, :2], b[:, :2]), np.minimum(a[:, None, 2:], b[:, 2:])
-    shared = (high - low).clip(0).prod(axis=2)
-    areas = [(boxes[:, 2:] - boxes[:, :2]).clip(0).prod(axis=1) for boxes in (a, b)]
-    together = areas[0][:, None] + areas[1] - shared
-    overlaps: Array = np.divide(shared, together, out=np.zeros_like(shared), where=together > 0)
-    return overlaps

@@ -18,10 +18,12 @@ SIDE = 112
 #: The same of each of the three pictures of detections.
 BOXED_SIDE = 200
 _GAP = 4
+#: Pixels from the corner of a picture: what is further away is outside anyway.
+_FAR = 10_000.0
 #: BGR: of what is true, of the incumbent, of the candidate; Okabe and Ito's green, sky blue and orange.
 _COLORS = ((115, 158, 0), (233, 180, 86), (0, 159, 230))
 _QUALITY = 70
-#: Pictures of one page, about 4 kB each.
+#: Pictures of one page, about 4 kB each, three times the size of detections about 20 kB.
 MOST = 48
 
 
@@ -72,9 +74,7 @@ def side_by_side(picture: np.ndarray, item: WorstItem) -> np.ndarray:
         item: With boxes.
     """
     scale = BOXED_SIDE / max(picture.shape[:2])
-    large = cv2.resize(
-        picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
-    )
+    large = _scaled(picture, scale)
     gap = np.full((large.shape[0], _GAP, 3), 255, np.uint8)
     drawn = [
         _with_boxes(large, boxes, scale, color)
@@ -88,7 +88,9 @@ def _with_boxes(
 ) -> np.ndarray:
     drawn = np.ascontiguousarray(picture).copy()
     for box in boxes:
-        corner, far = (round(box.x1 * scale), round(box.y1 * scale)), (round(box.x2 * scale), round(box.y2 * scale))
+        # A detector may find a box anywhere, and OpenCV takes no number that is larger than its integers.
+        x1, y1, x2, y2 = (round(min(max(one * scale, -_FAR), _FAR)) for one in (box.x1, box.y1, box.x2, box.y2))
+        corner, far = (x1, y1), (x2, y2)
         cv2.rectangle(drawn, corner, far, color, 2)
         named = f"{box.name} {box.score:.2f}" if box.score < 1 else box.name
         text = named.encode("ascii", "replace").decode()  # OpenCV's letters
@@ -98,9 +100,15 @@ def _with_boxes(
     return drawn
 
 
+def _scaled(picture: np.ndarray, scale: float) -> np.ndarray:
+    """Return a picture in another size; each side keeps a pixel at least, however long the other one is."""
+    height, width = (max(1, round(side * scale)) for side in picture.shape[:2])
+    return cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
+
+
 def _address(picture: np.ndarray, side: int | None) -> str:
     scale = 1.0 if side is None else side / max(picture.shape[:2])
     if scale < 1:
-        picture = cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+        picture = _scaled(picture, scale)
     _, data = cv2.imencode(".jpg", np.ascontiguousarray(picture), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
     return f"data:image/jpeg;base64,{base64.b64encode(data.tobytes()).decode()}"

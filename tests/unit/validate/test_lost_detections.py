@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
+from headrace.runs.formats.variants import WorstItem
 from headrace.validate.detections import Boxes
 from headrace.validate.golden import Golden
 from headrace.validate.lost_detections import fewer_found, num_found, worst_detections
@@ -78,3 +79,14 @@ def test_the_worst_item_is_drawn_with_all_three() -> None:
     assert picture is not None
     assert picture.shape[0] == BOXED_SIDE
     assert picture.shape[1] > 3 * BOXED_SIDE
+
+
+@pytest.mark.parametrize("shape", [(3, 40, 40), (3, 1, 3000)])
+def test_what_cannot_be_drawn_to_scale_spoils_no_page(shape: tuple[int, int, int]) -> None:
+    """Boxes that a broken detector finds far outside, and pictures of a pixel's height: a page comes after hours of search."""
+    wild = boxes([-1e12, 0, 3e38, 10, 1], [0, 5, 30, 1e20, 1])
+    (lost,) = worst_detections([TRUTH], [TRUTH], [wild], np.array([2]), most=1, files=(), name=str)
+    golden = Golden(name="golden.npz", inputs=np.ones((1, *shape), np.float32), labels=None, sha256="")
+    assert thumbnails([lost], golden)[lost].startswith("data:image/jpeg")
+    plain = WorstItem(item=0, file="", label="", a="", b="", loss=1.0)
+    assert thumbnails([plain], golden)[plain].startswith("data:image/jpeg")

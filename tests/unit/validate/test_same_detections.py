@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from headrace.base.plan import ModelPlan
-from headrace.validate.detections import Boxes, detections_in
-from headrace.validate.same_detections import OVERLAP, SURE, are_alike, changed_detections
+from headrace.validate.detections import OVERLAP, Boxes, detections_in
+from headrace.validate.same_detections import SURE, are_alike, changed_detections
 from headrace.validate.shadow import ShadowRecord
 from headrace.validate.switching import why_not_switch
 
