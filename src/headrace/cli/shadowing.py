@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.words import quoted
+from headrace.cli.pipeline_arguments import chosen_by
 
 if TYPE_CHECKING:
     from headrace.base.protocols import Model
@@ -119,7 +120,9 @@ def next_command(found: ShadowDocument, spec: VariantSpec, args: argparse.Namesp
         model = spec.model
         settings = {"artifact": model.artifact, "engine": model.engine, "threads": model.threads}
         settings |= {f"options.{key}": value for key, value in model.options.items()}
-        given = ["--plan", args.plan] if args.plan else []
+        given = list(
+            chosen_by(argparse.Namespace(**{**vars(args), "limit": None}))
+        )  # a trial's limit is none of production's
         for key, value in settings.items():
             given += ["--set", f"model.{key}={_toml(value)}"]
         return " ".join(["headrace run", *(quoted(one) for one in (args.pipeline, *given))])

@@ -12,7 +12,7 @@ from headrace.report.frame import framed
 from headrace.report.markup import DASH, note, table, tag
 from headrace.report.numbers import digits, seconds, size, written
 from headrace.report.section import Section
-from headrace.report.variants.naming import COLORS, GIVEN, LEGEND, badge, name_of
+from headrace.report.variants.naming import COLORS, GIVEN, badge, legend_of, name_of
 from headrace.report.variants.pareto import below, floor_of, mark
 from headrace.runs.formats.decisions import Decision
 from headrace.runs.formats.optimization import Attempt
@@ -58,9 +58,9 @@ def _pictures(attempts: Sequence[Attempt]) -> list[Section]:
     if not charts:
         return []
     told = note(
-        "One picture a model. Up and to the right is better; 0 is the model as given, other numbers are those of the "
-        "history. What was accepted has a ring; a triangle is further down than the picture goes. Each was held against the "
-        "model as given in minutes of its own."
+        "One picture a model. Up and to the right is better; 0 is what was in use, the model as given unless a Plan named "
+        "another variant; other numbers are those of the history. What was accepted has a ring; a triangle is further down "
+        "than the picture goes. Each was held against what was in use in minutes of its own, points against the model as given."
     )
     parts = [told, *(chart.element() for chart in charts)]
     return [Section(anchor="pareto", title="Accuracy and speed", parts=parts, charts=charts)]
@@ -68,7 +68,7 @@ def _pictures(attempts: Sequence[Attempt]) -> list[Section]:
 
 def _picture(number: int, model: str, attempts: Sequence[Attempt]) -> Chart:
     floor = floor_of(attempts, max(one.asked.max_drop if one.asked else _MAX_DROP for one in attempts))
-    series = [mark("0", 1.0, 0.0, [["as given", ""]], GIVEN, False)]
+    series = [mark("0", 1.0, 0.0, [["in use", ""]], GIVEN, False)]
     for attempt in reversed(attempts):  # the newest on top
         assert attempt.speedup is not None
         assert attempt.drop is not None
@@ -84,8 +84,8 @@ def _picture(number: int, model: str, attempts: Sequence[Attempt]) -> Chart:
     file = Path(attempts[-1].validation.a.name.partition("@")[0]).name
     return plot(
         f"pareto-{number}", f"{file} ({model[:8]})", "each attempt as a point, times as fast and points won or lost", series,
-        x_axis=axis("times as fast as the model as given", low=0), y_axis=axis(low=floor),
-        upright="points won or lost", height=280, legend=LEGEND,
+        x_axis=axis("times as fast as what was in use", low=0), y_axis=axis(low=floor),
+        upright="points won or lost", height=280, legend=legend_of("in use"),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from headrace.base.words import counted
+from headrace.runs.processor import cpu_flags
 
 #: Distributions whose version can change what a run measures. Only those that are installed are recorded.
 RELEVANT = (
@@ -84,7 +85,7 @@ def find_hardware(root: Path = Path("/")) -> Hardware:
     groups = _control_groups(cgroup, proc / "self/cgroup")
     limits = [limit for group in groups if (limit := _memory_limit(group)) is not None]
     total, cpu = _meminfo_total(_text(proc / "meminfo")), _first_cpu(_text(proc / "cpuinfo"))
-    flags = {flag for name in ("flags", "Features") for flag in cpu.get(name, "").split()}
+    flags = cpu_flags(root)
     return Hardware(
         cpu_model=cpu.get("model name") or platform.machine() or None,
         cpu_id=_identity(cpu),

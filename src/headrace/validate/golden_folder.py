@@ -169,7 +169,7 @@ _TOLD = ("label", "boxes", "mask")
 def _masks(manifest: Path) -> set[Path]:
     """Return the masks that lines name, which are no images; a line that cannot be read names none."""
     masks = set()
-    for line in manifest.read_text().splitlines() if manifest.is_file() else ():
+    for line in manifest.read_text(errors="replace").splitlines() if manifest.is_file() else ():
         with contextlib.suppress(ValueError, LookupError, TypeError):
             masks.add(manifest.parent / json.loads(line)["mask"])
     return masks
@@ -178,7 +178,7 @@ def _masks(manifest: Path) -> set[Path]:
 def _known_sources(manifest: Path) -> Mapping[Path, str]:
     """Return {image: source}, where lines tell it; a line that cannot be read tells nothing."""
     found = {}
-    for line in manifest.read_text().splitlines() if manifest.is_file() else ():
+    for line in manifest.read_text(errors="replace").splitlines() if manifest.is_file() else ():
         with contextlib.suppress(ValueError, LookupError, TypeError):
             said = json.loads(line)
             found[manifest.parent / said["file"]] = str(said.get("source") or "")

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from headrace.report.ledger_page import render_ledger
+from headrace.report.markup import DASH
 from headrace.report.variants_page import render_variants
 from headrace.runs.formats.decisions import Decision
 from headrace.runs.formats.optimization import Artifact, Attempt, OptimizationDocument, Skipped
@@ -75,6 +77,15 @@ def test_points_stand_where_they_were_measured() -> None:
     assert shares == [[1.0, 1.0], [2.0, 0.25], [0.6, 0.25]]
 
 
+def test_the_engine_is_the_one_that_ran() -> None:
+    """A model as given that runs on PyTorch is not said to run on ONNX Runtime; of one that told nothing there is a dash."""
+    for variant, expected in (({"engine": "torch"}, "torch"), ({}, DASH)):
+        page = render_variants(document(attempt("int8"), baseline=msgspec.structs.replace(SIDE, variant=variant)))
+        first = re.search(r"0 \(as given\)</td><td>(.*?)</td>", page)
+        assert first is not None
+        assert first[1] == expected
+
+
 def test_a_search_that_found_nothing_has_a_page() -> None:
     """Without pictures."""
     page = render_variants(document(recommended=None, front=("baseline",)))
@@ -126,3 +137,11 @@ def test_what_a_plan_uses_is_not_called_the_model_as_given() -> None:
     assert "openvino" in first[0]
     assert "-0.3" in first[0]
     assert "0 (as given)" not in page
+
+
+def test_the_ledger_says_what_speeds_are_over() -> None:
+    """Attempts of searches in which a Plan named another variant are held against that one: "as given" would be wrong."""
+    page = render_ledger("ledger.sqlite", [attempt("int8")], [])
+    (pareto,) = charts_of(page)
+    assert pareto["option"]["xAxis"]["name"] == "times as fast as what was in use"
+    assert ">as given<" not in page

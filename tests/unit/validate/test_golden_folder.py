@@ -91,6 +91,9 @@ def test_a_folder_without_labels_still_tells_its_sources(tmp_path: Path) -> None
     found = read_golden_folder(tmp_path, Small(), labelled=False)
     assert found.sources is None
     assert known_sources(found) == {"cam1"}
+    with (tmp_path / "labels.jsonl").open("ab") as file:
+        file.write(b'\n{"file": "\xff.png", "source": 3}\nnothing')
+    assert known_sources(read_golden_folder(tmp_path, Small(), labelled=False)) == {"cam1"}
 
 
 def test_images_are_in_thirds_by_what_they_look_like(folder: Path) -> None:

@@ -13,7 +13,6 @@ COLORS = {"accept": "var(--c3)", "inconclusive": "var(--muted)", "reject": "var(
 WORDS = {"accept": "accepted", "inconclusive": "not decided", "reject": "rejected"}
 GIVEN = "var(--c1)"
 """Colour of what is in use."""
-LEGEND = {"as given": GIVEN, **{WORDS[verdict]: COLORS[verdict] for verdict in WORDS}}
 _BADGES = {"accept": "ok", "inconclusive": "warning", "reject": "failed"}
 
 
@@ -37,9 +36,9 @@ def used_bytes(document: OptimizationDocument) -> int:
     return (document.in_use.artifact if document.in_use else document.model).num_bytes
 
 
-def legend_of(document: OptimizationDocument) -> dict[str, str]:
-    """Return the colours of a picture."""
-    return {used_name(document) if name == "as given" else name: color for name, color in LEGEND.items()}
+def legend_of(used: str) -> dict[str, str]:
+    """Return the colours of a picture, with what it calls that which is in use."""
+    return {used: GIVEN, **{WORDS[verdict]: COLORS[verdict] for verdict in WORDS}}
 
 
 def name_of(attempt: Attempt) -> str:

@@ -106,7 +106,7 @@ def _against_accuracy(document: OptimizationDocument, timed: Sequence[Attempt]) 
     return plot(
         "pareto", "Accuracy against speed", "each variant as a point, times as fast and change of the share of right answers",
         series, x_axis=axis(f"times as fast as {used_words(document)}", low=0), y_axis=axis(low=floor),
-        upright="points of right answers won or lost", height=340, legend=legend_of(document),
+        upright="points of right answers won or lost", height=340, legend=legend_of(used_name(document)),
     )  # fmt: skip
 
 
@@ -160,7 +160,7 @@ def _against(
     return plot(
         name, title, f"each variant as a point, times as fast and {upright}", series,
         x_axis=axis(f"times as fast as {used_words(document)}", low=0), y_axis=axis(low=0), upright=upright, height=220,
-        legend=legend_of(document),
+        legend=legend_of(used_name(document)),
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ def tried_section(document: OptimizationDocument) -> Section:
         "opens in", "tried for",
     ]  # fmt: skip
     given = [
-        f"0 ({used_name(document)})", str(document.in_use.settings.get("engine")) if document.in_use else "onnx", None,
+        f"0 ({used_name(document)})", _used_engine(document), None,
         "front" if "baseline" in document.front else None, "1", None, f"{-100 * used_drop(document).mid:.3g}", None,
         size(used_bytes(document)), size(document.baseline.memory_bytes),
         seconds(document.baseline.open_seconds or None), None,
@@ -48,6 +48,12 @@ def tried_section(document: OptimizationDocument) -> Section:
             ),
         ],
     )
+
+
+def _used_engine(document: OptimizationDocument) -> str | None:
+    """Return the engine of what is in use, as it ran: the model as given need not be an ONNX file."""
+    found = document.in_use.settings.get("engine") if document.in_use else document.baseline.variant.get("engine")
+    return None if found is None else str(found)
 
 
 def _row(document: OptimizationDocument, attempt: Attempt, is_tie: bool) -> list[str | None]:
