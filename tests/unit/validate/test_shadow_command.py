@@ -78,8 +78,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (False, 0.002, "keep", "headrace validate MODEL 'b c.onnx@onnx,threads=1' --golden GOLDEN.npz"),
         (
             False, 0.001, "promote",
-            "headrace run jobs.py:pipeline --plan plan.toml --set process.workers=2 --source photos/ "
-            "--set 'model.artifact=\"b c.onnx\"' --set 'model.engine=\"onnx\"'",
+            "headrace run jobs.py:pipeline --plan plan.toml --set process.workers=2 --source photos/ --set 'model.artifact=\"b c.onnx\"'",
         ),
     ],
 )  # fmt: skip
