@@ -78,7 +78,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (False, 0.002, "keep", "headrace validate MODEL 'b c.onnx@onnx,threads=1' --golden GOLDEN.npz"),
         (
             False, 0.001, "promote",
-            "headrace run jobs.py:pipeline --plan plan.toml --set p.workers=2 --source photos/ --set 'model.artifact=\"b c.onnx\"'",
+            "headrace run jobs.py:pipeline --plan plan.toml --set p.workers=2 --source in/ --set 'model.artifact=\"b c.onnx\"'",
         ),
     ],
 )  # fmt: skip
@@ -89,7 +89,7 @@ def test_what_came_of_it_has_a_command_and_is_in_the_ledger(
     (folder / "other.onnx").rename(folder / "b c.onnx")
     args = argparse.Namespace(
         shadow="b c.onnx@onnx,threads=1", max_disagreement=0.01, ledger=str(folder / "ledger.sqlite"),
-        pipeline="jobs.py:pipeline", plan="plan.toml", settings=["p.workers=2"], allow=[], source="photos/", drain=False,
+        pipeline="jobs.py:pipeline", plan="plan.toml", settings=["p.workers=2"], allow=[], source="in/", drain=False,
         limit=20,
     )  # fmt: skip
     candidate = open_candidate(args)
