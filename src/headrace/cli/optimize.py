@@ -172,9 +172,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Search, and print what came of it."""
     if args.explain or args.portability:
-        args.threads = args.threads or 1
+        args.threads, of_recipe = args.threads or 1, _names_recipe(args.model)
         _convert_recipe(args)
-        return _explain(args) if args.explain else _portability(args)
+        return _explain(args) if args.explain else _portability(args, of_recipe=of_recipe)
     import msgspec
 
     from headrace.base.errors import SettingsError
@@ -513,7 +513,7 @@ def _with_layers(
     return msgspec.structs.replace(census, layers=layers, diverges_at=first.name if first else "")
 
 
-def _portability(args: argparse.Namespace) -> int:
+def _portability(args: argparse.Namespace, *, of_recipe: bool) -> int:
     from headrace.base.errors import SettingsError
     from headrace.cli.optimization_text import portability_text
     from headrace.optimize.portability import find_portability
@@ -523,7 +523,7 @@ def _portability(args: argparse.Namespace) -> int:
         raise SettingsError(
             f"--portability {args.model}: there is no such file; expected an ONNX file, or a recipe as MODULE:ATTRIBUTE"
         )
-    document = find_portability(Path(args.model), cpu_flags())
+    document = find_portability(Path(args.model), cpu_flags(), of_recipe=of_recipe)
     if args.json:
         _print_json(document)
     else:

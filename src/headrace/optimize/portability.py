@@ -29,7 +29,7 @@ from headrace.validate.golden import made_up
 
 #: Batches that a pipeline may form.
 _BATCHES = (1, 3, 8)
-#: Engine and options of each place, in the order of telling.
+#: Engine and options of each place that opens ONNX files, in the order of telling; PyTorch comes after them.
 PLACES: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("onnx", {}),
     ("openvino", {"precision": "f32"}),
@@ -37,9 +37,6 @@ PLACES: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("openvino", {"precision": "f16"}),
     ("onnx", {"provider": "cuda"}),
     ("onnx", {"provider": "tensorrt"}),
-    ("torch", {"provider": "cpu"}),
-    ("torch", {"provider": "cuda"}),
-    ("torch", {"provider": "tensorrt"}),
 )
 _STANDARD = ("", "ai.onnx", "ai.onnx.ml")
 _CONTRIBUTED = "com.microsoft"
@@ -65,12 +62,13 @@ class _File:
     """Whether activations are quantized without a sign, or around another number than 0."""
 
 
-def find_portability(artifact: Path, flags: frozenset[str]) -> PortabilityDocument:
+def find_portability(artifact: Path, flags: frozenset[str], *, of_recipe: bool = False) -> PortabilityDocument:
     """Return where an ONNX file can run.
 
     Args:
         artifact: The file.
         flags: Of the processor.
+        of_recipe: Whether a recipe's network was converted to it just now, so that PyTorch has run it.
 
     Raises:
         EngineError: If it is no ONNX file.
@@ -81,7 +79,7 @@ def find_portability(artifact: Path, flags: frozenset[str]) -> PortabilityDocume
         sha256=hashlib.sha256(artifact.read_bytes()).hexdigest(),
         opset=file.opset,
         precision=file.precision,
-        places=tuple(_place(file, name, options, flags) for name, options in PLACES),
+        places=(*(_place(file, name, options, flags) for name, options in PLACES), _on_pytorch(of_recipe)),
     )
 
 
@@ -128,7 +126,7 @@ def _place(file: _File, name: str, options: Mapping[str, str], flags: frozenset[
     fails = list(_seen_in_file(file, name, options))
     outcome: Outcome = "fails"
     try:
-        missing = _missing(name, options["provider"]) if "provider" in options else None
+        missing = why_not(options["provider"]) if "provider" in options else None
         if missing is None and not fails:
             fails += _tried(file, name, options)
     except MissingExtra as error:
@@ -140,24 +138,23 @@ def _place(file: _File, name: str, options: Mapping[str, str], flags: frozenset[
     return Place(engine=name, options=dict(options), outcome=outcome, findings=findings)
 
 
-def _missing(name: str, provider: str) -> str | None:
-    if name == "onnx":
-        return why_not(provider)
-    engine(name)  # says which extra is missing
+def _on_pytorch(of_recipe: bool) -> Place:
+    """Return the place that opens no ONNX file: it runs networks of the user's code."""
+    if not of_recipe:
+        says = (
+            "PyTorch opens weights in a network of your code, not ONNX files; name a recipe as MODULE:ATTRIBUTE in the place "
+            "of the file, and the search tries it"
+        )
+        return Place(engine="torch", outcome="needs a recipe", findings=(says,))
     from headrace.engines.torch_gpu import why_not as why_not_by_torch
 
-    return why_not_by_torch(provider)
+    missing = (why_not_by_torch(provider) for provider in ("cuda", "tensorrt"))
+    return Place(engine="torch", outcome="runs", findings=tuple(why for why in missing if why))
 
 
 def _seen_in_file(file: _File, name: str, options: Mapping[str, str]) -> Iterator[str]:
     """Give what an engine will refuse, as far as the file tells."""
     provider = options.get("provider")
-    if name == "torch":
-        yield (
-            "PyTorch opens weights in a network that your code registers, not ONNX files; name a recipe instead of the file, "
-            "and the search tries it"
-        )
-        return
     for domain, operators in file.foreign.items():
         known = name == "onnx" and domain == _CONTRIBUTED and provider != "tensorrt"
         if provider == "tensorrt" or (name == "onnx" and not known):
