@@ -131,7 +131,7 @@ def _first_row(document: OptimizationDocument) -> list[str]:
 
 
 def _own_layout(layout: Attempt) -> tuple[str, str]:
-    """Return a variant's own layout, and what both came to over the model as given in the Plan's."""
+    """Return a variant's own layout, and what both came to over what is in use, in the Plan's."""
     shares = f"{layout.stages['workers']} x {layout.settings['threads']}, batch {layout.stages['batch']}"
     return shares, "1.00" if layout.whole is None else f"{layout.whole.ratio.mid:.2f}"
 

@@ -269,7 +269,10 @@ def _not_end_to_end(args: argparse.Namespace, document: OptimizationDocument) ->
 
 
 def _measuring_command(args: argparse.Namespace) -> str:
-    """Return the same command with the pipeline measured; capitals stand for what was not given."""
+    """Return the same command with the pipeline measured; capitals stand for what was not given.
+
+    A Plan that was written over the one in use is taken back first: else what was found would be held against itself.
+    """
     from headrace.validate.policy import MAX_SLICE_DROP
 
     given = {
@@ -279,14 +282,18 @@ def _measuring_command(args: argparse.Namespace) -> str:
         "--for": args.objective if args.objective != "throughput" else None, "--plan": args.plan, "--ledger": args.ledger,
         "--input-sizes": ",".join(map(str, args.input_sizes)), "-o": args.output, "--price": args.price,
         "--target": args.target if args.target != "here" else None,
+        "--budget": f"{args.budget:g}s" if args.budget else None,
     }  # fmt: skip
     words = [args.named, *(word for option, value in given.items() if value for word in (option, str(value)))]
     words += [word for file in args.also for word in ("--also", file)]
-    words += [
-        option for option, is_set in (("--robustness", args.robustness), ("--no-layout", args.no_layout)) if is_set
-    ]
+    switches = {"--robustness": args.robustness, "--no-layout": args.no_layout, "--force": args.output}
+    words += [option for option, is_set in switches.items() if is_set]
     words += ["--pipeline", args.pipeline or "MODULE:ATTRIBUTE", "--source", "SOURCE"]
-    return f"headrace optimize {' '.join(map(quoted, words))}"
+    command = f"headrace optimize {' '.join(map(quoted, words))}"
+    if not (args.output and args.plan and Path(args.output).resolve() == Path(args.plan).resolve()):
+        return command
+    back = ["rollback", args.output, *(["--ledger", args.ledger] if args.ledger else [])]
+    return f"headrace ledger {' '.join(map(quoted, back))} && {command}"
 
 
 def _device_stage(args: argparse.Namespace) -> str:

@@ -25,7 +25,7 @@ def variants_legend(document: OptimizationDocument) -> list[str]:
         said.append("expected: times as fast, said before it was timed")
     if any(one.speedup is not None for one in document.attempts):
         items = f"{document.batch} item{'' if document.batch == 1 else 's'}"
-        said.append(f"times as fast: calls of {items} one after the other, in turn with the model as given")
+        said.append(f"times as fast: calls of {items} one after the other, in turn with {_used(document)}")
     if document.baseline.memory_bytes is not None:
         said.append("memory: at its peak, of a process that opens and calls it, engine included")
     if len(document.laid_out) > 1:
@@ -37,12 +37,14 @@ def _of_layouts(document: OptimizationDocument) -> str:
     """Say what the second pair of columns is, and why it may differ from the first where nothing else does."""
     wholes = [one.whole for one in document.laid_out if one.whole is not None]
     before = f" at {wholes[0].before}" if wholes else ""
-    said = (
-        f"times with it: items per second in its own layout over the model as given{before}, at the end; this decides"
-    )
+    said = f"times with it: items per second in its own layout over {_used(document)}{before}, at the end; this decides"
     if any(one.before == one.after for one in wholes):
         said += (
             "; where both have one layout the two columns tell of the same thing in different minutes, and what lies between "
             "them is what this machine's minutes differ by"
         )
     return said
+
+
+def _used(document: OptimizationDocument) -> str:
+    return "what the Plan uses" if document.in_use else "the model as given"

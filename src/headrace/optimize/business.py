@@ -29,7 +29,9 @@ def with_business(document: OptimizationDocument, price_per_hour: float | None) 
         return document
     of_pipeline, before, ratio = measured
     after = Estimate(*(before * value for value in (ratio.low, ratio.mid, ratio.high)))
-    paid = price_per_hour is not None and price_per_hour > 0
+    # A search for cost tells of money by CPU time: a second figure, of one caller at a time, would be another one.
+    told_already = document.objective == "cost" and not of_pipeline
+    paid = price_per_hour is not None and price_per_hour > 0 and not told_already
     found = Business(
         of="pipeline" if of_pipeline else "model",
         before_per_hour=before,
@@ -43,7 +45,7 @@ def with_business(document: OptimizationDocument, price_per_hour: float | None) 
         else None,
         says="",
     )
-    return msgspec.structs.replace(document, business=msgspec.structs.replace(found, says=_says(found)))
+    return msgspec.structs.replace(document, business=msgspec.structs.replace(found, says=_says(found, document)))
 
 
 def _measured(document: OptimizationDocument) -> tuple[bool, float, Estimate] | None:
@@ -86,14 +88,16 @@ def _accuracy(variant: Attempt) -> dict[str, float | None]:
     return next((gate.values for gate in variant.validation.gates if gate.name == "accuracy"), {})
 
 
-def _says(found: Business) -> str:
+def _says(found: Business, document: OptimizationDocument) -> str:
     after, more, fewer = found.after_per_hour, found.more, found.fewer_right
+    # Speed is over what the Plan uses, answers are held against the model as given.
+    than = " than the model as given" if document.in_use else ""
     what = "" if found.of == "pipeline" else " of the model alone"
     parts = [f"{_change(more, 'more', 'fewer')} images an hour{what}"]
     if fewer is not None:
-        parts.append(f"for {_change(fewer, 'fewer', 'more')} right answers")
+        parts.append(f"for {_change(fewer, 'fewer', 'more')} right answers{than}")
     elif found.fewer_found is not None:
-        parts.append(f"for {_change(found.fewer_found, 'fewer', 'more')} right detections")
+        parts.append(f"for {_change(found.fewer_found, 'fewer', 'more')} right detections{than}")
     said = [" ".join(parts), f"{found.before_per_hour:,.0f} an hour before, {after.mid:,.0f} after"]
     if found.before_per_money is not None and found.after_per_money is not None:
         said.append(

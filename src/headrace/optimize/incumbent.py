@@ -18,7 +18,7 @@ import msgspec
 
 from headrace.base.errors import EngineError
 from headrace.base.plan import ModelPlan
-from headrace.optimize.techniques import Candidate, Subject, Technique
+from headrace.optimize.techniques import Candidate, Technique
 from headrace.runs.formats.optimization import Artifact
 from headrace.runs.formats.variants import GateName, ValidationDocument
 from headrace.validate.golden import Golden
@@ -85,13 +85,10 @@ def settings_of(artifact: Artifact, spec: VariantSpec) -> tuple[str, str, int | 
     return artifact.sha256, spec.model.engine, spec.model.threads, dict(spec.model.options)
 
 
-def _why_not(subject: Subject) -> str | None:
-    return "the Plan uses it" if subject.incumbent is None else None
-
-
 #: Where the Plan uses another variant, the model as it was given may be the better one.
 AS_GIVEN = Technique(
-    name="as-given", kind="lossless", says="the model as it was given, on ONNX Runtime in float32", why_not=_why_not,
+    name="as-given", kind="lossless", says="the model as it was given, on ONNX Runtime in float32",
+    why_not=lambda subject: None if subject.incumbent else "the Plan uses it",
     candidates=lambda subject: iter([(subject.original, subject.baseline())]),
 )  # fmt: skip
 

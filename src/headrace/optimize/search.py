@@ -328,7 +328,8 @@ class _Search:
                 return f"the same file was not accepted on {_engine(other)}"
             faster = self._rank(other) >= self._rank(attempt) and self.goal.objective != "size"
             if other.verdict == "accept" and faster:
-                return f"{_named_attempt(other)} is accepted and as fast"
+                merit = "cheap" if self.goal.objective == "cost" else "fast"
+                return f"{_named_attempt(other)} is accepted and as {merit}"
         return None
 
     def _repair(self) -> None:
@@ -346,7 +347,7 @@ class _Search:
     # --- one technique, one candidate
 
     def _try_technique(self, technique: Technique) -> list[Attempt]:
-        spent, more = self._budget_is_used_up(), "more --budget, or the same command again, which goes on"
+        spent, more = self._budget_is_used_up(), f"more --budget, or {self._same_command}, which goes on"
         if self.goal.is_over_budget():
             self._skip(technique, spent, more)
             return []
@@ -358,7 +359,8 @@ class _Search:
                 return []
             for candidate in technique.tried_on(self.subject):
                 if self.subject.incumbent is not None and self.subject.incumbent.is_candidate(candidate):
-                    self._skip(technique, f"{_named(candidate)} is what the Plan uses")
+                    used = f"{_named(candidate)} is what the Plan uses"
+                    self._skip(technique, used, "another variant in the Plan, or none (without --plan)")
                     continue
                 if self.goal.is_over_budget():
                     self._skip(technique, f"{_named(candidate)} and what follows: {spent}", more)
@@ -393,6 +395,11 @@ class _Search:
         merit = self._merit(attempt)
         return merit.mid if merit else 0.0
 
+    @property
+    def _same_command(self) -> str:
+        """What goes on where this search ends early: with --again it would begin anew."""
+        return f"the same command{' without --again' if self.goal.again else ''}"
+
     def _budget_is_used_up(self) -> str:
         return f"the budget of {format_duration(self.goal.budget_seconds or 0.0)} is used up"
 
@@ -402,7 +409,7 @@ class _Search:
         known = self._recall(key)
         # What was left open without the golden set is asked again: it may have been a noisy minute.
         if known is not None and (known.verdict != "inconclusive" or known.drop is not None):
-            self.baseline = self.baseline or known.validation.a
+            self._keep_baseline(known.validation.a)
             # Paths are those of today: the ledger's folder may have been moved.
             attempt = msgspec.structs.replace(
                 known,
@@ -425,11 +432,16 @@ class _Search:
         if document.interrupted:
             raise KeyboardInterrupt
         if candidate.refuted is None:
-            self.baseline = self.baseline or document.a
+            self._keep_baseline(document.a)
         attempt = self._attempt(candidate, document, time.monotonic() - began, key)
         # Accepted it is only by the golden set; until then nobody writes down that it is open.
         self._settle(attempt, write=attempt.verdict == "reject" or not self._is_worth_confirming(attempt))
         return self.attempts[-1]
+
+    def _keep_baseline(self, side: VariantSide) -> None:
+        """Keep the first side that tells of what is in use, and rather one whose memory is known."""
+        if self.baseline is None or (self.baseline.memory_bytes is None and side.memory_bytes is not None):
+            self.baseline = side
 
     def _recall(self, key: str) -> Attempt | None:
         return self.memory.recall(key) if self.memory and not self.goal.again else None
@@ -601,7 +613,7 @@ class _Search:
         """Ask the golden set; return whether it accepts."""
         if attempt.candidate == self.subject.baseline().text:  # answers are held against its own
             accepted = msgspec.structs.replace(attempt, verdict="accept", drop=_NO_DROP)
-            self._settle(accepted, write=True)
+            self._settle(self._weighed(accepted, self.subject.baseline()), write=True)
             return True
         used_up = self._why_used_up()
         if used_up is not None:
@@ -644,7 +656,7 @@ class _Search:
             msgspec.structs.replace(side, memory_bytes=self._memory_of(one, batch))
             for side, one in ((attempt.validation.a, self.subject.in_use()), (attempt.validation.b, spec))
         )
-        self.baseline = first
+        self._keep_baseline(first)
         return msgspec.structs.replace(
             attempt, validation=msgspec.structs.replace(attempt.validation, a=first, b=second)
         )
@@ -776,11 +788,11 @@ class _Search:
 
     def _says_of_variant(self, chosen: Point | None) -> str:
         if chosen is not None and self.interrupted:
-            return "interrupted; the same command goes on. So far: " + self._found(chosen)
+            return f"interrupted; {self._same_command} goes on. So far: {self._found(chosen)}"
         if chosen is not None:
             return self._found(chosen)
         if self.interrupted:
-            return "interrupted before anything was proved; the same command goes on"
+            return f"interrupted before anything was proved; {self._same_command} goes on"
         if self.golden is None:
             return (
                 "nothing is recommended without a golden set: nobody knows what is still right; give --golden golden.npz (with "

@@ -31,6 +31,15 @@ def test_every_mark_and_both_speeds_are_explained() -> None:
         assert expected in told
 
 
+def test_speeds_are_over_what_the_plan_uses() -> None:
+    """Where that is another variant than the model as given."""
+    search = _search()
+    used = msgspec.structs.replace(search, in_use=search.attempts[0])  # type: ignore[attr-defined]
+    told = " ".join(as_text(used, None).split())  # type: ignore[arg-type]
+    assert "one after the other, in turn with what the Plan uses" in told
+    assert "its own layout over what the Plan uses at 1 x 1 thread, batch 8" in told
+
+
 def test_nothing_is_explained_that_is_not_there() -> None:
     """Without layouts, a recommendation and a front there is one speed."""
     bare = msgspec.structs.replace(_search(), layout=None, laid_out=(), recommended=None, front=())

@@ -97,3 +97,24 @@ def test_of_detections_the_share_of_the_right_ones_counts() -> None:
     assert found is not None
     assert found.fewer_right is None
     assert "for 2 % fewer (-0.1 to 4.1) right detections" in found.says
+
+
+def test_of_cost_money_is_told_by_cpu_time_alone() -> None:
+    """The price of a machine that serves one caller is another figure; of a whole pipeline it is the figure."""
+    assert "money" not in _said(document(objective="cost"))
+    whole = EndToEnd(
+        pipeline="p", source="", predicted=None, measured=Estimate(1.1, 1.2, 1.3), error=None, before_per_second=5.0,
+        after_per_second=6.0, num_pairs=8, verdict="better", ceiling=None, run="", says="",
+    )  # fmt: skip
+    assert "money" in _said(document(objective="cost", end_to_end=whole))
+
+
+def test_right_answers_are_those_of_the_model_as_given() -> None:
+    """Also where the Plan uses another variant, which speed is over."""
+    assert "fewer (-1 to 2) right answers than the model as given" in _said(document(in_use=attempt("in-use")))
+
+
+def _said(search: OptimizationDocument) -> str:
+    found = with_business(search, 0.75).business
+    assert found is not None
+    return found.says

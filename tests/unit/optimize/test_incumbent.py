@@ -79,6 +79,9 @@ def test_what_is_slower_than_the_plans_variant_is_no_gain(
     assert ratios["int8", "onnx"] == pytest.approx(2 / 3)
     assert ("int8", "openvino") not in ratios  # it is in use, and not held against itself
     assert any("is what the Plan uses" in one.why for one in document.skipped)
+    with Ledger(tmp_path / "ledger.sqlite") as known:
+        told = [one.would_change for one in known.events.events("skip") if "is what the Plan uses" in one.says]
+    assert told == ["another variant in the Plan, or none (without --plan)"]
     assert "(in use)" in as_text(document, None)
     # Done again, it is held against the same.
     slower = next(one for one in document.attempts if one.technique == "int8")
@@ -110,12 +113,13 @@ def test_a_slow_plan_may_go_back_to_the_model_as_given(case: Any, tmp_path: Path
     slow = ModelPlan(engine="openvino", options={"precision": "f32"})
     document = optimize(
         case.model, store=ArtifactStore(tmp_path / "artifacts"), goal=Goal(max_drop=0.02, batch=8), in_use=slow,
-        golden=case.golden,
+        golden=case.golden, weigh=lambda spec, batch: 40 if spec.model.engine == "onnx" else 60,
     )  # fmt: skip
     chosen = next(one for one in document.attempts if one.candidate == document.recommended)
     assert (chosen.technique, chosen.settings["engine"]) == ("as-given", "onnx")
     assert chosen.drop is not None
     assert chosen.drop.mid == 0
+    assert chosen.validation.b.memory_bytes == 40
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,11 @@ def test_memory_parts_and_layers_are_in_document_and_page(
     chosen = next(one for one in document["attempts"] if one["candidate"] == document["recommended"])
     assert document["baseline"]["memory_bytes"] == 60_000_000
     assert chosen["validation"]["b"]["memory_bytes"] == 40_000_000
+    # What is recalled is no less.
+    assert optimize(case, tmp_path, "--json") == 0
+    recalled = json.loads(capsys.readouterr().out)
+    assert recalled["baseline"]["memory_bytes"] == 60_000_000
+    assert recalled["front"] == document["front"]
     assert sum(one["num_items"] for one in chosen["validation"]["slices"]) == chosen["validation"]["num_items"]
     shown = page.read_text()
     for expected in (
@@ -68,6 +73,23 @@ def test_memory_parts_and_layers_are_in_document_and_page(
         "Before and after",
     ):
         assert expected in shown
+
+
+def test_the_command_that_measures_the_pipeline_can_be_typed(
+    case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It replaces what was just written; a Plan that was changed in its place is taken back first."""
+    plan = tmp_path / "plan.toml"
+    assert optimize(case, tmp_path, "-o", str(plan), "--budget", "10m", "--json") == 0
+    said = json.loads(capsys.readouterr().out)["next_command"]
+    assert f"-o {plan}" in said
+    assert "--force" in said
+    assert "--budget 600s" in said
+    ledger = f"--ledger {tmp_path / 'ledger.sqlite'}"
+    plan.write_text("[stages.fetch]\nworkers = 7\n")
+    assert optimize(case, tmp_path, "--plan", str(plan), "-o", str(plan), "--force", "--json") == 0
+    said = json.loads(capsys.readouterr().out)["next_command"]
+    assert said.startswith(f"headrace ledger rollback {plan} {ledger} && headrace optimize {case.model} ")
 
 
 def test_an_existing_plan_is_changed_and_not_replaced_unasked(case: Any, tmp_path: Path) -> None:

@@ -231,6 +231,17 @@ def test_a_budget_ends_the_search(case: Any, tmp_path: Path) -> None:
     assert all("budget" in skipped.why for skipped in document.skipped)
 
 
+@pytest.mark.parametrize(("again", "command"), [(False, "the same command,"), (True, "without --again,")])
+def test_what_goes_on_after_a_budget_is_told(
+    case: Any, ledger: Ledger, tmp_path: Path, again: bool, command: str
+) -> None:
+    """With --again the same command would begin anew each time, and never come to its end."""
+    searched(case, ledger, tmp_path, goal=Goal(max_drop=0.02, batch=8, budget_seconds=1e-6, again=again))
+    told = {one.would_change for one in ledger.events.events("skip") if "budget" in one.says}
+    assert told
+    assert all(f"{command} which goes on" in one for one in told)
+
+
 def test_a_budget_counts_from_the_start_of_the_command(case: Any, tmp_path: Path) -> None:
     """What was done before the search, such as reading sets and converting a network, took of it too."""
     goal = Goal(max_drop=0.02, batch=8, budget_seconds=60.0, began=time.monotonic() - 61.0)

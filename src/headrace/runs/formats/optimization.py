@@ -57,7 +57,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Whole(msgspec.Struct, frozen=True, kw_only=True):
-    """What all of it came to: the recommended variant in its layout against the model as given in the Plan's, in turn."""
+    """What all of it came to: the recommended variant in its layout against what is in use, in the Plan's, in turn."""
 
     ratio: Estimate
     """Items per second after over before."""
@@ -129,7 +129,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     layouts: tuple[Layout, ...] = ()
     """What was timed to find them, in order."""
     of: str = ""
-    """The candidate whose layout it is; empty: the model as given; only of the technique `layout`."""
+    """The candidate whose layout it is; empty: what is in use; only of the technique `layout`."""
     whole: Whole | None = None
     """What variant and layout came to together; None: nothing was changed, or it was interrupted."""
     artifact: Artifact
@@ -200,7 +200,8 @@ class Business(msgspec.Struct, frozen=True, kw_only=True):
     more: Estimate
     """after / before - 1."""
     fewer_right: Estimate | None
-    """Share of the right answers that is lost; negative: more are right; None: the answers are the same, or nobody knows."""
+    """Share of the right answers of the model as given that is lost; negative: more are right; None: the answers are the same,
+    or nobody knows."""
     fewer_found: Estimate | None = None
     """Share of the right detections that is lost, of the best-scored, as many as there are true boxes; None: no detections."""
     before_per_money: float | None = None
@@ -251,7 +252,7 @@ class OptimizationDocument(msgspec.Struct, frozen=True, kw_only=True):
     """In the order in which they were tried."""
     skipped: tuple[Skipped, ...] = ()
     layout: Attempt | None = None
-    """The search for workers, threads and batch of the recommended variant, or of the model as given where none is; None: it
+    """The search for workers, threads and batch of the recommended variant, or of what is in use where none is; None: it
     was not made."""
     laid_out: tuple[Attempt, ...] = ()
     """Such a search for each variant that its own layout could make the fastest, `layout` among them; the recommended one won
