@@ -62,6 +62,17 @@ class Acting(Collect):
         return True
 
 
+def wait_until_said(said: list[str], number: int) -> Callable[[], None]:
+    """Return what holds the delivery up until so much was said: a run is not over before somebody has looked at the file."""
+
+    def wait() -> None:
+        give_up_at = time.monotonic() + 60
+        while len(said) < number and time.monotonic() < give_up_at:
+            time.sleep(0.01)
+
+    return wait
+
+
 def save(path: Path, factor: float) -> Path:
     """Write a model that multiplies by a factor."""
     graph = helper.make_graph(
@@ -112,7 +123,9 @@ def test_an_accepted_model_takes_over_and_a_rollback_takes_it_back(tmp_path: Pat
         plan = tmp_path / "plan.toml"
         actions: dict[int, Callable[[], object]] = {
             400: lambda: ledger.attempts.accept(plan, text, why="a test"),
+            1200: wait_until_said(said, 1),
             2200: lambda: ledger.attempts.rollback(plan),
+            3200: wait_until_said(said, 2),
         }
         result, results = followed(tmp_path, actions, said)
     assert sorted(int(id_) for id_, _ in results) == list(range(ITEMS))
@@ -136,7 +149,10 @@ def test_the_way_back_from_a_wrong_model_is_open(tmp_path: Path) -> None:
     text = f'[model]\nartifact = "{save(tmp_path / "far.onnx", FAR)}"\n'
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         ledger.attempts.accept(plan, text, why="a test")
-        actions: dict[int, Callable[[], object]] = {600: lambda: ledger.attempts.rollback(plan)}
+        actions: dict[int, Callable[[], object]] = {
+            600: lambda: ledger.attempts.rollback(plan),
+            2000: wait_until_said(said, 1),
+        }
         _, results = followed(tmp_path, actions, said, plan=[f'model.artifact="{tmp_path / "far.onnx"}"'])
     assert len(results) == ITEMS
     assert factors(results)[0] == pytest.approx(FAR)
@@ -149,7 +165,8 @@ def test_spans_say_which_plan_was_in_force(tmp_path: Path) -> None:
     said: list[str] = []
     save(tmp_path / "b.onnx", OTHER)
     text = f'[model]\nartifact = "{tmp_path / "b.onnx"}"\n'
-    followed(tmp_path, {400: lambda: (tmp_path / "plan.toml").write_text(text)}, said)
+    write = {400: lambda: (tmp_path / "plan.toml").write_text(text), 2000: wait_until_said(said, 1)}
+    followed(tmp_path, write, said)
     info = read_run(tmp_path / "run").info
     assert len(info.plans) == 2
     assert any(table["model"].get("artifact") for table in info.plans.values())
@@ -160,7 +177,7 @@ def test_settings_of_the_command_line_outlive_a_switch(tmp_path: Path) -> None:
     said: list[str] = []
     save(tmp_path / "b.onnx", OTHER)
     text = f'[model]\nartifact = "{tmp_path / "b.onnx"}"\nthreads = 2\n'
-    write = {400: lambda: (tmp_path / "plan.toml").write_text(text)}
+    write = {400: lambda: (tmp_path / "plan.toml").write_text(text), 2000: wait_until_said(said, 1)}
     result, _ = followed(tmp_path, write, said, settings=["model.threads=1"])
     first, second = result.plans.values()
     assert (first.model.artifact, second.model.artifact) == (None, str(tmp_path / "b.onnx"))
@@ -187,7 +204,8 @@ def test_a_model_that_is_no_good_changes_nothing(tmp_path: Path, text: str, expe
     wide.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 7
     onnx.save(wide, tmp_path / "wide.onnx")
     written = text.replace("{folder}", str(tmp_path))
-    result, results = followed(tmp_path, {200: lambda: (tmp_path / "plan.toml").write_text(written)}, said)
+    write = {200: lambda: (tmp_path / "plan.toml").write_text(written), 2000: wait_until_said(said, 1)}
+    result, results = followed(tmp_path, write, said)
     assert result.counters.delivered == ITEMS
     assert np.isclose(factors(results), FACTOR, rtol=1e-5).all()
     assert len(said) == 1
