@@ -241,7 +241,7 @@ def _print(document: ComparisonDocument) -> None:
     def time(seconds: float | None) -> str:
         return "-" if seconds is None else format_duration(seconds)
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)  # a folder may be called runs[old]
     table = Table()
     for heading in ("", "A", "B"):
         table.add_column(heading, justify="right" if heading else "left")
@@ -253,7 +253,7 @@ def _print(document: ComparisonDocument) -> None:
         table.add_row(f"{stage}, per item", *(time(side.stages.get(stage)) for side in sides))
     console.print(table)
     for line in wrapped([*document.says, *(f"warning: {warning}" for warning in document.warnings)]):
-        console.print(line, soft_wrap=True, markup=False)
+        console.print(line, soft_wrap=True)
 
 
 def _number(value: float | None) -> str:

@@ -145,7 +145,7 @@ def _print_table(ladder: Ladder, folder: Path, delay_seconds: float) -> None:
     for rung in ladder.rungs:
         bar = Bar(best, 0, rung.rate_per_second, width=24)
         table.add_row(rung.name, f"{rung.rate_per_second:.1f}", bar, ladder.verdict(rung))
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     console.print()
     console.print(table)
     first, last = ladder.rungs[0], ladder.rungs[-1]

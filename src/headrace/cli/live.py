@@ -151,7 +151,7 @@ class LiveView:
         from rich.console import Console
         from rich.live import Live
 
-        console = Console(file=self._stream, highlight=False)
+        console = Console(file=self._stream, highlight=False, markup=False)
         # Prints to stdout go above the view only where stdout is a terminal: results in a pipe must stay there.
         live = Live(
             console=console,

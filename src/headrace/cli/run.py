@@ -207,9 +207,9 @@ def _before(result: Any) -> str:
 def _print_table(args: argparse.Namespace, result: Any, beside: ShadowDocument | None) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     if result.before is not None:
-        console.print(_before(result), markup=False)
+        console.print(_before(result))
         if not result.before.left:
             return
     console.print(result.summary.as_table())
@@ -218,13 +218,13 @@ def _print_table(args: argparse.Namespace, result: Any, beside: ShadowDocument |
     for warning in result.warnings:
         console.print(f"warning: {warning}")
     if beside is not None:
-        console.print(f"shadow {beside.candidate}: {beside.advice}: {beside.says}", markup=False)
-        console.print(f"next: {beside.next_command}", markup=False, soft_wrap=True)
+        console.print(f"shadow {beside.candidate}: {beside.advice}: {beside.says}")
+        console.print(f"next: {beside.next_command}", soft_wrap=True)
         if beside.attempt:
             console.print(f"written to the ledger as {beside.attempt}")
     if result.counters.rejected or result.counters.dead_lettered:
         for line in _where_the_bad_are(args, result):
-            console.print(line, markup=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)
     if result.run_folder is not None:
         console.print(f"run folder: {result.run_folder}")
 

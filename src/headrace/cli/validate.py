@@ -156,9 +156,9 @@ def _print(document: ValidationDocument) -> None:
     from headrace.cli.lost_text import slices_told, worst_told
     from headrace.cli.optimization_text import layers_told
 
-    console = Console(highlight=False)
-    console.print(f"[bold]{document.verdict.upper()}[/]", end="  ")
-    console.print(document.says, markup=False)
+    console = Console(highlight=False, markup=False)  # a file may be called net[int8].onnx
+    console.print(document.verdict.upper(), style="bold", end="  ")
+    console.print(document.says)
     table = Table(box=None, pad_edge=False, show_edge=False)
     for heading in ("", "variant", "engine", "precision", "threads", "opens in", "a call takes"):
         table.add_column(heading)
@@ -171,11 +171,11 @@ def _print(document: ValidationDocument) -> None:
         table.add_row(name, *cells, format_duration(side.open_seconds), call)
     console.print(table)
     for gate in document.gates:
-        console.print(f"{gate.name:9} {gate.outcome:13} {gate.says}", markup=False)
+        console.print(f"{gate.name:9} {gate.outcome:13} {gate.says}")
     lost = [*slices_told(document.slices, document.num_slices), *worst_told(document.worst)]
     for line in (*lost, *layers_told(document.layers, document.diverges_at)):
-        console.print(line, markup=False)
+        console.print(line)
     for warning in document.warnings:
-        console.print(f"note: {warning}", markup=False)
+        console.print(f"note: {warning}")
     if document.next_command:
-        console.print(f"next: {document.next_command}", markup=False)
+        console.print(f"next: {document.next_command}")

@@ -9,7 +9,7 @@ from headrace.base.plan import ModelPlan
 from headrace.optimize.better_plan import recommended
 from headrace.runs.formats.optimization import OptimizationDocument
 from headrace.validate.layer_errors import ITEMS, first_beyond, layer_errors
-from headrace.validate.variant_spec import VariantSpec, parse_variant
+from headrace.validate.variant_spec import VariantSpec, variant_text
 from headrace.validate.variants import precision_of
 
 
@@ -24,8 +24,9 @@ def with_layers(document: OptimizationDocument, items: np.ndarray) -> Optimizati
     if chosen is None or chosen.validation.layers or chosen.kind == "trained":  # another network has other tensors
         return document
     spec = VariantSpec(chosen.candidate, ModelPlan(**chosen.settings))
+    given = ModelPlan(artifact=document.model.file, threads=chosen.settings.get("threads"))  # not what a Plan uses
     try:
-        layers = layer_errors(parse_variant(document.baseline.name), spec, items[:ITEMS])
+        layers = layer_errors(VariantSpec(variant_text(given), given), spec, items[:ITEMS])
     except Exception:  # it is a picture more and decides nothing; engines raise their own types
         return document
     first = first_beyond(layers, precision_of(spec))

@@ -329,15 +329,21 @@ def test_a_variant_is_written_as_it_is_read() -> None:
 
 
 def test_the_command_tells_by_its_status(
-    incumbent: str, golden: Callable[..., Golden], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    incumbent: str,
+    golden: Callable[..., Golden],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """0 it may, 1 it may not, 4 not known; with --json one document on stdout."""
+    """0 it may, 1 it may not, 4 not known, with names as they are; with --json one document on stdout."""
     golden()
     assert (
         main(["validate", incumbent, incumbent, "--golden", str(tmp_path / "golden.npz"), "--max-drop", "0.5pt"]) == 0
     )
     assert "ACCEPT" in capsys.readouterr().out
-    assert main(["validate", incumbent, incumbent]) == 4
+    monkeypatch.setenv("COLUMNS", "400")
+    assert main(["validate", incumbent, save(tmp_path / "b[int8].onnx", WEIGHTS)]) == 4
+    assert "b[int8].onnx" in capsys.readouterr().out
     other = save(tmp_path / "b.onnx", -WEIGHTS)
     assert main(["validate", incumbent, other, "--golden", str(tmp_path / "golden.npz"), "--json"]) == 1
     out, err = capsys.readouterr()
