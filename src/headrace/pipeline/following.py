@@ -110,13 +110,14 @@ class PlanFollower:
     def _switch(self, wanted: Plan) -> bool:
         """Open, warm up and judge a model for each slot; switch all or none."""
         ready: list[tuple[ModelSlot, Model]] = []
+        opened: dict[str, Model] = {}
         if not self._slots.all():
             self._say("the model stays: none is open yet; write the file again later")
             return False
         for slot in self._slots.all():
             settings = wanted.models.get(slot.task, wanted.model)
             try:
-                model = _opened(slot, settings)
+                model = _opened(slot, settings, opened)
                 refusal = self._refusal(slot, model, settings)
             except HeadraceError as error:
                 refusal = str(error)
@@ -167,5 +168,9 @@ class PlanFollower:
         self._following.say(f"{self._following.file}: {text}")
 
 
-def _opened(slot: ModelSlot, settings: ModelPlan) -> Model:
-    return open_model(settings, slot.default, slot.threads, slot.calls)
+def _opened(slot: ModelSlot, settings: ModelPlan, opened: dict[str, Model]) -> Model:
+    """Return a slot's new model: slots that shared one, as stages of one file do, share the next one too."""
+    key = repr((settings, settings.artifact or slot.default, slot.threads, slot.calls))
+    if key not in opened:
+        opened[key] = open_model(settings, slot.default, slot.threads, slot.calls)
+    return opened[key]
