@@ -99,7 +99,7 @@ def size_of(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 90.0) -> None:
     """Return once the condition holds."""
     give_up_at = time.monotonic() + seconds
     while not condition():
@@ -211,7 +211,7 @@ def test_signals_to_the_command(tmp_path: Path, number: signal.Signals, drain: b
         )
         wait_until(lambda: size_of(results) > 0 or worker.poll() is not None)
         worker.send_signal(number)
-        _, told = worker.communicate(timeout=20)
+        _, told = worker.communicate(timeout=90)
         assert worker.returncode == status, told.decode()
         delivered = results.read_text().count("\n")
         state = queue.statistics()

@@ -275,7 +275,7 @@ def test_a_dead_supervisor_leaves_no_worker(tmp_path: Path) -> None:
         wait_until(lambda: len(made.children()) == 2 and made.queue.statistics().in_flight)
         workers = made.children()
         process.kill()
-        wait_until(lambda: not any(is_alive(worker) for worker in workers), 5)
+        wait_until(lambda: not any(is_alive(worker) for worker in workers), 30)
         process.communicate(timeout=60)
         made.start("--source", f"sqlite:///{tmp_path}/jobs.db?visibility=2s", "--drain")
         assert made.process is not None

@@ -20,7 +20,7 @@ _FLAGS = (
     "--headless", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--hide-scrollbars", "--remote-debugging-pipe",
 )  # fmt: skip
-_PATIENCE_SECONDS = 40
+_PATIENCE_SECONDS = 120
 
 
 def find_chromium() -> str | None:

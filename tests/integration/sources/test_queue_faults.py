@@ -80,7 +80,7 @@ def run(queue: Any, *, drain: bool = True, work: Callable[[bytes], object] = len
     return hr.run(pipeline, hr.Plan.from_table(table))
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 90.0) -> None:
     """Return once the condition holds."""
     give_up_at = time.monotonic() + seconds
     while not condition():
@@ -313,12 +313,12 @@ def test_a_kill_between_the_answer_and_the_ack(tmp_path: Path) -> None:
     with Receiver(reply) as receiver, contextlib.closing(SqliteQueue(path)) as queue:
         send(queue, 1, receiver.url)
         worker.append(start_worker(f"sqlite:///{path}"))
-        worker[0].communicate(timeout=30)
+        worker[0].communicate(timeout=90)
         assert worker[0].returncode == -signal.SIGKILL
         killers[0].join()
         assert queue.statistics().dead == 0
         again = start_worker(f"sqlite:///{path}")
-        again.communicate(timeout=30)
+        again.communicate(timeout=90)
         first, second = receiver.calls
         assert (first.id, first.body) == (second.id, second.body)
         assert receiver.taken == all_of(1)

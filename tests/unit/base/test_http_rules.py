@@ -435,7 +435,7 @@ def test_look_ups_leave_no_thread(server: Any, make_client: Any) -> None:
     server.routes["/a"] = lambda handler: handler.answer(200)
     for _ in range(5):
         make_client(NetworkPlan(allow=["localhost"])).get(f"http://localhost:{server.server_port}/a")
-    give_up_at = time.monotonic() + 20
+    give_up_at = time.monotonic() + 60
     while any(thread.name == "headrace-lookup" for thread in threading.enumerate()):
         assert time.monotonic() < give_up_at
         time.sleep(0.01)

@@ -110,6 +110,7 @@ def test_for_other_goals_nobody_is_given_up_for_being_slow() -> None:
     assert [len(one.blocks) for one in rounds.entrants] == [4, 4]
 
 
+@any_block_tells
 def test_intervals_allow_for_all_that_were_tried() -> None:
     """Three Plans and one look: 5 % / 3 / 2 for each."""
     effort = Effort(rounds=2, most_rounds=2, block_seconds=0.02, halves=False)
