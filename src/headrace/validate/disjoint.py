@@ -29,7 +29,7 @@ def check_disjoint(sets: Mapping[str, Golden | None]) -> None:
         sets: {the option that named it: a set, or None if there is none}.
     """
     given = [(option, one) for option, one in sets.items() if one is not None]
-    items = {option: {hashlib.sha256(item.tobytes()).digest() for item in one.inputs} for option, one in given}
+    items = {option: {_content(item) for item in one.inputs} for option, one in given}
     for (first, a), (second, b) in combinations(given, 2):
         shared = len(items[first] & items[second])
         if shared:
@@ -68,6 +68,12 @@ def known_sources(one: Golden) -> set[str]:
     """Return the sources of a set's items, as far as they are known."""
     of_all = () if one.sources is None else np.unique(one.sources)
     return {str(source) for source in of_all if str(source)} | one.some_sources
+
+
+def _content(item: np.ndarray) -> bytes:
+    """Return a hash of an item; of fractions in the precision that models take, whichever a file has them in."""
+    same = item.astype(np.float32) if item.dtype.kind == "f" else item
+    return hashlib.sha256(same.tobytes()).digest()
 
 
 def _is_among(file: Path, sizes: Mapping[int, Sequence[str]]) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from headrace.validate.noninferiority import items_planned, largest_discordance
+import numpy as np
+
+from headrace.validate.noninferiority import Decision, items_planned, judge_drop, largest_discordance
 from headrace.validate.policy import Policy
 
 #: Shares of items on which a variant answers otherwise: int8 that is right, and int8 that is nearly so, of ResNet-18 and
@@ -14,7 +16,7 @@ def sample_size_told(num_items: int, policy: Policy) -> str:
     """Return what a golden set of so many items can show, in words; empty for metrics that single items do not have.
 
     The figures are of a test of fixed size, which a test that may be looked at after every item does not beat: at least so
-    many are needed.
+    many are needed. Whether the set can show anything at all is asked of the test itself.
 
     Args:
         num_items: Of the golden set.
@@ -25,7 +27,8 @@ def sample_size_told(num_items: int, policy: Policy) -> str:
     margin, alpha = policy.max_drop, policy.alpha
     most = largest_discordance(margin, num_items, alpha)
     needed = " and ".join(f"{items_planned(margin, share, alpha):,} for {share:.0%}" for share in _USUAL)
-    few = num_items < items_planned(margin, 0.0, alpha)
+    # By the test itself: of equal answers it needs half as many again as one of fixed size.
+    few = judge_drop(np.zeros(num_items), margin, alpha).decision is not Decision.ACCEPT
     can = (
         "are too few to accept anything"
         if few

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,14 @@ def test_an_item_in_both_is_refused() -> None:
     """By its content, whatever the sets are called; the message counts them and names both."""
     with pytest.raises(SettingsError, match=r"1 item of --data a\.npz is in --golden b\.npz too"):
         check_disjoint({"--data": items("a.npz", 0), "--golden": items("b.npz", 2)})
+
+
+def test_an_item_in_both_is_refused_in_whatever_precision_it_was_written() -> None:
+    """NumPy makes float64 of nearly everything."""
+    doubled = items("a.npz", 0)
+    doubled = replace(doubled, inputs=doubled.inputs.astype(np.float64))
+    with pytest.raises(SettingsError, match="1 item of --data"):
+        check_disjoint({"--data": doubled, "--golden": items("b.npz", 2)})
 
 
 def test_a_source_in_both_is_refused() -> None:

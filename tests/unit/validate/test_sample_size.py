@@ -26,10 +26,12 @@ def test_who_may_be_wrong_less_often_needs_more() -> None:
     assert largest_discordance(0.01, 1000, 0.05 / 8) < largest_discordance(0.01, 1000)
 
 
-def test_a_set_that_can_show_nothing_is_told_so() -> None:
-    """And so it is: even a variant with the very same answers is not accepted on it."""
-    assert "too few to accept anything" in sample_size_told(200, Policy(max_drop=0.005))
-    assert judge_drop(np.zeros(200), 0.005).decided_after is None
+@pytest.mark.parametrize("num_items", [200, 700, 900, 1000, 3000])
+def test_a_set_that_can_show_nothing_is_told_so(num_items: int) -> None:
+    """And so it is, at the very size: then even a variant with the very same answers is not accepted on it."""
+    is_told = "too few to accept anything" in sample_size_told(num_items, Policy(max_drop=0.005))
+    assert is_told is (judge_drop(np.zeros(num_items), 0.005).decided_after is None)
+    assert is_told is (num_items < 900)
 
 
 @pytest.mark.parametrize("name", ["f1", "roc-auc"])
