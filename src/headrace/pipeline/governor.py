@@ -114,7 +114,8 @@ def _model_of(plan: Plan, stage: StageDefaults, head: str) -> str:
     artifact = model.artifact or stage.model
     if not artifact or plan.stages[head].executor == "process":
         return stage.name
-    return repr(dataclasses.replace(model, artifact=artifact))
+    rest = dataclasses.replace(model, artifact=artifact, options={})
+    return repr((rest, sorted(model.options.items())))  # in whichever order they are written
 
 
 def limit_library_threads() -> None:

@@ -89,3 +89,18 @@ def test_stages_of_different_models_share_nothing() -> None:
     found = budget(plan, stages, 4)
     assert found.model_calls == {"a.process": 1, "b.process": 4, "c.process": 2}
     assert found.model_threads == {"a.process": 4, "b.process": 1, "c.process": 1}
+
+
+def test_options_in_another_order_are_no_other_model() -> None:
+    """What is opened once has one number of calls and threads, that of the stage with the most workers."""
+    first = {"spin": True, "inter_op_threads": 2}
+    second = dict(reversed(first.items()))
+    stages = [stage.defaults() for name in "ab" for stage in Scenes().stages(f"{name}.", name)]
+    table = {
+        "models": {"a": {"options": first}, "b": {"options": second}},
+        "stages": {"a.process": {"workers": 1}, "b.process": {"workers": 2}},
+    }
+    plan = resolve(Plan.from_table(table), stages, 4)
+    found = budget(plan, stages, 4)
+    assert found.model_calls == {"a.process": 2, "b.process": 2}
+    assert found.model_threads == {"a.process": 2, "b.process": 2}
