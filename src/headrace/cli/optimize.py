@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from headrace.base.plan import Plan
     from headrace.ledger.ledger import Ledger
     from headrace.optimize.artifacts import ArtifactStore
+    from headrace.optimize.goal import Goal
     from headrace.optimize.layout import Shares
     from headrace.optimize.recipe import Buildable
-    from headrace.optimize.search import Goal
     from headrace.runs.formats.census import CensusDocument
     from headrace.runs.formats.optimization import OptimizationDocument
     from headrace.validate.golden import Golden
@@ -355,7 +355,7 @@ def _check_source(args: argparse.Namespace, sets: Mapping[str, Golden | None]) -
 
 
 def _goal(args: argparse.Namespace, plan: Plan, stage: str) -> Goal:
-    from headrace.optimize.search import Goal
+    from headrace.optimize.goal import Goal
     from headrace.pipeline.governor import usable_cores
 
     return Goal(

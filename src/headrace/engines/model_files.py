@@ -48,6 +48,11 @@ class ModelFiles:
     sidecars: tuple[tuple[str, Path], ...] = ()
     """Name as the model has it, and real path, of each other file that it reads; sorted by name."""
 
+    @property
+    def num_bytes(self) -> int:
+        """Size of all of them."""
+        return sum(path.stat().st_size for path in (self.artifact, *(path for _, path in self.sidecars)))
+
     def sha256(self) -> str:
         """Return the hash that stands for the model: its file's, or with other files, that of the list of all.
 
@@ -169,7 +174,7 @@ def check_trust(artifact: Path, sha256: str | None) -> None:
         raise SettingsError(
             f"model.sha256 is {sha256!r}; expected 64 hexadecimal digits as in the variants of run.json"
         )
-    found = _files(artifact).sha256()
+    found = model_files(artifact).sha256()
     if found != sha256.lower():
         raise EngineError(
             f"model file {artifact} has the SHA-256 {found}, and the Plan pins {sha256.lower()}: it is another model, or was "
@@ -177,7 +182,12 @@ def check_trust(artifact: Path, sha256: str | None) -> None:
         )
 
 
-def _files(artifact: Path) -> ModelFiles:
+def model_files(artifact: Path) -> ModelFiles:
+    """Return the files of a model, whichever engine it is for.
+
+    Raises:
+        EngineError: If one is missing, or refers to what it must not.
+    """
     suffix = artifact.suffix.lower()
     if suffix == ".xml":
         return check_openvino(artifact)

@@ -8,7 +8,6 @@ it was given, for the incumbent may have lost something already, and who is held
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import msgspec
 
 from headrace.base.errors import EngineError
 from headrace.base.plan import ModelPlan
+from headrace.engines.model_files import model_files
 from headrace.optimize.techniques import Candidate, Technique
 from headrace.runs.formats.optimization import Artifact
 from headrace.runs.formats.variants import GateName, ValidationDocument
@@ -72,12 +72,12 @@ def find_incumbent(model: ModelPlan, original: Artifact, threads: int) -> Incumb
 def _artifact(file: Path) -> Artifact:
     """Return the record of a file where it lies: a copy would leave behind what it refers to, such as weights beside it."""
     try:
-        content = file.read_bytes()
-    except OSError as error:
+        files = model_files(file)
+        return Artifact(sha256=files.sha256(), file=str(file), num_bytes=files.num_bytes)
+    except (EngineError, OSError) as error:
         raise EngineError(
             f"the Plan's model {file} cannot be read: {error}; mend the Plan, or leave --plan out"
         ) from None
-    return Artifact(sha256=hashlib.sha256(content).hexdigest(), file=str(file), num_bytes=len(content))
 
 
 def settings_of(artifact: Artifact, spec: VariantSpec) -> tuple[str, str, int | None, Mapping[str, Any]]:

@@ -6,13 +6,13 @@ those of today: what is otherwise is named, and never a reason not to look.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.base.errors import LedgerError
+from headrace.base.errors import EngineError, LedgerError
 from headrace.base.plan import ModelPlan
+from headrace.engines.model_files import model_files
 from headrace.optimize.incumbent import ask_cheap_gates
 from headrace.optimize.layout import Shares, compare_layouts
 from headrace.optimize.layout_rung import TECHNIQUE as LAYOUT
@@ -185,9 +185,16 @@ def _file(artifact: Artifact, store: Path) -> Path:
     place = next((one for one in places if one.is_file()), None)
     if place is None:
         raise LedgerError(f"the model file {artifact.file} is gone: nothing can be done again with it")
-    if hashlib.sha256(place.read_bytes()).hexdigest() != artifact.sha256:
+    if not _is_still(place, artifact):
         raise LedgerError(f"the model file {place} is another one now; expected SHA-256 {artifact.sha256[:16]}...")
     return place
+
+
+def _is_still(place: Path, artifact: Artifact) -> bool:
+    try:
+        return model_files(place).sha256() == artifact.sha256
+    except EngineError:  # it is no model any more, or not whole
+        return False
 
 
 def _original(attempt: Attempt, store: Path) -> Path:

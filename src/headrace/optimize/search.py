@@ -30,20 +30,19 @@ import numpy as np
 from headrace.base.errors import EngineError, MissingExtra, SettingsError
 from headrace.base.plan import ModelPlan
 from headrace.base.settings import check
-from headrace.base.units import format_duration
 from headrace.base.words import counted
 from headrace.ledger.remedies import UNASKED
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.forecast import Forecast, expected
+from headrace.optimize.goal import MOST_CONFIRMED, Goal
 from headrace.optimize.gpu import GPU
 from headrace.optimize.half import FP16
 from headrace.optimize.halves import ask_by_halves
 from headrace.optimize.incumbent import AS_GIVEN, IN_USE, Incumbent, ask_cheap_gates, find_incumbent
-from headrace.optimize.layout import Shares
 from headrace.optimize.layout_rung import LayoutRung
 from headrace.optimize.pareto import Point, best, front, is_smaller, merit, near_fastest
-from headrace.optimize.presets import HERE, TARGETS
 from headrace.optimize.recipe import Buildable, source_hash
+from headrace.optimize.search_words import Words, less_cpu, named_attempt
 from headrace.optimize.smaller import smaller_models
 from headrace.optimize.techniques import (
     INT8_AT_FULL_SPEED,
@@ -67,16 +66,13 @@ from headrace.validate.disjoint import check_disjoint
 from headrace.validate.golden import Golden, spread
 from headrace.validate.interrupts import noticing
 from headrace.validate.kept_answers import KeptAnswers
-from headrace.validate.metrics import TOP_1, Metric
+from headrace.validate.metrics import Metric
 from headrace.validate.policy import MAX_SLICE_DROP, Policy
 from headrace.validate.robustness import why_no_robustness
 from headrace.validate.sample_size import sample_size_told
 from headrace.validate.variant_spec import VariantSpec
 from headrace.validate.variants import OPEN, PARITY_ITEMS, validate_variants
 
-OBJECTIVES = ("throughput", "latency", "size", "cost")
-#: Candidates that may be asked on the golden set; the probability of a wrong acceptance is divided by it.
-MOST_CONFIRMED = 8
 _ALPHA = 0.05
 #: Speed-up that a candidate must surely have to be worth the golden set's time.
 _LEAST_SPEEDUP = 1.02
@@ -105,57 +101,6 @@ class Memory(Protocol):
     def golden_uses(self, golden_sha256: str) -> int:
         """Return how often a golden set has judged."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
-    """What is asked of the search."""
-
-    objective: Literal["throughput", "latency", "size", "cost"] = "throughput"
-    """`cost`: less CPU time for an item, by what is no slower."""
-    max_drop: float = 0.005
-    """Largest acceptable drop of the share of right answers, or of what `metric` says."""
-    max_slice_drop: float = MAX_SLICE_DROP
-    """The same within a part of the golden set, such as a class."""
-    metric: Metric = TOP_1
-    """How answers are scored."""
-    robustness: bool = False
-    """Whether spoiled golden images are asked too."""
-    threads: int = 1
-    batch: int = 1
-    """Items of the calls that are timed."""
-    budget_seconds: float | None = None
-    """Since `began`; no new candidate, round of training or group is begun after it."""
-    began: float = field(default_factory=time.monotonic)
-    """When the command did, on the monotonic clock."""
-    layout: Shares | None = None
-    """Workers, threads and batch that the Plan has now, from where better ones are looked for; None: they are not."""
-    price_per_hour: float | None = None
-    """Of this machine, in the user's currency; None: what attempts cost is not told."""
-    pipeline: str = ""
-    """That decoded and preprocessed the sets; empty: none did."""
-    input_sizes: tuple[int, ...] = ()
-    """Of the shorter side, in pixels; smaller inputs to try."""
-    also: tuple[Path, ...] = ()
-    """Other model files to try, which take the same inputs."""
-    target: str = HERE
-    """That int8 is written for; one of `presets.TARGETS`."""
-    cores: int = 1
-    """That the model may use; those of a pipeline's other stages are among them."""
-    again: bool = False
-    """Whether what is known is judged anew; both outcomes are kept, and the newest is recalled from then on."""
-
-    def __post_init__(self) -> None:
-        """Check every value."""
-        check(self.objective in OBJECTIVES, "--for", self.objective, ", ".join(OBJECTIVES))
-        check(self.threads >= 1, "--threads", self.threads, "a whole number >= 1")
-        check(self.budget_seconds is None or self.budget_seconds > 0, "--budget", self.budget_seconds, "more than 0")
-        check(self.target in TARGETS, "--target", self.target, ", ".join(TARGETS))
-        Policy(max_drop=self.max_drop, max_slice_drop=self.max_slice_drop, batch=self.batch)
-
-    def is_over_budget(self) -> bool:
-        """Return whether the time that was given is used up."""
-        return self.budget_seconds is not None and time.monotonic() - self.began > self.budget_seconds
 
 
 def optimize(
@@ -312,7 +257,7 @@ class _Search:
         known = [attempt for attempt in self.attempts if attempt.technique in INT8_AT_FULL_SPEED]
         accepted = next((attempt for attempt in known if attempt.verdict == "accept"), None)
         if accepted is not None:
-            return f"{_named_attempt(accepted)} is accepted: int8 at its full speed, without training"
+            return f"{named_attempt(accepted)} is accepted: int8 at its full speed, without training"
         if known and not any(map(_fails_by_answers, known)):
             return "int8 was not turned down for what it answers"
         return None
@@ -329,7 +274,7 @@ class _Search:
             faster = self._rank(other) >= self._rank(attempt) and self.goal.objective != "size"
             if other.verdict == "accept" and faster:
                 merit = "cheap" if self.goal.objective == "cost" else "fast"
-                return f"{_named_attempt(other)} is accepted and as {merit}"
+                return f"{named_attempt(other)} is accepted and as {merit}"
         return None
 
     def _repair(self) -> None:
@@ -347,7 +292,7 @@ class _Search:
     # --- one technique, one candidate
 
     def _try_technique(self, technique: Technique) -> list[Attempt]:
-        spent, more = self._budget_is_used_up(), f"more --budget, or {self._same_command}, which goes on"
+        spent, more = self.goal.budget_is_used_up, f"more --budget, or {self.goal.going_on}, which goes on"
         if self.goal.is_over_budget():
             self._skip(technique, spent, more)
             return []
@@ -395,14 +340,6 @@ class _Search:
         merit = self._merit(attempt)
         return merit.mid if merit else 0.0
 
-    @property
-    def _same_command(self) -> str:
-        """What goes on where this search ends early: with --again it would begin anew."""
-        return f"the same command{' without --again' if self.goal.again else ''}"
-
-    def _budget_is_used_up(self) -> str:
-        return f"the budget of {format_duration(self.goal.budget_seconds or 0.0)} is used up"
-
     def _judge(self, candidate: Candidate) -> Attempt:
         """Ask the cheap gates, or recall what they said."""
         key = self._key(candidate.artifact, candidate.spec)
@@ -419,7 +356,7 @@ class _Search:
                 artifact=candidate.artifact,
             )
             self.say(f"{_named(candidate)}: known from {known.id}: {known.verdict}: {known.says}")
-            self.attempts.append(attempt)
+            self._put(attempt)
             return attempt
         began = time.monotonic()
         self.say(f"{_named(candidate)}: {candidate.hypothesis}")
@@ -479,7 +416,11 @@ class _Search:
         attempt = self._priced(attempt)
         if write and self.memory:
             attempt = self.memory.write_attempt(attempt)
-        self.say(f"{_named_attempt(attempt)}: {attempt.verdict}: {attempt.says}")
+        self.say(f"{named_attempt(attempt)}: {attempt.verdict}: {attempt.says}")
+        self._put(attempt)
+
+    def _put(self, attempt: Attempt) -> None:
+        """Keep an attempt, in the place of one of the same variant: two techniques may make the very same file."""
         others = [other for other in self.attempts if other.candidate != attempt.candidate]
         self.attempts[:] = [*others, attempt]
 
@@ -518,7 +459,7 @@ class _Search:
         )
 
     def _asked(self) -> Asked:
-        calibration, golden = self.subject.calibration, self.golden
+        calibration, golden, used = self.subject.calibration, self.golden, self.subject.incumbent
         return Asked(
             max_drop=self.goal.max_drop, max_slice_drop=self.goal.max_slice_drop, alpha=_ALPHA / MOST_CONFIRMED,
             metric=self.goal.metric.name,
@@ -526,7 +467,7 @@ class _Search:
             data=calibration.name if calibration else "", data_sha256=calibration.sha256 if calibration else "",
             golden=golden.name if golden else "", golden_sha256=golden.sha256 if golden else "",
             versions=find_versions(), machine=machine_in_words(find_hardware()),
-            against=_settings(self.subject.incumbent.spec) if self.subject.incumbent else {},
+            against={**_settings(used.spec), "sha256": used.artifact.sha256} if used else {},
         )  # fmt: skip
 
     def _priced(self, attempt: Attempt) -> Attempt:
@@ -536,7 +477,7 @@ class _Search:
     def _of_cpu(self, cpu: Estimate | None) -> str:
         if self.goal.objective != "cost":
             return ""
-        return f", {_less_cpu(cpu)}" if cpu else ", its CPU time could not be measured"
+        return f", {less_cpu(cpu)}" if cpu else ", its CPU time could not be measured"
 
     def _is_too_slow(self, candidate: Candidate, speedup: Estimate | None, cpu: Estimate | None) -> bool:
         """Return whether a candidate is surely not better at what is asked for, and nothing else speaks for it."""
@@ -607,7 +548,7 @@ class _Search:
         if self.num_confirmed >= MOST_CONFIRMED:
             asked = counted(MOST_CONFIRMED, "candidate")
             return f"{asked} {'was' if MOST_CONFIRMED == 1 else 'were'} asked already"
-        return self._budget_is_used_up() if self.goal.is_over_budget() else None
+        return self.goal.budget_is_used_up if self.goal.is_over_budget() else None
 
     def _confirm(self, attempt: Attempt) -> bool:
         """Ask the golden set; return whether it accepts."""
@@ -690,7 +631,7 @@ class _Search:
 
     def _layout_of(self, rung: LayoutRung, variant: Attempt | None) -> Attempt | None:
         """Return the layout of a variant, or of the model as given, as the ledger knows it or as it is found now."""
-        name = f"layout of {_named_attempt(variant) if variant else self.subject.called}"
+        name = f"layout of {named_attempt(variant) if variant else self.subject.called}"
         known = self._recall(rung.key(variant))
         if known is not None:
             self.say(f"{name}: known from {known.id}: {known.verdict}: {known.says}")
@@ -748,7 +689,7 @@ class _Search:
         points = [_point(attempt) for attempt in self.attempts if attempt.verdict == "accept" and attempt.speedup]
         start, chosen = self._start(), self._chosen()
         uses = self.memory.golden_uses(self.golden.sha256) if self.memory and self.golden else 0
-        return OptimizationDocument(
+        found = OptimizationDocument(
             baseline=self.baseline or VariantSide(name=self.subject.in_use().text, variant={}, open_seconds=0.0),
             in_use=self.in_use,
             model=self.subject.original,
@@ -763,113 +704,12 @@ class _Search:
             laid_out=tuple(self.laid_out),
             front=tuple(point.name for point in front([start, *points])),
             recommended=chosen.name if chosen else None,
-            says=self._says(chosen),
+            says="",
             interrupted=self.interrupted,
-            warnings=tuple(self._warnings(uses)),
         )
-
-    def _says(self, chosen: Point | None) -> str:
-        layout = self.layout
-        said = [self._says_of_variant(chosen)]
-        if layout is not None and not self.interrupted:
-            said += [layout.says] if layout.verdict == "accept" else []
-            said += [self._says_of_layouts()] if len(self.laid_out) > 1 and self.is_laid_out else []
-        return "; ".join(said)
-
-    def _says_of_layouts(self) -> str:
-        """Say what the variants came to, each in its own layout."""
-        names = {attempt.candidate: _named_attempt(attempt) for attempt in self.attempts}
-        ratios = [
-            (names.get(one.of, self.subject.called), one.whole.ratio if one.whole else _SAME) for one in self.laid_out
-        ]
-        ranked = sorted(ratios, key=lambda one: -one[1].mid)
-        told = [f"{name} {ratio.mid:.2f} ({ratio.low:.2f} to {ratio.high:.2f})" for name, ratio in ranked]
-        return f"times the items per second of {self.subject.called}, each in its own layout: {', '.join(told)}"
-
-    def _says_of_variant(self, chosen: Point | None) -> str:
-        if chosen is not None and self.interrupted:
-            return f"interrupted; {self._same_command} goes on. So far: {self._found(chosen)}"
-        if chosen is not None:
-            return self._found(chosen)
-        if self.interrupted:
-            return f"interrupted before anything was proved; {self._same_command} goes on"
-        if self.golden is None:
-            return (
-                "nothing is recommended without a golden set: nobody knows what is still right; give --golden golden.npz (with "
-                "arrays inputs and labels), or --golden held_out/ --pipeline MODULE:ATTRIBUTE (a folder with labels.jsonl, or "
-                "with a folder for each class)"
-            )
-        kept = self.subject.called if self.subject.incumbent else "the model as it is"
-        return f"nothing better was found and proved: keep {kept}"
-
-    def _found(self, chosen: Point) -> str:
-        attempt = next(one for one in self.attempts if one.candidate == chosen.name)
-        values = next((gate.values for gate in attempt.validation.gates if gate.name == "accuracy"), {})
-        before, after = values.get("a"), values.get("b")
-        right = ""
-        if before is not None and after is not None:
-            name = self.goal.metric.name
-            right = (
-                f"{after:.2%} right against {before:.2%}, "
-                if name == "top1"
-                else f"{name} {after:.4f} against {before:.4f}, "
-            )
-        speedup = attempt.speedup or chosen.speedup
-        cost = f"; {self._cost_told(attempt)}" if self.goal.objective == "cost" else ""
-        return (
-            f"{_named_attempt(attempt)} is {speedup.mid:.2f} times as fast{' as what the Plan uses' if self.in_use else ''} "
-            f"({speedup.low:.2f} to {speedup.high:.2f}); {right}a drop of {100 * chosen.drop.mid:+.2f} points, "
-            f"{100 * self.goal.max_drop:g} allowed{' from the model as given' if self.in_use else ''}{cost}"
-        )
-
-    def _cost_told(self, attempt: Attempt) -> str:
-        """Say what CPU time an item takes before and after, and what that costs where a price is known."""
-        speed = _of(attempt.validation, "speed")
-        values, batch = (speed.values if speed else {}), attempt.validation.batch
-        before, after = values.get("a_cpu_seconds"), values.get("b_cpu_seconds")
-        if attempt.cpu is None or before is None or after is None:
-            return "its CPU time could not be measured"
-        now, then = format_duration(after / batch), format_duration(before / batch)
-        said = f"{_less_cpu(attempt.cpu)}, {now} an item instead of {then}"
-        price = self.goal.price_per_hour
-        if price is None:
-            return said
-        # The price is that of the machine: of a second of one core it is that share.
-        costs = [1e6 * seconds / batch * price / 3600 / self.goal.cores for seconds in (after, before)]
-        return f"{said}; for a million items {costs[0]:.3g} of your money instead of {costs[1]:.3g}"
-
-    def _warnings(self, uses: int) -> list[str]:
-        chosen = self._chosen()
-        said = [one.validation.warnings for one in self.attempts if chosen is not None and one.candidate == chosen.name]
-        found = [f"of the recommended variant: {warning}" for warnings in said for warning in warnings]
-        if self.subject.calibration is None and self.golden is not None:
-            found.append(
-                "without --data, candidates were compared on items of the golden set, without their labels, before it judged: "
-                "name other items with --data"
-            )
-        if self.in_use is not None and self.in_use.verdict == "reject":
-            found.append(
-                f"what the Plan uses is not within the margin itself: {self.in_use.says}; without --plan what is faster than "
-                "the model as given is looked for, be it slower than this"
-            )
-        if self.laid_out and not self.is_laid_out and not self.interrupted:
-            found.append(
-                "not every variant that may be the fastest was timed in a layout of its own: they are compared in the Plan's"
-            )
-        if uses > MOST_CONFIRMED:
-            found.append(
-                f"this golden set has judged {uses} attempts: what passes after many tries may have passed by luck; take a new "
-                "one"
-            )
-        open_ones = [
-            attempt for attempt in self.attempts if attempt.verdict == "inconclusive" and attempt.drop is not None
-        ]
-        if open_ones:
-            found.append(
-                f"{counted(len(open_ones), 'candidate')} could not be decided with {len(self.golden or ())} golden items; more "
-                "items would"
-            )
-        return found
+        words = Words(found, self.goal, self.is_laid_out)
+        warnings = words.warnings(len(self.golden or ()), has_data=self.subject.calibration is not None)
+        return msgspec.structs.replace(found, says=words.says(), warnings=tuple(warnings))
 
 
 def _refuted(baseline: VariantSpec, candidate: Candidate, goal: Goal) -> ValidationDocument:
@@ -888,10 +728,6 @@ def _is_better(point: Point, start: Point, objective: str) -> bool:
     if objective == "size":
         return is_smaller(point, start)
     return merit(point, objective).low > 1.0 and (objective != "cost" or point.speedup.high >= 1.0)
-
-
-def _less_cpu(cpu: Estimate) -> str:
-    return f"{cpu.mid:.2f} times less CPU time ({cpu.low:.2f} to {cpu.high:.2f})"
 
 
 def _settings(spec: VariantSpec) -> dict[str, Any]:
@@ -946,10 +782,6 @@ def _estimate(gate: Gate | None, low: str, mid: str, high: str) -> Estimate | No
     values = [gate.values.get(key) if gate else None for key in (low, mid, high)]
     numbers = [value for value in values if value is not None]
     return Estimate(*numbers) if len(numbers) == 3 else None
-
-
-def _named_attempt(attempt: Attempt) -> str:
-    return f"{attempt.technique} on {_engine(attempt)}"
 
 
 def _named(candidate: Candidate) -> str:

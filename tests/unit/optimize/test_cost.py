@@ -11,7 +11,8 @@ import pytest
 from headrace.cli.optimization_text import as_text
 from headrace.ledger.ledger import Ledger
 from headrace.optimize.artifacts import ArtifactStore
-from headrace.optimize.search import Goal, optimize
+from headrace.optimize.goal import Goal
+from headrace.optimize.search import optimize
 from headrace.validate import variants
 from headrace.validate.model_speed import CpuTime, Speed
 

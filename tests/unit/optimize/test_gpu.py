@@ -10,7 +10,8 @@ import pytest
 from headrace.engines.onnx_engine import why_not
 from headrace.optimize import search as search_module
 from headrace.optimize.artifacts import ArtifactStore
-from headrace.optimize.search import Goal, optimize
+from headrace.optimize.goal import Goal
+from headrace.optimize.search import optimize
 
 
 def test_gpu_engines_are_among_what_was_not_tried(case: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

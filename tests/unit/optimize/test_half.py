@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from headrace.optimize import search as search_module
 from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.goal import Goal
 from headrace.optimize.half import why_no_float16
 from headrace.optimize.techniques import Subject
 from headrace.runs.processor import why_slow
@@ -83,7 +84,7 @@ def test_the_search_says_why_float16_was_not_tried(
     """With the processor that it needs, the model is to blame."""
     monkeypatch.setattr(search_module, "cpu_flags", lambda: WITH_FLOAT16)
     monkeypatch.setattr(search_module, "LADDER", ())
-    store, goal = ArtifactStore(tmp_path / "artifacts"), search_module.Goal(max_drop=0.02)
+    store, goal = ArtifactStore(tmp_path / "artifacts"), Goal(max_drop=0.02)
     document = search_module.optimize(large, store=store, goal=goal, calibration=case.calibration)
     skipped = {one.technique: one.why for one in document.skipped}
     assert "dw.y" in skipped["fp16"]

@@ -15,8 +15,9 @@ from headrace.cli import main
 from headrace.cli.optimization_text import as_text
 from headrace.ledger.ledger import Ledger
 from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.goal import Goal
 from headrace.optimize.incumbent import find_incumbent
-from headrace.optimize.search import Goal, optimize
+from headrace.optimize.search import optimize
 from headrace.runs.formats.optimization import OptimizationDocument
 from headrace.validate import variants
 from headrace.validate.model_speed import Speed
@@ -145,3 +146,35 @@ def test_a_plan_whose_file_is_gone_is_told(tmp_path: Path, case: Any) -> None:
     """With what to do, before anything is tried."""
     with pytest.raises(EngineError, match=r"the Plan's model gone.onnx cannot be read.*--plan"):
         find_incumbent(ModelPlan(artifact="gone.onnx"), ArtifactStore(tmp_path).add(case.model), 1)
+
+
+def test_a_model_of_several_files_is_known_by_all_of_them(case: Any, tmp_path: Path) -> None:
+    """By size and hash: the weights of OpenVINO's own format lie beside it."""
+    openvino = pytest.importorskip("openvino")
+    file, weights = tmp_path / "net.xml", tmp_path / "net.bin"
+    openvino.save_model(openvino.convert_model(str(case.model)), str(file))
+    original, table = (
+        ArtifactStore(tmp_path / "artifacts").add(case.model),
+        ModelPlan(artifact=str(file), engine="openvino"),
+    )
+    before = find_incumbent(table, original, 1)
+    assert before is not None
+    assert before.artifact.num_bytes == file.stat().st_size + weights.stat().st_size
+    weights.write_bytes(bytes(reversed(weights.read_bytes())))
+    after = find_incumbent(table, original, 1)
+    assert after is not None
+    assert after.decides != before.decides
+
+
+def test_a_replay_needs_what_the_plan_used(
+    case: Any, plain: dict[str, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Held against another file under its name, a speed would be no replay."""
+    used = tmp_path / "used.onnx"
+    used.write_bytes(Path(plain["openvino"]["artifact"]).read_bytes())
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        document = searched(case, tmp_path, ModelPlan(**{**plain["openvino"], "artifact": str(used)}), ledger)
+    slower = next(one for one in document.attempts if one.technique == "int8")
+    used.write_bytes(case.model.read_bytes())
+    assert main(["ledger", "replay", slower.id, "--ledger", str(tmp_path / "ledger.sqlite")]) == 3
+    assert "it is another model, or was changed" in capsys.readouterr().err

@@ -27,9 +27,10 @@ from headrace.optimize import layout as layout_module
 from headrace.optimize import search as search_module
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.better_plan import better_plan
+from headrace.optimize.goal import Goal
 from headrace.optimize.layout import Shares, answers_alike, divisions, sweep_layouts
 from headrace.optimize.replay_attempt import replay_attempt
-from headrace.optimize.search import Goal, optimize
+from headrace.optimize.search import optimize
 from headrace.optimize.techniques import Technique, on_engine
 from headrace.report.variants_page import render_variants
 from headrace.runs.formats.optimization import OptimizationDocument

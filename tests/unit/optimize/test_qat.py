@@ -22,10 +22,11 @@ from headrace.base.errors import EngineError  # noqa: E402
 from headrace.engines import engine  # noqa: E402
 from headrace.optimize import search as search_module  # noqa: E402
 from headrace.optimize.artifacts import ArtifactStore  # noqa: E402
+from headrace.optimize.goal import Goal  # noqa: E402
 from headrace.optimize.int8 import quantize  # noqa: E402
 from headrace.optimize.onnx_files import fold, load, numpy_helper  # noqa: E402
 from headrace.optimize.qat import train  # noqa: E402
-from headrace.optimize.search import Goal, optimize  # noqa: E402
+from headrace.optimize.search import optimize  # noqa: E402
 from headrace.optimize.techniques import Subject  # noqa: E402
 from headrace.optimize.torch_files import convert, write_trained  # noqa: E402
 from headrace.optimize.trained import QAT, converted  # noqa: E402

@@ -16,7 +16,8 @@ from headrace.engines.onnx_engine import OnnxModel
 from headrace.ledger.ledger import Ledger
 from headrace.optimize import search as search_module
 from headrace.optimize.artifacts import ArtifactStore
-from headrace.optimize.search import Goal, optimize
+from headrace.optimize.goal import Goal
+from headrace.optimize.search import optimize
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 from headrace.runs.formats.variants import Gate
 from headrace.validate.golden import Golden, read_golden
@@ -83,6 +84,14 @@ def test_the_same_is_not_tried_twice(case: Any, ledger: Ledger, tmp_path: Path) 
     assert len(ledger.attempts.attempts()) == len(first.attempts)
     other = searched(case, ledger, tmp_path, goal=Goal(max_drop=0.03, batch=8))
     assert not any(one.is_recalled for one in other.attempts)
+
+
+def test_one_variant_is_one_attempt(case: Any, ledger: Ledger, tmp_path: Path) -> None:
+    """Also where two techniques come to the same: the second recalls what was written down of the first."""
+    document = searched(case, ledger, tmp_path, goal=Goal(max_drop=0.02, batch=8, also=(case.model,)))
+    candidates = [one.candidate for one in document.attempts]
+    assert len(candidates) == len(set(candidates))
+    assert any(one.is_recalled for one in document.attempts)
 
 
 def test_a_repair_is_recalled_too(twin: Any, ledger: Ledger, tmp_path: Path) -> None:

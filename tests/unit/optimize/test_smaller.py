@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from headrace.base.errors import EngineError
 from headrace.optimize.artifacts import ArtifactStore
-from headrace.optimize.search import Goal, optimize
+from headrace.optimize.goal import Goal
+from headrace.optimize.search import optimize
 from headrace.optimize.smaller import shrink
 
 

@@ -21,8 +21,9 @@ from headrace.engines import engine  # noqa: E402
 from headrace.ledger.ledger import Ledger  # noqa: E402
 from headrace.optimize import pruning  # noqa: E402
 from headrace.optimize.artifacts import ArtifactStore  # noqa: E402
+from headrace.optimize.goal import Goal  # noqa: E402
 from headrace.optimize.recipe import check_recipe  # noqa: E402
-from headrace.optimize.search import Goal, optimize  # noqa: E402
+from headrace.optimize.search import optimize  # noqa: E402
 from headrace.optimize.techniques import Subject  # noqa: E402
 from headrace.optimize.torch_files import convert  # noqa: E402
 from headrace.optimize.trained import TRAINED, converted  # noqa: E402

@@ -86,7 +86,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     golden: str = ""
     golden_sha256: str = ""
     against: dict[str, Any] = {}
-    """The `[model]` table of the Plan in use, which speed was held against; empty: the model as given."""
+    """The `[model]` table of the Plan in use, which speed was held against, pinned to its files; empty: the model as given."""
     versions: dict[str, str] = {}
     """Of the packages that can change what is measured."""
     machine: str = ""
