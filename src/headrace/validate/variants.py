@@ -227,9 +227,7 @@ class _Validation:
             return ""
         try:
             found = broken(self.a.spec, self.b.spec, self.golden.inputs)
-        except (
-            Exception
-        ) as error:  # a look between the layers, which not every engine grants; they raise their own types
+        except Exception as error:  # not every engine grants a look between the layers; they raise their own types
             self.warnings.append(f"whether {precision} holds what is between the layers cannot be told: {error}")
             return ""
         if not found:
