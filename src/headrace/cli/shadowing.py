@@ -120,9 +120,8 @@ def next_command(found: ShadowDocument, spec: VariantSpec, args: argparse.Namesp
         model = spec.model
         settings = {"artifact": model.artifact, "engine": model.engine, "threads": model.threads}
         settings |= {f"options.{key}": value for key, value in model.options.items()}
-        given = list(
-            chosen_by(argparse.Namespace(**{**vars(args), "limit": None}))
-        )  # a trial's limit is none of production's
+        # Without the limit of a trial, which is none of production's.
+        given = list(chosen_by(argparse.Namespace(**{**vars(args), "limit": None})))
         for key, value in settings.items():
             given += ["--set", f"model.{key}={_toml(value)}"]
         return " ".join(["headrace run", *(quoted(one) for one in (args.pipeline, *given))])

@@ -121,6 +121,10 @@ def test_who_cannot_be_told_from_the_one_to_use_is_named() -> None:
     page = render_variants(document(attempt("int8"), tie, other))
     assert "2 bf16 on onnx is as fast as the one to use" in page
     assert "3 raw on onnx is as fast" not in page
+    for objective in ("size", "cost"):  # speed has not chosen
+        assert "2 bf16 on onnx is as fast" not in render_variants(
+            document(attempt("int8"), tie, other, objective=objective)
+        )
 
 
 def test_what_a_plan_uses_is_not_called_the_model_as_given() -> None:

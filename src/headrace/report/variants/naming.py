@@ -64,7 +64,12 @@ def whole_of(document: OptimizationDocument, attempt: Attempt) -> Estimate | Non
 
 
 def ties(document: OptimizationDocument) -> list[Attempt]:
-    """Return the accepted variants that nobody can tell from the recommended one by speed; without that one itself."""
+    """Return the accepted variants that nobody can tell from the recommended one by speed; without that one itself.
+
+    None where a search was for size or cost: there another figure than speed has chosen.
+    """
+    if document.objective in ("size", "cost"):
+        return []
     chosen = next((one for one in document.attempts if one.candidate == document.recommended), None)
     speed = None if chosen is None else whole_of(document, chosen) or chosen.speedup
     if chosen is None or speed is None:
