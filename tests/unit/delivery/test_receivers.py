@@ -377,6 +377,7 @@ class Dripping(threading.Thread):
         self.join(10)
 
 
+@pytest.mark.real_clock
 @pytest.mark.parametrize(
     ("at_once", "then", "error"),
     [

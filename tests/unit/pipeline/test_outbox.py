@@ -190,9 +190,10 @@ def test_parquet_settles_closed_files(run: Run, tmp_path: Path) -> None:
     assert not list((tmp_path / "out").glob(".*partial"))
 
 
+@pytest.mark.real_clock
 def test_jobs_whose_results_were_not_durable_come_again(tmp_path: Path) -> None:
     """Jobs of results that were kept and not written when their worker died are delivered again by the queue."""
-    queue = MemoryQueue(visibility_seconds=0.5)
+    queue = MemoryQueue(visibility_seconds=1.5)
     queue.send([encode_job(b"x" * (n + 1), id=str(n)) for n in range(7)])
     first = Parquet(tmp_path / "first", rows_per_file=1000, seconds_per_file=1000)
     dead = runtime_of(QueueSource(queue), first)
