@@ -171,6 +171,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search, and print what came of it."""
+    _check_together(args)
     if args.explain or args.portability:
         args.threads, of_recipe = args.threads or 1, _names_recipe(args.model)
         _convert_recipe(args)
@@ -219,6 +220,16 @@ def run(args: argparse.Namespace) -> int:
     if document.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_DONE if proved else EXIT_NOTHING
+
+
+def _check_together(args: argparse.Namespace) -> None:
+    """Raise SettingsError for an option that would do nothing without another."""
+    from headrace.base.errors import SettingsError
+
+    if args.source and not args.pipeline:
+        raise SettingsError("--source is what a pipeline is measured on; name it with --pipeline MODULE:ATTRIBUTE")
+    if args.against and not args.explain:
+        raise SettingsError("--against is what --explain holds a variant against; add --explain, or leave it out")
 
 
 def _print(args: argparse.Namespace, document: OptimizationDocument) -> None:

@@ -42,7 +42,7 @@ class Candidate:
 
         found = self.record.document(self.shadow.num_passed_by, self.shadow.failure)
         found = msgspec.structs.replace(found, next_command=next_command(found, self.spec, args, result))
-        ledger = args.ledger or os.environ.get("HEADRACE_LEDGER")
+        ledger = _ledger(args)
         if not ledger:
             return found
         from headrace.ledger.ledger import Ledger
@@ -99,16 +99,31 @@ class Candidate:
 
 
 def open_candidate(args: argparse.Namespace) -> Candidate | None:
-    """Return the candidate that `--shadow` names; None if there is none."""
+    """Return the candidate that `--shadow` names; None if there is none.
+
+    Raises:
+        SettingsError: If a ledger is named and no candidate.
+        LedgerError: If the ledger cannot be used: after the traffic is gone it would be too late to say so.
+    """
+    from headrace.base.errors import SettingsError
+    from headrace.ledger.ledger import Ledger
     from headrace.pipeline.shadow import Shadow
     from headrace.validate.shadow import ShadowRecord
     from headrace.validate.variant_spec import parse_variant
 
+    if not args.shadow and args.ledger:
+        raise SettingsError("--ledger keeps what comes of --shadow MODEL; name one, or leave --ledger out")
     if not args.shadow:
         return None
+    if ledger := _ledger(args):
+        Ledger.open(ledger).close()
     spec, record = parse_variant(args.shadow), ShadowRecord(args.shadow, args.max_disagreement)
     model = spec.open()
     return Candidate(spec, model, Shadow(model, record.add), record, time.monotonic())
+
+
+def _ledger(args: argparse.Namespace) -> str | None:
+    return args.ledger or os.environ.get("HEADRACE_LEDGER")
 
 
 def next_command(found: ShadowDocument, spec: VariantSpec, args: argparse.Namespace, result: Result) -> str:

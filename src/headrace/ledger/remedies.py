@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from headrace.runs.formats.optimization import Attempt
+from headrace.runs.formats.optimization import SHADOW, Attempt
 
 _BY_GATE = {
     "static": "a file or an engine without what is named there; see `headrace optimize MODEL --portability`",
     "census": "another way to quantize, or another engine; see `headrace optimize VARIANT --explain`",
-    "parity": "what mends its numbers (int8-equalized, int8-reverted, qat, tried by themselves), or calibration data like the "
-    "data in use (--data)",
+    "parity": "another precision or engine; whether it matters `headrace validate` tells, with a golden set",
     "speed": "another processor, or another version of the engine, on which it is tried anew by itself; after a noisy minute "
     "`headrace optimize --again`",
-    "accuracy": "what mends its numbers (int8-equalized, int8-reverted, qat, tried by themselves), or a larger --max-drop if "
-    "so much may be lost",
+    "accuracy": "a larger --max-drop if so much may be lost",
     "robustness": "training on such images, or a search without --robustness if they do not occur",
     "pipeline": "a pipeline that the model holds up: `headrace diagnose RUN` says what does; --anyway takes it all the same",
+}
+#: What more there is for int8.
+_OF_INT8 = {
+    "parity": "what mends its numbers (int8-equalized, int8-reverted, qat, tried by themselves), or calibration data like the "
+    "data in use (--data)",
+    "accuracy": "what mends its numbers (int8-equalized, int8-reverted, qat, tried by themselves), or a larger --max-drop if "
+    "so much may be lost",
+}
+_OF_SHADOW = {
+    "reject": "another variant, or a larger --max-disagreement if so many answers may change",
+    "inconclusive": "more traffic with `headrace run --shadow`, or both timed alike and a golden set with `headrace validate`",
 }
 #: How an attempt begins about which the golden set was not asked.
 UNASKED = "not asked on the golden set: "
@@ -24,6 +33,8 @@ def would_change(attempt: Attempt) -> str:
     """Return what would change the outcome, in words; empty for what was accepted."""
     if attempt.verdict == "accept":
         return ""
+    if attempt.technique == SHADOW:
+        return _OF_SHADOW[attempt.verdict]
     if attempt.says.startswith(UNASKED):
         return "the same search again, which judges it anew and asks if it has a question left; more --budget"
     if attempt.verdict == "inconclusive" and attempt.drop is None:
@@ -32,4 +43,5 @@ def would_change(attempt: Attempt) -> str:
         )
     if attempt.verdict == "inconclusive":
         return "more golden items, or a larger --max-drop"
-    return _BY_GATE.get(attempt.gate or "", "another file, engine or machine")
+    remedies = {**_BY_GATE, **_OF_INT8} if "int8" in attempt.technique else _BY_GATE
+    return remedies.get(attempt.gate or "", "another file, engine or machine")

@@ -212,6 +212,8 @@ def test_why_not_answers_for_what_was_never_tried(ledger: Ledger, capsys: pytest
     ("fields", "expected"),
     [
         ({}, "int8-equalized"),
+        ({"technique": "bf16"}, "whether it matters"),
+        ({"technique": "shadow", "gate": "shadow", "verdict": "inconclusive", "drop": None}, "more traffic"),
         ({"gate": "speed"}, "--again"),
         ({"verdict": "inconclusive", "says": "not asked on the golden set: 8 were already; faster"}, "--budget"),
         ({"verdict": "inconclusive", "drop": Estimate(0.0, 0.001, 0.009)}, "more golden items"),
@@ -223,8 +225,9 @@ def test_why_not_says_what_would_change_it(
 ) -> None:
     """By the gate that turned it down, or what left it open; nothing of what was accepted."""
     ledger.attempts.write_attempt(make_attempt(**fields))
-    assert command(ledger, "why-not", "int8") == 0
+    assert command(ledger, "why-not", fields.get("technique", "int8")) == 0
     told = capsys.readouterr().out
+    assert ("int8-equalized" in told) == (expected == "int8-equalized")
     assert (expected is None) == ("what would change it" not in told)
     assert (expected or "") in told
 

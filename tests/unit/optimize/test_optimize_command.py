@@ -115,6 +115,17 @@ def test_nothing_better_is_exit_status_4(
     assert not (tmp_path / "plan.toml").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "wanted"), [(["--source", "photos/"], "--pipeline"), (["--against", "other.onnx"], "--explain")]
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], wanted: str
+) -> None:
+    """With the one that it needs, before anything is tried."""
+    assert optimize(case, tmp_path, *arguments) == 2
+    assert wanted in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [["no.onnx"], ["no.onnx", "--explain"]])
 def test_a_model_that_is_not_there_is_said(
     arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

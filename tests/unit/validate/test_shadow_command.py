@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import headrace as hr
+from headrace.base.errors import LedgerError, SettingsError
 from headrace.base.plan import Plan
 from headrace.cli import main
 from headrace.cli.shadowing import open_candidate
@@ -118,3 +119,17 @@ def test_too_few_answers_keep_what_is_in_use(
     assert (said["advice"], said["attempt"]) == ("keep", "")
     assert said["next_command"] == "headrace validate MODEL a.onnx --golden GOLDEN.npz"
     assert not list(folder.glob("**/ledger.sqlite"))
+
+
+@pytest.mark.parametrize(
+    ("shadow", "ledger", "error"),
+    [(None, "new.sqlite", SettingsError), ("a.onnx", ".", LedgerError)],
+    ids=["no candidate", "no ledger"],
+)
+def test_a_ledger_that_could_not_be_written_is_told_before_the_run(
+    folder: Path, shadow: str | None, ledger: str, error: type[Exception]
+) -> None:
+    """Without a candidate there is nothing to keep; a folder is no ledger."""
+    with pytest.raises(error, match=r"--shadow MODEL|ledger"):
+        open_candidate(argparse.Namespace(shadow=shadow, max_disagreement=0.01, ledger=ledger))
+    assert not (folder / "new.sqlite").exists()
