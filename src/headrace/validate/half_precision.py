@@ -26,8 +26,9 @@ LARGEST = {"f16": 65504.0, "bf16": 3.3895e38}
 #: Items that are computed, one after the other.
 ITEMS = 16
 _MOST_NAMED = 3
-#: onnx.TensorProto.FLOAT16
-_FLOAT16 = 10
+_ITEMS = "the items"
+#: onnx.TensorProto's FLOAT16 and BFLOAT16.
+_FLOAT16, _BFLOAT16 = 10, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def reaches(spec: VariantSpec, items: np.ndarray) -> tuple[Reach, ...]:
     Raises:
         EngineError: If it is no ONNX file, or its engine cannot show that.
     """
-    operators = operators_of(spec)
+    operators = operators_of(spec, casts=True)
     call = opened_with(spec, list(operators))
     chosen = items[spread(len(items), ITEMS)]
     largest: dict[str, float] = {}
@@ -69,7 +70,7 @@ def reaches(spec: VariantSpec, items: np.ndarray) -> tuple[Reach, ...]:
             if array.dtype.kind == "f":
                 largest[name] = _larger(largest.get(name, 0.0), _largest(array))
     between = [Reach(name, operator, largest[name]) for name, operator in operators.items() if name in largest]
-    return (Reach("the items", "input", _largest(chosen)), *_of_weights(loaded(spec)), *between)
+    return (Reach(_ITEMS, "input", _largest(chosen)), *_of_weights(loaded(spec)), *between)
 
 
 def beyond(spec: VariantSpec, items: np.ndarray, precision: str) -> tuple[Reach, ...]:
@@ -87,7 +88,7 @@ def beyond(spec: VariantSpec, items: np.ndarray, precision: str) -> tuple[Reach,
 
 
 def broken(a: VariantSpec, b: VariantSpec, items: np.ndarray) -> tuple[Reach, ...]:
-    """Return the tensors that are NaN or infinite in B, where those of A's of the same name are not.
+    """Return the tensors that are NaN or infinite in B, where A's of the same name, or what was cast to half, is not.
 
     Args:
         a: The incumbent.
@@ -98,7 +99,10 @@ def broken(a: VariantSpec, b: VariantSpec, items: np.ndarray) -> tuple[Reach, ..
         EngineError: If what is between the layers of one of them cannot be seen.
     """
     whole = {one.name for one in reaches(a, items) if math.isfinite(one.largest)}
-    return tuple(one for one in reaches(b, items) if one.name in whole and not math.isfinite(one.largest))
+    found = reaches(b, items)
+    finite = {one.name for one in found if math.isfinite(one.largest)}
+    whole |= {name for name, source in _cast_to_half(loaded(b)).items() if source in finite}
+    return tuple(one for one in found if one.name in whole and one.name not in finite)
 
 
 def named(found: tuple[Reach, ...]) -> str:
@@ -114,6 +118,16 @@ def is_half(spec: VariantSpec) -> bool:
     except (EngineError, ImportError):
         return False
     return any(tensor.data_type == _FLOAT16 for tensor in tensors)
+
+
+def _cast_to_half(model: Any) -> dict[str, str]:
+    """Return {tensor: what it is cast from}; for an input of the graph what stands for the items."""
+    inputs = {one.name for one in model.graph.input}
+    return {
+        node.output[0]: _ITEMS if node.input[0] in inputs else node.input[0]
+        for node in model.graph.node
+        if node.op_type == "Cast" and any(one.name == "to" and one.i in (_FLOAT16, _BFLOAT16) for one in node.attribute)
+    }
 
 
 def _of_weights(model: Any) -> list[Reach]:

@@ -75,10 +75,15 @@ def _error(name: str, operator: str, off: float, size: float) -> LayerError:
     )
 
 
-def operators_of(spec: VariantSpec) -> dict[str, str]:
-    """Return {tensor: operator that makes it} in the order of computation."""
+def operators_of(spec: VariantSpec, *, casts: bool = False) -> dict[str, str]:
+    """Return {tensor: operator that makes it} in the order of computation.
+
+    Args:
+        spec: An ONNX file.
+        casts: Whether numbers in another precision are tensors of their own.
+    """
     model = loaded(spec)
-    skipped = ("QuantizeLinear", "DequantizeLinear", "Constant", "Shape", "Cast")
+    skipped = ("QuantizeLinear", "DequantizeLinear", "Constant", "Shape", *(() if casts else ("Cast",)))
     return {
         name: node.op_type for node in model.graph.node if node.op_type not in skipped for name in node.output if name
     }

@@ -19,7 +19,7 @@ from headrace.optimize.half import why_no_float16
 from headrace.optimize.techniques import Subject
 from headrace.runs.processor import why_slow
 from headrace.validate import variants
-from headrace.validate.half_precision import reaches
+from headrace.validate.half_precision import broken, reaches
 from headrace.validate.policy import Policy
 from headrace.validate.variant_spec import parse_variant
 from headrace.validate.variants import precision_of, validate_variants
@@ -142,6 +142,36 @@ def test_an_overflow_that_no_answer_shows_is_found(tmp_path: Path, factor: float
         assert gate.values["relative_l2"] == 0
         assert document.diverges_at == "times"
         assert "times (Mul) is infinite" in gate.says
+
+
+def save_cast(path: Path, half: bool) -> str:
+    """Write a network that multiplies by a million and cuts off at 6, what is between the two in half precision or not."""
+    numbers = [numpy_helper.from_array(np.float32(one), name) for name, one in (("mega", 1e6), ("zero", 0), ("six", 6))]
+    through = [
+        helper.make_node("Cast", ["times"], ["small"], to=TensorProto.FLOAT16),
+        helper.make_node("Cast", ["small"], ["back"], to=TensorProto.FLOAT),
+    ]
+    nodes = [
+        helper.make_node("Mul", ["image", "mega"], ["times"]), *(through if half else []),
+        helper.make_node("Clip", ["back" if half else "times", "zero", "six"], ["scores"]),
+    ]  # fmt: skip
+    shape = ["batch", 4]
+    graph = helper.make_graph(
+        nodes, "cast", [helper.make_tensor_value_info("image", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, shape)], numbers,
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return str(path)
+
+
+@pytest.mark.parametrize(("size", "found"), [(1.0, ["small"]), (0.01, [])])
+def test_what_a_cast_makes_infinite_and_the_next_layer_cuts_off_is_found(
+    tmp_path: Path, size: float, found: list[str]
+) -> None:
+    """The tensor is in B alone: it is held against what it was cast from."""
+    a, b = (parse_variant(save_cast(tmp_path / f"{half}.onnx", half)) for half in (False, True))
+    items = np.full((2, 4), size, np.float32)
+    assert [one.name for one in broken(a, b, items)] == found
 
 
 def test_a_precision_that_the_engine_does_not_take_is_rejected(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
