@@ -98,7 +98,7 @@ class Service:
     def run(self, *arguments: str, workers: int = 2) -> dict[str, Any]:
         """Run until the queue is drained and return the document."""
         process = self.start("--json", *arguments, workers=workers)
-        told, said = process.communicate(timeout=60)
+        told, said = process.communicate(timeout=120)
         assert process.returncode == 0, said
         document: dict[str, Any] = json.loads(told)
         return document
@@ -262,7 +262,7 @@ def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
         process.terminate()
         wait_until(lambda: "stopping" in (process.stderr.readline() if process.stderr else ""))
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
         assert process.returncode == 130
         assert made.queue.statistics().in_flight == 0
 
@@ -276,10 +276,10 @@ def test_a_dead_supervisor_leaves_no_worker(tmp_path: Path) -> None:
         workers = made.children()
         process.kill()
         wait_until(lambda: not any(is_alive(worker) for worker in workers), 30)
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
         made.start("--source", f"sqlite:///{tmp_path}/jobs.db?visibility=2s", "--drain")
         assert made.process is not None
-        made.process.communicate(timeout=60)
+        made.process.communicate(timeout=120)
         assert made.delivered() == set(range(60))
 
 
@@ -303,7 +303,7 @@ def test_a_death_storm_ends_the_service(tmp_path: Path) -> None:
     with service(tmp_path) as made:
         made.send([{"do": "segfault"} for _ in range(100)])
         process = made.start(workers=1)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=120)
         assert process.returncode == 70, said
         assert "died 5 times within 60 s and delivered nothing" in said
         assert len(made.dead()) <= 5

@@ -341,7 +341,7 @@ def test_order_only_when_asked(run: Run) -> None:
     """A slow item holds back those behind it in an ordered run, and only there."""
 
     def slow_first(value: int) -> int:
-        time.sleep(0.1 if value == 0 else 0.0)
+        time.sleep(0.5 if value == 0 else 0.0)
         return value
 
     stages = [hr.stage("s", slow_first)]
