@@ -80,7 +80,7 @@ def _check(args: argparse.Namespace) -> None:
         raise SettingsError(
             f"--supervise {args.supervise}: at most {MOST_WORKERS} workers, each a process; one or two for each core are usual"
         )
-    for option, given in (("--limit", args.limit), ("--shadow", args.shadow)):
+    for option, given in (("--limit", args.limit), ("--shadow", args.shadow), ("--ledger", args.ledger)):
         if given:
             raise SettingsError(f"{option} is for one worker; leave it or --supervise out")
     if args.output:
