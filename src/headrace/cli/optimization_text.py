@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.base.units import format_duration, format_size
 from headrace.base.words import aligned, quoted, wrapped
 from headrace.cli.variants_legend import variants_legend
+from headrace.ledger.remedies import UNASKED
 
 if TYPE_CHECKING:
     from headrace.runs.formats.census import CensusDocument
@@ -206,7 +207,7 @@ def _high(estimate: Estimate | None) -> float:
 def _reasons(document: OptimizationDocument) -> list[str]:
     lines = []
     for attempt in document.attempts:
-        if attempt.verdict == "reject":
+        if attempt.verdict == "reject" or attempt.says.startswith(UNASKED):
             known = f" (known from {attempt.id})" if attempt.is_recalled else ""
             lines += wrapped([f"{attempt.technique} on {attempt.settings.get('engine')}{known}: {attempt.says}"])
     for skipped in document.skipped:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.base.errors import EngineError
+from headrace.base.errors import EngineError, SettingsError
 from headrace.base.plan import ModelPlan
 from headrace.engines.model_files import model_files
 from headrace.optimize.techniques import Candidate, Technique
@@ -60,20 +60,28 @@ def find_incumbent(model: ModelPlan, original: Artifact, threads: int) -> Incumb
 
     Raises:
         EngineError: If the file that the Plan names cannot be read.
+        SettingsError: If the Plan uses the emulated device: its times are settings.
     """
-    used = dataclasses.replace(model, artifact=model.artifact or original.file, threads=model.threads or threads)
-    is_elsewhere = used.engine != "onnx" or bool(used.options)
+    if model.engine == "emulated":
+        raise SettingsError(
+            "--plan uses the emulated device, whose times are settings: no speed is over them; leave it out"
+        )
     artifact = original if model.artifact is None else _artifact(Path(model.artifact))
+    used = dataclasses.replace(model, artifact=artifact.file, threads=model.threads or threads)
+    is_elsewhere = used.engine != "onnx" or bool(used.options)
     if not is_elsewhere and (model.artifact is None or (artifact.sha256, used.threads) == (original.sha256, threads)):
         return None
     return Incumbent(artifact, VariantSpec(variant_text(used), used))
 
 
 def _artifact(file: Path) -> Artifact:
-    """Return the record of a file where it lies: a copy would leave behind what it refers to, such as weights beside it."""
+    """Return the record of a file where it lies: a copy would leave behind what it refers to, such as weights beside it.
+
+    Its path is absolute, for the ledger is used from other folders too.
+    """
     try:
         files = model_files(file)
-        return Artifact(sha256=files.sha256(), file=str(file), num_bytes=files.num_bytes)
+        return Artifact(sha256=files.sha256(), file=str(file.absolute()), num_bytes=files.num_bytes)
     except (EngineError, OSError) as error:
         raise EngineError(
             f"the Plan's model {file} cannot be read: {error}; mend the Plan, or leave --plan out"

@@ -48,7 +48,7 @@ class Words:
             )
         if in_use is not None and in_use.verdict == "reject":
             said.append(
-                f"what the Plan uses is not within the margin itself: {in_use.says}; without --plan what is faster than "
+                f"what the Plan uses would not be accepted itself: {in_use.says}; without --plan what is faster than "
                 "the model as given is looked for, be it slower than this"
             )
         if found.laid_out and not self.is_laid_out and not found.interrupted:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.base.errors import EngineError
+from headrace.base.errors import EngineError, SettingsError
 from headrace.base.plan import ModelPlan, Plan
 from headrace.cli import main
 from headrace.cli.optimization_text import as_text
@@ -140,6 +140,25 @@ def test_other_threads_of_the_file_as_given_are_the_plans(case: Any, tmp_path: P
     found = find_incumbent(ModelPlan(artifact=str(case.model), threads=2), ArtifactStore(tmp_path).add(case.model), 1)
     assert found is not None
     assert found.spec.model.threads == 2
+
+
+def test_an_emulated_device_is_no_incumbent(tmp_path: Path, case: Any) -> None:
+    """Anything is faster than a device whose times are settings, if they are large enough."""
+    slow = ModelPlan(engine="emulated", options={"launch_seconds": 1.0, "item_seconds": 1.0})
+    with pytest.raises(SettingsError, match=r"emulated device.*leave it out"):
+        find_incumbent(slow, ArtifactStore(tmp_path).add(case.model), 1)
+
+
+def test_the_plans_file_is_found_from_other_folders_too(
+    tmp_path: Path, case: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Plan may name it from where it runs; the ledger is asked from anywhere."""
+    (tmp_path / "used.onnx").write_bytes(case.model.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    table = ModelPlan(artifact="used.onnx", engine="openvino", options={"precision": "f32"})
+    found = find_incumbent(table, ArtifactStore(tmp_path / "artifacts").add(case.model), 1)
+    assert found is not None
+    assert found.spec.model.artifact == found.artifact.file == str(tmp_path / "used.onnx")
 
 
 def test_a_plan_whose_file_is_gone_is_told(tmp_path: Path, case: Any) -> None:

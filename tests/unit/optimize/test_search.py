@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import EngineError, SettingsError
+from headrace.cli.optimization_text import as_text
 from headrace.engines.onnx_engine import OnnxModel
 from headrace.ledger.ledger import Ledger
 from headrace.optimize import search as search_module
@@ -303,10 +304,12 @@ def test_what_was_not_tried_is_kept_with_its_reason(case: Any, ledger: Ledger, t
 def test_what_the_golden_set_was_not_asked_about_is_kept(
     case: Any, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the reason; it is no use of the golden set, and the next search judges it anew."""
+    """With the reason, which is told; it is no use of the golden set, and the next search judges it anew."""
     with monkeypatch.context() as few:
         few.setattr(search_module, "MOST_CONFIRMED", 1)
-        searched(case, ledger, tmp_path)
+        document = searched(case, ledger, tmp_path)
+    told = " ".join(as_text(document, None).split())
+    assert ": not asked on the golden set: 1 candidate was asked already" in told
     asked = [one for one in ledger.attempts.attempts() if one.drop is not None]
     (unasked, *_) = [one for one in ledger.attempts.attempts() if one.says.startswith("not asked on the golden set: ")]
     assert unasked.verdict == "inconclusive"
