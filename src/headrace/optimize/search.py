@@ -316,9 +316,11 @@ class _Search:
         return tried
 
     def _skip(self, technique: Technique, why: str, until: str = "") -> None:
+        until = until or getattr(why, "until", "")
+        why = str(why)  # an `Obstacle` is one of its own, which no document takes
         self.skipped.append(Skipped(technique=technique.name, why=why))
         self.say(f"{technique.name}: not tried: {why}")
-        self._remember([technique], why, until or getattr(why, "until", ""))
+        self._remember([technique], why, until)
 
     def _remember(self, techniques: Sequence[Technique], why: str, until: str) -> None:
         """Write down that techniques were not tried, why, and what would change that; what is the rule is not told."""

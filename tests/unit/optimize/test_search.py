@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -299,6 +300,19 @@ def test_what_was_not_tried_is_kept_with_its_reason(case: Any, ledger: Ledger, t
     assert kept["int8-equalized"].says == "int8 was not tried, or is not wrong"
     assert "recipe" in kept["pruned"].would_change
     assert all(event.would_change for event in kept.values())
+
+
+def test_what_a_processor_lacks_is_kept_as_any_reason(
+    case: Any, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without bfloat16 the search goes on, and says so in document and ledger, with what would change it."""
+    monkeypatch.setattr(search_module, "cpu_flags", lambda: frozenset({"avx2"}))
+    monkeypatch.setattr(search_module, "LADDER", [one for one in search_module.LADDER if one.name == "bf16"])
+    document = searched(case, ledger, tmp_path)
+    (kept,) = ledger.events.events("skip", technique="bf16")
+    assert "does not compute in bfloat16" in kept.says
+    assert kept.would_change.startswith("a processor with one of")
+    assert kept.says.encode() in msgspec.json.encode(document)
 
 
 def test_what_the_golden_set_was_not_asked_about_is_kept(
