@@ -555,7 +555,9 @@ class _Search:
     def _confirm(self, attempt: Attempt) -> bool:
         """Ask the golden set; return whether it accepts."""
         if attempt.candidate == self.subject.baseline().text:  # answers are held against its own
-            accepted = msgspec.structs.replace(attempt, verdict="accept", drop=_NO_DROP)
+            # The golden set was not asked: it may be the set that answers were compared on, and is used up by none of that.
+            own = msgspec.structs.replace(attempt.validation, golden_sha256="")
+            accepted = msgspec.structs.replace(attempt, verdict="accept", drop=_NO_DROP, validation=own)
             self._settle(self._weighed(accepted, self.subject.baseline()), write=True)
             return True
         used_up = self._why_used_up()

@@ -112,10 +112,12 @@ def test_what_beats_the_plans_variant_is_recommended_over_it(
 def test_a_slow_plan_may_go_back_to_the_model_as_given(case: Any, tmp_path: Path) -> None:
     """It is one of the candidates, and its answers need no golden set to be right."""
     slow = ModelPlan(engine="openvino", options={"precision": "f32"})
-    document = optimize(
-        case.model, store=ArtifactStore(tmp_path / "artifacts"), goal=Goal(max_drop=0.02, batch=8), in_use=slow,
-        golden=case.golden, weigh=lambda spec, batch: 40 if spec.model.engine == "onnx" else 60,
-    )  # fmt: skip
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        document = optimize(
+            case.model, store=ArtifactStore(tmp_path / "artifacts"), goal=Goal(max_drop=0.02, batch=8), in_use=slow,
+            golden=case.golden, weigh=lambda spec, batch: 40 if spec.model.engine == "onnx" else 60, memory=ledger.attempts,
+        )  # fmt: skip
+        assert ledger.attempts.golden_uses(case.golden.sha256) == 1  # about what the Plan uses
     chosen = next(one for one in document.attempts if one.candidate == document.recommended)
     assert (chosen.technique, chosen.settings["engine"]) == ("as-given", "onnx")
     assert chosen.drop is not None
