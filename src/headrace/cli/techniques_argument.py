@@ -32,5 +32,5 @@ def techniques_text() -> str:
     for one in TECHNIQUES:
         lines += [f"{one.name}: {one.kind}; needs {one.needs}"]
         lines += textwrap.wrap(one.says, _WIDTH, initial_indent="    ", subsequent_indent="    ")
-    lines += ["", "What is not lossless also needs a golden set with labels, to be recommended."]
+    lines += ["", "All but the model as given also needs a golden set with labels, to be recommended."]
     return "\n".join(lines) + "\n"

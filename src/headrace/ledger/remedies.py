@@ -38,9 +38,9 @@ def would_change(attempt: Attempt) -> str:
     if attempt.says.startswith(UNASKED):
         return "the same search again, which judges it anew and asks if it has a question left; more --budget"
     if attempt.verdict == "inconclusive" and attempt.drop is None:
-        return (
-            "a golden set that may decide (--golden), and a gain in speed that is sure; the next search judges it anew"
-        )
+        had_golden = attempt.asked is not None and attempt.asked.golden_sha256
+        golden = "" if had_golden else "a golden set that may decide (--golden), and "
+        return f"{golden}a gain in speed that is sure; the next search judges it anew"
     if attempt.verdict == "inconclusive":
         return "more golden items, or a larger --max-drop"
     remedies = {**_BY_GATE, **_OF_INT8} if "int8" in attempt.technique else _BY_GATE

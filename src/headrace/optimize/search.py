@@ -126,7 +126,7 @@ def optimize(
         store: Keeps every file that is made.
         goal: What is asked for.
         calibration: Items for the ranges of int8, and to compare answers on; labels are not looked at.
-        golden: Items with labels that decide; None: nothing can be recommended that changes numbers.
+        golden: Items with labels that decide; None: no other variant than the model as given can be recommended.
         memory: Keeps attempts; None: they are told and forgotten.
         hardware: Fingerprint of this machine.
         recipe: How the model is made and trained; None: nothing is trained.
@@ -537,13 +537,19 @@ class _Search:
             self.say(f"{told}, for {MOST_CONFIRMED} candidates may be asked about")
 
     def _is_worth_confirming(self, attempt: Attempt) -> bool:
-        if attempt.verdict != "inconclusive" or attempt.is_recalled or self.golden is None:
+        if attempt.verdict != "inconclusive" or attempt.is_recalled:
+            return False
+        if self.golden is None and not self._is_as_given(attempt):
             return False
         smaller = attempt.artifact.num_bytes < self.subject.file_in_use.num_bytes
         if self.goal.objective == "size" and smaller:
             return True
         merit = self._merit(attempt)
         return merit is not None and merit.low > _LEAST_SPEEDUP
+
+    def _is_as_given(self, attempt: Attempt) -> bool:
+        """Return whether it is the model as it was given: answers are held against its own, so nobody need be asked."""
+        return attempt.candidate == self.subject.baseline().text
 
     def _why_used_up(self) -> str | None:
         """Return why the golden set is asked about no more candidates; None if it is."""
@@ -554,7 +560,7 @@ class _Search:
 
     def _confirm(self, attempt: Attempt) -> bool:
         """Ask the golden set; return whether it accepts."""
-        if attempt.candidate == self.subject.baseline().text:  # answers are held against its own
+        if self._is_as_given(attempt):
             # The golden set was not asked: it may be the set that answers were compared on, and is used up by none of that.
             own = msgspec.structs.replace(attempt.validation, golden_sha256="")
             accepted = msgspec.structs.replace(attempt, verdict="accept", drop=_NO_DROP, validation=own)

@@ -147,7 +147,7 @@ class Technique:
     expects: Expects | None = None
     """What it is known to gain, in figures; None: that depends on what the user gives."""
     needs: Needs = "nothing"
-    """Beside the model. What changes numbers needs a golden set too, to be recommended."""
+    """Beside the model. All but the model as given needs a golden set too, to be recommended."""
     why_not: Callable[[Subject], str | None]
     """Why it cannot be tried; None: it can."""
     candidates: Callable[[Subject], Candidates]

@@ -37,6 +37,9 @@ def make_attempt(**fields: Any) -> Attempt:
     return Attempt(**{**known, **fields})
 
 
+WITH_GOLDEN = Asked(max_drop=0.01, alpha=0.05, golden="held_out", golden_sha256="ef" * 32)
+
+
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
     """An empty ledger in a file."""
@@ -216,6 +219,8 @@ def test_why_not_answers_for_what_was_never_tried(ledger: Ledger, capsys: pytest
         ({"technique": "shadow", "gate": "shadow", "verdict": "inconclusive", "drop": None}, "more traffic"),
         ({"gate": "speed"}, "--again"),
         ({"verdict": "inconclusive", "says": "not asked on the golden set: 8 were already; faster"}, "--budget"),
+        ({"verdict": "inconclusive", "drop": None}, "(--golden), and a gain"),
+        ({"verdict": "inconclusive", "drop": None, "asked": WITH_GOLDEN}, "change it: a gain in speed that is sure"),
         ({"verdict": "inconclusive", "drop": Estimate(0.0, 0.001, 0.009)}, "more golden items"),
         ({"verdict": "accept", "gate": None}, None),
     ],

@@ -125,6 +125,15 @@ def test_a_slow_plan_may_go_back_to_the_model_as_given(case: Any, tmp_path: Path
     assert chosen.validation.b.memory_bytes == 40
 
 
+def test_the_model_as_given_needs_no_golden_set(case: Any, tmp_path: Path) -> None:
+    """It is as right as itself; everything else stays open."""
+    slow = ModelPlan(engine="openvino", options={"precision": "f32"})
+    document = optimize(case.model, store=ArtifactStore(tmp_path / "artifacts"), goal=Goal(batch=8), in_use=slow)
+    accepted = [one.technique for one in document.attempts if one.verdict == "accept"]
+    assert accepted == ["as-given"]
+    assert "as-given on onnx is 1.11 times as fast as what the Plan uses" in document.says
+
+
 @pytest.mark.parametrize(
     "model",
     [ModelPlan(), ModelPlan(threads=2), ModelPlan(threads=1, artifact="net.onnx")],
