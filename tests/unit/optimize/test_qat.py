@@ -148,8 +148,15 @@ def right_in_int8(network: nn.Module, bars: ModuleType, folder: Path) -> float:
 
 
 @pytest.mark.usefixtures("alone")
-def test_int8_that_nothing_repairs_is_trained_for(uneven: Uneven, bars: ModuleType, tmp_path: Path) -> None:
-    """Int8 of the network is right for a third, of the network trained as long without rounding for less than nine tenths."""
+def test_int8_that_nothing_repairs_is_trained_for(
+    uneven: Uneven, bars: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Int8 of the network is right for a third, of the network trained as long without rounding for less than nine tenths.
+
+    Putting back the group that does the harm would mend it, at the price of a convolution in float32: it is left out here.
+    """
+    repairs = [one for one in search_module.REPAIRS if one.name != "int8-reverted"]
+    monkeypatch.setattr(search_module, "REPAIRS", repairs)
     plain = uneven.build()
     uneven.fit(plain)
     document = searched(uneven, bars, tmp_path)
@@ -158,7 +165,7 @@ def test_int8_that_nothing_repairs_is_trained_for(uneven: Uneven, bars: ModuleTy
     assert right_in_int8(uneven.build(), bars, tmp_path) < 0.5
     assert right_in_int8(plain, bars, tmp_path) < 0.9
     assert by_name["int8"].verdict == "reject"
-    assert {"int8-equalized", "int8-reverted"} <= {one.technique for one in document.skipped}
+    assert "int8-equalized" in {one.technique for one in document.skipped}
     assert (chosen.technique, chosen.kind, chosen.verdict) == ("qat", "trained", "accept")
     assert chosen.drop is not None
     assert chosen.drop.high <= 0.02
