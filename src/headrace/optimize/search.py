@@ -216,7 +216,7 @@ class _Search:
             self._judge_in_use(incumbent)
         unconverted = UNCONVERTED if self.subject.recipe is not None else ()
         given = (AS_GIVEN,) if incumbent else ()
-        for technique in (*given, *LADDER, FP16, *GPU, *smaller_models(self.subject), *unconverted):
+        for technique in (*given, *LADDER, FP16, *GPU, *unconverted):
             self._try_technique(technique)
         waiting = [attempt for attempt in self.attempts if self._is_worth_confirming(attempt)]
         while waiting:
@@ -228,19 +228,11 @@ class _Search:
             self._repair()
         else:
             self._remember(REPAIRS, "int8 was not tried, or is not wrong", "an int8 that is wrong")
-        if self.subject.recipe is not None:
-            self._train()
-        else:
-            self._remember(
-                (QAT, *TRAINED, *UNCONVERTED), NO_RECIPE, "MODULE:ATTRIBUTE of a recipe in the place of the model"
-            )
+        self._try_what_answers_otherwise()
 
-    def _train(self) -> None:
-        """Try what trains; of those that are faster than what is accepted already, the fastest that is right is enough."""
-        why = self._why_no_qat()
-        if why is not None:
-            self._skip(QAT, why, "an int8, and an int8-equalized, that are wrong")
-        techniques = TRAINED if why is not None else (QAT, *TRAINED)
+    def _try_what_answers_otherwise(self) -> None:
+        """Try smaller models and what trains; of those faster than what is accepted, the fastest that is right is enough."""
+        techniques = (*smaller_models(self.subject), *self._what_trains())
         tried = [attempt for technique in techniques for attempt in self._try_technique(technique)]
         worth = sorted(filter(self._is_worth_confirming, tried), key=self._rank, reverse=True)
         asked = ask_by_halves(worth, self._confirm, lambda attempt: self._why_not_confirm(attempt) is not None)
@@ -248,6 +240,19 @@ class _Search:
             if attempt not in asked:
                 why = self._why_not_confirm(attempt) or "one that is slower was turned down"
                 self._leave_unasked(attempt, why)
+
+    def _what_trains(self) -> tuple[Technique, ...]:
+        """Return what can be tried with a recipe; what cannot is told."""
+        if self.subject.recipe is None:
+            self._remember(
+                (QAT, *TRAINED, *UNCONVERTED), NO_RECIPE, "MODULE:ATTRIBUTE of a recipe in the place of the model"
+            )
+            return ()
+        why = self._why_no_qat()
+        if why is None:
+            return (QAT, *TRAINED)
+        self._skip(QAT, why, "an int8, and an int8-equalized, that are wrong")
+        return TRAINED
 
     def _leave_unasked(self, attempt: Attempt, why: str) -> None:
         self._settle(msgspec.structs.replace(attempt, says=f"{UNASKED}{why}; {attempt.says}"), write=True)
