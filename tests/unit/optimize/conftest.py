@@ -83,7 +83,7 @@ def speeds(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, bool], float]:
         quantized = any(name in Path(b.variant["artifact"]).name for name in ("int8", ".qat."))
         ratio = table[b.variant["engine"], quantized]
         ratio *= 1.5 if b.variant.get("precision") == "bf16" else 1.0
-        ratio *= 2.0 if "pruned" in b.variant["artifact"] else 1.0
+        ratio *= 2.0 if any(name in b.variant["artifact"] for name in ("pruned", "other")) else 1.0
         return Speed(
             ratio=ratio,
             low=0.98 * ratio,
