@@ -78,10 +78,12 @@ def read_golden(path: Path) -> Golden:
             f"{path}: labels are {labels.dtype}; expected whole numbers, the classes' places in the output"
         )
     labels = None if labels is None else labels.astype(np.int64)
-    truth = {name: parts.pop(name) for name in list(parts) if name.startswith(TRUTH)}
+    truth = {name.removeprefix(TRUTH): parts.pop(name) for name in list(parts) if name.startswith(TRUTH)}
     for name, values in truth.items():
         if not values.ndim or len(values) != len(inputs):
-            raise SettingsError(f"{path}: {name} is {values.dtype}{list(values.shape)}; expected ({len(inputs)}, ...)")
+            raise SettingsError(
+                f"{path}: {TRUTH}{name} is {values.dtype}{list(values.shape)}; expected ({len(inputs)}, ...)"
+            )
     for name, values in parts.items():
         if values.shape != (len(inputs),) or values.dtype.kind not in "USiub":
             raise SettingsError(
@@ -93,7 +95,7 @@ def read_golden(path: Path) -> Golden:
     digest = hashlib.sha256(np.ascontiguousarray(inputs).tobytes())
     return Golden(
         name=str(path), inputs=inputs, labels=labels, sha256=fingerprint(digest, labels, truth, slices, sources),
-        slices=slices, sources=sources, truth={name.removeprefix(TRUTH): values for name, values in truth.items()},
+        slices=slices, sources=sources, truth=truth,
     )  # fmt: skip
 
 
@@ -113,7 +115,10 @@ def fingerprint(
         slices: Likewise.
         sources: Of the items.
     """
-    for array in (*(() if labels is None else (labels,)), *truth.values()):
+    if labels is not None:
+        digest.update(np.ascontiguousarray(labels).tobytes())
+    for name, array in sorted(truth.items()):
+        digest.update(json.dumps([TRUTH, name, str(array.dtype), array.shape]).encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     named = sorted(slices.items()) + ([] if sources is None else [(SOURCES, sources)])
     for name, values in named:

@@ -139,7 +139,7 @@ def _rows(folder: Path, labelled: bool, names: Sequence[str] | None) -> list[_Ro
 
 def _listed(manifest: Path, names: Sequence[str] | None) -> Iterator[_Row]:
     kind: tuple[bool, ...] | None = None
-    for number, line in enumerate(manifest.read_text().splitlines(), 1):
+    for number, line in enumerate(_text(manifest).splitlines(), 1):
         try:
             said = json.loads(line)
             file, label = manifest.parent / said["file"], said.get("label")
@@ -162,6 +162,18 @@ def _listed(manifest: Path, names: Sequence[str] | None) -> Iterator[_Row]:
         yield _Row(file, label, str(said.get("source") or ""), marks)
 
 
+def _text(manifest: Path) -> str:
+    data = manifest.read_bytes()
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise SettingsError(
+            f"{manifest} is not UTF-8: byte {error.start:,} (line {line:,}) is 0x{data[error.start]:02x}; expected JSON lines "
+            "in UTF-8: save it so, or convert it: iconv -f latin1 -t utf-8"
+        ) from None
+
+
 #: What a line may tell of its image.
 _TOLD = ("label", "boxes", "mask")
 
@@ -169,7 +181,7 @@ _TOLD = ("label", "boxes", "mask")
 def _masks(manifest: Path) -> set[Path]:
     """Return the masks that lines name, which are no images; a line that cannot be read names none."""
     masks = set()
-    for line in manifest.read_text(errors="replace").splitlines() if manifest.is_file() else ():
+    for line in manifest.read_text("utf-8", "replace").splitlines() if manifest.is_file() else ():
         with contextlib.suppress(ValueError, LookupError, TypeError):
             masks.add(manifest.parent / json.loads(line)["mask"])
     return masks
@@ -178,7 +190,7 @@ def _masks(manifest: Path) -> set[Path]:
 def _known_sources(manifest: Path) -> Mapping[Path, str]:
     """Return {image: source}, where lines tell it; a line that cannot be read tells nothing."""
     found = {}
-    for line in manifest.read_text(errors="replace").splitlines() if manifest.is_file() else ():
+    for line in manifest.read_text("utf-8", "replace").splitlines() if manifest.is_file() else ():
         with contextlib.suppress(ValueError, LookupError, TypeError):
             said = json.loads(line)
             found[manifest.parent / said["file"]] = str(said.get("source") or "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -35,3 +37,19 @@ def test_the_same_values_under_another_name_make_another_set(tmp_path: Path) -> 
     before = read(tmp_path).sha256
     np.savez(tmp_path / "named.npz", **{name.replace("light", "focus"): array for name, array in GIVEN.items()})
     assert read_golden(tmp_path / "named.npz").sha256 != before
+
+
+def test_truth_swapped_between_names_makes_another_set(tmp_path: Path) -> None:
+    """What is true is asked for by name: the same arrays under each other's names are other answers."""
+    one, other = np.arange(4), np.arange(4)[::-1].copy()
+    hashes = {read(tmp_path, truth_low=low, truth_high=high).sha256 for low, high in ((one, other), (other, one))}
+    assert len(hashes) == 2
+
+
+def test_a_set_without_truth_keeps_the_fingerprint_that_ledgers_know(tmp_path: Path) -> None:
+    """It is of inputs, labels, slices and sources as they lie in memory, as it always was."""
+    without = {name: array for name, array in GIVEN.items() if name != "truth_box"}
+    np.savez(tmp_path / "golden.npz", **without)
+    named = json.dumps(["light", GIVEN["slice_light"].tolist()]) + json.dumps(["sources", GIVEN["sources"].tolist()])
+    expected = hashlib.sha256(GIVEN["inputs"].tobytes() + GIVEN["labels"].tobytes() + named.encode())
+    assert read_golden(tmp_path / "golden.npz").sha256 == expected.hexdigest()

@@ -154,6 +154,19 @@ def test_bad_lines_and_empty_folders_are_said(tmp_path: Path) -> None:
         read_golden_folder(tmp_path, Small())
 
 
+@pytest.mark.parametrize("labelled", [True, False])
+def test_labels_that_are_not_utf_8_are_said(folder: Path, labelled: bool) -> None:
+    """With the byte's place and its line, where they are asked for; images alone need no line of them."""
+    written = (folder / "labels.jsonl").read_bytes()
+    (folder / "labels.jsonl").write_bytes(written + '\n{"file": "3.png", "label": "müll"}'.encode("latin1"))
+    if not labelled:
+        assert len(read_golden_folder(folder, Small(), labelled=False)) == 9
+        return
+    place = len(written) + len('\n{"file": "3.png", "label": "m')
+    with pytest.raises(SettingsError, match=rf"labels\.jsonl is not UTF-8: byte {place:,} \(line 12\) is 0xfc; .*iconv"):
+        read_golden_folder(folder, Small(), ["a", "b", "c"])
+
+
 def test_a_file_may_divide_its_items(tmp_path: Path) -> None:
     """Sources and slices are read from arrays of their own, one for each item."""
     np.savez(
