@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import LedgerError
@@ -13,9 +12,8 @@ from headrace.base.words import counted
 if TYPE_CHECKING:
     from headrace.ledger.ledger import Ledger
     from headrace.runs.formats.variants import ValidationDocument
-    from headrace.validate.variant_spec import VariantSpec
 
-Count = Callable[["ValidationDocument", "VariantSpec"], None]
+Count = Callable[["ValidationDocument"], None]
 
 
 @contextlib.contextmanager
@@ -36,7 +34,7 @@ def counting(given: str | None, say: Callable[[str], object]) -> Iterator[Count]
 
     path = ledger_path(given)
     if given is None and not path.exists():
-        yield lambda document, a: None
+        yield lambda document: None
         return
     with contextlib.ExitStack() as stack:
         try:
@@ -45,14 +43,12 @@ def counting(given: str | None, say: Callable[[str], object]) -> Iterator[Count]
             if given is not None:
                 raise
             say(f"not counted: {error}")
-            yield lambda document, a: None
+            yield lambda document: None
             return
-        yield lambda document, a: _count(ledger, document, a, say)
+        yield lambda document: _count(ledger, document, say)
 
 
-def _count(ledger: Ledger, document: ValidationDocument, a: VariantSpec, say: Callable[[str], object]) -> None:
-    import hashlib
-
+def _count(ledger: Ledger, document: ValidationDocument, say: Callable[[str], object]) -> None:
     from headrace.ledger.ledger import hardware_fingerprint
     from headrace.runs.formats.events import Event
     from headrace.runs.hardware import find_hardware
@@ -60,12 +56,11 @@ def _count(ledger: Ledger, document: ValidationDocument, a: VariantSpec, say: Ca
     judged = any(gate.name in ("accuracy", "robustness") and gate.outcome != "skipped" for gate in document.gates)
     if not judged:
         return
-    model = Path(a.model.artifact or "")
     ledger.events.write(
         Event(
             kind="validation", verdict=document.verdict, golden_sha256=document.golden_sha256,
             says=f"{document.a.name} against {document.b.name}: {document.says}",
-            model=hashlib.sha256(model.read_bytes()).hexdigest() if model.is_file() else "",
+            model=str(document.a.variant.get("sha256", "")),
             hardware=hardware_fingerprint(find_hardware()),
         )
     )  # fmt: skip

@@ -35,6 +35,8 @@ class Candidate:
     shadow: Shadow
     record: ShadowRecord
     began: float
+    num_bytes: int
+    """Of its files."""
 
     def document(self, args: argparse.Namespace, result: Result) -> ShadowDocument:
         """Return what came of it, written to the ledger if one was named."""
@@ -84,7 +86,7 @@ class Candidate:
             },
             artifact=Artifact(
                 sha256=str(self.model.variant.get("sha256", "")), file=str(file),
-                num_bytes=file.stat().st_size if file.is_file() else 0,
+                num_bytes=self.num_bytes,
             ),
             verdict=verdict,
             gate=None if verdict == "accept" else "shadow",
@@ -106,6 +108,7 @@ def open_candidate(args: argparse.Namespace) -> Candidate | None:
         LedgerError: If the ledger cannot be used: after the traffic is gone it would be too late to say so.
     """
     from headrace.base.errors import SettingsError
+    from headrace.engines.model_files import model_files
     from headrace.ledger.ledger import Ledger
     from headrace.pipeline.shadow import Shadow
     from headrace.validate.shadow import ShadowRecord
@@ -119,7 +122,9 @@ def open_candidate(args: argparse.Namespace) -> Candidate | None:
         Ledger.open(ledger).close()
     spec, record = parse_variant(args.shadow), ShadowRecord(args.shadow, args.max_disagreement)
     model = spec.open()
-    return Candidate(spec, model, Shadow(model, record.add), record, time.monotonic())
+    file = Path(spec.model.artifact or "")
+    num_bytes = model_files(file).num_bytes if file.is_file() else 0  # an emulated one needs none
+    return Candidate(spec, model, Shadow(model, record.add), record, time.monotonic(), num_bytes)
 
 
 def _ledger(args: argparse.Namespace) -> str | None:

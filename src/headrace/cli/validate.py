@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
     with counting(args.ledger, _say) as count:
         document = validate_variants(a, b, golden, policy, say=_say)
         if golden is not None:
-            count(document, a)
+            count(document)
     encoded = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
     if args.output:
         write_output(Path(args.output), encoded)

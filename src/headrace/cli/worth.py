@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,15 +89,16 @@ def _goals_told(diagnosis: DiagnosisDocument) -> Sequence[str]:
 
 def _not_begun(args: argparse.Namespace, why: str, says: str) -> OptimizationDocument:
     """Return the document of a search that was not begun."""
+    from headrace.engines.model_files import model_files
     from headrace.runs.formats.optimization import Artifact, OptimizationDocument
     from headrace.runs.formats.variants import VariantSide
 
     file = Path(args.model)
-    content = file.read_bytes() if file.is_file() else b""  # a recipe is not converted for this
+    files = model_files(file) if file.is_file() else None  # a recipe is not converted for this
     return OptimizationDocument(
         baseline=VariantSide(name=args.model, variant={}, open_seconds=0.0),
         model=Artifact(
-            sha256=hashlib.sha256(content).hexdigest() if content else "", file=args.model, num_bytes=len(content)
+            sha256=files.sha256() if files else "", file=args.model, num_bytes=files.num_bytes if files else 0
         ),
         objective=args.objective, max_drop=args.max_drop, batch=args.batch or 1, golden="", attempts=(),
         stopped=why,  # type: ignore[arg-type]

@@ -3,12 +3,13 @@
     FOLDER/3fa94c01b2d6e7f8/scenes.onnx     named by the first digits of its SHA-256
     FOLDER/3fa94c01b2d6e7f8/artifact.json   where it came from
 
-A folder appears as a whole or not at all, and nothing in it is changed afterwards.
+Where a model is several files (weights beside an ONNX file, OpenVINO's .xml with .bin), all of them are kept under the names
+that it has for them, and the SHA-256 is that of all (`ModelFiles.sha256`). A folder appears as a whole or not at all, and
+nothing in it is changed afterwards.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -19,6 +20,7 @@ from typing import Any
 import msgspec
 
 from headrace.base.errors import EngineError
+from headrace.engines.model_files import ModelFiles, model_files
 from headrace.runs.formats.optimization import Artifact
 
 _DIGITS = 16
@@ -45,37 +47,63 @@ class ArtifactStore:
         parameters: Mapping[str, Any] | None = None,
         data_sha256: str = "",
     ) -> Artifact:
-        """Keep a copy of a file and return its record; a file that is there already keeps the record it has.
+        """Keep a copy of a model and return its record; one that is there already keeps the record it has.
+
+        Args:
+            file: The model's own; others that it reads are found by `model_files`, and kept too.
+            parent: That it was made from.
+            technique: That made it.
+            parameters: Of the technique.
+            data_sha256: Of the calibration set.
 
         Raises:
-            EngineError: If the file, or the folder, cannot be read or written.
+            EngineError: If a file, or the folder, cannot be read or written, or the model refers to what it must not.
         """
+        files = model_files(file)
         try:
-            content = file.read_bytes()
-            digest = hashlib.sha256(content).hexdigest()
-            place = self.folder / digest[:_DIGITS]
-            if (place / _RECORD).is_file():
-                return self._read(place)
+            digest = files.sha256()
+            if (kept := self.find(digest)) is not None:
+                return kept
             artifact = Artifact(
                 sha256=digest,
-                file=str(place / file.name),
-                num_bytes=len(content),
+                file=str(self._place_of(digest) / file.name),
+                num_bytes=files.num_bytes,
                 parent=parent.sha256 if parent else "",
                 technique=technique,
                 parameters=dict(parameters or {}),
                 data_sha256=data_sha256,
             )
-            self._place(artifact, content)
+            self._place(artifact, files)
         except OSError as error:
             raise EngineError(f"model file {file} cannot be kept in {self.folder}: {error}") from error
         return artifact
 
-    def _place(self, artifact: Artifact, content: bytes) -> None:
+    def find(self, sha256: str) -> Artifact | None:
+        """Return the record of a model that is kept; None if it is not.
+
+        Raises:
+            EngineError: If its record cannot be read.
+        """
+        place = self._place_of(sha256)
+        return self._read(place) if (place / _RECORD).is_file() else None
+
+    def _place_of(self, sha256: str) -> Path:
+        return self.folder / sha256[:_DIGITS]
+
+    def _place(self, artifact: Artifact, files: ModelFiles) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
         target = Path(artifact.file)
         try:
-            (made / target.name).write_bytes(content)
+            for name, path in ((target.name, files.artifact), *files.sidecars):
+                if name == _RECORD:
+                    raise EngineError(
+                        f"model file {files.artifact} uses the name {_RECORD}, which is the record's here"
+                    )
+                (made / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, made / name)
+            if model_files(made / target.name).sha256() != artifact.sha256:
+                raise EngineError(f"model file {files.artifact} was changed while it was copied; run the same again")
             (made / _RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(artifact), indent=2))
             made.chmod(0o755)
             os.rename(made, target.parent)

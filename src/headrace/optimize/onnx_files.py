@@ -9,6 +9,7 @@ from typing import Any
 import onnxruntime
 
 from headrace.base.errors import EngineError, MissingExtra
+from headrace.engines.model_files import check_onnx
 from headrace.engines.onnx_engine import open_session
 
 try:
@@ -17,33 +18,32 @@ try:
 except ImportError as missing:
     raise MissingExtra("changing model files", "onnx") from missing
 
+#: Of one Protocol Buffers message.
+_MOST_BYTES = 2**31
 __all__ = ["Graph", "fold", "load", "numpy_helper", "onnx", "save"]
 
 
 def load(artifact: Path) -> Any:
-    """Return an ONNX file's model.
+    """Return an ONNX file's model, with the weights that it keeps in other files.
 
     Raises:
-        EngineError: If it is no ONNX file, or keeps its weights in other files.
+        EngineError: If it is no ONNX file, or refers to what it must not.
     """
+    check_onnx(artifact)  # before anything opens what the file names
     try:
-        model = onnx.load(str(artifact), load_external_data=False)
+        return onnx.load(str(artifact))
     except Exception as error:  # protobuf and the operating system raise their own types
         raise EngineError(f"model file {artifact} is no ONNX file that can be read: {error}") from error
-    if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
-        raise EngineError(
-            f"model file {artifact} keeps its weights in other files, which headrace does not change; save it as one file: "
-            "onnx.save(onnx.load(PATH), PATH)"
-        )
-    return model
 
 
 def save(model: Any, output: Path) -> None:
-    """Check a model and write it.
+    """Check a model and write it, as one file.
 
     Raises:
-        EngineError: If it is no valid model.
+        EngineError: If it is no valid model, or larger than a file of this format may be.
     """
+    if model.ByteSize() >= _MOST_BYTES:
+        raise EngineError("the changed model is larger than 2 GiB, the most that one ONNX file holds")
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
@@ -63,7 +63,13 @@ def fold(artifact: Path, output: Path) -> None:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(output)
     options.log_severity_level = 3
-    open_session(artifact, options)
+    if check_onnx(artifact).sidecars:  # ONNX Runtime's file would go on referring to them, from another folder
+        whole = output.with_suffix(".whole.onnx")
+        save(load(artifact), whole)
+        open_session(whole, options)
+        whole.unlink()
+    else:
+        open_session(artifact, options)
     model = load(output)
     for number, node in enumerate(model.graph.node):
         node.name = node.name or f"{node.op_type}_{number}"

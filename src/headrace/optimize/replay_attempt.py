@@ -13,6 +13,7 @@ from pathlib import Path
 from headrace.base.errors import EngineError, LedgerError
 from headrace.base.plan import ModelPlan
 from headrace.engines.model_files import model_files
+from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.incumbent import ask_cheap_gates
 from headrace.optimize.layout import Shares, compare_layouts
 from headrace.optimize.layout_rung import TECHNIQUE as LAYOUT
@@ -199,11 +200,10 @@ def _is_still(place: Path, artifact: Artifact) -> bool:
 
 def _original(attempt: Attempt, store: Path) -> Path:
     """Return the model as it was given, by its hash."""
-    folder = store / attempt.model[:16]
-    files = [path for path in folder.glob("*") if path.name != "artifact.json"] if folder.is_dir() else []
-    if len(files) != 1:
+    kept = ArtifactStore(store).find(attempt.model)
+    if kept is None:
         raise LedgerError(f"the model as it was given ({attempt.model[:16]}...) is not in {store} any more")
-    return files[0]
+    return _file(kept, store)
 
 
 def _baseline(original: Path, attempt: Attempt) -> ModelPlan:

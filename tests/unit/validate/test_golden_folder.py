@@ -163,7 +163,9 @@ def test_labels_that_are_not_utf_8_are_said(folder: Path, labelled: bool) -> Non
         assert len(read_golden_folder(folder, Small(), labelled=False)) == 9
         return
     place = len(written) + len('\n{"file": "3.png", "label": "m')
-    with pytest.raises(SettingsError, match=rf"labels\.jsonl is not UTF-8: byte {place:,} \(line 12\) is 0xfc; .*iconv"):
+    with pytest.raises(
+        SettingsError, match=rf"labels\.jsonl is not UTF-8: byte {place:,} \(line 12\) is 0xfc; .*iconv"
+    ):
         read_golden_folder(folder, Small(), ["a", "b", "c"])
 
 
