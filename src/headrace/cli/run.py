@@ -146,7 +146,8 @@ def _execute(
         checkpoint=args.checkpoint or True,
     )
     args.queue = getattr(pipeline.source, "shown_address", None)
-    return result, candidate.document(args, result) if candidate else None
+    task = next((stage.task for stage in pipeline.stages if stage.kind == "device"), "")
+    return result, candidate.document(args, result, task) if candidate else None
 
 
 def _following(args: argparse.Namespace) -> Following | None:

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from headrace.base.words import quoted
 from headrace.cli.pipeline_arguments import chosen_by
 
 if TYPE_CHECKING:
+    from headrace.base.plan import ModelPlan
     from headrace.base.protocols import Model
     from headrace.pipeline.execute import Result
     from headrace.pipeline.shadow import Shadow
@@ -38,22 +39,59 @@ class Candidate:
     num_bytes: int
     """Of its files."""
 
-    def document(self, args: argparse.Namespace, result: Result) -> ShadowDocument:
-        """Return what came of it, written to the ledger if one was named."""
+    def document(self, args: argparse.Namespace, result: Result, task: str = "") -> ShadowDocument:
+        """Return what came of it, written to the ledger if one was named.
+
+        Args:
+            args: Of `headrace run`.
+            result: Of the run.
+            task: Of the stage beside whose model it ran; empty: the pipeline has no tasks.
+        """
         import msgspec
 
-        found = self.record.document(self.shadow.num_passed_by, self.shadow.failure)
-        found = msgspec.structs.replace(found, next_command=next_command(found, self.spec, args, result))
+        found = self.record.document(self.shadow.num_passed_by, self.shadow.failures)
+        found = msgspec.structs.replace(found, next_command=self._next_command(found, args, result, task))
         ledger = _ledger(args)
         if not ledger:
             return found
         from headrace.ledger.ledger import Ledger
 
         with Ledger.open(ledger) as opened:
-            written = opened.attempts.write_attempt(self.attempt(found, result))
+            written = opened.attempts.write_attempt(self.attempt(found, result, task))
         return msgspec.structs.replace(found, attempt=written.id)
 
-    def attempt(self, found: ShadowDocument, result: Result) -> Attempt:
+    def _next_command(self, found: ShadowDocument, args: argparse.Namespace, result: Result, task: str) -> str:
+        """Return what to type: run with it, measure it in a fair race, or take it out where it is in use.
+
+        PLAN, MODEL and GOLDEN.npz stand for files that are not known here.
+        """
+        if found.advice == "promote":
+            # Without the limit of a trial, which is none of production's.
+            given = list(chosen_by(argparse.Namespace(**{**vars(args), "limit": None})))
+            for key, value in self._settings(result, task):
+                given += ["--set", f"{key}={value}"]
+            return " ".join(["headrace run", *(quoted(one) for one in (args.pipeline, *given))])
+        if found.advice == "keep":
+            return (
+                f"headrace validate {quoted(incumbent_text(result, task))} {quoted(self.spec.text)} --golden GOLDEN.npz"
+            )
+        return f"headrace ledger rollback PLAN --why {quoted(f'shadow: {found.says}')}"
+
+    def _settings(self, result: Result, task: str) -> Iterator[tuple[str, str]]:
+        """Give what `--set` has to change so that the Plan in use names the candidate: of its task, where it names one."""
+        model, used = self.spec.model, _in_use(result, task)
+        table = f"models.{task}" if task in result.plan.models else "model"
+        yield f"{table}.artifact", _toml(model.artifact)
+        yield f"{table}.engine", _toml(model.engine)
+        yield f"{table}.threads", _toml(model.threads)
+        if used.sha256 is not None:  # else the pin of the old file would refuse the new one
+            yield f"{table}.sha256", _toml(str(self.model.variant.get("sha256", "")))
+        if used.options:  # else they would stay, and may be none of the new engine's
+            yield f"{table}.options", "{}"
+        for key, value in model.options.items():
+            yield f"{table}.options.{key}", _toml(value)
+
+    def attempt(self, found: ShadowDocument, result: Result, task: str = "") -> Attempt:
         """Return what came of it as an attempt of the ledger."""
         from headrace.ledger.ledger import hardware_fingerprint
         from headrace.runs.formats.optimization import SHADOW, Artifact, Attempt
@@ -72,7 +110,7 @@ class Candidate:
         )  # fmt: skip
         sides = [
             VariantSide(name=name, variant=dict(ran), open_seconds=0.0)
-            for name, ran in ((incumbent_text(result), incumbent), (self.spec.text, self.model.variant))
+            for name, ran in ((incumbent_text(result, task), incumbent), (self.spec.text, self.model.variant))
         ]
         return Attempt(
             model=str(incumbent.get("sha256", "")),
@@ -131,31 +169,16 @@ def _ledger(args: argparse.Namespace) -> str | None:
     return args.ledger or os.environ.get("HEADRACE_LEDGER")
 
 
-def next_command(found: ShadowDocument, spec: VariantSpec, args: argparse.Namespace, result: Result) -> str:
-    """Return what to type: run with it, measure it in a fair race, or take it out where it is in use.
-
-    PLAN, MODEL and GOLDEN.npz stand for files that are not known here.
-    """
-    if found.advice == "promote":
-        model = spec.model
-        settings = {"artifact": model.artifact, "engine": model.engine, "threads": model.threads}
-        settings |= {f"options.{key}": value for key, value in model.options.items()}
-        # Without the limit of a trial, which is none of production's.
-        given = list(chosen_by(argparse.Namespace(**{**vars(args), "limit": None})))
-        for key, value in settings.items():
-            given += ["--set", f"model.{key}={_toml(value)}"]
-        return " ".join(["headrace run", *(quoted(one) for one in (args.pipeline, *given))])
-    if found.advice == "keep":
-        return f"headrace validate {quoted(incumbent_text(result))} {quoted(spec.text)} --golden GOLDEN.npz"
-    return f"headrace ledger rollback PLAN --why {quoted(f'shadow: {found.says}')}"
+def _in_use(result: Result, task: str) -> ModelPlan:
+    return result.plan.models.get(task, result.plan.model)
 
 
-def incumbent_text(result: Result) -> str:
+def incumbent_text(result: Result, task: str = "") -> str:
     """Return the variant in use as `headrace validate` takes it; MODEL for a file that the pipeline's own code names."""
     from headrace.validate.variant_spec import variant_text
 
-    model = result.plan.model
-    if result.plan.models or model.artifact is None:
+    model = _in_use(result, task)
+    if model.artifact is None:
         return "MODEL"
     return variant_text(dataclasses.replace(model, threads=model.threads or 1))
 

@@ -32,6 +32,17 @@ Compare = Callable[[Any, Any, float, float], object]
 
 
 @dataclass(frozen=True, slots=True)
+class Failures:
+    """Calls of a candidate that failed."""
+
+    num: int = 0
+    last: str = ""
+    """What it raised last."""
+    has_stopped: bool = False
+    """Whether there were so many in a row that it was called no more."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Offer:
     batch: Any
     answers: Any
@@ -48,12 +59,12 @@ class Shadow:
 
     Attributes:
         num_passed_by: Batches that came while it was busy or at rest.
-        failure: What the candidate raised last; empty if nothing.
+        failures: Of the candidate.
     """
 
     def __init__(self, candidate: Model, compare: Compare, *, share: float = 0.1) -> None:
         self.num_passed_by = 0
-        self.failure = ""
+        self.failures = Failures()
         self._candidate = candidate
         self._compare = compare
         self._share = share
@@ -61,7 +72,7 @@ class Shadow:
         self._is_idle = False
         self._wake = threading.Condition()
         self._ended = False
-        self._num_failures = 0
+        self._num_in_a_row = 0
         self._thread = threading.Thread(target=self._work, name="shadow", daemon=True)
 
     def __enter__(self) -> Shadow:
@@ -96,8 +107,8 @@ class Shadow:
             busy = time.perf_counter() - began
             with self._wake:
                 self._wake.wait_for(lambda: self._ended, busy * (1 / self._share - 1))
-            if self._num_failures >= _MOST_FAILURES:
-                logger.warning("the shadow stops after %d failures: %s", self._num_failures, self.failure)
+            if self.failures.has_stopped:
+                logger.warning("the shadow stops after %d failures in a row: %s", _MOST_FAILURES, self.failures.last)
                 return
 
     def _next(self) -> _Offer | None:
@@ -114,10 +125,11 @@ class Shadow:
             answers = self._candidate(offer.batch)
             self._compare(offer.answers, answers, offer.seconds, time.perf_counter() - began)
         except Exception as error:  # a shadow cannot fail a job, whatever its engine raises
-            self._num_failures += 1
-            self.failure = str(error) or type(error).__name__
+            self._num_in_a_row += 1
+            said = str(error) or type(error).__name__
+            self.failures = Failures(self.failures.num + 1, said, self._num_in_a_row >= _MOST_FAILURES)
             return
-        self._num_failures = 0
+        self._num_in_a_row = 0
 
 
 def _copied(value: Any) -> Any:

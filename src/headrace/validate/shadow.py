@@ -18,8 +18,11 @@ from typing import Any, Literal
 import numpy as np
 
 from headrace.base.units import format_duration
+from headrace.base.words import counted
+from headrace.pipeline.shadow import Failures
 from headrace.runs.formats.shadow import ShadowDocument
 from headrace.validate.detections import LAYOUTS
+from headrace.validate.failures import MOST_FAILING, judge_failures
 from headrace.validate.median_sequence import median_interval
 from headrace.validate.noninferiority import Decision, Finding, judge_drop
 from headrace.validate.parity import BANDS, compare_outputs, has_broken, num_broken, top_1
@@ -32,6 +35,7 @@ _MOST_TIMES = 4096
 _MOST_ITEMS = 1_000_000
 #: Where answers are no scores, one further off than this is another answer.
 _SAME = 5 * BANDS["int8"]
+NO_FAILURES = Failures()
 
 
 class ShadowRecord:
@@ -47,6 +51,7 @@ class ShadowRecord:
         self._margin = max_disagreement
         self._changed: list[np.ndarray] = []
         self._num_items = 0
+        self._num_batches = 0
         self._times: list[float] = []
         self._seconds: list[tuple[float, float]] = []
         self._broken = 0
@@ -60,6 +65,7 @@ class ShadowRecord:
         # Of detections whole calls: an image alone has an axis of items no more.
         count = num_broken if detections is None else has_broken
         with self._lock:
+            self._num_batches += 1
             self._of_detections = detections is not None
             self._broken += max(0, count(candidate) - count(incumbent))
             if self._num_items < _MOST_ITEMS:
@@ -69,16 +75,17 @@ class ShadowRecord:
                 self._times.append(math.log(incumbent_seconds / candidate_seconds))
                 self._seconds.append((incumbent_seconds, candidate_seconds))
 
-    def document(self, num_passed_by: int = 0, failure: str = "") -> ShadowDocument:
+    def document(self, num_passed_by: int = 0, failures: Failures = NO_FAILURES) -> ShadowDocument:
         """Return what is known so far, and what to do.
 
         Args:
             num_passed_by: Batches that the candidate did not see.
-            failure: What it raised last.
+            failures: Of its calls.
         """
         with self._lock:
             changed = np.concatenate(self._changed) if self._changed else np.empty(0)
             times, seconds, broken = list(self._times), list(self._seconds), self._broken
+            num_calls = self._num_batches + failures.num
         found = judge_drop(-changed, self._margin)
         ratio = median_interval(times)
         speed = None if ratio is None else (math.exp(ratio.low), math.exp(ratio.mid), math.exp(ratio.high))
@@ -87,7 +94,13 @@ class ShadowRecord:
             share += (
                 f" (matched as detections: what the one is sure of, score {SURE:g} or more, the other does not find)"
             )
-        advice, says = _advice(failure, broken, found, share, speed)
+        failing = judge_failures(failures.num, num_calls)
+        told = _told(failures, num_calls, failing)
+        if failures.has_stopped or failing == "more":
+            advice, says = "roll back", told
+        else:
+            advice, says = _advice(broken, found, share, speed, may_fail=failing == "not known")
+            says += f"; {told}" if told else ""
         if speed is not None:
             says += (
                 f"; a call takes {format_duration(float(np.median([b for _, b in seconds])))} beside the pipeline, at the "
@@ -103,18 +116,36 @@ class ShadowRecord:
             high=found.high,
             max_disagreement=self._margin,
             broken=broken,
+            num_failed=failures.num,
             speed=speed,
             advice=advice,
             says=says,
         )
 
 
+def _told(failures: Failures, num_calls: int, failing: str) -> str:
+    """Return in words what of its calls failed; nothing where none did."""
+    if not failures.num:
+        return ""
+    said = f"the candidate failed in {failures.num:,} of {counted(num_calls, 'call')}, at last with: {failures.last}"
+    if failures.has_stopped:
+        return f"{said}; it was called no more after so many in a row"
+    known = {"more": "more than that for sure", "less": "less for sure", "not known": "more or less is not known"}
+    return f"{said}; {MOST_FAILING:.1%} are allowed, {known[failing]}"
+
+
 def _advice(
-    failure: str, broken: int, found: Finding, share: str, speed: tuple[float, float, float] | None
+    broken: int, found: Finding, share: str, speed: tuple[float, float, float] | None, *, may_fail: bool
 ) -> tuple[Advice, str]:
-    """Return what to do, and why: a candidate is promoted that surely answers alike and surely takes less time."""
-    if failure:
-        return "roll back", f"the candidate failed: {failure}"
+    """Return what to do, and why: a candidate is promoted that surely answers alike and surely takes less time.
+
+    Args:
+        broken: Answers that hold a NaN or an infinity.
+        found: Of the changed answers.
+        share: The same in words.
+        speed: Low, median, high.
+        may_fail: Whether it fails and may do so more often than is allowed.
+    """
     if broken:
         return "roll back", f"{broken} of its answers hold a NaN or an infinity"
     if found.decision is Decision.REJECT:
@@ -122,6 +153,8 @@ def _advice(
     if found.decision is Decision.INCONCLUSIVE:
         more = f"about {found.more_items:,} more would tell" if found.more_items else "more items would tell"
         return "keep", f"{share}: not decided, {more}"
+    if may_fail:
+        return "keep", f"{share}: less for sure"
     if speed is None:
         return "keep", f"{share}: less for sure; too few calls were timed to tell whether it is faster"
     if speed[0] <= 1.0:

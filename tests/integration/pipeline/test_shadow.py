@@ -115,5 +115,5 @@ def test_a_candidate_that_raises_costs_no_job(caplog: pytest.LogCaptureFixture) 
     """It stops after a few, and says what it was."""
     shadow, compared = shadowed(Candidate(fails=True), calls=10)
     assert not compared
-    assert shadow.failure == "no kernel"
+    assert shadow.failures.last == "no kernel"
     assert "the shadow stops" in caplog.text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from headrace.pipeline.shadow import Failures
 from headrace.validate.shadow import ShadowRecord
 
 
@@ -76,8 +77,39 @@ def test_another_number_of_classes_is_no_answer() -> None:
         made.add(np.eye(4, 11), np.eye(4, 20), 0.01, 0.01)
 
 
-def test_a_candidate_that_failed_is_rejected() -> None:
-    """With what it raised."""
-    document = record(0.0, 2000).document(failure="out of memory")
-    assert document.advice == "roll back"
-    assert "out of memory" in document.says
+@pytest.mark.parametrize(
+    ("failures", "advice", "why"),
+    [
+        (
+            Failures(1, "no memory"),
+            "keep",
+            "failed in 1 of 201 calls, at last with: no memory; 0.1% are allowed, more or less",
+        ),
+        (
+            Failures(20, "no memory"),
+            "roll back",
+            "failed in 20 of 220 calls, at last with: no memory; 0.1% are allowed, more",
+        ),
+        (Failures(10, "no kernel", has_stopped=True), "roll back", "called no more"),
+    ],
+    ids=["once", "often", "always, of late"],
+)
+def test_failures_weigh_as_much_as_they_prove(failures: Failures, advice: str, why: str) -> None:
+    """One may be an accident, which promotes nothing either; many are not, and it is said how many of how many."""
+    document = record(0.0, 2000).document(failures=failures)
+    assert (document.advice, document.num_failed) == (advice, failures.num)
+    assert why in document.says
+
+
+def test_a_candidate_that_always_fails_is_found_before_it_is_called_no_more() -> None:
+    """At the third call, though nothing else is known of it."""
+    assert ShadowRecord("candidate", 0.02).document(failures=Failures(3, "no kernel")).advice == "roll back"
+
+
+def test_a_rare_failure_among_very_many_calls_is_no_obstacle() -> None:
+    """It is still said."""
+    made = record(0.0, 200_000)
+    document = made.document(failures=Failures(1, "no memory"))
+    assert document.advice == "promote"
+    assert "failed in 1 of 20,001 calls" in document.says
+    assert "less for sure" in document.says

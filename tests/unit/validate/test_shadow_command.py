@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import headrace as hr
 from headrace.base.errors import LedgerError, SettingsError
-from headrace.base.plan import Plan
+from headrace.base.plan import ModelPlan, Plan
 from headrace.cli import main
 from headrace.cli.shadowing import open_candidate
 from headrace.delivery.collect import Collect
@@ -106,6 +108,30 @@ def test_what_came_of_it_has_a_command_and_is_in_the_ledger(
     assert "answers changed" in " ".join(capsys.readouterr().out.split())
     assert main(["ledger", "replay", found.attempt, "--ledger", args.ledger]) == 2
     assert "does not come again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("table", ["models.scene", "model"])
+def test_what_takes_over_is_set_where_the_plan_names_its_model(folder: Path, table: str) -> None:
+    """In the task's own table if there is one; the pin and the options of the model in use go with it."""
+    args = argparse.Namespace(
+        shadow="other.onnx@onnx,threads=2", max_disagreement=0.01, ledger=None, pipeline="jobs.py:pipeline", plan=None,
+        settings=[], allow=[], source=None, drain=False, limit=None,
+    )  # fmt: skip
+    candidate = open_candidate(args)
+    assert candidate is not None
+    scores = np.eye(10, 3, dtype=np.float32)
+    for number in range(60):
+        candidate.record.add(scores, scores, 0.0015 + 1e-6 * number, 0.001)
+    used = {"artifact": "a.onnx", "engine": "openvino", "sha256": 64 * "0", "options": {"precision": "bf16"}}
+    plan = Plan.from_table({"models": {"scene": used}} if table == "models.scene" else {"model": used})
+    pipeline = hr.Pipeline(ListSource([]), modules={"scene": Nothing()}, delivery=Collect())
+    words = shlex.split(str(candidate.document(args, execute(pipeline, plan), "scene").next_command))
+    settings = [value for option, value in itertools.pairwise(words) if option == "--set"]
+    assert {setting.rpartition(".")[0] for setting in (one.partition("=")[0] for one in settings)} == {table}
+    changed = plan.with_settings(settings)
+    found = changed.models["scene"] if table == "models.scene" else changed.model
+    expected = ModelPlan(artifact="other.onnx", sha256=str(candidate.model.variant["sha256"]), threads=2)
+    assert found == expected
 
 
 def test_too_few_answers_keep_what_is_in_use(

@@ -23,6 +23,8 @@ class ShadowDocument(msgspec.Struct, frozen=True, kw_only=True):
     max_disagreement: float
     broken: int
     """Answers of the candidate with a NaN or an infinity where the model in use had none."""
+    num_failed: int = 0
+    """Batches on which the candidate raised an error."""
     speed: tuple[float, float, float] | None
     """Seconds of a call in use over those of the candidate, low, median, high; the interval holds whenever one looks. The
     candidate runs beside the pipeline at the lowest priority: it tells the least that it can do. None: too few calls."""
