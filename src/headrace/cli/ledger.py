@@ -1,6 +1,7 @@
 """Look at what was predicted, tried and decided, write down what came of it, and take a decision back.
 
     headrace ledger list
+    headrace ledger list --events
     headrace ledger show p12
     headrace ledger show a7
     headrace ledger show d1
@@ -64,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(
         dest="action", required=True, metavar="{list,show,why-not,replay,rollback,render,export,measured,record}"
     )
-    listing = actions.add_parser("list", help="predictions, attempts and decisions, the newest first")
+    listing = actions.add_parser("list", help="predictions, attempts, decisions and events, the newest first")
     show = actions.add_parser("show", help="one prediction, attempt, decision or event with all that was said")
     why_not = actions.add_parser(
         "why-not", help="what came of a technique, or why it was not tried, and what would change it"
@@ -89,6 +90,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     rollback.add_argument("--force", action="store_true", help="even if the file was changed since")
     show.add_argument("--plan", action="store_true", help="print the predicted Plan as TOML, and nothing else")
     measured.add_argument("result", nargs="+", metavar="RESULT", help="a comparison's JSON file, or two run folders")
+    listing.add_argument(
+        "--events", action="store_true", help="also techniques not tried, validations, replays, pipelines"
+    )
     for action, default in ((listing, 20), (record, 40)):
         action.add_argument(
             "-n", type=positive, default=default, metavar="N", help=f"at most so many (default {default})"
@@ -112,19 +116,30 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(ledger: Ledger, args: argparse.Namespace) -> None:
-    from headrace.cli.ledger_text import attempts_listed, decisions_listed, listed
+    from headrace.cli.ledger_text import attempts_listed, decisions_listed, events_counted, events_listed, listed
 
     entries = ledger.predictions(last=args.n, pipeline=args.pipeline)
     attempts, decisions = ledger.attempts.attempts(last=args.n), ledger.attempts.decisions(last=args.n)
+    events = ledger.events.events(last=args.n) if args.events else []
     if args.pipeline:
         attempts, decisions = _of_pipeline(ledger, args.pipeline, args.n)
+        events = _about(ledger, attempts, args.n) if args.events else []
     if args.json:
-        _print_json(ledger, entries, args.pipeline, attempts=attempts, decisions=decisions)
+        _print_json(ledger, entries, args.pipeline, attempts=attempts, decisions=decisions, events=events)
         return
     parts = [listed(entries, ledger.track_record(pipeline=args.pipeline))] if entries or not attempts else []
     parts += [attempts_listed(attempts)] if attempts else []
     parts += [decisions_listed(decisions)] if decisions else []
+    parts += [events_listed(events)] if events else []
+    counts = ledger.events.count()
+    parts += [events_counted(counts, len(events), args.ledger)] if len(events) < sum(counts.values()) else []
     print(showable("\n".join(parts)), end="")
+
+
+def _about(ledger: Ledger, attempts: Sequence[Attempt], most: int) -> list[Event]:
+    """Return the events about these attempts; what is about none of them may be of any pipeline."""
+    ids = {one.id for one in attempts}
+    return [event for event in ledger.events.events() if event.attempt in ids][:most]
 
 
 def _of_pipeline(ledger: Ledger, pipeline: str, most: int) -> tuple[list[Attempt], list[Decision]]:
@@ -191,7 +206,7 @@ def _show_event(ledger: Ledger, args: argparse.Namespace) -> None:
     event = next((one for one in ledger.events.events() if one.id == args.id), None)
     if event is None or args.plan:
         why = "an event has no Plan" if event else f"the ledger {ledger.path} has no event {args.id}"
-        raise LedgerError(f"{why}; `headrace ledger why-not` and `show` of an attempt name those that there are")
+        raise LedgerError(f"{why}; `headrace ledger list --events` shows those that there are")
     if args.json:
         _print_json(ledger, [], None, events=[event])
     else:

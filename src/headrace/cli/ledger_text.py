@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.base.words import aligned, counted, quoted, wrapped
@@ -15,7 +15,7 @@ from headrace.ledger.remedies import would_change
 
 if TYPE_CHECKING:
     from headrace.runs.formats.decisions import Decision
-    from headrace.runs.formats.events import Event
+    from headrace.runs.formats.events import Event, EventKind
     from headrace.runs.formats.ledger import PredictionEntry
     from headrace.runs.formats.optimization import Attempt
     from headrace.runs.formats.prediction import TrackRecord
@@ -78,11 +78,43 @@ def why_not_told(attempts: Sequence[Attempt], skips: Sequence[Event]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def events_listed(events: Sequence[Event]) -> str:
+    """Return events as lines; the same reason for the same technique not to be tried is told once, with all its ids."""
+    same: dict[tuple[str, ...], list[Event]] = {}
+    for event in events:
+        told = (event.kind, event.technique, event.says, "" if event.kind == "skip" else event.id)
+        same.setdefault(told, []).append(event)
+    lines = []
+    for group in same.values():
+        ids = ", ".join(event.id for event in group)
+        lines += wrapped([f"{ids}, {_when(group[0].created_unix_seconds)}: {_head(group[0])}: {group[0].says}"])
+    return "\n".join(lines) + "\n"
+
+
+def events_counted(counts: Mapping[EventKind, int], num_shown: int, ledger_option: str | None) -> str:
+    """Return how many events there are, and how to see them.
+
+    Args:
+        counts: Of each kind.
+        num_shown: That are listed already.
+        ledger_option: The ledger's file as the user gave it, for the command to type.
+    """
+    num = sum(counts.values())
+    told = ", ".join(counted(number, kind) for kind, number in counts.items())
+    ledger = f" --ledger {quoted(ledger_option)}" if ledger_option else ""
+    more = f" -n {num}" if num_shown else ""
+    shown = f"{num_shown:,} of " if num_shown else ""
+    return f"{shown}{counted(num, 'event')} ({told}): headrace ledger list --events{more}{ledger}\n"
+
+
+def _head(event: Event) -> str:
+    about = " of ".join(part for part in (event.technique, event.attempt) if part)
+    return f"{event.kind}{f' of {about}' if about else ''}{f', {event.verdict}' if event.verdict else ''}"
+
+
 def event_told(event: Event) -> str:
     """Return one event in words."""
-    about = " of ".join(part for part in (event.technique, event.attempt) if part)
-    verdict = f", {event.verdict}" if event.verdict else ""
-    head = f"{event.id}, written {_when(event.created_unix_seconds)}: {event.kind}{f' of {about}' if about else ''}{verdict}"
+    head = f"{event.id}, written {_when(event.created_unix_seconds)}: {_head(event)}"
     golden = [f"golden data: sha256 {event.golden_sha256[:16]}"] if event.golden_sha256 else []
     predicted = [f"predicted by {event.prediction}"] if event.prediction else []
     lines = [head, "", *wrapped([event.says]), *_otherwise(event.would_change), *predicted, *golden]

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import getpass
 import os
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from headrace.base.clock import Clock
 from headrace.base.errors import LedgerError
 from headrace.ledger import database
+from headrace.ledger.entries import Entries
 from headrace.ledger.events import Events
 from headrace.runs.formats.decisions import Decision
 from headrace.runs.formats.events import Event
@@ -25,47 +25,27 @@ from headrace.runs.run_folder import headrace_version, replace_file
 _LAST = "ORDER BY number DESC LIMIT ?"
 
 
-class Attempts:
-    """The attempts and decisions of a ledger; `Ledger.attempts` is one.
+class Attempts(Entries[Attempt]):
+    """The attempts and decisions of a ledger, and its events; `Ledger.attempts` is one."""
 
-    Args:
-        connection: Of the ledger.
-        using: Holds the ledger's lock and turns SQLite's errors into words.
-        clock: The ledger's.
-        path: The ledger's, for messages.
-    """
+    kind, table, letter = Attempt, "attempts", "a"
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        using: Callable[[], AbstractContextManager[None]],
-        clock: Clock,
-        path: Path,
-    ) -> None:
-        self._connection = connection
-        self._using = using
-        self._clock = clock
-        self._path = path
-        self.events = Events(connection, using, clock, path)
+    @cached_property
+    def events(self) -> Events:
+        """The events of the same ledger."""
+        return Events(self._connection, self._using, self._clock, self._path)
 
     # --- attempts
 
     def write_attempt(self, attempt: Attempt) -> Attempt:
         """Write an attempt down, for good, and return it with its id such as `a12`."""
-        golden = attempt.validation.golden_sha256 if attempt.drop is not None else ""
-        with self._using(), database.transaction(self._connection):
-            created = self._clock.unix_seconds()
-            attempt = msgspec.structs.replace(attempt, created_unix_seconds=created, id="", is_recalled=False)
-            cursor = self._connection.execute(
-                "INSERT INTO attempts (created, model, technique, candidate, artifact, verdict, gate, says, golden, hardware,"
-                " key, headrace_version, document) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    created, attempt.model, attempt.technique, attempt.candidate, attempt.artifact.sha256, attempt.verdict,
-                    attempt.gate, attempt.says, golden, attempt.hardware, attempt.key, headrace_version(),
-                    msgspec.json.encode(attempt).decode(),
-                ),
-            )  # fmt: skip
-            return msgspec.structs.replace(attempt, id=f"a{cursor.lastrowid}")
+        columns = {
+            "model": attempt.model, "technique": attempt.technique, "candidate": attempt.candidate,
+            "artifact": attempt.artifact.sha256, "verdict": attempt.verdict, "gate": attempt.gate, "says": attempt.says,
+            "golden": attempt.validation.golden_sha256 if attempt.drop is not None else "", "hardware": attempt.hardware,
+            "key": attempt.key,
+        }  # fmt: skip
+        return self._write(msgspec.structs.replace(attempt, is_recalled=False), columns)
 
     def write_event(self, event: Event) -> Event:
         """Write an event down; see `Events.write`."""
@@ -107,17 +87,6 @@ class Attempts:
         if not found:
             raise LedgerError(f"the ledger {self._path} has no attempt {attempt_id}: look with `headrace ledger list`")
         return found[0]
-
-    def _read(self, condition: str, values: tuple[Any, ...]) -> list[Attempt]:
-        with self._using():
-            rows = self._connection.execute(f"SELECT number, document FROM attempts {condition}", values).fetchall()
-        found = []
-        for number, text in rows:
-            try:
-                found.append(msgspec.structs.replace(msgspec.json.decode(text, type=Attempt), id=f"a{number}"))
-            except msgspec.DecodeError as error:
-                raise LedgerError(f"the ledger {self._path} holds an attempt that cannot be read: {error}") from error
-        return found
 
     # --- decisions
 

@@ -2,59 +2,31 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from pathlib import Path
+from typing import get_args
 
-import msgspec
-
-from headrace.base.clock import Clock
-from headrace.base.errors import LedgerError
-from headrace.ledger import database
+from headrace.ledger.entries import Entries
 from headrace.runs.formats.events import Event, EventKind
-from headrace.runs.run_folder import headrace_version
 
 
-class Events:
-    """The events of a ledger; `Ledger.events` is one.
+class Events(Entries[Event]):
+    """The events of a ledger; `Ledger.events` is one."""
 
-    Args:
-        connection: Of the ledger.
-        using: Holds the ledger's lock and turns SQLite's errors into words.
-        clock: The ledger's.
-        path: The ledger's, for messages.
-    """
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        using: Callable[[], AbstractContextManager[None]],
-        clock: Clock,
-        path: Path,
-    ) -> None:
-        self._connection = connection
-        self._using = using
-        self._clock = clock
-        self._path = path
+    kind, table, letter = Event, "events", "e"
 
     def write(self, event: Event) -> Event:
         """Write an event down, for good, and return it with its id such as `e12`."""
-        with self._using(), database.transaction(self._connection):
-            created = self._clock.unix_seconds()
-            event = msgspec.structs.replace(event, created_unix_seconds=created, id="")
-            cursor = self._connection.execute(
-                "INSERT INTO events (created, kind, attempt, technique, golden, headrace_version, document)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (
-                    created, event.kind, event.attempt, event.technique, event.golden_sha256, headrace_version(),
-                    msgspec.json.encode(event).decode(),
-                ),
-            )  # fmt: skip
-            return msgspec.structs.replace(event, id=f"e{cursor.lastrowid}")
+        return self._write(
+            event,
+            {"kind": event.kind, "attempt": event.attempt, "technique": event.technique, "golden": event.golden_sha256},
+        )
 
     def events(
-        self, kind: EventKind | None = None, *, technique: str | None = None, attempt: str | None = None
+        self,
+        kind: EventKind | None = None,
+        *,
+        technique: str | None = None,
+        attempt: str | None = None,
+        last: int | None = None,
     ) -> list[Event]:
         """Return events, the newest first.
 
@@ -62,18 +34,17 @@ class Events:
             kind: Only such; None: all.
             technique: Only of techniques that begin so.
             attempt: Only about this attempt.
+            last: At most so many; None for all.
         """
-        with self._using():
-            rows = self._connection.execute(
-                "SELECT number, document FROM events WHERE (:kind IS NULL OR kind = :kind)"
-                " AND (:technique IS NULL OR substr(technique, 1, length(:technique)) = :technique)"
-                " AND (:attempt IS NULL OR attempt = :attempt) ORDER BY number DESC",
-                {"kind": kind, "technique": technique, "attempt": attempt},
-            ).fetchall()
-        return [self._decoded(number, text) for number, text in rows]
+        return self._read(
+            "WHERE (?1 IS NULL OR kind = ?1) AND (?2 IS NULL OR substr(technique, 1, length(?2)) = ?2)"
+            " AND (?3 IS NULL OR attempt = ?3) ORDER BY number DESC LIMIT ?4",
+            (kind, technique, attempt, -1 if last is None else last),
+        )
 
-    def _decoded(self, number: int, text: str) -> Event:
-        try:
-            return msgspec.structs.replace(msgspec.json.decode(text, type=Event), id=f"e{number}")
-        except msgspec.DecodeError as error:
-            raise LedgerError(f"the ledger {self._path} holds an event that cannot be read: {error}") from error
+    def count(self) -> dict[EventKind, int]:
+        """Return how many there are of each kind of which there is one."""
+        with self._using():
+            query = "SELECT kind, count(*) FROM events GROUP BY kind"
+            found: dict[EventKind, int] = dict(self._connection.execute(query).fetchall())
+        return {kind: found[kind] for kind in get_args(EventKind) if kind in found}

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from headrace.base.words import counted
 from headrace.report.charts import Chart, axis, plot
 from headrace.report.frame import framed
-from headrace.report.markup import DASH, note, table, tag
+from headrace.report.markup import DASH, Html, note, table, tag
 from headrace.report.numbers import digits, seconds, size, written
 from headrace.report.section import Section
 from headrace.report.variants.naming import COLORS, GIVEN, badge, legend_of, name_of
@@ -48,27 +53,89 @@ def _cost(attempts: Sequence[Attempt]) -> str:
     return f"All of it took {took}" + (f" and, as far as a price was given, cost {sum(priced):.2f}." if priced else ".")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Race:
+    """What attempts were held against, and how: only those of one race are fast or slow by the same measure."""
+
+    model: str
+    """sha256 of the model as it was given."""
+    against: bytes
+    """The `[model]` table of the Plan in use, as JSON; of the model as given nothing in it."""
+    threads: object
+    """Of the model as given."""
+    batch: int
+    hardware: str
+
+    @classmethod
+    def of(cls, attempt: Attempt) -> _Race:
+        """Return that of an attempt."""
+        against = attempt.asked.against if attempt.asked else {}
+        return cls(
+            attempt.model, msgspec.json.encode(against, order="sorted"),
+            None if against else attempt.validation.a.variant.get("threads"), attempt.validation.batch, attempt.hardware,
+        )  # fmt: skip
+
+    def in_use(self) -> Mapping[str, Any]:
+        """Return the `[model]` table of the Plan in use; empty: the model as given."""
+        found: dict[str, Any] = msgspec.json.decode(self.against)
+        return found
+
+    def says(self, machine: str) -> str:
+        """Return it in words.
+
+        Args:
+            machine: In words; empty: known by its fingerprint alone.
+        """
+        used = self.in_use()
+        name = f"{Path(str(used['artifact'])).name} on {used.get('engine', 'onnx')}" if used else "the model as given"
+        settings = {"threads": used.get("threads", self.threads), **used.get("options", {})}
+        told = ", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)
+        place = machine or (f"machine {self.hardware}" if self.hardware else "a machine that is not told")
+        return f"held against {name}{f' ({told})' if told else ''}, {counted(self.batch, 'item')} a call, on {place}"
+
+
 def _pictures(attempts: Sequence[Attempt]) -> list[Section]:
-    """Return accuracy against speed for each model as given."""
-    of_model: dict[str, list[Attempt]] = defaultdict(list)
+    """Return accuracy against speed, one picture for each thing that attempts were held against."""
+    races: dict[_Race, list[Attempt]] = defaultdict(list)
     for attempt in attempts:
         if attempt.speedup is not None and attempt.drop is not None:
-            of_model[attempt.model].append(attempt)
-    charts = [_picture(number, model, own) for number, (model, own) in enumerate(of_model.items())]
-    if not charts:
+            races[_Race.of(attempt)].append(attempt)
+    if not races:
         return []
     told = note(
-        "One picture a model. Up and to the right is better; 0 is what was in use, the model as given unless a Plan named "
-        "another variant; other numbers are those of the history. What was accepted has a ring; a triangle is further down "
-        "than the picture goes. Each was held against what was in use in minutes of its own, points against the model as given."
+        "Up and to the right is better. Speeds are over what was in use at the time, so attempts share a picture only where "
+        "that, the items of a call and the machine were the same; points are won or lost against the model as given. 0 is what "
+        "was in use, drawn where its own points are known; other numbers are those of the history. What was accepted has a "
+        "ring; a triangle is further down than the picture goes."
     )
-    parts = [told, *(chart.element() for chart in charts)]
+    parts: list[Html] = [told]
+    charts = []
+    for number, (race, own) in enumerate(races.items()):
+        machine = next((one.asked.machine for one in own if one.asked and one.asked.machine), "")
+        charts.append(_picture(number, race, own, _change_in_use(race, attempts)))
+        parts += [charts[-1].element(), note(f"{counted(len(own), 'attempt')}, {race.says(machine)}")]
     return [Section(anchor="pareto", title="Accuracy and speed", parts=parts, charts=charts)]
 
 
-def _picture(number: int, model: str, attempts: Sequence[Attempt]) -> Chart:
+def _change_in_use(race: _Race, attempts: Sequence[Attempt]) -> float | None:
+    """Return the points of what was in use against the model as given; None if no attempt tells them."""
+    used = race.in_use()
+    if not used:
+        return 0.0
+    same = (
+        -100 * one.drop.mid
+        for one in attempts
+        if one.drop is not None and (one.model, one.artifact.sha256) == (race.model, used.get("sha256"))
+        and all(one.settings.get(key) == used.get(key) for key in ("engine", "options"))
+    )  # fmt: skip
+    return next(same, None)
+
+
+def _picture(number: int, race: _Race, attempts: Sequence[Attempt], change_in_use: float | None) -> Chart:
     floor = floor_of(attempts, max(one.asked.max_drop if one.asked else _MAX_DROP for one in attempts))
-    series = [mark("0", 1.0, 0.0, [["in use", ""]], GIVEN, False)]
+    series = []
+    if change_in_use is not None:
+        series.append(mark("0", 1.0, change_in_use, [["in use", ""]], GIVEN, False))
     for attempt in reversed(attempts):  # the newest on top
         assert attempt.speedup is not None
         assert attempt.drop is not None
@@ -82,10 +149,14 @@ def _picture(number: int, model: str, attempts: Sequence[Attempt]) -> Chart:
         point = mark(attempt.id, attempt.speedup.mid, change, tip, COLORS[attempt.verdict], accepted)
         series.append(point if floor is None or change >= floor else below(point, floor))
     file = Path(attempts[-1].validation.a.name.partition("@")[0]).name
+    legend = legend_of("in use")
+    if change_in_use is None:
+        del legend["in use"]
     return plot(
-        f"pareto-{number}", f"{file} ({model[:8]})", "each attempt as a point, times as fast and points won or lost", series,
+        f"pareto-{number}", f"{file} ({race.model[:8]})", "each attempt as a point, times as fast and points won or lost",
+        series,
         x_axis=axis("times as fast as what was in use", low=0), y_axis=axis(low=floor),
-        upright="points won or lost", height=280, legend=legend_of("in use"),
+        upright="points won or lost", height=280, legend=legend,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.base.errors import LedgerError
@@ -15,6 +16,7 @@ from headrace.cli import main
 from headrace.ledger import database
 from headrace.ledger.ledger import Ledger
 from headrace.runs.formats.events import Event
+from headrace.runs.formats.ledger import LedgerDocument
 from headrace.runs.formats.optimization import Artifact, Asked, Attempt, Expected
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
@@ -298,3 +300,51 @@ def test_an_event_is_shown_by_its_id(ledger: Ledger, capsys: pytest.CaptureFixtu
     assert command(ledger, "show", "e2") == 2
     assert "has no event e2" in capsys.readouterr().err
     assert command(ledger, "show", "e1", "--plan") == 2
+
+
+def write_events(ledger: Ledger) -> None:
+    """Write one attempt, two times the same reason not to try a technique, and a measured pipeline."""
+    ledger.attempts.write_attempt(make_attempt())
+    for _ in range(2):
+        ledger.events.write(Event(kind="skip", technique="fp16", says="no instructions for it"))
+    ledger.events.write(Event(kind="pipeline", attempt="a1", technique="int8", says="end to end 1.2 times"))
+
+
+def test_a_list_says_how_many_events_there_are(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    """And how to see them; a ledger without any says nothing of them."""
+    ledger.attempts.write_attempt(make_attempt())
+    assert command(ledger, "list") == 0
+    assert "event" not in capsys.readouterr().out
+    write_events(ledger)
+    assert command(ledger, "list") == 0
+    told = capsys.readouterr().out
+    assert told.endswith(f"3 events (2 skips, 1 pipeline): headrace ledger list --events --ledger {ledger.path}\n")
+    assert "no instructions" not in told
+
+
+def test_events_are_listed_where_they_are_asked_for(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    """The newest first, the same reason once with all its ids, and how many are left out."""
+    write_events(ledger)
+    assert command(ledger, "list", "--events") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.index("pipeline of int8 of a1: end to end 1.2 times") < told.index(
+        "skip of fp16: no instructions for it"
+    )
+    assert told.count("no instructions") == 1
+    assert "e2, e1, " in told
+    assert "3 events" not in told
+    assert command(ledger, "list", "--events", "-n", "1") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "skip of fp16" not in told
+    assert "1 of 3 events (2 skips, 1 pipeline): headrace ledger list --events -n 3" in told
+
+
+def test_events_of_one_pipeline_are_those_of_its_attempts(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is about no attempt may be of any pipeline; as a document likewise."""
+    write_events(ledger)
+    asked = Asked(max_drop=0.01, alpha=0.05, pipeline="jobs:pipeline")
+    ledger.attempts.write_attempt(make_attempt(asked=asked))
+    ledger.events.write(Event(kind="replay", attempt="a2", says="it came out the same"))
+    assert command(ledger, "list", "--events", "--pipeline", "jobs:pipeline", "--json") == 0
+    document = msgspec.json.decode(capsys.readouterr().out, type=LedgerDocument)
+    assert [event.id for event in document.events] == ["e4"]

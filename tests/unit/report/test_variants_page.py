@@ -12,7 +12,7 @@ from headrace.report.ledger_page import render_ledger
 from headrace.report.markup import DASH
 from headrace.report.variants_page import render_variants
 from headrace.runs.formats.decisions import Decision
-from headrace.runs.formats.optimization import Artifact, Attempt, OptimizationDocument, Skipped
+from headrace.runs.formats.optimization import Artifact, Asked, Attempt, OptimizationDocument, Skipped
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide, WorstItem
 
@@ -149,3 +149,37 @@ def test_the_ledger_says_what_speeds_are_over() -> None:
     (pareto,) = charts_of(page)
     assert pareto["option"]["xAxis"]["name"] == "times as fast as what was in use"
     assert ">as given<" not in page
+
+
+def test_the_ledger_draws_together_what_was_held_against_the_same() -> None:
+    """Twice as fast as the model as given and twice as fast as what replaced it are not the same: each its picture."""
+    used = {"artifact": "kept/int8.onnx", "engine": "openvino", "threads": 1, "options": {}, "sha256": "cd" * 32}
+    machine = {"max_drop": 0.005, "alpha": 0.05, "machine": "AMD 9"}
+    first = attempt(
+        "int8", id="a1", settings={"engine": "openvino", "options": {}}, asked=Asked(**machine), hardware="one"
+    )
+    same = attempt("bf16", id="a2", asked=Asked(**machine), hardware="one")
+    later = attempt("pruned", id="a3", asked=Asked(**machine, against=used), hardware="one")
+    elsewhere = attempt("int8", id="a4", hardware="another")
+    page = render_ledger("ledger.sqlite", [elsewhere, later, same, first], [])
+    drawn = [
+        [one["label"]["formatter"] for one in chart["option"]["series"] if one["type"] == "scatter"]
+        for chart in charts_of(page)
+    ]
+    assert drawn == [["0", "a4"], ["0", "a3"], ["0", "a1", "a2"]]
+    for told in (
+        "1 attempt, held against the model as given, 8 items a call, on machine another",
+        "1 attempt, held against int8.onnx on openvino (threads 1), 8 items a call, on AMD 9",
+        "2 attempts, held against the model as given, 8 items a call, on AMD 9",
+    ):
+        assert told in page
+    points = [chart["option"]["series"][0]["data"][0]["value"] for chart in charts_of(page)]
+    assert points == [[1.0, 0.0], [1.0, -0.1], [1.0, 0.0]]  # what was in use had lost a tenth of a point already
+
+
+def test_what_was_in_use_has_no_point_where_its_own_loss_is_not_known() -> None:
+    """A point at 0 would say that it had lost nothing."""
+    used = {"artifact": "other.onnx", "engine": "onnx", "sha256": "99" * 32}
+    page = render_ledger("l", [attempt("int8", asked=Asked(max_drop=0.005, alpha=0.05, against=used))], [])
+    (pareto,) = charts_of(page)
+    assert [one["label"]["formatter"] for one in pareto["option"]["series"] if one["type"] == "scatter"] == ["a1"]

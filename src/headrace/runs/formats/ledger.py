@@ -84,7 +84,7 @@ class LedgerDocument(msgspec.Struct, frozen=True, kw_only=True):
     decisions: tuple[Decision, ...] = ()
     """Which Plan took whose place, the newest first."""
     events: tuple[Event, ...] = ()
-    """Techniques that were not tried, validations, replays and measured pipelines, the newest first; only of `show` and
-    `why-not`."""
+    """Techniques that were not tried, validations, replays and measured pipelines, the newest first; only of `show`,
+    `why-not` and `list --events`."""
     replayed: Replayed | None = None
     """Only of `headrace ledger replay`."""
