@@ -96,11 +96,11 @@ class ShadowRecord:
             )
         failing = judge_failures(failures.num, num_calls)
         told = _told(failures, num_calls, failing)
+        advice, says = _advice(broken, found, share, speed, may_fail=failing == "not known")
         if failures.has_stopped or failing == "more":
             advice, says = "roll back", told
-        else:
-            advice, says = _advice(broken, found, share, speed, may_fail=failing == "not known")
-            says += f"; {told}" if told else ""
+        elif told:
+            says += f"; {told}"
         if speed is not None:
             says += (
                 f"; a call takes {format_duration(float(np.median([b for _, b in seconds])))} beside the pipeline, at the "
