@@ -174,7 +174,8 @@ def _judged_by(attempt: Attempt) -> list[str]:
     if asked is None:
         return [f"machine: {attempt.hardware or 'not told'}"]
     sets = {"calibration": (asked.data, asked.data_sha256), "golden": (asked.golden, asked.golden_sha256)}
-    drop = f"a drop of {100 * asked.max_drop:g} points of {asked.metric} allowed, wrongly accepted at most {asked.alpha:.2%}"
+    drop = f"a drop of {100 * asked.max_drop:g} points of {asked.metric} allowed"
+    wrongly = f", wrongly accepted at most {asked.alpha:.2%}" if asked.alpha else ""
     spoiled = ", spoiled images too" if asked.robustness else ""
     options = {**attempt.settings, **attempt.settings.get("options", {}), **attempt.stages}
     return [
@@ -183,7 +184,7 @@ def _judged_by(attempt: Attempt) -> list[str]:
         *(f"{name} data: {path} (sha256 {sha256[:16]})" for name, (path, sha256) in sets.items() if sha256),
         *([f"prepared by: {asked.pipeline}"] if asked.pipeline else []),
         f"settings: {', '.join(f'{key} {value}' for key, value in options.items() if key not in ('artifact', 'options'))}",
-        f"asked: {drop}{spoiled}, batch {attempt.validation.batch}",
+        f"asked: {drop}{wrongly}{spoiled}, batch {attempt.validation.batch}",
     ]
 
 

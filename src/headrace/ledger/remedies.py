@@ -36,7 +36,7 @@ def would_change(attempt: Attempt) -> str:
     if attempt.technique == SHADOW:
         return _OF_SHADOW[attempt.verdict]
     if attempt.says.startswith(UNASKED):
-        return "the same search again, which judges it anew and asks if it has a question left; more --budget"
+        return "more --budget if that was used up; else a search in which fewer are as fast: each judges it anew"
     if attempt.verdict == "inconclusive" and attempt.drop is None:
         had_golden = attempt.asked is not None and attempt.asked.golden_sha256
         golden = "" if had_golden else "a golden set that may decide (--golden), and "

@@ -15,8 +15,6 @@ from headrace.validate.metrics import TOP_1, Metric
 from headrace.validate.policy import MAX_SLICE_DROP, Policy
 
 OBJECTIVES = ("throughput", "latency", "size", "cost")
-#: Candidates that may be asked on the golden set; the probability of a wrong acceptance is divided by it.
-MOST_CONFIRMED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,15 +3,15 @@
 How this works: first what costs nothing (other engines), then what changes the numbers a little (bf16), then int8. Every
 candidate passes the cheap gates (does it open, is it really int8, does it answer alike, how fast is it) on the calibration
 data. Those that are surely faster are then asked on the golden set, the fastest first, whether they are as often right; the
-golden set is asked no oftener than that, and the probability of a wrong acceptance is shared among all who are asked. Where an
-int8 variant is turned down for what it answers, its repairs are tried on the same engine.
+golden set is asked no oftener than that, and the probability of a wrong acceptance is shared among all who may be asked
+(`questions`). Where an int8 variant is turned down for what it answers, its repairs are tried on the same engine.
 
 What was tried is written down as it is decided, so that an interrupted search goes on where it stopped, and what was refuted
 with the same files, data, machine and versions is not tried again.
 
-With a recipe, which says how to train, techniques that train come last, and the golden set is asked about them from the fastest
-down to the first that it accepts: the slower ones cannot be better. For int8 a network is trained only where none of its full
-speed is accepted without.
+Smaller models, and with a recipe, which says how to train, techniques that train come last. All of them pass the cheap gates
+first; then it is known how many there are to ask about, and the golden set is asked from the fastest down to the first that it
+accepts: the slower ones cannot be better. For int8 a network is trained only where none of its full speed is accepted without.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from headrace.base.words import counted
 from headrace.ledger.remedies import UNASKED
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.forecast import Forecast, expected
-from headrace.optimize.goal import MOST_CONFIRMED, Goal
+from headrace.optimize.goal import Goal
 from headrace.optimize.gpu import GPU
 from headrace.optimize.half import FP16
-from headrace.optimize.halves import ask_by_halves
 from headrace.optimize.incumbent import AS_GIVEN, IN_USE, Incumbent, ask_cheap_gates, find_incumbent
 from headrace.optimize.layout_rung import LayoutRung
 from headrace.optimize.pareto import Point, best, front, is_smaller, merit, near_fastest
+from headrace.optimize.questions import MOST_UNTRAINED, Questions, most_questions, was_asked
 from headrace.optimize.recipe import Buildable, source_hash
 from headrace.optimize.search_words import Words, less_cpu, named_attempt
 from headrace.optimize.smaller import smaller_models
@@ -73,6 +73,7 @@ from headrace.validate.sample_size import sample_size_told
 from headrace.validate.variant_spec import VariantSpec
 from headrace.validate.variants import OPEN, PARITY_ITEMS, validate_variants
 
+#: Probability that a search accepts any that is worse by more than the margin, at most.
 _ALPHA = 0.05
 #: Speed-up that a candidate must surely have to be worth the golden set's time.
 _LEAST_SPEEDUP = 1.02
@@ -155,13 +156,19 @@ def optimize(
         _check_fits(spec, [one for one in (calibration, golden) if one is not None])
     if goal.robustness and golden is not None:
         _check_robustness(subject, golden, goal.metric)
-    search = _Search(subject, goal, golden, memory, hardware, say, forecast, weigh)
-    search.say_sample_size()
+    untrained = Questions(_ALPHA if _is_ladder_all(subject) else _ALPHA / 2, MOST_UNTRAINED)
+    search = _Search(subject, goal, golden, memory, hardware, say, untrained, forecast, weigh)
+    search.say_sample_size(untrained, "variants of the model as given")
     with contextlib.suppress(KeyboardInterrupt):
         search.run()
         search.find_layouts()
         search.interrupted = False
     return search.document()
+
+
+def _is_ladder_all(subject: Subject) -> bool:
+    """Return whether nothing can come after the ladder and its repairs, so that they may use all of the error."""
+    return subject.recipe is None and not subject.input_sizes and not subject.also
 
 
 def _check_fits(spec: VariantSpec, sets: Sequence[Golden]) -> None:
@@ -191,6 +198,8 @@ class _Search:
     memory: Memory | None
     hardware: str
     say: Callable[[str], object]
+    untrained: Questions
+    """About the ladder and its repairs."""
     forecast: Forecast | None = None
     weigh: Weigh | None = None
     attempts: list[Attempt] = field(default_factory=list)
@@ -201,7 +210,8 @@ class _Search:
     laid_out: list[Attempt] = field(default_factory=list)
     is_laid_out: bool = False
     """Whether each variant that may be the fastest in its own layout was timed in it."""
-    num_confirmed: int = 0
+    others: Questions | None = None
+    """About smaller models and trained ones; None until it is known how many there are."""
     kept: KeptAnswers = field(default_factory=KeptAnswers)
     """What the model as given answered."""
     weighed: dict[str, int | None] = field(default_factory=dict)
@@ -218,11 +228,8 @@ class _Search:
         given = (AS_GIVEN,) if incumbent else ()
         for technique in (*given, *LADDER, FP16, *GPU, *unconverted):
             self._try_technique(technique)
-        waiting = [attempt for attempt in self.attempts if self._is_worth_confirming(attempt)]
-        while waiting:
-            fastest = max(waiting, key=self._rank)
-            waiting.remove(fastest)
-            self._confirm(fastest)
+        for attempt in self._waiting(self.attempts, self.untrained):
+            self._confirm(attempt, self.untrained)
         # What the golden set was not asked about is not known to be wrong.
         if any(attempt.technique == "int8" and _fails_by_answers(attempt) for attempt in self.attempts):
             self._repair()
@@ -232,14 +239,39 @@ class _Search:
 
     def _try_what_answers_otherwise(self) -> None:
         """Try smaller models and what trains; of those faster than what is accepted, the fastest that is right is enough."""
+        num_held_back = self._num_held_back()
         techniques = (*smaller_models(self.subject), *self._what_trains())
-        tried = [attempt for technique in techniques for attempt in self._try_technique(technique)]
-        worth = sorted(filter(self._is_worth_confirming, tried), key=self._rank, reverse=True)
-        asked = ask_by_halves(worth, self._confirm, lambda attempt: self._why_not_confirm(attempt) is not None)
-        for attempt in worth:
-            if attempt not in asked:
-                why = self._why_not_confirm(attempt) or "one that is slower was turned down"
+        tried = {attempt.candidate: attempt for technique in techniques for attempt in self._try_technique(technique)}
+        known = [attempt for attempt in tried.values() if attempt.candidate not in self.untrained.asked]
+        family = [attempt for attempt in known if was_asked(attempt) or self._is_worth_confirming(attempt)]
+        if not family:
+            return
+        # What the golden set said of the ladder must not change their number: the share would not hold.
+        most = most_questions(family, each=self.goal.objective == "size") + num_held_back
+        questions = self.others = Questions(_ALPHA - self.untrained.share, most)
+        self.say_sample_size(questions, "smaller models and trained ones")
+        for attempt in self._waiting(family, questions):
+            why = self._why_not_confirm(attempt)
+            if why is None:
+                self._confirm(attempt, questions)
+            else:
                 self._leave_unasked(attempt, why)
+
+    def _num_held_back(self) -> int:
+        """Return how many more questions there might have been, had the golden set said something else of int8."""
+        return int(QAT.why_not(self.subject) is None and self._why_no_qat() is not None)
+
+    def _waiting(self, tried: Sequence[Attempt], questions: Questions) -> list[Attempt]:
+        """Return those to ask about, the fastest first.
+
+        Among them is what was accepted before with a larger share of the error than a question has now.
+        """
+        before = [attempt for attempt in tried if attempt.is_recalled and was_asked(attempt)]
+        again = [self._as_before_asked(attempt) for attempt in before if not questions.stands(attempt)]
+        for attempt in again:
+            self._put(attempt)
+        worth = [attempt for attempt in tried if self._is_worth_confirming(attempt)]
+        return sorted([*worth, *again], key=self._rank, reverse=True)
 
     def _what_trains(self) -> tuple[Technique, ...]:
         """Return what can be tried with a recipe; what cannot is told."""
@@ -268,13 +300,10 @@ class _Search:
         return None
 
     def _why_not_confirm(self, attempt: Attempt) -> str | None:
-        """Return why a trained candidate is not worth one of the few questions to the golden set; None if it is."""
-        used_up = self._why_used_up()
-        if used_up is not None:
-            return used_up
+        """Return why a smaller or trained candidate is no use, whatever the golden set would say; None if it may be."""
         for other in self.attempts:
             same = other.artifact.sha256 == attempt.artifact.sha256 and other.candidate != attempt.candidate
-            if same and other.gate == "accuracy":
+            if same and other.verdict != "accept" and (was_asked(other) or other.gate == "accuracy"):
                 return f"the same file was not accepted on {_engine(other)}"
             faster = self._rank(other) >= self._rank(attempt) and self.goal.objective != "size"
             if other.verdict == "accept" and faster:
@@ -286,9 +315,8 @@ class _Search:
         """Try what keeps int8's speed before what costs some of it; the first repair that is accepted is enough."""
         for technique in REPAIRS:
             tried = self._try_technique(technique)
-            for attempt in sorted(tried, key=self._rank, reverse=True):
-                if self._is_worth_confirming(attempt):
-                    self._confirm(attempt)
+            for attempt in self._waiting(tried, self.untrained):
+                self._confirm(attempt, self.untrained)
             if any(attempt.verdict == "accept" for attempt in self.attempts if attempt.technique == technique.name):
                 later = REPAIRS[REPAIRS.index(technique) + 1 :]
                 self._remember(later, f"{technique.name} is accepted", f"a {technique.name} that is wrong")
@@ -401,7 +429,7 @@ class _Search:
         began = time.monotonic()
         self.say(f"what the Plan uses: {incumbent.spec.text}")
         document = validate_variants(
-            self.subject.baseline(), incumbent.spec, self.golden, self._policy("trained"),
+            self.subject.baseline(), incumbent.spec, self.golden, self._policy("trained", self.untrained.alpha),
             gates=_CONFIRMING if self.golden else ("static",), kept=self.kept,
         )  # fmt: skip
         if document.interrupted:
@@ -412,7 +440,8 @@ class _Search:
             hypothesis="what the Plan uses, which others must beat", candidate=incumbent.spec.text,
             settings=_settings(incumbent.spec), artifact=incumbent.artifact, verdict=verdict, gate=blamed,
             says=document.gates[-1].says, speedup=_SAME, drop=_estimate(_of(document, "accuracy"), "low", "drop", "high"),
-            seconds=time.monotonic() - began, validation=document, hardware=self.hardware, key=key, asked=self._asked(),
+            seconds=time.monotonic() - began, validation=document, hardware=self.hardware, key=key,
+            asked=self._asked(self.untrained.alpha if self.golden else 0.0),
         )  # fmt: skip
         self.say(f"what the Plan uses: {verdict}: {attempt.says}")
         self.in_use = self._priced(attempt)
@@ -465,10 +494,10 @@ class _Search:
             asked=self._asked(),
         )
 
-    def _asked(self) -> Asked:
+    def _asked(self, alpha: float = 0.0) -> Asked:
         calibration, golden, used = self.subject.calibration, self.golden, self.subject.incumbent
         return Asked(
-            max_drop=self.goal.max_drop, max_slice_drop=self.goal.max_slice_drop, alpha=_ALPHA / MOST_CONFIRMED,
+            max_drop=self.goal.max_drop, max_slice_drop=self.goal.max_slice_drop, alpha=alpha,
             metric=self.goal.metric.name,
             robustness=self.goal.robustness, pipeline=self.goal.pipeline,
             data=calibration.name if calibration else "", data_sha256=calibration.sha256 if calibration else "",
@@ -511,14 +540,14 @@ class _Search:
         ]  # fmt: skip
         return hashlib.sha256(msgspec.json.encode(decides, order="sorted")).hexdigest()[:16]
 
-    def _policy(self, kind: str) -> Policy:
+    def _policy(self, kind: str, alpha: float = _ALPHA) -> Policy:
         return Policy(
             max_drop=self.goal.max_drop,
             max_slice_drop=self.goal.max_slice_drop,
             metric=self.goal.metric,
             robustness=self.goal.robustness,
             batch=self.goal.batch,
-            alpha=_ALPHA / MOST_CONFIRMED,
+            alpha=alpha,
             retrained=kind == "trained",
         )
 
@@ -535,11 +564,11 @@ class _Search:
 
     # --- the golden set
 
-    def say_sample_size(self) -> None:
-        """Say what the golden set can show, before anything is tried."""
-        told = sample_size_told(len(self.golden), self._policy("lossy")) if self.golden else ""
+    def say_sample_size(self, questions: Questions, of: str) -> None:
+        """Say what the golden set can show of a family of candidates, before any of them is asked about."""
+        told = sample_size_told(len(self.golden), self._policy("lossy", questions.alpha)) if self.golden else ""
         if told:
-            self.say(f"{told}, for {MOST_CONFIRMED} candidates may be asked about")
+            self.say(f"{of}: {told}, for {counted(questions.most, 'candidate')} may be asked about")
 
     def _is_worth_confirming(self, attempt: Attempt) -> bool:
         if attempt.verdict != "inconclusive" or attempt.is_recalled:
@@ -556,30 +585,42 @@ class _Search:
         """Return whether it is the model as it was given: answers are held against its own, so nobody need be asked."""
         return attempt.candidate == self.subject.baseline().text
 
-    def _why_used_up(self) -> str | None:
-        """Return why the golden set is asked about no more candidates; None if it is."""
-        if self.num_confirmed >= MOST_CONFIRMED:
-            asked = counted(MOST_CONFIRMED, "candidate")
-            return f"{asked} {'was' if MOST_CONFIRMED == 1 else 'were'} asked already"
-        return self.goal.budget_is_used_up if self.goal.is_over_budget() else None
+    def _why_not_ask(self, attempt: Attempt, questions: Questions) -> str | None:
+        """Return why the golden set is not asked about a candidate; None if it is."""
+        spent = self.goal.budget_is_used_up if self.goal.is_over_budget() else None
+        return questions.why_not(attempt.candidate) or spent
 
-    def _confirm(self, attempt: Attempt) -> bool:
-        """Ask the golden set; return whether it accepts."""
+    def _as_before_asked(self, attempt: Attempt) -> Attempt:
+        """Return what is known of a candidate without what the golden set said of it."""
+        gates = tuple(gate for gate in attempt.validation.gates if gate.name not in ("accuracy", "robustness"))
+        speed = _of(attempt.validation, "speed")
+        validation = msgspec.structs.replace(
+            attempt.validation, gates=gates, verdict="inconclusive", golden="", golden_sha256="", worst=(), slices=(),
+            num_slices=0,
+        )  # fmt: skip
+        return msgspec.structs.replace(
+            attempt, verdict="inconclusive", gate=None, drop=None, is_recalled=False, validation=validation,
+            says=f"{speed.says}{self._of_cpu(attempt.cpu)}" if speed else "",
+        )  # fmt: skip
+
+    def _confirm(self, attempt: Attempt, questions: Questions) -> None:
+        """Ask the golden set."""
         if self._is_as_given(attempt):
             # The golden set was not asked: it may be the set that answers were compared on, and is used up by none of that.
             own = msgspec.structs.replace(attempt.validation, golden_sha256="")
             accepted = msgspec.structs.replace(attempt, verdict="accept", drop=_NO_DROP, validation=own)
             self._settle(self._weighed(accepted, self.subject.baseline()), write=True)
-            return True
-        used_up = self._why_used_up()
-        if used_up is not None:
-            self._leave_unasked(attempt, used_up)
-            return False
-        self.num_confirmed += 1
+            return
+        why = self._why_not_ask(attempt, questions)
+        if why is not None:
+            self._leave_unasked(attempt, why)
+            return
+        questions.asked.add(attempt.candidate)
         began = time.monotonic()
         spec = VariantSpec(attempt.candidate, ModelPlan(**attempt.settings))
+        policy = self._policy(attempt.kind, questions.alpha)
         document = validate_variants(
-            self.subject.baseline(), spec, self.golden, self._policy(attempt.kind), gates=_CONFIRMING, kept=self.kept
+            self.subject.baseline(), spec, self.golden, policy, gates=_CONFIRMING, kept=self.kept
         )
         if document.interrupted:
             raise KeyboardInterrupt
@@ -593,15 +634,16 @@ class _Search:
             says="; ".join([attempt.says, *(gate.says for gate in asked or document.gates)]),
             drop=_estimate(accuracy, "low", "drop", "high"),
             seconds=attempt.seconds + time.monotonic() - began,
+            asked=self._asked(questions.alpha),
             validation=msgspec.structs.replace(
                 attempt.validation, gates=(*attempt.validation.gates, *asked), verdict=verdict, golden=document.golden,
                 golden_sha256=document.golden_sha256, num_items=document.num_items, metric=document.metric,
                 worst=document.worst, slices=document.slices,
-                num_slices=document.num_slices, warnings=(*attempt.validation.warnings, *document.warnings),
+                num_slices=document.num_slices,
+                warnings=tuple(dict.fromkeys((*attempt.validation.warnings, *document.warnings))),
             ),
         )  # fmt: skip
         self._settle(self._weighed(judged, spec), write=True)
-        return verdict == "accept"
 
     def _weighed(self, attempt: Attempt, spec: VariantSpec) -> Attempt:
         """Return an attempt that may still be used with the memory that it needs; for others a process is too much."""
@@ -699,6 +741,10 @@ class _Search:
             memory_bytes=self.baseline.memory_bytes if self.baseline else None,
         )  # fmt: skip
 
+    def _num_shared(self) -> int:
+        """Return among how many questions the probability of a wrong acceptance was shared."""
+        return self.untrained.most + (self.others.most if self.others else 0)
+
     def document(self) -> OptimizationDocument:
         """Return what is known so far."""
         points = [_point(attempt) for attempt in self.attempts if attempt.verdict == "accept" and attempt.speedup]
@@ -722,7 +768,7 @@ class _Search:
             says="",
             interrupted=self.interrupted,
         )
-        words = Words(found, self.goal, self.is_laid_out)
+        words = Words(found, self.goal, self.is_laid_out, self._num_shared())
         warnings = words.warnings(len(self.golden or ()), has_data=self.subject.calibration is not None)
         return msgspec.structs.replace(found, says=words.says(), warnings=tuple(warnings))
 

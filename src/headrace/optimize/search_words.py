@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from headrace.base.units import format_duration
 from headrace.base.words import counted
 from headrace.optimize.better_plan import recommended
-from headrace.optimize.goal import MOST_CONFIRMED, Goal
+from headrace.optimize.goal import Goal
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 from headrace.runs.formats.profile import Estimate
 
@@ -23,6 +23,8 @@ class Words:
     goal: Goal
     is_laid_out: bool
     """Whether each variant that may be the fastest in its own layout was timed in it."""
+    num_shared: int
+    """Questions to the golden set among which the probability of a wrong acceptance was shared."""
 
     def says(self) -> str:
         """Return the outcome in a sentence or two."""
@@ -55,7 +57,7 @@ class Words:
             said.append(
                 "not every variant that may be the fastest was timed in a layout of its own: they are compared in the Plan's"
             )
-        if found.golden_uses > MOST_CONFIRMED:
+        if found.golden_uses > self.num_shared:
             said.append(
                 f"this golden set has judged {found.golden_uses} attempts: what passes after many tries may have passed by "
                 "luck; take a new one"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from headrace.ledger.ledger import Ledger
 from headrace.optimize import search as search_module
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.goal import Goal
+from headrace.optimize.questions import Questions
 from headrace.optimize.search import optimize
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 from headrace.runs.formats.variants import Gate
@@ -269,10 +270,13 @@ def test_why_the_golden_set_is_asked_no_more_is_said() -> None:
     """That so many were asked is one reason, and that the time is over another."""
     nothing: Any = None
     late = Goal(budget_seconds=1.0, began=time.monotonic() - 2)
-    asked, over = (search_module._Search(nothing, goal, None, None, "", print) for goal in (Goal(), late))
-    asked.num_confirmed = search_module.MOST_CONFIRMED
-    assert asked._why_used_up() == "8 candidates were asked already"
-    assert over._why_used_up() == "the budget of 1.00 s is used up"
+    candidate: Any = SimpleNamespace(candidate="one more")
+    asked, over = (
+        search_module._Search(nothing, goal, None, None, "", print, Questions(0.05, 8)) for goal in (Goal(), late)
+    )
+    asked.untrained.asked |= set("abcdefgh")
+    assert asked._why_not_ask(candidate, asked.untrained) == "8 candidates were asked already"
+    assert over._why_not_ask(candidate, over.untrained) == "the budget of 1.00 s is used up"
 
 
 def test_a_question_that_cannot_be_asked_is_refused_before_the_search(case: Any, tmp_path: Path) -> None:
@@ -320,8 +324,9 @@ def test_what_the_golden_set_was_not_asked_about_is_kept(
 ) -> None:
     """With the reason, which is told; it is no use of the golden set, and the next search judges it anew."""
     with monkeypatch.context() as few:
-        few.setattr(search_module, "MOST_CONFIRMED", 1)
-        document = searched(case, ledger, tmp_path)
+        few.setattr(search_module, "MOST_UNTRAINED", 1)
+        searched(case, ledger, tmp_path)
+        document = searched(case, ledger, tmp_path)  # what was asked before counts: there is no second question
     told = " ".join(as_text(document, None).split())
     assert ": not asked on the golden set: 1 candidate was asked already" in told
     asked = [one for one in ledger.attempts.attempts() if one.drop is not None]

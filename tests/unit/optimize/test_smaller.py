@@ -72,9 +72,10 @@ def test_they_go_the_way_of_every_candidate(case: Any, nets: ModuleType, tmp_pat
     )  # fmt: skip
     tried = {attempt.technique: attempt for attempt in document.attempts if attempt.settings["engine"] == "onnx"}
     assert {"input-8", "input-8-int8", "also-other", "also-other-int8"} <= set(tried)
-    # Random weights of another seed: faster, and hardly ever right.
-    wrong = tried["also-other-int8"]
-    assert (wrong.verdict, wrong.gate) == ("reject", "accuracy")
+    # Random weights of another seed: faster, and hardly ever right; asked about where it is fastest.
+    wrong = next(one for one in document.attempts if one.technique == "also-other-int8" and one.drop is not None)
+    assert (wrong.verdict, wrong.gate, wrong.settings["engine"]) == ("reject", "accuracy", "openvino")
+    assert "the same file was not accepted on openvino" in tried["also-other-int8"].says
     assert "int8 on openvino is accepted and as fast" in tried["input-8-int8"].says
     assert tried["input-8"].artifact.parameters["input"] == 8
     skipped = {one.technique: one.why for one in document.skipped}

@@ -75,7 +75,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     max_drop: float
     max_slice_drop: float = 0.05
     alpha: float
-    """Probability of accepting a worse one, at most."""
+    """Probability of accepting a worse one, at most: its share of that of the search; 0: the golden set was not asked."""
     metric: str = "top1"
     robustness: bool = False
     pipeline: str = ""
