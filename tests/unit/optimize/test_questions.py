@@ -66,8 +66,7 @@ def test_a_file_is_one_question_unless_each_is_some_use() -> None:
 
 @pytest.mark.parametrize("correlation", [0.0, 0.9])
 def test_a_family_accepts_a_wrong_one_no_oftener_than_its_share(correlation: float) -> None:
-    """Twelve that lose the very margin, asked down to the first that is accepted: in 5 % of searches at most, and it would be
-    more if each had the whole share."""
+    """Twelve that lose the very margin: in 5 % of searches at most, and in more of them if each had the whole share."""
     margin, items, searches, most = 0.05, 400, 1000, 12
     random = np.random.default_rng(7)
     questions = Questions(0.05, most)
@@ -75,7 +74,9 @@ def test_a_family_accepts_a_wrong_one_no_oftener_than_its_share(correlation: flo
     common = random.random((searches, items))
     for _ in range(most):
         drawn = np.where(random.random((searches, items)) < correlation, common, random.random((searches, items)))
-        differences = np.select([drawn < 0.07, drawn > 0.98], [-1.0, 1.0], 0.0)  # 7 % lost, 2 % won: a drop of the margin
+        differences = np.select(
+            [drawn < 0.07, drawn > 0.98], [-1.0, 1.0], 0.0
+        )  # 7 % lost, 2 % won: a drop of the margin
         stakes = noninferiority._STAKES / (1.0 - margin)
         each = np.log1p(stakes[:, None, None] * (differences + margin)).cumsum(axis=2)
         capital = noninferiority._log_mean(each)
@@ -105,7 +106,13 @@ def _known_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
     def measured(a: Any, b: Any, batch: Any, **_: Any) -> Speed:
         ratio = SPEEDS.get(Path(b.variant["artifact"]).stem, 1.0) * (0.9 if b.variant["engine"] == "openvino" else 1.0)
         return Speed(
-            ratio=ratio, low=0.99 * ratio, high=1.01 * ratio, noise=0.01, a_seconds=0.01, b_seconds=0.01 / ratio, rounds=16
+            ratio=ratio,
+            low=0.99 * ratio,
+            high=1.01 * ratio,
+            noise=0.01,
+            a_seconds=0.01,
+            b_seconds=0.01 / ratio,
+            rounds=16,
         )
 
     monkeypatch.setattr(variants, "measure_speed", measured)
@@ -140,7 +147,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     return Asked(monkeypatch)
 
 
-def searched(case: Any, folder: Path, also: list[Path], ledger: Ledger | None = None, **goal: Any) -> OptimizationDocument:
+def searched(
+    case: Any, folder: Path, also: list[Path], ledger: Ledger | None = None, **goal: Any
+) -> OptimizationDocument:
     """Search among other models, without int8, which needs calibration data."""
     return optimize(
         case.model, store=ArtifactStore(folder / "artifacts"), goal=Goal(max_drop=0.02, batch=8, also=tuple(also), **goal),
@@ -164,7 +173,9 @@ def test_they_are_asked_from_the_fastest_down_to_the_first_that_is_right(
     assert document.recommended == chosen.candidate
     assert chosen.asked is not None
     assert chosen.asked.alpha == each
-    told = {(name, engine): named(document, f"also-{name}", engine) for name in "abcd" for engine in ("onnx", "openvino")}
+    told = {
+        (name, engine): named(document, f"also-{name}", engine) for name in "abcd" for engine in ("onnx", "openvino")
+    }
     assert "the same file was not accepted on onnx" in told["a", "openvino"].says
     assert "also-c on onnx is accepted and as fast" in told["d", "onnx"].says
     assert told["d", "onnx"].asked is not None
