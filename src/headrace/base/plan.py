@@ -167,10 +167,16 @@ class ModelPlan:
     """The engine's own settings."""
     sha256: str | None = None
     """Hash that the model must have, or it is not opened; None: any."""
+    input_side: int | None = None
+    """Pixels of the side of the images that the model takes; None: as the module's `ImageInput` says.
+
+    Set, `crop` is this (`short_side`, where nothing is cropped), and `short_side` is scaled with it.
+    """
 
     def __post_init__(self) -> None:
         """Check every value."""
         check(self.threads is None or self.threads >= 1, "threads", self.threads, "a whole number >= 1")
+        check(self.input_side is None or self.input_side >= 1, "input_side", self.input_side, "a whole number >= 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +312,10 @@ class Plan:
                 check(isinstance(place, dict), "--set", setting, "a path to a setting, not below one")
             place[keys[-1]] = _toml_value(written.strip())
         return Plan.from_table(table)
+
+    def model_of(self, task: str) -> ModelPlan:
+        """Return the settings of a task's model: its `[models.TASK]` where there is one, else `[model]`."""
+        return self.models.get(task, self.model)
 
     def allowing(self, entries: Iterable[str]) -> Plan:
         """Return this Plan with further entries of `[network] allow`; see `NetworkPlan.allowing`."""

@@ -131,7 +131,7 @@ def _execute(
     # Before the Plan is read: what changes while the pipeline is set up is taken up later.
     args.plan_text = Path(args.plan).read_text() if args.follow and args.plan and Path(args.plan).is_file() else None
     pipeline, plan = open_pipeline(args)
-    candidate = open_candidate(args)
+    candidate = open_candidate(args, plan)
     result = execute(
         pipeline,
         plan,

@@ -14,7 +14,7 @@ from headrace.base.words import quoted
 from headrace.cli.pipeline_arguments import chosen_by
 
 if TYPE_CHECKING:
-    from headrace.base.plan import ModelPlan
+    from headrace.base.plan import ModelPlan, Plan
     from headrace.base.protocols import Model
     from headrace.pipeline.execute import Result
     from headrace.pipeline.shadow import Shadow
@@ -97,6 +97,7 @@ class Candidate:
         from headrace.runs.formats.optimization import SHADOW, Artifact, Attempt
         from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
         from headrace.runs.hardware import find_hardware
+        from headrace.validate.variant_spec import variant_settings
 
         file, incumbent = Path(self.spec.model.artifact or ""), _incumbent(result)
         verdict: Any = _VERDICTS[found.advice]
@@ -118,10 +119,7 @@ class Candidate:
             kind="lossy",  # nobody knows what was done to it
             hypothesis="beside the model in use, on live traffic, it answers alike and takes less time",
             candidate=self.spec.text,
-            settings={
-                "artifact": self.spec.model.artifact, "engine": self.spec.model.engine, "threads": self.spec.model.threads,
-                "options": dict(self.spec.model.options),
-            },
+            settings=variant_settings(self.spec.model),
             artifact=Artifact(
                 sha256=str(self.model.variant.get("sha256", "")), file=str(file),
                 num_bytes=self.num_bytes,
@@ -138,11 +136,11 @@ class Candidate:
         )  # fmt: skip
 
 
-def open_candidate(args: argparse.Namespace) -> Candidate | None:
+def open_candidate(args: argparse.Namespace, plan: Plan) -> Candidate | None:
     """Return the candidate that `--shadow` names; None if there is none.
 
     Raises:
-        SettingsError: If a ledger is named and no candidate.
+        SettingsError: If a ledger is named and no candidate, or the candidate takes images of another size.
         LedgerError: If the ledger cannot be used: after the traffic is gone it would be too late to say so.
     """
     from headrace.base.errors import SettingsError
@@ -159,6 +157,12 @@ def open_candidate(args: argparse.Namespace) -> Candidate | None:
     if ledger := _ledger(args):
         Ledger.open(ledger).close()
     spec, record = parse_variant(args.shadow), ShadowRecord(args.shadow, args.max_disagreement)
+    sides = {one.input_side for one in (plan.model, *plan.models.values())}
+    if spec.model.input_side not in sides:
+        raise SettingsError(
+            f"--shadow {args.shadow} takes images of another size than the Plan's model (input_side): a shadow answers the very "
+            "same batches. Hold the two against each other with headrace validate and a golden set"
+        )
     model = spec.open()
     file = Path(spec.model.artifact or "")
     num_bytes = model_files(file).num_bytes if file.is_file() else 0  # an emulated one needs none
@@ -170,7 +174,7 @@ def _ledger(args: argparse.Namespace) -> str | None:
 
 
 def _in_use(result: Result, task: str) -> ModelPlan:
-    return result.plan.models.get(task, result.plan.model)
+    return result.plan.model_of(task)
 
 
 def incumbent_text(result: Result, task: str = "") -> str:

@@ -8,7 +8,7 @@ it was given, for the incumbent may have lost something already, and who is held
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def find_incumbent(model: ModelPlan, original: Artifact, threads: int) -> Incumb
         )
     artifact = original if model.artifact is None else _artifact(Path(model.artifact))
     used = dataclasses.replace(model, artifact=artifact.file, threads=model.threads or threads)
-    is_elsewhere = used.engine != "onnx" or bool(used.options)
+    is_elsewhere = used.engine != "onnx" or bool(used.options) or used.input_side is not None
     if not is_elsewhere and (model.artifact is None or (artifact.sha256, used.threads) == (original.sha256, threads)):
         return None
     return Incumbent(artifact, VariantSpec(variant_text(used), used))
@@ -88,9 +88,10 @@ def _artifact(file: Path) -> Artifact:
         ) from None
 
 
-def settings_of(artifact: Artifact, spec: VariantSpec) -> tuple[str, str, int | None, Mapping[str, Any]]:
+def settings_of(artifact: Artifact, spec: VariantSpec) -> tuple[Any, ...]:
     """Return what makes a variant the one it is, wherever its file lies."""
-    return artifact.sha256, spec.model.engine, spec.model.threads, dict(spec.model.options)
+    side = () if spec.model.input_side is None else (spec.model.input_side,)
+    return artifact.sha256, spec.model.engine, spec.model.threads, dict(spec.model.options), *side
 
 
 #: Where the Plan uses another variant, the model as it was given may be the better one.

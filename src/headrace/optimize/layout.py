@@ -121,7 +121,12 @@ def sweep_layouts(
 
 
 def compare_layouts(
-    a: tuple[VariantSpec, Shares], b: tuple[VariantSpec, Shares], items: np.ndarray, *, stop: Stop = lambda: False
+    a: tuple[VariantSpec, Shares],
+    b: tuple[VariantSpec, Shares],
+    items: np.ndarray,
+    b_items: np.ndarray | None = None,
+    *,
+    stop: Stop = lambda: False,
 ) -> Speed | None:
     """Return items per second of one variant in its layout over those of another in its own; None if it was stopped.
 
@@ -129,12 +134,14 @@ def compare_layouts(
         a: The incumbent and its layout.
         b: The candidate and its layout.
         items: (items, ...) as the models take them.
+        b_items: The same as the candidate takes them; None: as the incumbent does.
         stop: Asked after each round.
 
     Raises:
         HeadraceError: If one cannot be opened.
     """
-    with contextlib.closing(_Crew(*a, items)) as first, contextlib.closing(_Crew(*b, items)) as second:
+    others = items if b_items is None else b_items
+    with contextlib.closing(_Crew(*a, items)) as first, contextlib.closing(_Crew(*b, others)) as second:
         return measure_turns(first.block, second.block, rounds=ROUNDS, stop=stop)
 
 

@@ -20,9 +20,10 @@ from headrace.optimize.unconverted import network_code
 from headrace.runs.formats.optimization import Attempt, Whole
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
+from headrace.validate.golden import Golden
 from headrace.validate.model_speed import Speed
 from headrace.validate.parity import BANDS
-from headrace.validate.variant_spec import VariantSpec, variant_text
+from headrace.validate.variant_spec import VariantSpec, variant_settings, variant_text
 from headrace.validate.variants import precision_of
 
 TECHNIQUE = "layout"
@@ -43,8 +44,8 @@ class LayoutRung:
     """Those of the Plan now."""
     cores: int
     objective: str
-    items: np.ndarray
-    """(items, ...) as the model takes them."""
+    items: Golden
+    """That layouts are timed on."""
     hardware: str
     say: Callable[[str], object]
 
@@ -53,7 +54,7 @@ class LayoutRung:
         spec = self._spec(chosen)
         decides = [
             _METHOD, self.subject.original.sha256, chosen.artifact.sha256 if chosen else "", spec.model.engine,
-            dict(spec.model.options), str(self.first), self.cores, self.objective, self.hardware, self.items.shape[1:],
+            dict(spec.model.options), str(self.first), self.cores, self.objective, self.hardware, self._items(spec).shape[1:],
             deciding_versions(spec.model.engine), *network_code(spec.model),
             *(self.subject.incumbent.decides if self.subject.incumbent else ()),
         ]  # fmt: skip
@@ -78,7 +79,7 @@ class LayoutRung:
         began, spec = time.monotonic(), self._spec(chosen)
         try:
             swept = sweep_layouts(
-                spec, self.items, self.first, cores=self.cores, objective=self.objective, stop=stop, say=self.say
+                spec, self._items(spec), self.first, cores=self.cores, objective=self.objective, stop=stop, say=self.say
             )
             if stop():
                 return None
@@ -98,10 +99,7 @@ class LayoutRung:
             kind="lossless",
             hypothesis=_HYPOTHESIS,
             candidate=variant_text(model),
-            settings={
-                "artifact": model.artifact, "engine": model.engine, "threads": model.threads, "options": dict(model.options),
-                **({"sha256": model.sha256} if model.sha256 else {}),
-            },
+            settings=variant_settings(model),
             stages={"workers": best.workers, "batch": best.batch},
             layouts=swept.layouts,
             of=_name(chosen),
@@ -122,10 +120,14 @@ class LayoutRung:
             return self.subject.in_use()
         return VariantSpec(chosen.candidate, ModelPlan(**chosen.settings))
 
+    def _items(self, spec: VariantSpec) -> np.ndarray:
+        """Return (items, ...) as a variant takes them."""
+        return self.items.at(spec.model.input_side)
+
     def _parity(self, spec: VariantSpec, swept: Swept) -> Gate:
         """Ask whether an answer depends on what else is in the batch."""
         batches = (self.first.batch, swept.best.batch)
-        apart = 0.0 if batches[0] == batches[1] else answers_alike(spec, self.items, batches)
+        apart = 0.0 if batches[0] == batches[1] else answers_alike(spec, self._items(spec), batches)
         most = BANDS[precision_of(spec)]
         values: dict[str, float | None] = {"worst_l2": apart}
         limits = {"worst_l2": most}
@@ -143,7 +145,9 @@ class LayoutRung:
         baseline = self.subject.in_use()
         if spec.text == baseline.text and best == self.first:
             return None
-        found = compare_layouts((baseline, self.first), (spec, best), self.items, stop=stop)
+        found = compare_layouts(
+            (baseline, self.first), (spec, best), self._items(baseline), self._items(spec), stop=stop
+        )
         if found is None:
             return None
         return Whole(

@@ -110,10 +110,7 @@ def _judge(
     )  # fmt: skip
     names = {gate.name for gate in attempt.validation.gates}
     given = calibration or golden
-    some = None
-    if given is not None:
-        items = given.inputs[spread(len(given), PARITY_ITEMS)]
-        some = Golden(name=given.name, inputs=items, labels=None, sha256=given.sha256)
+    some = None if given is None else given.unlabelled(spread(len(given), PARITY_ITEMS))
     used = ModelPlan(**asked.against)
     against = VariantSpec(variant_text(used), used) if asked.against else a
     cheap = ask_cheap_gates(a, against, b, some, policy, [gate for gate in CHEAP_GATES if gate in names])
@@ -139,7 +136,7 @@ def _layout(attempt: Attempt, spec: VariantSpec, items: Golden | None) -> tuple[
     if items is None or taken is first:
         return attempt.verdict, None, None
     shares = [Shares(workers=one.workers, threads=one.threads, batch=one.batch) for one in (first, taken)]
-    found = compare_layouts((spec, shares[0]), (spec, shares[1]), items.inputs)
+    found = compare_layouts((spec, shares[0]), (spec, shares[1]), items.at(spec.model.input_side))
     if found is None:
         return attempt.verdict, None, None
     return ("accept" if found.low > 1 else "reject"), Estimate(found.low, found.ratio, found.high), None

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import msgspec
 import numpy as np
@@ -70,7 +70,7 @@ from headrace.validate.metrics import Metric
 from headrace.validate.policy import MAX_SLICE_DROP, Policy
 from headrace.validate.robustness import why_no_robustness
 from headrace.validate.sample_size import sample_size_told
-from headrace.validate.variant_spec import VariantSpec
+from headrace.validate.variant_spec import VariantSpec, variant_settings
 from headrace.validate.variants import OPEN, PARITY_ITEMS, validate_variants
 
 #: Probability that a search accepts any that is worse by more than the margin, at most.
@@ -151,6 +151,7 @@ def optimize(
         engines=installed_engines(), recipe=recipe, recipe_key=source_hash(recipe) if recipe else "", say=say,
         input_sizes=goal.input_sizes, also=goal.also, networks=networks, target=goal.target, incumbent=incumbent,
         stop=goal.is_over_budget,
+        scales_before=calibration is not None and all(one.scaled for one in (calibration, golden) if one is not None),
     )  # fmt: skip
     for spec in (subject.baseline(), *([incumbent.spec] if incumbent else [])):
         _check_fits(spec, [one for one in (calibration, golden) if one is not None])
@@ -176,7 +177,9 @@ def _check_fits(spec: VariantSpec, sets: Sequence[Golden]) -> None:
     model = spec.open()
     for one in sets:
         try:
-            model(np.ascontiguousarray(one.inputs[:1]))
+            model(np.ascontiguousarray(one.at(spec.model.input_side)[:1]))
+        except SettingsError:
+            raise
         except Exception as error:  # engines raise their own types
             name = Path(spec.model.artifact or "").name
             taken = f"{one.inputs.dtype}{list(one.inputs.shape)}"
@@ -387,7 +390,7 @@ class _Search:
                 known,
                 is_recalled=True,
                 candidate=candidate.spec.text,
-                settings=_settings(candidate.spec),
+                settings=variant_settings(candidate.spec.model),
                 artifact=candidate.artifact,
             )
             self.say(f"{_named(candidate)}: known from {known.id}: {known.verdict}: {known.says}")
@@ -423,7 +426,7 @@ class _Search:
         key = self._key(incumbent.artifact, incumbent.spec)
         known = self._recall(key)
         if known is not None:
-            settings = {"artifact": incumbent.artifact, "settings": _settings(incumbent.spec)}
+            settings = {"artifact": incumbent.artifact, "settings": variant_settings(incumbent.spec.model)}
             self.in_use = msgspec.structs.replace(known, is_recalled=True, candidate=incumbent.spec.text, **settings)
             return
         began = time.monotonic()
@@ -438,7 +441,7 @@ class _Search:
         attempt = Attempt(
             created_unix_seconds=time.time(), model=self.subject.original.sha256, technique=IN_USE, kind="lossless",
             hypothesis="what the Plan uses, which others must beat", candidate=incumbent.spec.text,
-            settings=_settings(incumbent.spec), artifact=incumbent.artifact, verdict=verdict, gate=blamed,
+            settings=variant_settings(incumbent.spec.model), artifact=incumbent.artifact, verdict=verdict, gate=blamed,
             says=document.gates[-1].says, speedup=_SAME, drop=_estimate(_of(document, "accuracy"), "low", "drop", "high"),
             seconds=time.monotonic() - began, validation=document, hardware=self.hardware, key=key,
             asked=self._asked(self.untrained.alpha if self.golden else 0.0),
@@ -479,7 +482,7 @@ class _Search:
             kind=candidate.kind,
             hypothesis=candidate.hypothesis,
             candidate=candidate.spec.text,
-            settings=_settings(candidate.spec),
+            settings=variant_settings(candidate.spec.model),
             artifact=candidate.artifact,
             verdict=verdict,  # type: ignore[arg-type]
             gate=gate.name if gate else None,
@@ -503,7 +506,7 @@ class _Search:
             data=calibration.name if calibration else "", data_sha256=calibration.sha256 if calibration else "",
             golden=golden.name if golden else "", golden_sha256=golden.sha256 if golden else "",
             versions=find_versions(), machine=machine_in_words(find_hardware()),
-            against={**_settings(used.spec), "sha256": used.artifact.sha256} if used else {},
+            against={**variant_settings(used.spec.model), "sha256": used.artifact.sha256} if used else {},
         )  # fmt: skip
 
     def _priced(self, attempt: Attempt) -> Attempt:
@@ -530,6 +533,7 @@ class _Search:
         decides = [
             self.subject.original.sha256, artifact.sha256, model.engine, model.threads, dict(model.options),
             self.goal.batch, self.goal.max_drop, self.goal.threads, self.goal.objective, self.hardware,
+            *(() if model.input_side is None else (model.input_side,)),
             self.subject.calibration.sha256 if self.subject.calibration else "",
             self.golden.sha256 if self.golden else "",
             deciding_versions(model.engine), *network_code(model),
@@ -559,8 +563,7 @@ class _Search:
         given = self.subject.calibration or self.golden
         if given is None:
             return None
-        items = given.inputs[spread(len(given), PARITY_ITEMS)]
-        return Golden(name=given.name, inputs=items, labels=None, sha256=given.sha256)
+        return given.unlabelled(spread(len(given), PARITY_ITEMS))
 
     # --- the golden set
 
@@ -649,9 +652,8 @@ class _Search:
         """Return an attempt that may still be used with the memory that it needs; for others a process is too much."""
         if self.weigh is None or self.golden is None or attempt.verdict == "reject":
             return attempt
-        batch = self.golden.inputs[: self.goal.batch]
         first, second = (
-            msgspec.structs.replace(side, memory_bytes=self._memory_of(one, batch))
+            msgspec.structs.replace(side, memory_bytes=self._memory_of(one))
             for side, one in ((attempt.validation.a, self.subject.in_use()), (attempt.validation.b, spec))
         )
         self._keep_baseline(first)
@@ -659,10 +661,10 @@ class _Search:
             attempt, validation=msgspec.structs.replace(attempt.validation, a=first, b=second)
         )
 
-    def _memory_of(self, spec: VariantSpec, batch: np.ndarray) -> int | None:
+    def _memory_of(self, spec: VariantSpec) -> int | None:
         """Return the memory that a variant needs, asked once."""
-        if spec.text not in self.weighed and self.weigh is not None:
-            self.weighed[spec.text] = self.weigh(spec, batch)
+        if spec.text not in self.weighed and self.weigh is not None and self.golden is not None:
+            self.weighed[spec.text] = self.weigh(spec, self.golden.at(spec.model.input_side)[: self.goal.batch])
         return self.weighed[spec.text]
 
     # --- the last rung
@@ -673,7 +675,7 @@ class _Search:
         if first is None or items is None or self.goal.objective in ("size", "cost"):
             return
         rung = LayoutRung(
-            subject=self.subject, first=first, cores=self.goal.cores, objective=self.goal.objective, items=items.inputs,
+            subject=self.subject, first=first, cores=self.goal.cores, objective=self.goal.objective, items=items,
             hardware=self.hardware, say=self.say,
         )  # fmt: skip
         variants = {attempt.candidate: attempt for attempt in self.attempts}
@@ -789,17 +791,6 @@ def _is_better(point: Point, start: Point, objective: str) -> bool:
     if objective == "size":
         return is_smaller(point, start)
     return merit(point, objective).low > 1.0 and (objective != "cost" or point.speedup.high >= 1.0)
-
-
-def _settings(spec: VariantSpec) -> dict[str, Any]:
-    """Return a variant's `[model]` table."""
-    model = spec.model
-    return {
-        "artifact": model.artifact,
-        "engine": model.engine,
-        "threads": model.threads,
-        "options": dict(model.options),
-    }
 
 
 def _point(attempt: Attempt) -> Point:

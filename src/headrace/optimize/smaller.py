@@ -1,8 +1,9 @@
 """Smaller inputs and smaller architectures, from lists that the user gives: other models in the same ladder and gates.
 
-A smaller input is made inside the model: a Resize stands before its first layer, so that pipelines and golden sets give it
-what they gave before, and all that follows computes on fewer pixels. That fits a fully convolutional network, whose layers do
-not care how large an image is; another refuses, and that is said.
+A smaller input is made where it is cheapest. Where a pipeline prepares the images of all sets, it makes them smaller: the Plan's
+`input_side` scales the module's `ImageInput`, so that decode, resize and preprocessing shrink too. Where the sets are arrays, a
+Resize stands before the model's first layer: they give it what they gave before, and all that follows computes on fewer pixels.
+Both fit a fully convolutional network, whose layers do not care how large an image is; another refuses, and that is said.
 
 Both answer otherwise than the model as given: no parity is asked of them, and the golden set decides.
 """
@@ -20,6 +21,7 @@ import numpy as np
 from headrace.base.errors import EngineError
 from headrace.optimize.expects import INT8, MEASURED, Expects
 from headrace.optimize.techniques import (
+    INPUT_SIDE,
     Candidates,
     Subject,
     Technique,
@@ -49,7 +51,7 @@ def of_size(size: int, expects: Expects | None = None) -> Technique:
     return Technique(
         name=f"input-{size}", kind="trained", needs="calibration data", expects=expects,
         why_not=partial(why_no_size, size=size), candidates=_of_size(size),
-        says=f"the image scaled down to {size} inside the model: fewer pixels in every layer",
+        says=f"the image scaled down to {size}, by the pipeline where it prepares the sets: fewer pixels in every layer",
     )  # fmt: skip
 
 
@@ -67,6 +69,56 @@ def _of_pixels(subject: Subject, size: int) -> Expects | None:
         return None
     pixels = (min(subject.calibration.inputs.shape[2:]) / size) ** 2
     return Expects(1.0, pixels * INT8.high, f"{pixels:.1f} times fewer pixels; bfloat16 and int8 on top: {MEASURED}")
+
+
+def smaller_input(subject: Subject, source: Artifact, size: int, name: str) -> Artifact:
+    """Return the file that computes on images of this size, scaled down before it or in it; made once, and kept.
+
+    Args:
+        subject: With calibration data.
+        source: An ONNX file that takes the items as they are.
+        size: Of the shorter side, pixels.
+        name: Of what is made.
+
+    Raises:
+        EngineError: If the model takes something else, or its layers need the size that it has.
+    """
+    calibration = subject.calibration
+    assert calibration is not None
+    item = calibration.inputs[0]
+    if subject.scales_before:
+        small = calibration.at(size)[0]
+        if small.shape != item.shape:  # else the module's own preprocess decides the size
+            return kept_file(
+                subject, name, source, partial(narrow, Path(source.file), size, np.ascontiguousarray(small))
+            )
+    return kept_file(subject, name, source, partial(shrink, Path(source.file), size, np.ascontiguousarray(item)))
+
+
+def narrow(artifact: Path, size: int, item: np.ndarray, output: Path) -> dict[str, Any]:
+    """Write a model that takes smaller images, and return how.
+
+    Args:
+        artifact: An ONNX file with one input, (batch, channels, height, width).
+        size: `input_side` of the Plans that will use it.
+        item: (channels, height, width) of a smaller image; the new file is run on it.
+        output: Where to.
+
+    Raises:
+        EngineError: If the model takes something else, or its layers need the size that it has.
+    """
+    from headrace.optimize.onnx_files import load, save
+
+    model = load(artifact)
+    name = _only_input(model, artifact)
+    taken = next(value for value in model.graph.input if value.name == name)
+    before = [axis.dim_value for axis in taken.type.tensor_type.shape.dim[2:]]
+    for axis, length in zip(taken.type.tensor_type.shape.dim[1:], item.shape, strict=True):
+        axis.dim_value = length
+    del model.graph.value_info[:]  # sizes between the layers are others now
+    save(model, output)
+    _try(output, name, item)
+    return {INPUT_SIDE: size, "of": min(before)}
 
 
 def shrink(artifact: Path, size: int, item: np.ndarray, output: Path) -> dict[str, Any]:
@@ -102,7 +154,7 @@ def shrink(artifact: Path, size: int, item: np.ndarray, output: Path) -> dict[st
     model.graph.node.insert(0, resize)
     del model.graph.value_info[:]  # sizes between the layers are others now
     save(model, output)
-    _try(output, name, item, size)
+    _try(output, name, item)
     return {"input": size, "of": side}
 
 
@@ -116,7 +168,7 @@ def _only_input(model: Any, artifact: Path) -> str:
     return str(inputs[0].name)
 
 
-def _try(file: Path, name: str, item: np.ndarray, size: int) -> None:
+def _try(file: Path, name: str, item: np.ndarray) -> None:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -127,7 +179,7 @@ def _try(file: Path, name: str, item: np.ndarray, size: int) -> None:
         session.run(None, {name: np.repeat(item[None], first if isinstance(first, int) else 1, axis=0)})
     except Exception as error:  # ONNX Runtime raises its own types, none of them public
         raise EngineError(
-            f"the model cannot compute on {size} pixels, so it is not fully convolutional; export it with a pooling over the "
+            f"the model cannot compute on fewer pixels, so it is not fully convolutional; export it with a pooling over the "
             f"whole image before its last layers, or train it for that size and give it with --also: {error}"
         ) from error
 
@@ -151,11 +203,8 @@ def why_no_size(subject: Subject, size: int) -> str | None:
 
 def _of_size(size: int) -> Callable[[Subject], Candidates]:
     def candidates(subject: Subject) -> Candidates:
-        assert subject.calibration is not None
-        item = np.ascontiguousarray(subject.calibration.inputs[0])
         name = f"input-{size}"
-        made = kept_file(subject, name, subject.original, lambda output: shrink(subject.path, size, item, output))
-        yield from _in_all_precisions(subject, made, name)
+        yield from _in_all_precisions(subject, smaller_input(subject, subject.original, size, name), name)
 
     return candidates
 

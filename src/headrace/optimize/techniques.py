@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Key of a file's parameters: why it is known to be no good before any gate is asked.
 REFUTED = "refuted"
+#: The same: `input_side` of the Plans that use it, for files that take smaller images.
+INPUT_SIDE = "input_side"
 #: Fewer items than these leave ranges to chance.
 FEWEST_CALIBRATION_ITEMS = 32
 
@@ -79,6 +81,8 @@ class Subject:
     """That int8 is written for; one of `presets.TARGETS`."""
     incumbent: Incumbent | None = None
     """What the Plan uses; None: the model as given."""
+    scales_before: bool = False
+    """Whether smaller inputs are made by the pipeline, before the model: all sets are images that it can prepare anew."""
     made: dict[str, Artifact] = field(default_factory=dict)
     """{technique: the file that it made}: two engines run one file."""
 
@@ -185,7 +189,10 @@ def deciding_versions(engine: str) -> dict[str, str]:
 
 
 def _spec(artifact: Artifact, engine: str, threads: int, options: Mapping[str, Any] | None = None) -> VariantSpec:
-    model = ModelPlan(artifact=artifact.file, engine=engine, threads=threads, options=dict(options or {}))
+    model = ModelPlan(
+        artifact=artifact.file, engine=engine, threads=threads, options=dict(options or {}),
+        input_side=artifact.parameters.get(INPUT_SIDE),
+    )  # fmt: skip
     return VariantSpec(variant_text(model), model)
 
 
@@ -279,7 +286,7 @@ def int8_file(subject: Subject, source: Artifact, name: str, calibrator: str = "
         slow = why_slow_int8(subject.flags) if subject.target == HERE else None
         if slow is not None:
             subject.say(f"{name}: {slow}")
-        items = subject.calibration.inputs
+        items = subject.calibration.at(source.parameters.get(INPUT_SIDE))
         return quantize(Path(source.file), items, output, preset=subject.preset, calibrator=calibrator)
 
     return kept_file(subject, name, source, make)
@@ -347,7 +354,8 @@ def kept_file(
     if technique not in subject.made:
         with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
             output = Path(folder) / f"{subject.path.stem}.{technique}{suffix}"
-            parameters = make(output)
+            side = {INPUT_SIDE: parent.parameters[INPUT_SIDE]} if INPUT_SIDE in parent.parameters else {}
+            parameters = {**side, **make(output)}
             subject.made[technique] = subject.store.add(
                 output,
                 parent=parent,

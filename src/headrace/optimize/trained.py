@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from dataclasses import asdict
-from functools import partial
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from headrace.base.errors import EngineError
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.expects import INT8, WITH_VNNI, Expects
 from headrace.optimize.recipe import Buildable, Trainable
-from headrace.optimize.smaller import shrink, why_no_size
+from headrace.optimize.smaller import smaller_input, why_no_size
 from headrace.optimize.techniques import (
     REFUTED,
     Candidates,
@@ -125,12 +124,9 @@ def _pruned_bfloat16(subject: Subject) -> Candidates:
 
 def _pruned_smaller(subject: Subject) -> Candidates:
     """Give the rounds that stand with the smaller inputs, in int8 where it can be: alone, each is a candidate already."""
-    assert subject.calibration is not None
-    item = np.ascontiguousarray(subject.calibration.inputs[0])
     for rung in _good_rungs(subject):
         for size in (size for size in subject.input_sizes if why_no_size(subject, size) is None):
-            make = partial(shrink, Path(rung.file), size, item)
-            small = kept_file(subject, f"{rung.technique}-input-{size}", rung, make)
+            small = smaller_input(subject, rung, size, f"{rung.technique}-input-{size}")
             yield from on_all_engines(subject, small if why_no_int8(subject) else _int8(subject, small))
 
 

@@ -115,7 +115,14 @@ class PlanFollower:
             self._say("the model stays: none is open yet; write the file again later")
             return False
         for slot in self._slots.all():
-            settings = wanted.models.get(slot.task, wanted.model)
+            settings, before = wanted.model_of(slot.task), self._plan.model_of(slot.task)
+            if settings.input_side != before.input_side:
+                sides = [one.input_side or "as the module's" for one in (settings, before)]
+                self._say(
+                    f"the model stays: the new one takes images of another size (input_side {sides[0]}, was {sides[1]}), and some "
+                    "are under way; start the run again to use it"
+                )
+                return False
             try:
                 model = _opened(slot, settings, opened)
                 refusal = self._refusal(slot, model, settings)

@@ -92,7 +92,7 @@ class _ModelOpener:
         self._variants = variants
 
     def __call__(self, path: str | None = None) -> Model:
-        settings = self._spec.plan.models.get(self._stage.task, self._spec.plan.model)
+        settings = self._spec.plan.model_of(self._stage.task)
         artifact = settings.artifact or path
         threads = self._spec.model_threads
         calls = self._spec.model_calls

@@ -51,7 +51,8 @@ def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 def _model(where: str, model: ModelPlan) -> dict[str, Any]:
     options = {f"{where}.options.{key}": value for key, value in model.options.items()}
-    return {f"{where}.artifact": model.artifact, f"{where}.engine": model.engine, **options}
+    side = {} if model.input_side is None else {f"{where}.input_side": model.input_side}
+    return {f"{where}.artifact": model.artifact, f"{where}.engine": model.engine, **side, **options}
 
 
 def _shown(value: Any) -> str:

@@ -243,22 +243,30 @@ def _flipped(image: np.ndarray, flip: int | None) -> np.ndarray:
 
 
 class DecodeStage(Stage):
-    """Bytes -> image; an array passes as it is."""
+    """Bytes -> image; an array passes as it is.
+
+    Args:
+        name: Unique in its pipeline.
+        wanted: What is needed of the image.
+        task: By which the Plan's `[models.TASK]` is chosen.
+        scales: Whether the image is for that model, which may take it smaller (`input_side`).
+    """
 
     kind = "cpu"
     releases_gil = True
     work = "decode"
 
-    def __init__(self, name: str, wanted: ImageInput, *, task: str = "") -> None:
+    def __init__(self, name: str, wanted: ImageInput, *, task: str = "", scales: bool = False) -> None:
         super().__init__(name, task=task)
         self.wanted = wanted
+        self.scales = scales
 
     def open(self, context: StageContext) -> Callable[[bytes | np.ndarray], np.ndarray]:
         """Return a decoder; it reuses its buffer when the same worker resizes next."""
         refuse_options(context.options, self.name)
         chain = DecodeChain(
             context.plan.decode,
-            self.wanted.short_side,
+            _wanted(self, context).short_side,
             context.counts,
             reuse_buffer=isinstance(context.next_stage, ResizeStage),
         )
@@ -270,26 +278,33 @@ class DecodeStage(Stage):
 
 
 class ResizeStage(Stage):
-    """Image -> image of the module's size."""
+    """Image -> image of the module's size; arguments as of `DecodeStage`."""
 
     kind = "cpu"
     releases_gil = True
     executor = "inline"
     work = "resize"
 
-    def __init__(self, name: str, wanted: ImageInput, *, task: str = "") -> None:
+    def __init__(self, name: str, wanted: ImageInput, *, task: str = "", scales: bool = False) -> None:
         super().__init__(name, task=task)
         self.wanted = wanted
+        self.scales = scales
 
     def open(self, context: StageContext) -> Callable[[np.ndarray], np.ndarray]:
         """Return the resize; its result never shares memory with its argument."""
         refuse_options(context.options, self.name)
+        wanted = _wanted(self, context)
 
         def resize(image: np.ndarray) -> np.ndarray:
             with counted_rejections(context.counts):
-                return fit(image, self.wanted)
+                return fit(image, wanted)
 
         return resize
+
+
+def _wanted(stage: DecodeStage | ResizeStage, context: StageContext) -> ImageInput:
+    """Return what is needed of an image for the model that the Plan names."""
+    return stage.wanted.scaled_to(context.plan.model_of(stage.task).input_side) if stage.scales else stage.wanted
 
 
 class TextStage(Stage):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from headrace.base.settings import check
@@ -29,6 +29,25 @@ class ImageInput:
             check(value is None or value >= 1, key, value, "a whole number >= 1")
         if self.crop is not None and self.short_side is not None:
             check(self.crop <= self.short_side, "crop", self.crop, f"at most short_side = {self.short_side}")
+
+    def scaled_to(self, side: int | None) -> ImageInput:
+        """Return the same view of an image on other pixels.
+
+        Args:
+            side: Of the crop, or of the shorter side where nothing is cropped, pixels; None: as it is.
+
+        Raises:
+            SettingsError: If images keep their size: then there is nothing to scale.
+        """
+        if side is None:
+            return self
+        if self.short_side is None:
+            what = "an ImageInput with short_side, for without it images keep their size"
+            check(False, "input_side", side, f"none, or {what}")
+            return self
+        if self.crop is None:
+            return replace(self, short_side=side)
+        return replace(self, short_side=max(side, round(self.short_side * side / self.crop)), crop=side)
 
 
 @dataclass(frozen=True, slots=True)

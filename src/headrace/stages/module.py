@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.base.errors import SettingsError, WrongResultCount
 from headrace.base.plan import StageDefaults
+from headrace.base.settings import check
 from headrace.stages.decode import DecodeStage, ResizeStage, TextStage
 from headrace.stages.inputs import BytesInput, ImageInput, Input, TextInput
 from headrace.stages.stage import FunctionStage, Stage, StageContext
@@ -104,9 +105,9 @@ class Module(abc.ABC):
                 "ArrayInput()"
             )
         if isinstance(self.input, ImageInput):
-            stages.append(DecodeStage(f"{prefix}decode", self.input, task=task))
+            stages.append(DecodeStage(f"{prefix}decode", self.input, task=task, scales=True))
             if self.input.short_side is not None or self.input.crop is not None:
-                stages.append(ResizeStage(f"{prefix}resize", self.input, task=task))
+                stages.append(ResizeStage(f"{prefix}resize", self.input, task=task, scales=True))
         elif isinstance(self.input, TextInput):
             stages.append(TextStage(f"{prefix}decode", self.input, task=task))
         if type(self).preprocess is not Module.preprocess:
@@ -153,6 +154,11 @@ class ProcessStage(Stage):
 
     def open(self, context: StageContext) -> Callable[[Any], Sequence[Any]]:
         """Return `process` of a loaded copy, checked for the number of its results."""
+        side = context.plan.model_of(self.task).input_side
+        check(
+            side is None or isinstance(self.module.input, ImageInput), f"input_side of {self.name}", side,
+            f"none, for {type(self.module).__name__}.input is no ImageInput that could be scaled",
+        )  # fmt: skip
         module = copy.copy(self.module)
         module.load(ModuleContext(context, module))
         return module.process

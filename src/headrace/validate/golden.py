@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,38 @@ class Golden:
     """{name: (items, ...)}: what else is true of each item."""
     files: Sequence[str] = ()
     """Of each item; empty for arrays."""
+    scaled: Callable[[int], np.ndarray] | None = None
+    """(side) -> (items, ...): the same items as the pipeline prepares them for a model of that `input_side`; None: they are
+    arrays, of one size."""
+    _of_sides: dict[int, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.inputs)
+
+    def at(self, side: int | None) -> np.ndarray:
+        """Return (items, ...) as a model of that `input_side` takes them; None: as the module's input says.
+
+        Raises:
+            SettingsError: If items are arrays, which nobody can prepare anew.
+        """
+        if side is None:
+            return self.inputs
+        if side not in self._of_sides:
+            if self.scaled is None:
+                raise SettingsError(
+                    f"{self.name} holds items of one size, and input_side = {side} asks for another: give a folder of images "
+                    "and the pipeline that prepares them, with --pipeline MODULE:ATTRIBUTE"
+                )
+            self._of_sides[side] = self.scaled(side)
+        return self._of_sides[side]
+
+    def unlabelled(self, places: np.ndarray) -> Golden:
+        """Return the items at these places, without what is known of them."""
+        whole = self.scaled
+        return Golden(
+            name=self.name, inputs=self.inputs[places], labels=None, sha256=self.sha256, is_made_up=self.is_made_up,
+            scaled=None if whole is None else lambda side: self.at(side)[places],
+        )  # fmt: skip
 
 
 def read_golden(path: Path) -> Golden:

@@ -30,7 +30,7 @@ import cv2
 import numpy as np
 
 from headrace.base.errors import DecodeRejected, SettingsError
-from headrace.base.plan import Plan
+from headrace.base.plan import ModelPlan, Plan
 from headrace.base.words import counted
 from headrace.stages.decode import DecodeStage, ResizeStage
 from headrace.stages.image_header import image_format, read_header
@@ -106,13 +106,24 @@ def read_golden_folder(
         raise SettingsError(f"{folder}: none of its {counted(len(rows), 'image')} can be decoded")
     if len(kept) < len(rows):
         say(f"{folder}: {len(rows) - len(kept)} of {counted(len(rows), 'image')} cannot be decoded and are left out")
+    paths = [rows[number].file for number in kept]
     labels = None if numbers is None else np.array([numbers[number] for number in kept], np.int64)
     slices, sources = _slices(looks), _sources([rows[number] for number in kept])
     return Golden(
         name=str(folder), inputs=arrays, labels=labels, sha256=fingerprint(digest, labels, truth, slices, sources),
-        slices=slices, sources=sources, truth=truth, files=[str(rows[number].file) for number in kept],
+        slices=slices, sources=sources, truth=truth, files=[str(path) for path in paths],
+        scaled=lambda side: _scaled(module, paths, side),
         some_sources=frozenset(rows[number].source for number in kept) - {""},
     )  # fmt: skip
+
+
+def _scaled(module: Module, files: Sequence[Path], side: int) -> np.ndarray:
+    """Return images that can be decoded as a model of that `input_side` takes them, (items, ...)."""
+    calls = _preprocessing(module, side)
+    with _Growing() as inputs:
+        for file in files:
+            inputs.add(_one(calls, _read(file))[0], file)
+        return inputs.array()
 
 
 def _read(file: Path) -> bytes:
@@ -223,23 +234,24 @@ def _numbers(rows: Sequence[_Row], names: Sequence[str] | None, folder: Path) ->
     return [places[str(label)] for label in labels]
 
 
-def _preprocessing(module: Module) -> list[tuple[Stage, Callable[[Any], Any]]]:
-    """Return the module's stages before its model, opened one after the other."""
+def _preprocessing(module: Module, side: int | None = None) -> list[tuple[Stage, Callable[[Any], Any]]]:
+    """Return the module's stages before its model, opened one after the other, for a model of that `input_side`."""
     stages = module.stages()
     before = stages[: next(place for place, stage in enumerate(stages) if isinstance(stage, ProcessStage))]
     if not any(isinstance(stage, DecodeStage) for stage in before):
         raise SettingsError(
             f"{type(module).__name__}.input is no ImageInput: a folder of images is no golden set for it; give an .npz file"
         )
-    return [(stage, stage.open(_context(stage, place, before))) for place, stage in enumerate(before)]
+    plan = Plan(model=ModelPlan(input_side=side))
+    return [(stage, stage.open(_context(stage, place, before, plan))) for place, stage in enumerate(before)]
 
 
-def _context(stage: Stage, place: int, stages: Sequence[Stage]) -> StageContext:
+def _context(stage: Stage, place: int, stages: Sequence[Stage], plan: Plan) -> StageContext:
     def no_model(path: str | None = None) -> Any:
         raise SettingsError(f"stage {stage.name} opens a model before the model: make the golden set yourself, as .npz")
 
     following = stages[place + 1] if place + 1 < len(stages) else None
-    return StageContext(stage=stage.name, worker=0, plan=Plan(), options={}, next_stage=following, open_model=no_model)
+    return StageContext(stage=stage.name, worker=0, plan=plan, options={}, next_stage=following, open_model=no_model)
 
 
 def _one(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import cv2
 import numpy as np
 
 from headrace.base.words import counted
@@ -46,6 +47,7 @@ def judge_robustness(
     items: int,
     stop: Callable[[], bool] = lambda: False,
     kept: KeptAnswers | None = None,
+    sides: tuple[int | None, int | None] = (None, None),
 ) -> Robustness:
     """Return how two variants answer images that were spoiled.
 
@@ -56,6 +58,7 @@ def judge_robustness(
         items: At most so many.
         stop: Asked before each kind.
         kept: What the incumbent answered to this set, asked by this policy's batch; None: nothing is known.
+        sides: `input_side` of each; spoiled images are scaled to it, for cameras spoil them before the pipeline does.
     """
     pixels = _pixels(golden, policy.metric)
     if isinstance(pixels, str):
@@ -69,8 +72,9 @@ def judge_robustness(
         if stop():
             return Robustness(outcome="inconclusive", says="interrupted", values=values)
         spoiled = corrupted(chosen, kind, pixels)
-        first = kept.once(("robustness", kind, items), partial(_firsts, models[0], spoiled, policy.batch))
-        second = _firsts(models[1], spoiled, policy.batch)
+        taken = [_scaled(spoiled, golden, side, pixels) for side in sides]
+        first = kept.once(("robustness", kind, items), partial(_firsts, models[0], taken[0], policy.batch))
+        second = _firsts(models[1], taken[1], policy.batch)
         if first is None or second is None:
             return Robustness(outcome="skipped", says=_NO_SCORES, values={})
         if labels is None:
@@ -105,6 +109,17 @@ def _pixels(golden: Golden, metric: Metric) -> Pixels | str:
         return f"not applicable, because {metric.name} scores no first answers, which spoiled images are compared by"
     found = Pixels.of(golden.inputs)
     return f"not known: {golden.inputs.dtype}{list(golden.inputs.shape)} are no pictures" if found is None else found
+
+
+def _scaled(items: np.ndarray, golden: Golden, side: int | None, pixels: Pixels) -> np.ndarray:
+    """Return images as a model of that `input_side` takes them."""
+    if side is None:
+        return items
+    shape = golden.at(side).shape[1:]
+    height, width = shape[1:] if pixels.channels_first else shape[:2]
+    last = [np.moveaxis(item, 0, 2) if pixels.channels_first else item for item in items]
+    scaled = [cv2.resize(np.ascontiguousarray(one), (width, height), interpolation=cv2.INTER_LINEAR) for one in last]
+    return np.stack([np.moveaxis(one, 2, 0) if pixels.channels_first else one for one in scaled])
 
 
 def _firsts(model: Call, items: np.ndarray, batch: int) -> np.ndarray | None:

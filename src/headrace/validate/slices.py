@@ -81,7 +81,8 @@ def too_small(parts: Mapping[str, np.ndarray], margin: float) -> list[tuple[str,
         for value in np.unique(values)
     ]
     alpha = _ALPHA / max(1, len(sizes))
-    needed = next(num for num in range(1, 1000) if judge_drop(-np.ones(num), margin, alpha).decision is Decision.REJECT)
+    decided = (num for num in range(1, 1000) if judge_drop(-np.ones(num), margin, alpha).decision is Decision.REJECT)
+    needed = next(decided, 1000)  # of a margin near 1
     return sorted(((name, num) for name, num in sizes if num < needed), key=lambda one: one[1])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headrace.base.plan import ModelPlan, Plan
 from headrace.base.protocols import Model
@@ -37,9 +38,19 @@ class VariantSpec:
         return open_model(self.model, None, 1, calls)
 
 
+def variant_settings(model: ModelPlan) -> dict[str, Any]:
+    """Return what `ModelPlan` takes to be this one again, without what is not set."""
+    extra = {"sha256": model.sha256, "input_side": model.input_side}
+    return {
+        "artifact": model.artifact, "engine": model.engine, "threads": model.threads, "options": dict(model.options),
+        **{key: value for key, value in extra.items() if value is not None},
+    }  # fmt: skip
+
+
 def variant_text(model: ModelPlan) -> str:
     """Return the text of a variant, as `parse_variant` takes it."""
-    settings = {"threads": model.threads, **model.options}
+    side = {} if model.input_side is None else {"input_side": model.input_side}
+    settings = {"threads": model.threads, **side, **model.options}
     shown = {key: str(value).lower() if isinstance(value, bool) else value for key, value in settings.items()}
     return f"{model.artifact}@{model.engine}{''.join(f',{key}={value}' for key, value in shown.items())}"
 
@@ -48,7 +59,7 @@ def parse_variant(text: str, threads: int = 1) -> VariantSpec:
     """Return the variant that a text names.
 
     Args:
-        text: `MODEL[@ENGINE[,KEY=VALUE]...]`; keys are `threads` and the engine's options.
+        text: `MODEL[@ENGINE[,KEY=VALUE]...]`; keys are `threads`, `input_side` and the engine's options.
         threads: Threads inside one call, where the text does not say.
 
     Raises:
@@ -65,6 +76,8 @@ def parse_variant(text: str, threads: int = 1) -> VariantSpec:
         check(bool(key and equals and value), "setting", setting, "KEY=VALUE such as precision=bf16 or threads=2")
         # A word is a string of the Plan's TOML; numbers, true and false stay what they are.
         written = value if value[0].isdigit() or value in ("true", "false") else f'"{value}"'
-        changes.append(f"model.{key}={written}" if key == "threads" else f"model.options.{key}={written}")
+        changes.append(
+            f"model.{key}={written}" if key in ("threads", "input_side") else f"model.options.{key}={written}"
+        )
     plan = Plan.from_table({"model": {"artifact": artifact, "engine": name}}).with_settings(changes)
     return VariantSpec(text, plan.model)

@@ -94,6 +94,21 @@ class _Opened:
         return precision_of(self.spec, self.model)
 
 
+@dataclass(frozen=True, slots=True)
+class _OnItsOwn:
+    """A model that is called with a batch of its own, whatever it is given: the same items in another size."""
+
+    model: Model
+    batch: np.ndarray
+
+    def __call__(self, _: Any) -> Any:
+        return self.model(self.batch)
+
+    @property
+    def variant(self) -> Mapping[str, Any]:
+        return self.model.variant
+
+
 def precision_of(spec: VariantSpec, model: Model | None = None) -> str:
     """Return what a variant computes in: int8 where its file is quantized, else what the engine says, or is asked for."""
     if _is_quantized(spec):
@@ -146,7 +161,7 @@ class _Validation:
 
     def _static(self) -> Gate:
         for first, second in zip(self.a.model.inputs, self.b.model.inputs, strict=False):
-            if first.dtype != second.dtype or not _fit(first.shape, second.shape):
+            if first.dtype != second.dtype or not (_fit(first.shape, second.shape) or not self._is_same_size()):
                 said = f"B takes {second.dtype}{list(second.shape)} where A takes {first.dtype}{list(first.shape)}"
                 return _gate("static", "rejected", f"{said}: it is not the same model")
         if len(self.a.model.inputs) != len(self.b.model.inputs):
@@ -157,8 +172,8 @@ class _Validation:
         if why is not None:
             return _gate("static", "rejected", f"B {why}")
         for size in sorted({1, self.policy.batch}):
-            batch = self._batch(size)
             for name, opened in (("A", self.a), ("B", self.b)):
+                batch = self._batch(opened, size)
                 try:
                     opened.model(batch)
                 except Exception as error:  # engines raise their own types
@@ -171,7 +186,7 @@ class _Validation:
         """Ask how B really runs, if it is quantized and A is not; None if there is nothing to ask."""
         if not self.b.is_quantized() or self.a.is_quantized() or self.b.spec.model.engine not in PROFILERS:
             return None
-        found = take_census(self.b.spec, self._batch(self.policy.batch), seconds=_CENSUS_SECONDS)
+        found = take_census(self.b.spec, self._batch(self.b, self.policy.batch), seconds=_CENSUS_SECONDS)
         values = {"int8_share": found.int8_share, "conversion_share": found.conversion_share}
         limits = {"int8_share": LEAST_INT8_SHARE}
         if found.int8_share is None or found.int8_share >= LEAST_INT8_SHARE:
@@ -223,7 +238,7 @@ class _Validation:
     def _overflow(self) -> str:
         """Return in words what half precision does not hold between B's layers, where B computes in it; else nothing."""
         precision = self.b.precision()
-        if precision not in LARGEST:
+        if precision not in LARGEST or not self._is_same_size():
             return ""
         try:
             found = broken(self.a.spec, self.b.spec, self.golden.inputs)
@@ -250,7 +265,9 @@ class _Validation:
         return f"; the first tensor beyond that is {first.name} ({first.operator}, {off})"
 
     def _speed(self) -> Gate:
-        found = measure_speed(self.a.model, self.b.model, self._batch(self.policy.batch), stop=self.is_interrupted)
+        first, second = (self._batch(opened, self.policy.batch) for opened in (self.a, self.b))
+        b = self.b.model if self._is_same_size() else _OnItsOwn(self.b.model, second)
+        found = measure_speed(self.a.model, b, first, stop=self.is_interrupted)
         if found is None:
             return _gate("speed", "inconclusive", "interrupted before there were enough rounds")
         self.a.call_seconds, self.b.call_seconds = found.a_seconds, found.b_seconds
@@ -288,7 +305,7 @@ class _Validation:
             return None
         found = judge_robustness(
             (self.a.model, self.b.model), self.golden, self.policy, items=ROBUSTNESS_ITEMS, stop=self.is_interrupted,
-            kept=self.kept,
+            kept=self.kept, sides=(self.a.spec.model.input_side, self.b.spec.model.input_side),
         )  # fmt: skip
         return _gate(
             "robustness", found.outcome, found.says, found.values, {"max_slice_drop": self.policy.max_slice_drop}
@@ -296,9 +313,16 @@ class _Validation:
 
     # --- calling
 
-    def _batch(self, size: int) -> np.ndarray:
-        """Return items of the golden set, around again where there are too few."""
-        return np.ascontiguousarray(self.golden.inputs[np.arange(size) % len(self.golden)])
+    def _is_same_size(self) -> bool:
+        """Return whether both take images of one size."""
+        return self.a.spec.model.input_side == self.b.spec.model.input_side
+
+    def _batch(self, opened: _Opened, size: int) -> np.ndarray:
+        """Return items of the golden set as a variant takes them, around again where there are too few."""
+        return np.ascontiguousarray(self._items(opened)[np.arange(size) % len(self.golden)])
+
+    def _items(self, opened: _Opened) -> np.ndarray:
+        return self.golden.at(opened.spec.model.input_side)
 
     def _some(self, opened: _Opened) -> list[Any] | None:
         """Return the answers to the items that are compared number by number; None if it was interrupted."""
@@ -310,7 +334,7 @@ class _Validation:
         for start in range(0, len(places), self.policy.batch):
             if self.is_interrupted():
                 return
-            yield opened.model(np.ascontiguousarray(self.golden.inputs[places[start : start + self.policy.batch]]))
+            yield opened.model(np.ascontiguousarray(self._items(opened)[places[start : start + self.policy.batch]]))
 
 
 def validate_variants(

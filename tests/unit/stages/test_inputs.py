@@ -28,3 +28,26 @@ def test_impossible_sizes(sizes: dict[str, int], message: str) -> None:
     with pytest.raises(SettingsError) as caught:
         ImageInput(**sizes)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("wanted", "scaled"),
+    [
+        (ImageInput(short_side=256, crop=224), ImageInput(short_side=183, crop=160)),
+        (ImageInput(short_side=640), ImageInput(short_side=160)),
+        (
+            ImageInput(short_side=224, crop=224, interpolation="area"),
+            ImageInput(short_side=160, crop=160, interpolation="area"),
+        ),
+    ],
+)
+def test_the_same_view_on_fewer_pixels(wanted: ImageInput, scaled: ImageInput) -> None:
+    """The crop has the size that is asked for, and what it is cut from is scaled with it."""
+    assert wanted.scaled_to(160) == scaled
+    assert wanted.scaled_to(None) is wanted
+
+
+def test_images_that_keep_their_size_are_not_scaled() -> None:
+    """A crop alone would be another view, not the same one on fewer pixels."""
+    with pytest.raises(SettingsError, match="input_side = 160 is not possible"):
+        ImageInput(crop=224).scaled_to(160)

@@ -152,7 +152,7 @@ class Replay:
         for stage in needs.stages:
             if stage.info.kind == "device":
                 stage.is_exclusive = _is_exclusive(evidence, document, stage.info.task, plan, stage.wait, stage.cpu)
-                costs[stage.name] = batch_cost(evidence, stage, plan.models.get(stage.info.task, plan.model))
+                costs[stage.name] = batch_cost(evidence, stage, plan.model_of(stage.info.task))
         return cls(evidence, document, plan, needs, machine, costs)
 
     @property
@@ -599,7 +599,7 @@ def _is_exclusive(
     evidence: Evidence, document: ProfileDocument, task: str, plan: Plan, wait: Array, cpu: Array
 ) -> bool:
     """Return whether a device works beside this machine's cores, one call at a time: emulated, or an accelerator."""
-    if plan.models.get(task, plan.model).engine == "emulated":
+    if plan.model_of(task).engine == "emulated":
         return True
     busy = float((wait + cpu).sum())
     return (

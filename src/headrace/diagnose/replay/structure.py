@@ -114,7 +114,7 @@ def model_threads(plan: Plan, head: str, task: str, cores: float) -> int:
     """
     settings = plan.stages[head]
     workers = plan.source.receivers if settings.executor == "inline" else settings.workers or 1
-    return plan.models.get(task, plan.model).threads or max(1, int(cores) // workers)
+    return plan.model_of(task).threads or max(1, int(cores) // workers)
 
 
 def group_stages(stages: Sequence[StageNeeds], plan: Plan) -> list[list[StageNeeds]]:

@@ -1,0 +1,220 @@
+"""Smaller inputs that the pipeline makes: `input_side` from the image to the Plan, and where it cannot be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cv2
+import numpy as np
+import onnx
+import pytest
+
+import headrace as hr
+from headrace.base.errors import EngineError, SettingsError
+from headrace.base.plan import ModelPlan, Plan
+from headrace.delivery.collect import Collect
+from headrace.optimize import search
+from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.better_plan import better_plan
+from headrace.optimize.goal import Goal
+from headrace.optimize.layout import Shares
+from headrace.optimize.search import optimize
+from headrace.optimize.smaller import narrow
+from headrace.pipeline.execute import run as execute
+from headrace.runs.formats.optimization import OptimizationDocument
+from headrace.validate.golden import Golden
+from headrace.validate.golden_folder import read_golden_folder
+from headrace.validate.policy import Policy
+from headrace.validate.variant_spec import VariantSpec, parse_variant, variant_settings, variant_text
+from headrace.validate.variants import validate_variants
+
+FULL, FEWER = 12, 8
+
+
+class Scenes(hr.Module):
+    """Takes pictures of twelve pixels, as the networks of these tests do."""
+
+    input = hr.ImageInput(short_side=FULL + 2, crop=FULL)
+    seen: set[tuple[int, ...]]
+
+    def load(self, context: Any) -> None:
+        """Open the model that the Plan names."""
+        self.network = context.open_model()
+
+    def preprocess(self, image: np.ndarray) -> np.ndarray:
+        """Put the channels first."""
+        return (image.astype(np.float32) / 64 - 2).transpose(2, 0, 1)
+
+    def process(self, batch: Any) -> Sequence[Any]:
+        """Return the class of each, and how large its image was."""
+        return [(int(scores.argmax()), batch.shape[-1]) for scores in self.network(batch)]
+
+
+class Stubborn(Scenes):
+    """Scales images itself."""
+
+    def preprocess(self, image: np.ndarray) -> np.ndarray:
+        """Scale to what it always takes."""
+        return super().preprocess(cv2.resize(image, (FULL, FULL)))
+
+
+def write_images(folder: Path, count: int, seed: int) -> Path:
+    """Write pictures of large shapes, whose classes a label names."""
+    folder.mkdir()
+    random = np.random.default_rng(seed)
+    lines = []
+    for number in range(count):
+        picture = cv2.resize(random.integers(0, 256, (3, 3, 3), np.uint8), (28, 28), interpolation=cv2.INTER_CUBIC)
+        cv2.imwrite(str(folder / f"{number}.png"), picture)
+        lines.append(json.dumps({"file": f"{number}.png", "label": 0, "source": f"camera {seed}-{number}"}))
+    (folder / "labels.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def read(folder: Path, model: Path, module: hr.Module | None = None) -> Golden:
+    """Return a set, labelled by what the model says of it."""
+    golden = read_golden_folder(folder, module or Scenes())
+    answers = VariantSpec("", ModelPlan(artifact=str(model), threads=1)).open()(np.ascontiguousarray(golden.inputs))
+    return replace(golden, labels=np.asarray(answers).argmax(1))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_else_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the ladder says of each network is tested elsewhere."""
+    monkeypatch.setattr(search, "LADDER", ())
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> tuple[Path, Path]:
+    """Pictures to calibrate on, and to judge on."""
+    return write_images(tmp_path / "calibration", 40, 1), write_images(tmp_path / "golden", 300, 2)
+
+
+def found(case: Any, folders: tuple[Path, Path], store: Path, module: hr.Module | None = None, **goal: Any) -> Any:
+    """Return a search with smaller inputs of which every one that is faster is right enough."""
+    calibration, golden = (read(folder, case.model, module) for folder in folders)
+    return optimize(
+        case.model, store=ArtifactStore(store), calibration=calibration, golden=golden,
+        goal=Goal(max_drop=0.9, max_slice_drop=0.9, batch=4, input_sizes=(FEWER,), **goal),
+    )  # fmt: skip
+
+
+def smaller(document: OptimizationDocument, engine: str = "onnx") -> Any:
+    """Return the attempt with the smaller input in int8."""
+    return next(
+        one for one in document.attempts if one.technique == f"input-{FEWER}-int8" and one.settings["engine"] == engine
+    )
+
+
+@pytest.mark.usefixtures("speeds")
+def test_where_the_pipeline_prepares_the_sets_it_makes_the_images_smaller(
+    case: Any, folders: tuple[Path, Path], tmp_path: Path, speeds: dict[tuple[str, bool], float]
+) -> None:
+    """No Resize in the model; the Plan says so, and a run with it gives the module smaller images and loses none."""
+    speeds["openvino", True] = 1.5  # the smaller ones are accepted on ONNX Runtime
+    document = found(case, folders, tmp_path / "artifacts")
+    attempt = smaller(document)
+    assert attempt.settings["input_side"] == FEWER
+    assert "input_side=8" in attempt.candidate
+    made = onnx.load(attempt.artifact.file)
+    assert "Resize" not in {node.op_type for node in made.graph.node}
+    assert [axis.dim_value for axis in made.graph.input[0].type.tensor_type.shape.dim][1:] == [3, FEWER, FEWER]
+    plan = better_plan(Plan(), replace_recommended(document, attempt.candidate), "process")[0]
+    assert Plan.from_table(plan.as_table()).model.input_side == FEWER
+    delivered = Collect()
+    execute(hr.Pipeline(hr.folder(str(folders[1])), module=Scenes(), delivery=delivered), plan)
+    assert [side for _, (_, side) in delivered.results] == [FEWER] * 300
+
+
+def replace_recommended(document: OptimizationDocument, candidate: str) -> OptimizationDocument:
+    """Return a search that recommends this one: which of two equals it takes is not what is tested."""
+    import msgspec
+
+    return msgspec.structs.replace(document, recommended=candidate, layout=None)
+
+
+@pytest.mark.usefixtures("speeds")
+def test_a_module_that_scales_images_itself_gets_the_resize_in_the_model(
+    case: Any, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Its input says nothing of what its preprocess makes of it."""
+    attempt = smaller(found(case, folders, tmp_path / "artifacts", Stubborn()))
+    assert "input_side" not in attempt.settings
+    assert "Resize" in {node.op_type for node in onnx.load(attempt.artifact.file).graph.node}
+
+
+@pytest.mark.usefixtures("speeds")
+def test_sets_of_arrays_get_the_resize_in_the_model(case: Any, tmp_path: Path) -> None:
+    """Nobody can prepare them anew."""
+    document = optimize(
+        case.model, store=ArtifactStore(tmp_path), goal=Goal(max_drop=0.9, batch=4, input_sizes=(FEWER,)),
+        calibration=case.calibration, golden=case.golden,
+    )  # fmt: skip
+    attempt = smaller(document)
+    assert "input_side" not in attempt.settings
+    assert "Resize" in {node.op_type for node in onnx.load(attempt.artifact.file).graph.node}
+
+
+@pytest.mark.usefixtures("speeds")
+def test_layouts_spoiled_images_and_a_second_search_know_the_size(
+    case: Any, folders: tuple[Path, Path], tmp_path: Path, speeds: dict[tuple[str, bool], float]
+) -> None:
+    """With the smaller one in the Plan as the incumbent, with --robustness, and with workers and batches."""
+    speeds["openvino", True] = 1.5
+    first = found(case, folders, tmp_path / "artifacts", robustness=True)
+    attempt = smaller(first)
+    gates = {gate.name: gate.outcome for gate in attempt.validation.gates}
+    assert gates["robustness"] in ("passed", "rejected")  # asked, whatever it says of random weights
+    calibration, golden = (read(folder, case.model) for folder in folders)
+    second = optimize(
+        case.model, store=ArtifactStore(tmp_path / "artifacts"), calibration=calibration, golden=golden,
+        in_use=ModelPlan(**attempt.settings),
+        goal=Goal(max_drop=0.9, max_slice_drop=0.9, batch=4, layout=Shares(workers=1, threads=1, batch=1)),
+    )  # fmt: skip
+    assert second.in_use is not None
+    assert second.in_use.settings["input_side"] == FEWER
+    assert second.in_use.validation.num_items == 300
+    assert second.laid_out
+    assert all(one.layouts[0].items_per_second > 0 for one in second.laid_out)
+
+
+def test_two_sizes_are_compared_on_the_same_items(case: Any, folders: tuple[Path, Path], tmp_path: Path) -> None:
+    """Each is given the images as its pipeline would make them."""
+    golden = read(folders[1], case.model)
+    narrow(case.model, FEWER, golden.at(FEWER)[0], tmp_path / "narrow.onnx")
+    spec = parse_variant(f"{tmp_path / 'narrow.onnx'}@onnx,input_side={FEWER}")
+    assert parse_variant(variant_text(spec.model)).model == spec.model == ModelPlan(**variant_settings(spec.model))
+    policy = Policy(max_drop=0.9, max_slice_drop=0.9, retrained=True, batch=4)
+    document = validate_variants(
+        parse_variant(str(case.model)), spec, golden, policy, gates=("static", "parity", "accuracy")
+    )
+    assert document.verdict == "accept"
+    own = np.asarray(spec.open()(np.ascontiguousarray(golden.at(FEWER)))).argmax(1)
+    assert golden.labels is not None
+    accuracy = next(gate for gate in document.gates if gate.name == "accuracy").values
+    assert accuracy["b"] == pytest.approx((own == golden.labels).mean())
+
+
+def test_arrays_have_one_size(case: Any, tmp_path: Path) -> None:
+    """And what to give instead is said."""
+    with pytest.raises(SettingsError, match=r"input_side = 8 asks for another: give a folder of images .*--pipeline"):
+        case.golden.at(FEWER)
+    spec = parse_variant(f"{case.model}@onnx,input_side={FEWER}")
+    with pytest.raises(SettingsError, match="holds items of one size"):
+        validate_variants(parse_variant(str(case.model)), spec, case.golden)
+
+
+def test_a_network_that_needs_its_size_is_not_narrowed(case: Any, tmp_path: Path, nets: ModuleType) -> None:
+    """It is tried on an image before anything else."""
+    model = onnx.load(case.model)
+    pool = next(node for node in model.graph.node if node.op_type == "GlobalAveragePool")
+    pool.op_type = "MaxPool"  # of a fixed part
+    pool.attribute.append(onnx.helper.make_attribute("kernel_shape", [nets.SIDE, nets.SIDE]))
+    onnx.save(model, tmp_path / "fixed.onnx")
+    with pytest.raises(EngineError, match="not fully convolutional"):
+        narrow(tmp_path / "fixed.onnx", FEWER, np.zeros((3, FEWER, FEWER), np.float32), tmp_path / "narrow.onnx")
