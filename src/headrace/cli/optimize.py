@@ -114,7 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     tried.add_argument(
         "--input-sizes", type=sizes, default=(), metavar="SIZES",
-        help="smaller inputs to try, of the shorter side: 160,128; made inside the model",
+        help="smaller inputs to try, of the shorter side: 160,128; made by the pipeline where it prepares the sets",
     )  # fmt: skip
     tried.add_argument(
         "--also",

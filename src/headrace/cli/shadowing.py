@@ -160,7 +160,7 @@ def open_candidate(args: argparse.Namespace, plan: Plan) -> Candidate | None:
     sides = {one.input_side for one in (plan.model, *plan.models.values())}
     if spec.model.input_side not in sides:
         raise SettingsError(
-            f"--shadow {args.shadow} takes images of another size than the Plan's model (input_side): a shadow answers the very "
+            f"--shadow {args.shadow} takes images of another size than the Plan's model (input_side): a shadow answers the "
             "same batches. Hold the two against each other with headrace validate and a golden set"
         )
     model = spec.open()

@@ -1,9 +1,10 @@
 """Smaller inputs and smaller architectures, from lists that the user gives: other models in the same ladder and gates.
 
-A smaller input is made where it is cheapest. Where a pipeline prepares the images of all sets, it makes them smaller: the Plan's
-`input_side` scales the module's `ImageInput`, so that decode, resize and preprocessing shrink too. Where the sets are arrays, a
-Resize stands before the model's first layer: they give it what they gave before, and all that follows computes on fewer pixels.
-Both fit a fully convolutional network, whose layers do not care how large an image is; another refuses, and that is said.
+A smaller input is made where it is cheapest. Where a pipeline prepares the images of all sets, it makes them smaller: the
+Plan's `input_side` scales the module's `ImageInput`, so that decode, resize and preprocessing shrink too. Where the sets are
+arrays, a Resize stands before the model's first layer: they give it what they gave before, and all that follows computes on
+fewer pixels. Both fit a fully convolutional network, whose layers do not care how large an image is; another refuses, and
+that is said.
 
 Both answer otherwise than the model as given: no parity is asked of them, and the golden set decides.
 """

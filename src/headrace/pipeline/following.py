@@ -119,8 +119,8 @@ class PlanFollower:
             if settings.input_side != before.input_side:
                 sides = [one.input_side or "as the module's" for one in (settings, before)]
                 self._say(
-                    f"the model stays: the new one takes images of another size (input_side {sides[0]}, was {sides[1]}), and some "
-                    "are under way; start the run again to use it"
+                    f"the model stays: the new one takes images of another size (input_side {sides[0]}, was {sides[1]}), and "
+                    "some are under way; start the run again to use it"
                 )
                 return False
             try:

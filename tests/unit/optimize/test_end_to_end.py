@@ -191,7 +191,7 @@ def test_what_cannot_be_predicted_is_measured(tmp_path: Path) -> None:
     """The pipeline has other batches than those that were timed: it is said, and both run all the same."""
     told, _ = measured(tmp_path, before=0.008, after=0.001, preparing=0.0, batch=4)
     assert told.predicted is None
-    assert "batches of 4" in told.refused
+    assert "those of the Plan are of 4" in told.refused
     assert told.measured is not None
 
 

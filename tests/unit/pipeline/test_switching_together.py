@@ -46,3 +46,19 @@ def test_slots_that_shared_a_model_share_the_next_one(
     assert follower.look()
     assert {slot.variant["artifact"] for slot in made} == {"new.onnx"}
     assert len({id(slot.model) for slot in made}) == num_models
+
+
+def test_a_model_for_images_of_another_size_needs_a_new_start(tmp_path: Path) -> None:
+    """Images that are under way have the old size, so nothing changes, and what to do is said."""
+    old, new, plan = save(tmp_path / "old.onnx", "Relu"), save(tmp_path / "new.onnx", "Abs"), tmp_path / "plan.toml"
+    slots, said = ModelSlots(), list[str]()
+    slot = slots.around(open_model(ModelPlan(), old, 1), task="", default=old, threads=1, calls=1)
+    slot(np.ones((1, 4), np.float32))
+    following = Following(file=plan, judge=lambda *_: None, text="", say=said.append)
+    follower = PlanFollower(following, slots, Plan(), lambda _: None)
+    plan.write_text(f'[model]\nartifact = "{new}"\ninput_side = 160\n')
+    follower.look()
+    assert not follower.look()
+    assert slot.variant["artifact"] == "old.onnx"
+    assert "input_side 160, was as the module's" in said[-1]
+    assert "start the run again" in said[-1]

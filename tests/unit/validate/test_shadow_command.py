@@ -95,7 +95,7 @@ def test_what_came_of_it_has_a_command_and_is_in_the_ledger(
         pipeline="jobs.py:pipeline", plan="plan.toml", settings=["p.workers=2"], allow=[], source="in/", drain=False,
         limit=20,
     )  # fmt: skip
-    candidate = open_candidate(args)
+    candidate = open_candidate(args, Plan())
     assert candidate is not None
     scores = np.eye(10, 3, dtype=np.float32)
     for number in range(60):
@@ -157,5 +157,13 @@ def test_a_ledger_that_could_not_be_written_is_told_before_the_run(
 ) -> None:
     """Without a candidate there is nothing to keep; a folder is no ledger."""
     with pytest.raises(error, match=r"--shadow MODEL|ledger"):
-        open_candidate(argparse.Namespace(shadow=shadow, max_disagreement=0.01, ledger=ledger))
+        open_candidate(argparse.Namespace(shadow=shadow, max_disagreement=0.01, ledger=ledger), Plan())
     assert not (folder / "new.sqlite").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_candidate_for_images_of_another_size_is_refused() -> None:
+    """It could answer none of the batches; what can be done instead is said."""
+    asked = argparse.Namespace(shadow="a.onnx@onnx,input_side=160", max_disagreement=0.01, ledger=None)
+    with pytest.raises(SettingsError, match=r"input_side.*headrace validate"):
+        open_candidate(asked, Plan())
