@@ -117,7 +117,7 @@ def test_what_takes_over_is_set_where_the_plan_names_its_model(folder: Path, tab
         shadow="other.onnx@onnx,threads=2", max_disagreement=0.01, ledger=None, pipeline="jobs.py:pipeline", plan=None,
         settings=[], allow=[], source=None, drain=False, limit=None,
     )  # fmt: skip
-    candidate = open_candidate(args)
+    candidate = open_candidate(args, Plan())
     assert candidate is not None
     scores = np.eye(10, 3, dtype=np.float32)
     for number in range(60):
