@@ -22,7 +22,7 @@ from headrace.validate.noninferiority import Decision, Finding, judge_drop, larg
 from headrace.validate.of_sets import judge_set
 from headrace.validate.parity import joined, num_broken, num_classes, top_1
 from headrace.validate.policy import Policy
-from headrace.validate.recounted import RecountedGate
+from headrace.validate.recounted import Again, RecountedGate
 from headrace.validate.slices import FEWEST_SOURCES, drop_by_source, slices_of, too_small, worst_of
 
 #: Standard errors beyond chance from which on the labels are believed to be those of the model.
@@ -55,6 +55,7 @@ def judge_accuracy(
     names: list[str] | None,
     is_interrupted: Callable[[], bool],
     kept: KeptAnswers | None = None,
+    again: Again | None = None,
 ) -> Judged:
     """Return whether B's answers to a golden set are as good as A's.
 
@@ -66,6 +67,7 @@ def judge_accuracy(
         names: Of the classes in the order of the output; None: not known.
         is_interrupted: Asked between batches.
         kept: What A answered to this set, asked by this policy's metric and batch; None: nothing is known.
+        again: Asks both about some items once more, so that the worst masks can be drawn; None: they are not.
 
     Raises:
         SettingsError: If the metric does not fit the answers.
@@ -74,7 +76,7 @@ def judge_accuracy(
     if policy.metric.recount is not None and not golden.is_made_up:
         return RecountedGate(
             golden=golden, policy=policy, names=names, is_interrupted=is_interrupted, kept=kept,
-            recount=policy.metric.recount,
+            recount=policy.metric.recount, again=again,
         ).judge(a, b)  # fmt: skip
     return _Gate(golden=golden, policy=policy, names=names, is_interrupted=is_interrupted, kept=kept).judge(a, b)
 

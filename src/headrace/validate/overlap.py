@@ -31,7 +31,7 @@ def counted_pixels(outputs: Any, masks: Array) -> list[Array]:
         SettingsError: If outputs are neither, or of another size than the masks.
     """
     _check_masks(masks)
-    named = _named(outputs)
+    named = named_pixels(outputs)
     if named is None or named.shape != masks.shape:
         seen = {name: list(np.shape(one)) for name, one in by_name(outputs).items()}
         raise SettingsError(
@@ -85,8 +85,8 @@ def _seen(classes: Array) -> str:
     return f" from {classes.min():g} to {classes.max():g}" if classes.size else ""
 
 
-def _named(outputs: Any) -> Array | None:
-    """Return (items, h, w) uint8, the class that each pixel was named; None if the outputs do not say."""
+def named_pixels(outputs: Any) -> Array | None:
+    """Return (items, h, w) whole numbers, the class that each pixel was named; None if the outputs do not say."""
     each = by_name(outputs)
     found = each.get("out", each.get("masks", next(iter(each.values()))))
     if found.dtype.kind in "iu":

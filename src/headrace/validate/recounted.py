@@ -16,18 +16,22 @@ import numpy as np
 
 from headrace.base.errors import SettingsError
 from headrace.base.words import counted
-from headrace.runs.formats.variants import SliceResult
+from headrace.runs.formats.variants import SliceResult, WorstItem
 from headrace.validate.detections import Boxes, true_boxes
 from headrace.validate.judged import MOST_WORST, OUTCOMES, GoldenGate, Judged, set_says, set_values
 from headrace.validate.lost_detections import fewer_found, num_found, worst_detections
+from headrace.validate.lost_pixels import item_overlaps, worst_masks
 from headrace.validate.metrics import OfDraws, Recount
 from headrace.validate.noninferiority import Decision
 from headrace.validate.of_sets import FEWEST_DRAWS, SetFinding, decided, draw
+from headrace.validate.overlap import named_pixels
 from headrace.validate.parity import has_broken
 from headrace.validate.slices import worst_of
 
 Array = np.ndarray
 Calls = Callable[[], Iterator[Any]]
+Again = Callable[[Array], tuple[Any, Any] | None]
+"""(places of items) -> what both answer to them, each as of one call; None if it was interrupted."""
 
 #: An incumbent worth less finds next to nothing: then classes, boxes or preprocessing are another's, and no drop shows.
 _LEAST_VALUE = 0.05
@@ -45,9 +49,11 @@ class RecountedGate(GoldenGate):
 
     Args:
         recount: Of the metric.
+        again: Asks both about some items once more, whose masks are drawn; None: no masks are.
     """
 
     recount: Recount
+    again: Again | None = None
 
     def judge(self, a: Calls, b: Calls) -> Judged:
         """Return what the gate says.
@@ -67,7 +73,10 @@ class RecountedGate(GoldenGate):
             says = f"{counted(second[1], 'call')} of B give a NaN or an infinity, of A {first[1]}"
             return self.said("rejected", says, {"broken": float(second[1])})
         judged = self._judged(*(self.recount.of_draws(kept, self.golden.truth) for kept, _ in (first, second)))
-        return self._with_lost(judged, first[0], second[0]) if self.recount.any_order else judged
+        if self.recount.any_order:
+            return self._with_lost(judged, first[0], second[0])
+        judged.worst = self._worst_masks(first[0], second[0])
+        return judged
 
     def _with_lost(self, judged: Judged, a: list[Boxes], b: list[Boxes]) -> Judged:
         """Return it with the share of right detections that is lost, and the items that lost most."""
@@ -81,6 +90,22 @@ class RecountedGate(GoldenGate):
             truth, a, b, found_a - found_b, most=MOST_WORST, files=self.golden.files or (), name=self.class_name
         )
         return judged
+
+    def _worst_masks(self, a: list[Array], b: list[Array]) -> tuple[WorstItem, ...]:
+        """Return the items whose masks lost most. Masks of a whole set need not fit into memory: these are asked for again."""
+        first, second = item_overlaps(a), item_overlaps(b)
+        places = np.argsort(second - first, kind="stable")[:MOST_WORST]
+        places = places[first[places] > second[places]]
+        answers = self.again(places) if self.again and len(places) and not self.is_interrupted() else None
+        if answers is None:
+            return ()
+        named_a, named_b = map(named_pixels, answers)
+        assert named_a is not None, "they were counted before"
+        assert named_b is not None, "they were counted before"
+        masks = (self.golden.truth["mask"][places], named_a, named_b)
+        return worst_masks(
+            places.tolist(), first, second, masks=masks, files=self.golden.files or (), name=self.class_name
+        )
 
     def _asked(self, calls: Calls) -> tuple[list[Any], int] | None:
         """Return what is kept of each item, and how many calls gave what is no number; None if it was interrupted."""

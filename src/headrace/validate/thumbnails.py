@@ -9,13 +9,13 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from headrace.runs.formats.variants import BoxShown, WorstItem
+from headrace.runs.formats.variants import BoxShown, Outline, WorstItem
 from headrace.validate.corruptions import Pixels
 from headrace.validate.golden import Golden
 
 #: Longer side, pixels.
 SIDE = 112
-#: The same of each of the three pictures of detections.
+#: The same of each of the three pictures of detections or masks.
 BOXED_SIDE = 200
 _GAP = 4
 #: Pixels from the corner of a picture: what is further away is outside anyway.
@@ -30,7 +30,7 @@ MOST = 48
 def thumbnails(items: Iterable[WorstItem], golden: Golden | None) -> dict[WorstItem, str]:
     """Return {item: JPEG as a `data:` address} of at most 48 items; what is no picture, or is not there any more, is left out.
 
-    Of detections the picture is three beside one another: what is true, what the incumbent found, what the candidate found.
+    Of detections and masks the picture is three beside one another: what is true, the incumbent's, the candidate's.
 
     Args:
         items: Of a golden set: files of a folder, or arrays that are pictures.
@@ -44,7 +44,7 @@ def thumbnails(items: Iterable[WorstItem], golden: Golden | None) -> dict[WorstI
             continue
         known = golden is not None and pixels is not None and item.item < len(golden)
         own = pixels.picture(golden.inputs[item.item])[:, :, ::-1] if known and golden and pixels else None
-        if item.boxes or item.boxes_a or item.boxes_b:
+        if any((item.boxes, item.boxes_a, item.boxes_b, item.outlines, item.outlines_a, item.outlines_b)):
             address = None if own is None else _address(side_by_side(own, item), None)
         else:
             if item.item not in plain:
@@ -67,18 +67,19 @@ def _of_file(file: str) -> np.ndarray | None:
 
 
 def side_by_side(picture: np.ndarray, item: WorstItem) -> np.ndarray:
-    """Return three copies of a picture in a row, with the true boxes, the incumbent's and the candidate's.
+    """Return three copies of a picture in a row, with the true boxes or outlines, the incumbent's and the candidate's.
 
     Args:
         picture: uint8 (height, width, 3), BGR, as the model takes it.
-        item: With boxes.
+        item: With boxes or outlines.
     """
     scale = BOXED_SIDE / max(picture.shape[:2])
     large = _scaled(picture, scale)
     gap = np.full((large.shape[0], _GAP, 3), 255, np.uint8)
+    boxes, outlines = (item.boxes, item.boxes_a, item.boxes_b), (item.outlines, item.outlines_a, item.outlines_b)
     drawn = [
-        _with_boxes(large, boxes, scale, color)
-        for boxes, color in zip((item.boxes, item.boxes_a, item.boxes_b), _COLORS, strict=True)
+        _with_outlines(_with_boxes(large, own_boxes, scale, color), own_outlines, color)
+        for own_boxes, own_outlines, color in zip(boxes, outlines, _COLORS, strict=True)
     ]
     return np.hstack([drawn[0], gap, drawn[1], gap, drawn[2]])
 
@@ -92,12 +93,25 @@ def _with_boxes(
         x1, y1, x2, y2 = (round(min(max(one * scale, -_FAR), _FAR)) for one in (box.x1, box.y1, box.x2, box.y2))
         corner, far = (x1, y1), (x2, y2)
         cv2.rectangle(drawn, corner, far, color, 2)
-        named = f"{box.name} {box.score:.2f}" if box.score < 1 else box.name
-        text = named.encode("ascii", "replace").decode()  # OpenCV's letters
-        cv2.putText(
-            drawn, text, (corner[0] + 2, max(10, corner[1] - 3)), cv2.FONT_HERSHEY_SIMPLEX, 0.36, color, 1, cv2.LINE_AA
-        )
+        _write(drawn, f"{box.name} {box.score:.2f}" if box.score < 1 else box.name, corner, color)
     return drawn
+
+
+def _with_outlines(picture: np.ndarray, outlines: Iterable[Outline], color: tuple[int, int, int]) -> np.ndarray:
+    """Return the picture with outlines drawn into it."""
+    height, width = picture.shape[:2]
+    for outline in outlines:
+        points = (np.array(outline.points) * (width, height)).round().astype(np.int32)
+        cv2.polylines(picture, [points[:, None]], True, color, 2)
+        _write(picture, outline.name, tuple(points[points[:, 1].argmin()].tolist()), color)
+    return picture
+
+
+def _write(picture: np.ndarray, name: str, corner: tuple[int, int], color: tuple[int, int, int]) -> None:
+    """Write a name above a corner."""
+    text = name.encode("ascii", "replace").decode()  # OpenCV's letters
+    place = (corner[0] + 2, max(10, corner[1] - 3))
+    cv2.putText(picture, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.36, color, 1, cv2.LINE_AA)
 
 
 def _scaled(picture: np.ndarray, scale: float) -> np.ndarray:

@@ -294,6 +294,7 @@ class _Validation:
         judged = judge_accuracy(
             lambda: self._calls(self.a, everything), lambda: self._calls(self.b, everything), self.golden, self.policy,
             names=_class_names(self.a.model), is_interrupted=self.is_interrupted, kept=self.kept,
+            again=self._again,
         )  # fmt: skip
         self.warnings += judged.warnings
         self.worst, self.slices = judged.worst, judged.slices
@@ -328,6 +329,11 @@ class _Validation:
         """Return the answers to the items that are compared number by number; None if it was interrupted."""
         answers = list(self._calls(opened, spread(len(self.golden), PARITY_ITEMS)))
         return None if self.is_interrupted() else answers
+
+    def _again(self, places: np.ndarray) -> tuple[Any, Any] | None:
+        """Return what both answer to the items at these places, each as of one call; None if it was interrupted."""
+        a, b = list(self._calls(self.a, places)), list(self._calls(self.b, places))
+        return None if self.is_interrupted() else (joined(a), joined(b))
 
     def _calls(self, opened: _Opened, places: np.ndarray) -> Iterator[Any]:
         """Give the answers to the items at these places, batch by batch."""

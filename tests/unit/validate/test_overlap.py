@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import base64
+from pathlib import Path
 from typing import Any
 
+import cv2
+import msgspec
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from headrace.base.errors import SettingsError
+from headrace.cli import main
+from headrace.runs.formats.variants import ValidationDocument
 from headrace.validate import of_sets
 from headrace.validate.accuracy import judge_accuracy
 from headrace.validate.golden import Golden
-from headrace.validate.judged import Judged
+from headrace.validate.judged import MOST_WORST, Judged
 from headrace.validate.metrics import metric_named
 from headrace.validate.overlap import ClassOverlap, counted_pixels
 from headrace.validate.policy import Policy
+from headrace.validate.thumbnails import BOXED_SIDE, thumbnails
 
 
 @pytest.fixture(autouse=True)
@@ -113,6 +122,70 @@ def test_one_that_names_the_same_passes_and_one_that_does_not_is_rejected() -> N
     rejected = judged(truth, scores(wrong))
     assert rejected.gate.outcome == "rejected"
     assert rejected.gate.values["drop"] == pytest.approx(1 - 0.9 / 1.1, abs=0.03)
+
+
+def test_the_items_that_lost_most_are_drawn() -> None:
+    """Their masks are asked for again, and outlined beside what is true and what the incumbent named; others are none."""
+    truth = np.zeros((30, 20, 40), np.uint8)
+    truth[:, 5:15, 10:20] = 1
+    truth[:, 8:12, 30:36] = 2
+    named = truth.copy()
+    named[7] = 0  # all is lost
+    named[4, 5:15, 15:20] = 0  # half of one of three
+    inputs = np.random.default_rng(0).random((30, 3, 20, 40)).astype(np.float32)
+    golden = Golden(name="g", inputs=inputs, labels=None, sha256="", truth={"mask": truth})
+    asked: list[list[int]] = []
+
+    def again(places: np.ndarray) -> tuple[Any, Any]:
+        asked.append(places.tolist())
+        return scores(truth[places]), scores(named[places])
+
+    policy = Policy(max_drop=0.05, metric=metric_named("iou"), batch=30)
+    worst = judge_accuracy(
+        lambda: iter([scores(truth)]), lambda: iter([scores(named)]), golden, policy, names=["wall", "box", "lid"],
+        is_interrupted=lambda: False, again=again,
+    ).worst  # fmt: skip
+    assert asked == [[7, 4]]
+    assert [(one.item, one.label, one.a, one.b) for one in worst] == [
+        (7, "wall, box, lid", "IoU 1.00", "IoU 0.28"), (4, "wall, box, lid", "IoU 1.00", "IoU 0.81"),
+    ]  # fmt: skip
+    lost = worst[0]
+    assert [outline.name for outline in lost.outlines] == ["box", "lid"]
+    assert (lost.outlines_a, lost.outlines_b) == (lost.outlines, ())
+    xs, ys = zip(*lost.outlines[0].points, strict=True)
+    assert (min(xs), max(xs), min(ys), max(ys)) == pytest.approx((10.5 / 40, 19.5 / 40, 5.5 / 20, 14.5 / 20), abs=1e-3)
+    pictures = thumbnails(worst, golden)
+    assert len({pictures[one] for one in worst}) == 2
+    drawn = cv2.imdecode(np.frombuffer(base64.b64decode(pictures[lost].partition(",")[2]), np.uint8), cv2.IMREAD_COLOR)
+    assert drawn is not None
+    assert drawn.shape[1] > 3 * BOXED_SIDE
+    plain = thumbnails([msgspec.structs.replace(lost, outlines=(), outlines_a=(), outlines_b=())], golden)
+    assert pictures[lost] not in plain.values()
+
+
+def test_the_page_of_a_validation_shows_lost_masks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the command line: the first of two channels is the class, and the candidate answers with the second."""
+    random = np.random.default_rng(0)
+    for name, weights in (("a", [[1, 0, 0], [0, 1, 0]]), ("b", [[0, 1, 0], [1, 0, 0]])):
+        graph = helper.make_graph(
+            [helper.make_node("Conv", ["x", "w"], ["masks"])], "tiny",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 16, 16])],
+            [helper.make_tensor_value_info("masks", TensorProto.FLOAT, ["batch", 2, 16, 16])],
+            [numpy_helper.from_array(np.array(weights, np.float32).reshape(2, 3, 1, 1), "w")],
+        )  # fmt: skip
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    inputs = random.random((40, 3, 16, 16)).astype(np.float32)
+    inputs[:, 0, 4:12, 4:12] += 1
+    inputs[:, 1] += 0.5
+    np.savez(tmp_path / "golden.npz", inputs=inputs, truth_mask=inputs[:, :2].argmax(axis=1).astype(np.uint8))
+    command = ["validate", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx"), "--golden", str(tmp_path / "golden.npz")]
+    assert main([*command, "--metric", "iou", "--report", str(tmp_path / "page.html"), "--json"]) == 1
+    document = msgspec.json.decode(capsys.readouterr().out, type=ValidationDocument)
+    assert len(document.worst) == MOST_WORST
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("data:image/jpeg") == MOST_WORST
+    assert "Pictures of masks" in page
 
 
 def test_an_incumbent_that_names_other_classes_shows_nothing() -> None:

@@ -54,6 +54,11 @@ def worst_about(worst: Sequence[WorstItem]) -> Html:
             " Pictures, from the left: what is true (green), the best-scored detections of the one in use (blue), as many as "
             "there are true boxes, and those of the candidate (orange); lost is the share of the true boxes."
         )
+    if any(item.outlines or item.outlines_a or item.outlines_b for item in worst):
+        said += (
+            " Pictures of masks, from the left: outlines of what is true (green), of what the one in use named (blue) and of "
+            "what the candidate named (orange), without the class that covers most; lost is the mean IoU of an item's classes."
+        )
     return note(said)
 
 

@@ -58,6 +58,15 @@ class BoxShown(msgspec.Struct, frozen=True, kw_only=True):
     """Of what is true 1."""
 
 
+class Outline(msgspec.Struct, frozen=True, kw_only=True):
+    """The outline of a region of a mask, to draw."""
+
+    name: str
+    """Of its class."""
+    points: tuple[tuple[float, float], ...]
+    """x and y as shares of the mask's width and height; the last one is joined to the first."""
+
+
 class WorstItem(msgspec.Struct, frozen=True, kw_only=True):
     """An item for which the candidate did worse than the incumbent."""
 
@@ -71,12 +80,18 @@ class WorstItem(msgspec.Struct, frozen=True, kw_only=True):
     """The incumbent's first answer; empty where answers are no scores of classes."""
     b: str
     loss: float
-    """Score of the incumbent less that of the candidate, up to 1; of detections the share of the true boxes."""
+    """Score of the incumbent less that of the candidate, up to 1; of detections the share of the true boxes, of masks
+    the mean IoU of the item's classes."""
     boxes: tuple[BoxShown, ...] = ()
     """What is true, of detections."""
     boxes_a: tuple[BoxShown, ...] = ()
     """The incumbent's best-scored, as many as there are true ones."""
     boxes_b: tuple[BoxShown, ...] = ()
+    outlines: tuple[Outline, ...] = ()
+    """What is true, of masks, without the class that covers most."""
+    outlines_a: tuple[Outline, ...] = ()
+    """What the incumbent named."""
+    outlines_b: tuple[Outline, ...] = ()
 
 
 class SliceResult(msgspec.Struct, frozen=True, kw_only=True):
