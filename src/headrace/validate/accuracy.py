@@ -14,13 +14,14 @@ import numpy as np
 
 from headrace.base.words import counted
 from headrace.runs.formats.variants import SliceResult, WorstItem
+from headrace.validate.detections import are_detections
 from headrace.validate.golden import Golden
 from headrace.validate.judged import MOST_WORST, OUTCOMES, GoldenGate, Judged, set_says, set_values
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.metrics import Truth, scored
 from headrace.validate.noninferiority import Decision, Finding, judge_drop, largest_discordance
 from headrace.validate.of_sets import judge_set
-from headrace.validate.parity import joined, num_broken, num_classes, top_1
+from headrace.validate.parity import has_broken, joined, num_broken, num_classes, top_1
 from headrace.validate.policy import Policy
 from headrace.validate.recounted import Again, RecountedGate
 from headrace.validate.slices import FEWEST_SOURCES, drop_by_source, slices_of, too_small, worst_of
@@ -103,7 +104,11 @@ class _Gate(GoldenGate):
             says = f"{second.broken} of {len(golden)} answers of B hold a NaN or an infinity, of A {first.broken}"
             return self.said("rejected", says, {"broken": float(second.broken)})
         if metric.needs_classes and (first.first is None or second.first is None):
-            return self.said("skipped", "not known: the answers are no scores of classes")
+            return self.said(
+                "skipped",
+                "not known: the answers are no scores of classes; give what is true with --metric map, map50 or iou, or "
+                "your own as MODULE:FUNCTION",
+            )
         if first.scores is None or second.scores is None:
             return self._of_set(first, second)
         return self._of_items(first, second)
@@ -118,8 +123,12 @@ class _Gate(GoldenGate):
         broken = classes = start = 0
         for answers in calls():
             found, size = top_1(answers), _size(answers)
+            if are_detections(answers):  # of one item they come without an axis of items
+                size = min(self.policy.batch, len(self.golden) - start)
+                broken += has_broken(answers)
+            else:
+                broken += num_broken(answers)
             firsts.append(found)
-            broken += num_broken(answers)
             classes = num_classes(answers)
             if self.policy.metric.needs_all:
                 outputs.append(answers)

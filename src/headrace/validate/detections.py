@@ -67,6 +67,11 @@ def found_boxes(outputs: Any, num_items: int) -> list[Boxes]:
     return [_kept(*rows) for rows in zip(*parts, strict=True)]
 
 
+def are_detections(outputs: Any) -> bool:
+    """Return whether outputs are detections by their names: then none of them holds scores of classes."""
+    return _are_named(outputs) and _parts(outputs) is not None
+
+
 def detections_in(outputs: Any) -> list[Boxes] | None:
     """Return what was found in each item of a call, where outputs are detections beyond doubt; None if they are not.
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from headrace.validate.detections import are_detections
+
 #: Relative L2 from which on the answers of one item differ by more than its precision explains.
 BANDS = {"f32": 1e-4, "f16": 1e-2, "bf16": 2e-2, "int8": 5e-2}
 
@@ -89,8 +91,11 @@ def joined(answers: Sequence[Any]) -> Any:
 def scores_of(outputs: Any) -> np.ndarray | None:
     """Return (items, classes) scores; None if the answers are none.
 
-    Scores are the only output, or the only one of two axes and floating numbers, with at least two classes.
+    Scores are the only output, or the only one of two axes and floating numbers, with at least two classes. Those of detections
+    are of boxes, in any order.
     """
+    if are_detections(outputs):
+        return None
     scores = [array for array in by_name(outputs).values() if array.ndim == 2 and array.dtype.kind == "f"]
     return scores[0] if len(scores) == 1 and scores[0].shape[1] >= 2 else None
 

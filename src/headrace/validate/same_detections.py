@@ -18,6 +18,8 @@ Array = np.ndarray
 
 #: Score from which on a detector is sure.
 SURE = 0.5
+#: Of items, those with other detections: like the median of the relative L2, it asks what most items look like.
+MOST_CHANGED = 0.5
 
 
 def changed_detections(a: Any, b: Any) -> Array | None:

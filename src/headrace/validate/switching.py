@@ -10,11 +10,8 @@ import numpy as np
 from headrace.base.plan import ModelPlan
 from headrace.validate.detections import LAYOUTS
 from headrace.validate.parity import BANDS, by_name, compare_outputs, has_broken, joined
-from headrace.validate.same_detections import SURE, changed_detections
+from headrace.validate.same_detections import MOST_CHANGED, SURE, changed_detections
 from headrace.validate.variants import MOST_BANDS
-
-#: Of recent items, those with other detections: like the median of the relative L2, it asks what most items look like.
-MOST_CHANGED = 0.5
 
 
 def why_not_switch(before: Sequence[Any], after: Sequence[Any], settings: ModelPlan) -> str | None:

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from headrace.base.errors import HeadraceError, MissingExtra
+from headrace.base.errors import HeadraceError, MissingExtra, SettingsError
 from headrace.base.protocols import Model
 from headrace.base.settings import check
 from headrace.base.units import format_duration
@@ -43,6 +43,7 @@ from headrace.runs.formats.variants import (
 from headrace.runs.processor import cpu_flags, why_slow
 from headrace.validate.accuracy import judge_accuracy
 from headrace.validate.census import LEAST_INT8_SHARE, is_quantized, take_census
+from headrace.validate.detections import LAYOUTS
 from headrace.validate.golden import Golden, made_up, spread
 from headrace.validate.half_precision import LARGEST, broken, is_half, named
 from headrace.validate.interrupts import noticing
@@ -52,6 +53,7 @@ from headrace.validate.model_speed import Speed, measure_speed
 from headrace.validate.parity import BANDS, compare_outputs, has_broken, joined
 from headrace.validate.policy import Policy
 from headrace.validate.robustness import judge_robustness
+from headrace.validate.same_detections import MOST_CHANGED, SURE, changed_detections
 from headrace.validate.slices import worst_first
 from headrace.validate.variant_spec import VariantSpec, variant_text
 
@@ -199,9 +201,17 @@ class _Validation:
         first, second = self.kept.once("parity", lambda: self._some(self.a)), self._some(self.b)
         if first is None or second is None:
             return _gate("parity", "inconclusive", "interrupted")
-        if self.policy.metric.recount is not None and self.policy.metric.recount.any_order:
-            return _of_detections(first, second)
-        found = compare_outputs(joined(first), joined(second))
+        changed = _changed_detections(first, second)
+        if changed is not None or (self.policy.metric.recount is not None and self.policy.metric.recount.any_order):
+            return self._of_detections(first, second, changed)
+        try:
+            found = compare_outputs(joined(first), joined(second))
+        except ValueError:
+            says = (
+                "not known: the answers change their shape from call to call, so they have no like in the other's; detections "
+                f"can be held against one another, and are read from {LAYOUTS}"
+            )
+            return _gate("parity", "skipped", says)
         band = max(BANDS[self.a.precision()], BANDS[self.b.precision()])
         values = {
             "relative_l2": _finite(found.relative_l2), "worst_l2": _finite(found.worst_l2), "cosine": found.cosine,
@@ -234,6 +244,40 @@ class _Validation:
             return _gate("parity", "rejected", f"{says}: that is no rounding", values, limits)
         self.warnings.append(f"the answers differ by more than {self.b.precision()} usually does: {says}")
         return _gate("parity", "passed", f"{says}; whether that matters the accuracy tells", values, limits)
+
+    def _of_detections(self, a: Sequence[Any], b: Sequence[Any], changed: np.ndarray | None) -> Gate:
+        """Return whether detections are whole and alike: they come in any order and number, and are matched.
+
+        Args:
+            a: Answers of A, call by call.
+            b: Of B, to the same items.
+            changed: (items,) 1 where they differ; None: the layout is none that is known beyond doubt.
+        """
+        broken_a, broken_b = (sum(has_broken(one) for one in answers) for answers in (a, b))
+        values: dict[str, float | None] = {"broken": float(broken_b)}
+        if broken_b > broken_a:
+            says = f"{broken_b} of {len(b)} calls of B give a NaN or an infinity, of A {broken_a}"
+            return _gate("parity", "rejected", says, values)
+        overflow = self._overflow()
+        if overflow:
+            return _gate("parity", "rejected", overflow, values)
+        is_judged = self.policy.metric.recount is not None and self.policy.metric.recount.any_order
+        judge = (
+            "the accuracy gate matches them with what is true" if is_judged else "--metric map tells how right they are"
+        )
+        if changed is None:
+            says = f"no NaN or infinity that A does not have; detections come in any order and number: {judge}"
+            return _gate("parity", "passed", says, values)
+        share, limits = float(changed.mean()), {"changed": MOST_CHANGED}
+        values["changed"] = share
+        says = (
+            f"of {int(changed.sum())} of {len(changed)} items one of the two does not find what the other is sure of (score "
+            f"{SURE:g} or more), matched as detections, in any order and number"
+        )
+        is_known = self.golden.labels is not None or bool(self.golden.truth)
+        if share > MOST_CHANGED and not is_known and not self.policy.retrained:
+            return _gate("parity", "rejected", f"{says}: that is no rounding", values, limits)
+        return _gate("parity", "passed", f"{says}; {judge}", values, limits)
 
     def _overflow(self) -> str:
         """Return in words what half precision does not hold between B's layers, where B computes in it; else nothing."""
@@ -479,18 +523,14 @@ def _class_names(model: Model) -> list[str] | None:
     return [str(name) for name in names] if isinstance(names, list) else None
 
 
-def _of_detections(a: Sequence[Any], b: Sequence[Any]) -> Gate:
-    """Return whether detections are whole: they come in any number and order, and no number has its like in the other's."""
-    broken_a, broken_b = (sum(has_broken(one) for one in answers) for answers in (a, b))
-    values = {"broken": float(broken_b)}
-    if broken_b > broken_a:
-        says = f"{broken_b} of {len(b)} calls of B give a NaN or an infinity, of A {broken_a}"
-        return _gate("parity", "rejected", says, values)
-    says = (
-        "no NaN or infinity that A does not have; number by number not applicable, because detections come in any order "
-        "and number: the accuracy gate matches them"
-    )
-    return _gate("parity", "passed", says, values)
+def _changed_detections(a: Sequence[Any], b: Sequence[Any]) -> np.ndarray | None:
+    """Return (items,) 1 where what two variants detect differs; None unless all answers are detections beyond doubt."""
+    try:
+        found = [changed_detections(one, other) for one, other in zip(a, b, strict=True)]
+    except SettingsError:  # numbers of detections that are not one for each item: whoever asks for a metric is told
+        return None
+    known = [one for one in found if one is not None]
+    return np.concatenate(known) if known and len(known) == len(found) else None
 
 
 def _cpu_values(found: Speed) -> dict[str, float | None]:

@@ -415,7 +415,7 @@ def test_a_user_validates_detectors(
     told = json.loads(capsys.readouterr().out)
     assert told["verdict"] == "accept"
     assert told["metric"] == "map50"
-    assert "not applicable" in next(gate["says"] for gate in told["gates"] if gate["name"] == "parity")
+    assert "matched as detections" in next(gate["says"] for gate in told["gates"] if gate["name"] == "parity")
     assert main(["validate", str(a), str(far), *options]) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["gates"][-1]["name"] == "accuracy"
@@ -425,3 +425,44 @@ def test_a_user_validates_detectors(
     assert told["worst"][0]["boxes"]
     assert told["worst"][0]["boxes_a"] != told["worst"][0]["boxes_b"]
     assert {one["name"] for one in told["slices"]} == {"class 0", "class 1", "class 2"}
+
+
+@pytest.mark.parametrize("one_item", [False, True])
+def test_detectors_are_matched_without_a_metric_too(
+    tmp_path: Path, golden: Path, capsys: pytest.CaptureFixture[str], one_item: bool
+) -> None:
+    """Where nobody knows what is true: alike is not known to be right, and what finds nothing of the same is no rounding."""
+    a = detector(tmp_path / "a.onnx", one_item=one_item)
+    near = detector(tmp_path / "near.onnx", 0.05, one_item=one_item)
+    elsewhere = detector(tmp_path / "elsewhere.onnx", 300.0, one_item=one_item)
+    np.savez(tmp_path / "bare.npz", inputs=np.load(golden)["inputs"])
+    options = ["--golden", str(tmp_path / "bare.npz"), "--batch", "1" if one_item else "8", "--json"]
+    assert main(["validate", str(a), str(near), *options]) == 4
+    gates = {gate["name"]: gate for gate in json.loads(capsys.readouterr().out)["gates"]}
+    assert gates["parity"]["outcome"] == "passed"
+    assert gates["parity"]["values"] == {"broken": 0.0, "changed": 0.0}
+    assert gates["accuracy"]["outcome"] == "skipped"  # the box with the best score is no first answer
+    assert "--metric map" in gates["accuracy"]["says"]
+    assert main(["validate", str(a), str(elsewhere), *options]) == 1
+    (*_, parity) = json.loads(capsys.readouterr().out)["gates"]
+    assert (parity["name"], parity["outcome"]) == ("parity", "rejected")
+    assert "no rounding" in parity["says"]
+
+
+def test_answers_that_change_their_shape_and_are_no_detections_are_said(
+    tmp_path: Path, golden: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Instead of an error from the inside: which layouts could be matched."""
+    model = onnx.load(str(detector(tmp_path / "a.onnx", one_item=True)))
+    for output in model.graph.output:  # with an axis of items, under names of its own
+        model.graph.node.append(helper.make_node("Unsqueeze", [output.name, "first"], [f"my_{output.name}"]))
+        output.name = f"my_{output.name}"
+        output.type.tensor_type.shape.dim.insert(0, onnx.TensorShapeProto.Dimension(dim_value=1))
+    onnx.save(model, tmp_path / "a.onnx")
+    np.savez(tmp_path / "bare.npz", inputs=np.load(golden)["inputs"])
+    a = str(tmp_path / "a.onnx")
+    assert main(["validate", a, a, "--golden", str(tmp_path / "bare.npz"), "--batch", "1", "--json"]) == 4
+    gates = {gate["name"]: gate for gate in json.loads(capsys.readouterr().out)["gates"]}
+    assert gates["parity"]["outcome"] == "skipped"
+    assert "change their shape" in gates["parity"]["says"]
+    assert "boxes (items, n, 4)" in gates["parity"]["says"]
