@@ -27,6 +27,11 @@ class Preset:
     options: dict[str, Any] = field(default_factory=dict)
     """More `extra_options` of ONNX Runtime's quantizer."""
 
+    @property
+    def largest_weight(self) -> int:
+        """That int8 holds: steps are an output channel's largest weight over it."""
+        return 64 if self.reduce_range else 127
+
 
 X86_VNNI = Preset(name="x86-vnni", says="unsigned activations, signed weights per channel")
 X86 = Preset(

@@ -1,9 +1,9 @@
 """Quantization-aware training: the user's training goes on with the rounding of int8 in the network, which learns to bear it.
 
 Weights are rounded as int8 holds them (signed, one step for each output channel), and so is what enters each convolution and
-each linear layer (unsigned, one step for the tensor, over a running range); gradients pass the rounding as if it were not
-there. What comes out is an ordinary network again, its weights on the steps of int8, and `int8` makes the file of it: there is
-one way to write int8, whatever was trained, and it is as fast.
+each linear layer (one step for the tensor, over a running range; unsigned, or around zero where the target's preset says so);
+gradients pass the rounding as if it were not there. What comes out is an ordinary network again, its weights on the steps of
+int8, and `int8` makes the file of it: there is one way to write int8, whatever was trained, and it is as fast.
 
 Why like this:
 
@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import EngineError
+from headrace.optimize.presets import X86_VNNI, Preset
 from headrace.optimize.recipe import MOST_LOSS, Trainable, called, right_answers
 from headrace.optimize.torch_files import read_trained, torch, write_trained
 
@@ -39,7 +40,7 @@ from headrace.optimize.torch_files import read_trained, torch, write_trained
 _LAYERS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d, torch.nn.Linear)
 #: Share of a new batch in a running range. Trainings may be short, so ten batches are to be enough.
 _SHARE_OF_NEW = 0.1
-_LARGEST_WEIGHT, _LARGEST_VALUE = 127, 255
+_LARGEST_UNSIGNED, _LARGEST_SIGNED = 255, 127
 _BATCH = 32
 _ROUNDED = "the network with the rounding of int8 in it"
 _NOT_PICKLED = "; such a network cannot be pickled as a whole: save network.state_dict()"
@@ -71,7 +72,12 @@ class Found:
 
 
 def train(
-    recipe: Trainable, calibration: np.ndarray, kept: Path, say: Callable[[str], object] = lambda text: None
+    recipe: Trainable,
+    calibration: np.ndarray,
+    kept: Path,
+    say: Callable[[str], object] = lambda text: None,
+    *,
+    preset: Preset = X86_VNNI,
 ) -> tuple[Found, Any]:
     """Return what training with the rounding of int8 came to, and the network, with nothing of it left but rounded weights.
 
@@ -80,6 +86,7 @@ def train(
         calibration: float32 (items, ...), which the ranges are from before and after training.
         kept: A file; what was trained before is read from it instead.
         say: Told what is going on.
+        preset: How its file will be written: the network learns to bear the rounding of these types.
 
     Raises:
         EngineError: If the network has no layers that could run in int8, or `fit` fails on it.
@@ -90,7 +97,7 @@ def train(
         return known, network.eval()
     say("training with the rounding of int8")
     before = right_answers(recipe, network, "the network as given")
-    with _rounding(network):
+    with _rounding(network, preset):
         _calibrate(network, calibration)
         untrained = right_answers(recipe, network, _ROUNDED)
         called(recipe, "fit", network, on=_ROUNDED, hint=_NOT_PICKLED)
@@ -106,21 +113,26 @@ def train(
 class _RoundedWeights(torch.nn.Module):  # type: ignore[misc]
     """Makes of (outputs, ...) weights what int8 holds of them: a step for each output, the same on both sides of zero."""
 
+    def __init__(self, largest: int) -> None:
+        super().__init__()
+        self._largest = largest
+
     def forward(self, weights: Any) -> Any:
         largest = weights.detach().float().flatten(1).abs().amax(dim=1)
-        steps = (largest / _LARGEST_WEIGHT).clamp(min=torch.finfo(torch.float32).tiny)
+        steps = (largest / self._largest).clamp(min=torch.finfo(torch.float32).tiny)
         zeros = torch.zeros_like(steps, dtype=torch.int32)
-        return torch.fake_quantize_per_channel_affine(weights, steps, zeros, 0, -_LARGEST_WEIGHT, _LARGEST_WEIGHT)
+        return torch.fake_quantize_per_channel_affine(weights, steps, zeros, 0, -self._largest, self._largest)
 
 
 class _RoundedInput(torch.nn.Module):  # type: ignore[misc]
-    """Makes of values what unsigned int8 holds of them, over a range that contains zero.
+    """Makes of values what int8 holds of them, over a range that contains zero: signed, around zero, or unsigned.
 
     In training the range follows the batches; while `widens` is set it grows to hold all that it sees; else it stays.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, signed: bool) -> None:
         super().__init__()
+        self._signed = signed
         self.widens = False
         self.register_buffer("low", torch.zeros(()))
         self.register_buffer("high", torch.zeros(()))
@@ -128,9 +140,15 @@ class _RoundedInput(torch.nn.Module):  # type: ignore[misc]
     def forward(self, values: Any) -> Any:
         if self.widens or self.training:
             self._see(values.detach().float())
-        step = ((self.high - self.low).float() / _LARGEST_VALUE).clamp(min=torch.finfo(torch.float32).tiny)
-        zero = (-self.low.float() / step).round().clamp(0, _LARGEST_VALUE).to(torch.int32)
-        return torch.fake_quantize_per_tensor_affine(values, step, zero, 0, _LARGEST_VALUE)
+        low, high = self.low.float(), self.high.float()
+        tiny = torch.finfo(torch.float32).tiny
+        if self._signed:
+            step = (torch.maximum(-low, high) / _LARGEST_SIGNED).clamp(min=tiny)
+            zero = torch.zeros_like(step, dtype=torch.int32)
+            return torch.fake_quantize_per_tensor_affine(values, step, zero, -_LARGEST_SIGNED, _LARGEST_SIGNED)
+        step = ((high - low) / _LARGEST_UNSIGNED).clamp(min=tiny)
+        zero = (-low / step).round().clamp(0, _LARGEST_UNSIGNED).to(torch.int32)
+        return torch.fake_quantize_per_tensor_affine(values, step, zero, 0, _LARGEST_UNSIGNED)
 
     def _see(self, values: Any) -> None:
         low, high = values.amin().clamp(max=0), values.amax().clamp(min=0)
@@ -150,7 +168,7 @@ def _round_input(layer: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @contextmanager
-def _rounding(network: Any) -> Iterator[None]:
+def _rounding(network: Any, preset: Preset) -> Iterator[None]:
     """Have a network compute as in int8, in place; afterwards only its weights are rounded.
 
     Raises:
@@ -165,8 +183,8 @@ def _rounding(network: Any) -> Iterator[None]:
         )
     hooks = []
     for layer in layers:
-        parametrize.register_parametrization(layer, "weight", _RoundedWeights())
-        layer.rounded_input = _RoundedInput().train(layer.training)
+        parametrize.register_parametrization(layer, "weight", _RoundedWeights(preset.largest_weight))
+        layer.rounded_input = _RoundedInput(signed=preset.signed).train(layer.training)
         hooks.append(layer.register_forward_pre_hook(_round_input))
     yield
     for layer, hook in zip(layers, hooks, strict=True):

@@ -19,7 +19,7 @@ from headrace.base.errors import EngineError
 from headrace.base.plan import ModelPlan
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.expects import INT8, Expects
-from headrace.optimize.presets import HERE, Preset, find_preset, why_slow_int8
+from headrace.optimize.presets import HERE, TENSORRT, Preset, find_preset, why_slow_int8
 from headrace.optimize.recipe import Buildable
 from headrace.runs.formats.optimization import Artifact, TechniqueKind
 from headrace.runs.hardware import find_versions
@@ -156,6 +156,8 @@ class Technique:
     """Why it cannot be tried; None: it can."""
     candidates: Callable[[Subject], Candidates]
     """May raise EngineError if it cannot be carried out."""
+    in_int8: bool = False
+    """Whether its file is written by the target's preset, whose types are told with it."""
 
     def tried_on(self, subject: Subject) -> Iterator[Candidate]:
         """Give what it makes of a model.
@@ -166,8 +168,9 @@ class Technique:
         """
         for artifact, spec in self.candidates(subject):
             name = self._name_of(artifact, spec)
+            says = f"{self.says}: {subject.preset.says}" if self.in_int8 else self.says
             yield Candidate(
-                technique=name, kind=self.kind, hypothesis=self.says, artifact=artifact, spec=spec, expects=self.expects
+                technique=name, kind=self.kind, hypothesis=says, artifact=artifact, spec=spec, expects=self.expects
             )  # fmt: skip
 
     def _name_of(self, artifact: Artifact, spec: VariantSpec) -> str:
@@ -303,6 +306,9 @@ def _calibrated(calibrator: str) -> Callable[[Subject], Candidates]:
 def _no_nncf(subject: Subject) -> str | None:
     from headrace.optimize.nncf_int8 import why_no_nncf
 
+    if subject.target == TENSORRT.name:
+        why = "NNCF chooses the types of int8 for processors, and TensorRT takes int8 around zero alone"
+        return Obstacle(why, until="another --target; int8 itself is written for TensorRT")
     return why_no_int8(subject) or why_no_nncf()
 
 
@@ -392,7 +398,7 @@ LADDER = (
     ),
     Technique(
         name="int8", kind="lossy", needs="calibration data", expects=INT8,
-        says="static int8, unsigned activations, signed weights per channel (1.8 to 8 times measured with VNNI or AMX)",
+        says="static int8 in the types of the target (1.8 to 8 times measured with VNNI or AMX)", in_int8=True,
         why_not=why_no_int8, candidates=lambda subject: on_all_engines(subject, int8_file(subject, _folded(subject), "int8")),
     ),
 )  # fmt: skip
@@ -402,13 +408,13 @@ INT8_AT_FULL_SPEED = ("int8", "int8-equalized", "int8-percentile", "int8-nncf")
 #: Tried in this order where int8 has cost too much accuracy.
 REPAIRS = (
     Technique(
-        name="int8-equalized", kind="lossy", needs="calibration data", expects=INT8,
+        name="int8-equalized", kind="lossy", needs="calibration data", expects=INT8, in_int8=True,
         says="int8 after the channels of neighbouring convolutions were evened out, which keeps all of its speed",
         why_not=_no_equalization,
         candidates=lambda subject: on_all_engines(subject, int8_file(subject, _equalized(subject), "int8-equalized")),
     ),
     Technique(
-        name="int8-percentile", kind="lossy", expects=INT8, needs="calibration data",
+        name="int8-percentile", kind="lossy", expects=INT8, needs="calibration data", in_int8=True,
         says="int8 whose ranges leave out the outermost of 10,000 values, which keeps all of its speed",
         why_not=why_no_int8, candidates=_calibrated("percentile"),
     ),
@@ -418,7 +424,7 @@ REPAIRS = (
         why_not=_no_nncf, candidates=_by_nncf,
     ),
     Technique(
-        name="int8-reverted", kind="lossy", needs="calibration data", expects=Expects(1.0, INT8.high),
+        name="int8-reverted", kind="lossy", needs="calibration data", expects=Expects(1.0, INT8.high), in_int8=True,
         says="int8 with the groups that do most harm back in float32",
         why_not=why_no_int8, candidates=lambda subject: on_all_engines(subject, _reverted(subject)),
     ),

@@ -19,6 +19,7 @@ import numpy as np
 from headrace.base.errors import EngineError
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.expects import INT8, WITH_VNNI, Expects
+from headrace.optimize.presets import X86_VNNI
 from headrace.optimize.recipe import Buildable, Trainable
 from headrace.optimize.smaller import smaller_input, why_no_size
 from headrace.optimize.techniques import (
@@ -171,8 +172,10 @@ def _qat(subject: Subject) -> Candidates:
     assert isinstance(recipe, Trainable)
     assert calibration is not None
     decides = f"qat {subject.recipe_key} {subject.original.sha256} {calibration.sha256}"
+    if subject.preset != X86_VNNI:  # which all networks were trained for before there were others
+        decides += f" {subject.preset.name}"
     kept = subject.store.folder / "rounds" / f"{hashlib.sha256(decides.encode()).hexdigest()[:16]}.pt"
-    found, network = train(recipe, calibration.inputs, kept, subject.say)
+    found, network = train(recipe, calibration.inputs, kept, subject.say, preset=subject.preset)
     refuted = {REFUTED: f"{found.says}: too much lost all the same"} if found.is_lost else {}
 
     def write_float32(output: Path) -> dict[str, Any]:
@@ -244,7 +247,7 @@ def _exported(
 
 #: Tried where int8 is wrong, and nothing that trains nothing mends it without giving some of its speed away.
 QAT = Technique(
-    name="qat", kind="trained", needs="calibration data and a recipe that trains", expects=INT8,
+    name="qat", kind="trained", needs="calibration data and a recipe that trains", expects=INT8, in_int8=True,
     says="int8 that the network was trained for: all of int8's speed (1.8 to 8 times measured) for one more training",
     why_not=lambda subject: _no_recipe(subject) or why_no_int8(subject), candidates=_qat,
 )  # fmt: skip
@@ -264,7 +267,7 @@ TRAINED = (
     Technique(
         name="pruned-int8", kind="trained", needs="calibration data and a recipe that trains",
         says="fewer channels in int8: the gains multiply, and so may the losses",
-        expects=Expects(3.3, 8.5, WITH_VNNI),
+        expects=Expects(3.3, 8.5, WITH_VNNI), in_int8=True,
         why_not=lambda subject: _no_recipe(subject) or why_no_int8(subject), candidates=_pruned_int8,
     ),
     Technique(

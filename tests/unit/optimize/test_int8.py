@@ -11,12 +11,14 @@ import onnx
 import pytest
 
 from headrace.base.errors import EngineError
+from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.equalization import equalize
 from headrace.optimize.group_revert import revert
 from headrace.optimize.int8 import quantize
 from headrace.optimize.onnx_files import fold
 from headrace.optimize.portability import find_portability
 from headrace.optimize.presets import PRESETS, X86, X86_VNNI, find_preset
+from headrace.optimize.techniques import LADDER, REPAIRS, Subject
 from headrace.validate.census import take_census
 from headrace.validate.variant_spec import parse_variant
 
@@ -137,6 +139,23 @@ def test_tensorrt_gets_int8_around_zero(case: Any, nets: ModuleType, tmp_path: P
     tensorrt = next(one for one in places if one.engine == "onnx" and one.options.get("provider") == "tensorrt")
     assert tensorrt.outcome != "fails"
     assert right(case, nets, path) > 0.98
+
+
+@pytest.mark.parametrize(("target", "types"), [("tensorrt", "signed activations"), ("x86", "weights of 7 bits")])
+def test_the_types_of_the_target_are_told(case: Any, tmp_path: Path, target: str, types: str) -> None:
+    """As they are written, and not those of another target; NNCF, which chooses its own, is not asked for TensorRT."""
+    store = ArtifactStore(tmp_path)
+    subject = Subject(
+        original=store.add(case.model), store=store, calibration=case.calibration, threads=1, flags=frozenset(),
+        engines=("onnx",), target=target,
+    )  # fmt: skip
+    by_name = {one.name: one for one in (*LADDER, *REPAIRS)}
+    (found,) = by_name["int8"].tried_on(subject)
+    assert types in found.hypothesis
+    assert ("unsigned" in found.hypothesis) == (target == "x86")
+    assert found.artifact.parameters["activations"] == ("int8" if target == "tensorrt" else "uint8")
+    refused = str(by_name["int8-nncf"].why_not(subject))
+    assert ("TensorRT takes int8 around zero alone" in refused) == (target == "tensorrt")
 
 
 def test_percentiles_leave_out_what_is_rare(

@@ -25,7 +25,8 @@ from headrace.optimize.artifacts import ArtifactStore  # noqa: E402
 from headrace.optimize.goal import Goal  # noqa: E402
 from headrace.optimize.int8 import quantize  # noqa: E402
 from headrace.optimize.onnx_files import fold, load, numpy_helper  # noqa: E402
-from headrace.optimize.qat import train  # noqa: E402
+from headrace.optimize.presets import PRESETS, X86_VNNI, Preset  # noqa: E402
+from headrace.optimize.qat import _RoundedInput, train  # noqa: E402
 from headrace.optimize.search import optimize  # noqa: E402
 from headrace.optimize.techniques import Subject  # noqa: E402
 from headrace.optimize.torch_files import convert, write_trained  # noqa: E402
@@ -137,11 +138,11 @@ def alone(monkeypatch: pytest.MonkeyPatch, speeds: Any) -> None:
     monkeypatch.setattr(search_module, "installed_engines", lambda: ("onnx",))
 
 
-def right_in_int8(network: nn.Module, bars: ModuleType, folder: Path) -> float:
+def right_in_int8(network: nn.Module, bars: ModuleType, folder: Path, preset: Preset = X86_VNNI) -> float:
     """Return the share of right answers of a network's int8 file."""
     convert(network, bars.Bars.example, folder / "network.onnx")
     fold(folder / "network.onnx", folder / "folded.onnx")
-    quantize(folder / "folded.onnx", bars.make_items(64, 10)[0], folder / "int8.onnx")
+    quantize(folder / "folded.onnx", bars.make_items(64, 10)[0], folder / "int8.onnx", preset=preset)
     inputs, labels = bars.make_items(1200, 11)
     answers = engine("onnx").open(folder / "int8.onnx", threads=1, options={})(inputs)
     return float((answers.argmax(1) == labels).mean())
@@ -290,11 +291,12 @@ def test_wherever_evaluate_leaves_the_network(bars: ModuleType, tmp_path: Path) 
     assert {parameter.dtype for parameter in network.parameters()} == {torch.float32}
 
 
-def test_the_file_holds_the_weights_that_were_trained(bars: ModuleType, tmp_path: Path) -> None:
-    """Step for step: rounded in training and folded then, they are where folding and rounding puts them."""
+@pytest.mark.parametrize("target", PRESETS)
+def test_the_file_holds_the_weights_that_were_trained(bars: ModuleType, tmp_path: Path, target: str) -> None:
+    """Step for step: rounded in training and folded then, they are where folding and rounding puts them, for each target."""
     calibration = bars.make_items(64, 10)[0]
-    _, network = train(bars.recipe, calibration, tmp_path / "kept.pt")
-    right_in_int8(network, bars, tmp_path)
+    _, network = train(bars.recipe, calibration, tmp_path / "kept.pt", preset=PRESETS[target])
+    right_in_int8(network, bars, tmp_path, PRESETS[target])
     floats, ints = load(tmp_path / "folded.onnx"), load(tmp_path / "int8.onnx")
     arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in (*ints.graph.initializer,)}
     convolutions = [node for node in floats.graph.node if node.op_type == "Conv"]
@@ -311,3 +313,19 @@ def test_a_network_without_layers_for_int8_is_refused(tmp_path: Path) -> None:
     recipe = SimpleNamespace(build=lambda: nn.Sequential(nn.Flatten()), evaluate=lambda network: 1.0)
     with pytest.raises(EngineError, match="no layers that run in int8"):
         train(recipe, np.zeros((1, 4), np.float32), tmp_path / "kept.pt")
+
+
+@pytest.mark.parametrize("target", ["tensorrt", "x86-vnni"])
+def test_values_are_rounded_as_the_target_will(target: str) -> None:
+    """Around zero the steps are as wide on both sides as the larger one needs: 4 / 127 of them and not 4.5 / 255."""
+    rounds = _RoundedInput(signed=PRESETS[target].signed)
+    rounds.widens = True
+    rounds(torch.tensor([-0.5, 4.0]))
+    steps = (4 / 127) if target == "tensorrt" else (4.5 / 255)
+    found = rounds(torch.tensor([-0.5, 0.0, 3.0]))
+    assert torch.allclose(found / steps, (found / steps).round(), atol=1e-3)
+    assert torch.allclose(found, torch.tensor([-0.5, 0.0, 3.0]), atol=steps / 2 + 1e-6)
+    assert float(rounds(torch.tensor([9.0]))) == pytest.approx(9.0, abs=0.05)  # it widens for what it sees
+    rounds.widens = False
+    rounds.eval()
+    assert float(rounds(torch.tensor([-20.0]))) == pytest.approx(-9.0 if target == "tensorrt" else -0.5, abs=0.1)
