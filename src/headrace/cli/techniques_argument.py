@@ -25,12 +25,12 @@ class ListTechniques(argparse.Action):
 
 
 def techniques_text() -> str:
-    """Return name, kind, needs and usual gain of every technique, in the order in which they are tried."""
+    """Return name, kind, needs, option and usual gain of every technique, in the order in which they are tried."""
     from headrace.optimize.catalogue import TECHNIQUES
 
     lines = []
     for one in TECHNIQUES:
-        lines += [f"{one.name}: {one.kind}; needs {one.needs}"]
+        lines += [f"{one.name}: {one.kind}; needs {one.needs}{f'; only with {one.option}' if one.option else ''}"]
         lines += textwrap.wrap(one.says, _WIDTH, initial_indent="    ", subsequent_indent="    ")
     lines += ["", "All but the model as given also needs a golden set with labels, to be recommended."]
     return "\n".join(lines) + "\n"

@@ -49,7 +49,8 @@ GPU = (
         why_not=_no_provider("tensorrt"), candidates=_by_provider("tensorrt"),
     ),
     Technique(
-        name="torch-tensorrt", kind="lossless", needs="a recipe", says="the recipe's network compiled by Torch-TensorRT",
+        name="torch-tensorrt", kind="lossless", needs="a recipe", option="--pipeline",
+        says="the recipe's network compiled by Torch-TensorRT",
         why_not=_no_torch_tensorrt, candidates=_by_torch_tensorrt,
     ),
 )  # fmt: skip

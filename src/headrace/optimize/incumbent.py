@@ -96,7 +96,7 @@ def settings_of(artifact: Artifact, spec: VariantSpec) -> tuple[Any, ...]:
 
 #: Where the Plan uses another variant, the model as it was given may be the better one.
 AS_GIVEN = Technique(
-    name="as-given", kind="lossless", says="the model as it was given, on ONNX Runtime in float32",
+    name="as-given", kind="lossless", option="--plan", says="the model as it was given, on ONNX Runtime in float32",
     why_not=lambda subject: None if subject.incumbent else "the Plan uses it",
     candidates=lambda subject: iter([(subject.original, subject.baseline())]),
 )  # fmt: skip

@@ -1,5 +1,5 @@
-"""What this machine's processor computes in fast; it stands in `headrace.runs.processor`, which gates may import too."""
+"""Kept for `benchmarks/trained_models.py` alone, whose text is part of its cache's keys; see `headrace.runs.processor`."""
 
-from headrace.runs.processor import BFLOAT16_FLAGS, INT8_FLAGS, cpu_flags
+from headrace.runs.processor import BFLOAT16_FLAGS, cpu_flags
 
-__all__ = ["BFLOAT16_FLAGS", "INT8_FLAGS", "cpu_flags"]
+__all__ = ["BFLOAT16_FLAGS", "cpu_flags"]

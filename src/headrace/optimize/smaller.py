@@ -50,7 +50,7 @@ def smaller_models(subject: Subject) -> tuple[Technique, ...]:
 def of_size(size: int, expects: Expects | None = None) -> Technique:
     """Return the technique of one smaller input."""
     return Technique(
-        name=f"input-{size}", kind="trained", needs="calibration data", expects=expects,
+        name=f"input-{size}", kind="trained", needs="calibration data", option="--input-sizes", expects=expects,
         why_not=partial(why_no_size, size=size), candidates=_of_size(size),
         says=f"the image scaled down to {size}, by the pipeline where it prepares the sets: fewer pixels in every layer",
     )  # fmt: skip
@@ -59,8 +59,8 @@ def of_size(size: int, expects: Expects | None = None) -> Technique:
 def of_other(path: Path) -> Technique:
     """Return the technique of another model."""
     return Technique(
-        name=f"also-{path.stem}", kind="trained", why_not=lambda subject: None, candidates=_other(path),
-        says=f"another model, {path.name}, that takes the same inputs",
+        name=f"also-{path.stem}", kind="trained", option="--also", why_not=lambda subject: None, candidates=_other(path),
+        says=f"another model, {path.name}, that takes the same inputs; also in bfloat16 and int8 where these can be",
     )  # fmt: skip
 
 

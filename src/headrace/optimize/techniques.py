@@ -156,6 +156,8 @@ class Technique:
     """Why it cannot be tried; None: it can."""
     candidates: Callable[[Subject], Candidates]
     """May raise EngineError if it cannot be carried out."""
+    option: str = ""
+    """Of `headrace optimize`, without which it is not tried; empty: none is needed."""
     in_int8: bool = False
     """Whether its file is written by the target's preset, whose types are told with it."""
 

@@ -271,7 +271,7 @@ TRAINED = (
         why_not=lambda subject: _no_recipe(subject) or why_no_int8(subject), candidates=_pruned_int8,
     ),
     Technique(
-        name="pruned-input", kind="trained", needs="a recipe that trains",
+        name="pruned-input", kind="trained", needs="a recipe that trains", option="--input-sizes",
         says="fewer channels on fewer pixels, in int8 where it can be: three gains that multiply, and three losses that add up",
         why_not=lambda subject: _no_recipe(subject) or _no_sizes(subject), candidates=_pruned_smaller,
     ),
