@@ -180,12 +180,7 @@ def run(
     if seat is not None:
         runtime.before_receiving.append(seat.begin)
     # After the Runtime has found the Plan possible: one that is not leaves neither checkpoint nor folder behind.
-    kept: Checkpoint | None = None
-    if checkpoint is not False:
-        place = None if checkpoint is True else Path(checkpoint)
-        kept = open_checkpoint(
-            pipeline, resolved, resume=resume, place=place, force=force, any_model=follow is not None
-        )
+    kept = _kept(pipeline, resolved, checkpoint, resume=resume, force=force, any_model=follow is not None)
     running = _Run(pipeline, resolved, runtime, summary, metering, threads.warnings, kept)
     with keeping(kept, pipeline, runtime, force=force or follow is not None):
         if kept is not None:
@@ -371,6 +366,16 @@ def _resolved(pipeline: Pipeline, plan: Plan | str | Path | None, share: int) ->
     for warning in threads.warnings:
         logger.warning("%s", warning)
     return resolved, threads
+
+
+def _kept(
+    pipeline: Pipeline, plan: Plan, checkpoint: str | Path | bool, *, resume: bool, force: bool, any_model: bool
+) -> Checkpoint | None:
+    """Return what is kept so that the run can be resumed; None if nothing is."""
+    if checkpoint is False:
+        return None
+    place = None if checkpoint is True else Path(checkpoint)
+    return open_checkpoint(pipeline, plan, resume=resume, place=place, force=force, any_model=any_model)
 
 
 def _slots(pipeline: Pipeline, plan: Plan, follow: Following | None, shadow: Shadow | None) -> ModelSlots | None:
