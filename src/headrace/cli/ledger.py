@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--plan", action="store_true", help="print the predicted Plan as TOML, and nothing else")
     measured.add_argument("result", nargs="+", metavar="RESULT", help="a comparison's JSON file, or two run folders")
     listing.add_argument(
-        "--events", action="store_true", help="also techniques not tried, validations, replays, pipelines"
+        "--events", action="store_true", help="also techniques not tried, validations, replays, pipelines, run-offs"
     )
     for action, default in ((listing, 20), (record, 40)):
         action.add_argument(

@@ -23,6 +23,7 @@ from headrace.runs.formats.optimization import Artifact
 from headrace.runs.formats.variants import GateName, ValidationDocument
 from headrace.validate.golden import Golden
 from headrace.validate.kept_answers import KeptAnswers
+from headrace.validate.model_speed import Settled
 from headrace.validate.policy import Policy
 from headrace.validate.variant_spec import VariantSpec, variant_text
 from headrace.validate.variants import CHEAP_GATES, validate_variants
@@ -110,6 +111,7 @@ def ask_cheap_gates(
     policy: Policy,
     gates: Sequence[GateName] = CHEAP_GATES,
     kept: KeptAnswers | None = None,
+    settled: Settled | None = None,
 ) -> ValidationDocument:
     """Return what the cheap gates say: answers held against the model as given, speed against the variant in use.
 
@@ -121,14 +123,15 @@ def ask_cheap_gates(
         policy: What is asked.
         gates: Those of the cheap gates to ask.
         kept: What the model as given answered before; None: it is asked anew.
+        settled: As `measure_speed` takes it.
     """
     if used.text == given.text:
-        return validate_variants(given, candidate, items, policy, gates=gates, kept=kept)
+        return validate_variants(given, candidate, items, policy, gates=gates, kept=kept, settled=settled)
     untimed = [gate for gate in gates if gate != "speed"]
     answers = validate_variants(given, candidate, items, policy, gates=untimed, kept=kept)
     if answers.verdict == "reject" or answers.interrupted or "speed" not in gates:
         return answers
-    timed = validate_variants(used, candidate, items, policy, gates=("speed",))
+    timed = validate_variants(used, candidate, items, policy, gates=("speed",), settled=settled)
     return msgspec.structs.replace(
         timed, gates=(*answers.gates, *timed.gates), warnings=(*answers.warnings, *timed.warnings), layers=answers.layers,
         diverges_at=answers.diverges_at,

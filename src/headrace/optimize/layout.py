@@ -25,7 +25,7 @@ import numpy as np
 from headrace.runs.formats.optimization import Layout
 from headrace.runs.formats.profile import Estimate
 from headrace.validate.detections import detections_in
-from headrace.validate.model_speed import BLOCK_SECONDS, ROUNDS, Speed, measure_turns
+from headrace.validate.model_speed import BLOCK_SECONDS, ROUNDS, Settled, Speed, measure_turns
 from headrace.validate.parity import compare_outputs, joined
 from headrace.validate.same_detections import are_alike
 from headrace.validate.variant_spec import VariantSpec
@@ -126,7 +126,9 @@ def compare_layouts(
     items: np.ndarray,
     b_items: np.ndarray | None = None,
     *,
+    rounds: int = ROUNDS,
     stop: Stop = lambda: False,
+    settled: Settled | None = None,
 ) -> Speed | None:
     """Return items per second of one variant in its layout over those of another in its own; None if it was stopped.
 
@@ -135,14 +137,16 @@ def compare_layouts(
         b: The candidate and its layout.
         items: (items, ...) as the models take them.
         b_items: The same as the candidate takes them; None: as the incumbent does.
+        rounds: As `measure_turns` takes them.
         stop: Asked after each round.
+        settled: As `measure_turns` takes it.
 
     Raises:
         HeadraceError: If one cannot be opened.
     """
     others = items if b_items is None else b_items
     with contextlib.closing(_Crew(*a, items)) as first, contextlib.closing(_Crew(*b, others)) as second:
-        return measure_turns(first.block, second.block, rounds=ROUNDS, stop=stop)
+        return measure_turns(first.block, second.block, rounds=rounds, stop=stop, settled=settled)
 
 
 def answers_alike(spec: VariantSpec, items: np.ndarray, batches: Sequence[int]) -> float:

@@ -62,10 +62,18 @@ def best(points: Sequence[Point], objective: str) -> Point | None:
         smallest = min(point.num_bytes for point in points)
         equals = [point for point in points if point.num_bytes <= smallest * (1 + _SAME_SIZE)]
         return max(equals, key=lambda point: point.speedup.mid)
-    merits = {point.name: merit(point, objective) for point in points}
-    first = max(merits.values(), key=lambda one: one.mid)
-    equals = [point for point in points if _overlap(merits[point.name], first)]
-    return min(equals, key=lambda point: (KINDS.index(point.kind), -merits[point.name].mid))
+    return min(tied(points, objective), key=lambda point: KINDS.index(point.kind))
+
+
+def tied(points: Sequence[Point], objective: str) -> list[Point]:
+    """Return those that may be the best for speed or CPU time, as far as their intervals tell, the best first.
+
+    Args:
+        points: All of them acceptable; at least one.
+        objective: `throughput`, `latency` or `cost`.
+    """
+    ranked = sorted(points, key=lambda point: -merit(point, objective).mid)
+    return [point for point in ranked if _overlap(merit(point, objective), merit(ranked[0], objective))]
 
 
 def merit(point: Point, objective: str) -> Estimate:

@@ -21,6 +21,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -39,9 +40,10 @@ from headrace.optimize.gpu import GPU
 from headrace.optimize.half import FP16
 from headrace.optimize.incumbent import AS_GIVEN, IN_USE, Incumbent, ask_cheap_gates, find_incumbent
 from headrace.optimize.layout_rung import LayoutRung
-from headrace.optimize.pareto import Point, best, front, is_smaller, merit, near_fastest
+from headrace.optimize.pareto import Point, best, front, is_smaller, merit, near_fastest, tied
 from headrace.optimize.questions import MOST_UNTRAINED, Questions, most_questions, was_asked
 from headrace.optimize.recipe import Buildable, source_hash
+from headrace.optimize.run_off import Pairs, RunOffs
 from headrace.optimize.search_words import Words, less_cpu, named_attempt
 from headrace.optimize.smaller import smaller_models
 from headrace.optimize.techniques import (
@@ -57,7 +59,7 @@ from headrace.optimize.techniques import (
 from headrace.optimize.trained import NO_RECIPE, QAT, TRAINED
 from headrace.optimize.unconverted import UNCONVERTED, network_code
 from headrace.runs.formats.events import Event
-from headrace.runs.formats.optimization import Artifact, Asked, Attempt, OptimizationDocument, Skipped
+from headrace.runs.formats.optimization import Artifact, Asked, Attempt, OptimizationDocument, RunOff, Skipped
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, GateName, ValidationDocument, VariantSide
 from headrace.runs.hardware import find_hardware, find_versions, machine_in_words
@@ -67,6 +69,7 @@ from headrace.validate.golden import Golden, spread
 from headrace.validate.interrupts import noticing
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.metrics import Metric
+from headrace.validate.model_speed import Speed
 from headrace.validate.policy import MAX_SLICE_DROP, Policy
 from headrace.validate.robustness import why_no_robustness
 from headrace.validate.sample_size import sample_size_told
@@ -163,6 +166,7 @@ def optimize(
     with contextlib.suppress(KeyboardInterrupt):
         search.run()
         search.find_layouts()
+        search.run_off()
         search.interrupted = False
     return search.document()
 
@@ -210,6 +214,9 @@ class _Search:
     baseline: VariantSide | None = None
     in_use: Attempt | None = None
     """The judgement of what the Plan uses, where that is not the model as given."""
+    winner: str | None = None
+    """Of those that tied, by the run-off; None: there was none."""
+    run_offs: tuple[RunOff, ...] = ()
     laid_out: list[Attempt] = field(default_factory=list)
     is_laid_out: bool = False
     """Whether each variant that may be the fastest in its own layout was timed in it."""
@@ -401,7 +408,9 @@ class _Search:
         if candidate.refuted is None:
             policy = self._policy(candidate.kind)
             given, used = self.subject.baseline(), self.subject.in_use()
-            document = ask_cheap_gates(given, used, candidate.spec, self._search_set(), policy, kept=self.kept)
+            document = ask_cheap_gates(
+                given, used, candidate.spec, self._search_set(), policy, kept=self.kept, settled=self._is_settled
+            )
         else:
             document = _refuted(self.subject.in_use(), candidate, self.goal)
         if document.interrupted:
@@ -512,6 +521,13 @@ class _Search:
     def _priced(self, attempt: Attempt) -> Attempt:
         price = self.goal.price_per_hour
         return attempt if price is None else msgspec.structs.replace(attempt, money=attempt.seconds * price / 3600)
+
+    def _is_settled(self, speed: Speed) -> bool:
+        """Return whether it is known that a candidate is worth asking about, or that it is not."""
+        least, found = _LEAST_SPEEDUP, speed.cpu if self.goal.objective == "cost" else speed
+        if self.goal.objective == "cost" and speed.high < 1.0:
+            return True
+        return found is not None and (found.low > least or found.high <= least)
 
     def _of_cpu(self, cpu: Estimate | None) -> str:
         if self.goal.objective != "cost":
@@ -719,16 +735,52 @@ class _Search:
         Each is taken in its own layout, or all are in the Plan's: what one gains by its layout says nothing of another whose
         layout could not be timed.
         """
+        rivals = self._rivals()
+        chosen = next((point for point in rivals if point.name == self.winner), None)
+        chosen = chosen or best(rivals, self.goal.objective)
+        return None if chosen is None or chosen.name == self._start().name else chosen
+
+    def _rivals(self) -> list[Point]:
+        """Return those of whom the best is used, with what they gain."""
         better = self._better()
         if not self.is_laid_out:
-            return best(better, self.goal.objective)
+            return better
         wholes = {one.of: one.whole.ratio if one.whole else _SAME for one in self.laid_out}
         start = self._start()
         points = [(point, "" if point is start else point.name) for point in (start, *better)]
-        chosen = best(
-            [replace(point, speedup=wholes[name]) for point, name in points if name in wholes], self.goal.objective
-        )
-        return None if chosen is None or chosen.name == start.name else chosen
+        return [replace(point, speedup=wholes[name]) for point, name in points if name in wholes]
+
+    # --- of those that tie
+
+    def run_off(self) -> None:
+        """Hold variants that tie directly against each other, each in its own layout where that was looked for."""
+        rivals, items = self._rivals(), self._search_set()
+        if self.goal.objective == "size" or not rivals or items is None or self.goal.is_over_budget():
+            return
+        known = {attempt.candidate: attempt for attempt in self.attempts}
+        layouts = {one.of or self._start().name: one for one in self.laid_out} if self.is_laid_out else {}
+        pairs = Pairs(self.subject, known, layouts, items, self.goal.batch, self.say)
+        with noticing() as is_interrupted:
+            run_off = RunOffs(
+                partial(pairs.measure, stop=is_interrupted), pairs.named, by_cpu=self.goal.objective == "cost"
+            )
+            winner = run_off.best(tied(rivals, self.goal.objective))
+            if is_interrupted():
+                raise KeyboardInterrupt
+        self.winner, self.run_offs = winner.name, tuple(run_off.held)
+        for one in self.run_offs:
+            self.say(one.says)
+            self._remember_run_off(one, known.get(one.chosen))
+
+    def _remember_run_off(self, found: RunOff, chosen: Attempt | None) -> None:
+        if self.memory is None:
+            return
+        self.memory.write_event(
+            Event(
+                kind="run-off", attempt=chosen.id if chosen else "", model=self.subject.original.sha256,
+                technique=chosen.technique if chosen else "", says=found.says, hardware=self.hardware, speedup=found.ratio,
+            )
+        )  # fmt: skip
 
     @property
     def layout(self) -> Attempt | None:
@@ -765,6 +817,7 @@ class _Search:
             skipped=tuple(self.skipped),
             layout=self.layout,
             laid_out=tuple(self.laid_out),
+            run_offs=self.run_offs,
             front=tuple(point.name for point in front([start, *points])),
             recommended=chosen.name if chosen else None,
             says="",

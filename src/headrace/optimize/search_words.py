@@ -32,6 +32,7 @@ class Words:
         if layout is not None and not self.found.interrupted:
             said += [layout.says] if layout.verdict == "accept" else []
             said += [self._of_layouts()] if len(self.found.laid_out) > 1 and self.is_laid_out else []
+        said += [one.says for one in self.found.run_offs]
         return "; ".join(said)
 
     def warnings(self, num_golden: int, *, has_data: bool) -> list[str]:

@@ -49,7 +49,7 @@ from headrace.validate.half_precision import LARGEST, broken, is_half, named
 from headrace.validate.interrupts import noticing
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.layer_errors import ITEMS, first_beyond, layer_errors
-from headrace.validate.model_speed import Speed, measure_speed
+from headrace.validate.model_speed import Settled, Speed, measure_speed
 from headrace.validate.parity import BANDS, compare_outputs, has_broken, joined
 from headrace.validate.policy import Policy
 from headrace.validate.robustness import judge_robustness
@@ -97,17 +97,19 @@ class _Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class _OnItsOwn:
+class OnItsOwn:
     """A model that is called with a batch of its own, whatever it is given: the same items in another size."""
 
     model: Model
     batch: np.ndarray
 
     def __call__(self, _: Any) -> Any:
+        """Answer that batch."""
         return self.model(self.batch)
 
     @property
     def variant(self) -> Mapping[str, Any]:
+        """The model's."""
         return self.model.variant
 
 
@@ -135,6 +137,8 @@ class _Validation:
     say: Callable[[str], object]
     kept: KeptAnswers
     """What A answered to this set before."""
+    settled: Settled | None = None
+    """When its speed needs no more rounds; None: all are run."""
     gates: list[Gate] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     worst: tuple[WorstItem, ...] = ()
@@ -310,8 +314,8 @@ class _Validation:
 
     def _speed(self) -> Gate:
         first, second = (self._batch(opened, self.policy.batch) for opened in (self.a, self.b))
-        b = self.b.model if self._is_same_size() else _OnItsOwn(self.b.model, second)
-        found = measure_speed(self.a.model, b, first, stop=self.is_interrupted)
+        b = self.b.model if self._is_same_size() else OnItsOwn(self.b.model, second)
+        found = measure_speed(self.a.model, b, first, stop=self.is_interrupted, settled=self.settled)
         if found is None:
             return _gate("speed", "inconclusive", "interrupted before there were enough rounds")
         self.a.call_seconds, self.b.call_seconds = found.a_seconds, found.b_seconds
@@ -396,6 +400,7 @@ def validate_variants(
     gates: Sequence[GateName] = ALL_GATES,
     say: Callable[[str], object] = lambda text: None,
     kept: KeptAnswers | None = None,
+    settled: Settled | None = None,
 ) -> ValidationDocument:
     """Return whether B may stand in for A.
 
@@ -407,6 +412,7 @@ def validate_variants(
         gates: Those to ask, in this order; a verdict says no more than they did.
         say: Told about each gate, one line at a time.
         kept: What incumbents answered before, and where it is kept for the next candidate; None: it is asked anew.
+        settled: As `measure_speed` takes it: the gate of speed is a race then.
 
     Raises:
         EngineError: If A cannot be opened. A B that cannot be is rejected.
@@ -430,7 +436,7 @@ def validate_variants(
         return _document(first.side(), nothing, [gate], golden, policy, [], interrupted=False)
     with noticing() as is_interrupted:
         known = _known(kept, a, golden, policy)
-        validation = _Validation(first, second, golden, policy, is_interrupted, say, known)
+        validation = _Validation(first, second, golden, policy, is_interrupted, say, known, settled)
         validation.run(gates)
         interrupted = is_interrupted()
     document = _document(

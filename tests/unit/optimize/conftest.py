@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headrace.optimize import run_off
 from headrace.validate import memory, variants
 from headrace.validate.golden import Golden, read_golden
 from headrace.validate.model_speed import Speed
@@ -79,7 +79,7 @@ def speeds(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, bool], float]:
     """Speeds by (engine, is quantized), which a test may change: nothing is timed, what is tested is what is made of it."""
     table = {("onnx", False): 1.0, ("openvino", False): 0.95, ("onnx", True): 2.0, ("openvino", True): 3.0}
 
-    def measured(a: Any, b: Any, batch: np.ndarray, *, stop: Callable[[], bool]) -> Speed:
+    def measured(a: Any, b: Any, batch: np.ndarray, **_: Any) -> Speed:
         quantized = any(name in Path(b.variant["artifact"]).name for name in ("int8", ".qat."))
         ratio = table[b.variant["engine"], quantized]
         ratio *= 1.5 if b.variant.get("precision") == "bf16" else 1.0
@@ -94,6 +94,19 @@ def speeds(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, bool], float]:
             rounds=16,
         )
 
+    def held(a: Any, b: Any, batch: np.ndarray, **_: Any) -> Speed:
+        ratio = measured(None, b, batch).ratio / measured(None, a, batch).ratio
+        return Speed(
+            ratio=ratio,
+            low=0.99 * ratio,
+            high=1.01 * ratio,
+            noise=0.01,
+            a_seconds=0.01,
+            b_seconds=0.01 / ratio,
+            rounds=48,
+        )
+
     monkeypatch.setattr(variants, "measure_speed", measured)
+    monkeypatch.setattr(run_off, "measure_speed", held)
     monkeypatch.setattr(variants, "_CENSUS_SECONDS", 0.05)
     return table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ KNOWN = {
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is fast is not what is cheap here; nothing is timed, what is tested is what is made of it."""
 
-    def measured(a: Any, b: Any, batch: Any, *, stop: Callable[[], bool]) -> Speed:
+    def measured(a: Any, b: Any, batch: Any, **_: Any) -> Speed:
         speed, less = KNOWN[b.variant["engine"], "int8" in Path(b.variant["artifact"]).name]
         cpu = CpuTime(ratio=less, low=0.98 * less, high=1.02 * less, a_seconds=0.008, b_seconds=0.008 / less)
         return Speed(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ def speeds(monkeypatch: pytest.MonkeyPatch) -> None:
         quantized = "int8" in Path(model.variant["artifact"]).name
         return SPEEDS[model.variant["engine"], quantized] * (1.1 if model.variant["threads"] == 2 else 1.0)
 
-    def measured(a: Any, b: Any, batch: Any, *, stop: Callable[[], bool]) -> Speed:
+    def measured(a: Any, b: Any, batch: Any, **_: Any) -> Speed:
         ratio = of(b) / of(a)
         return Speed(
             ratio=ratio, low=0.98 * ratio, high=1.02 * ratio, noise=0.01, a_seconds=0.01 / of(a), b_seconds=0.01 / of(b),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,11 +29,14 @@ from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.better_plan import better_plan
 from headrace.optimize.goal import Goal
 from headrace.optimize.layout import Shares, answers_alike, divisions, sweep_layouts
+from headrace.optimize.pareto import Point
 from headrace.optimize.replay_attempt import replay_attempt
+from headrace.optimize.run_off import Pairs
 from headrace.optimize.search import optimize
 from headrace.optimize.techniques import Technique, on_engine
 from headrace.report.variants_page import render_variants
-from headrace.runs.formats.optimization import OptimizationDocument
+from headrace.runs.formats.optimization import Attempt, OptimizationDocument
+from headrace.runs.formats.profile import Estimate
 from headrace.validate import model_speed
 from headrace.validate.metrics import metric_named
 from headrace.validate.variant_spec import VariantSpec, parse_variant
@@ -285,6 +288,31 @@ def test_the_second_wins_with_its_own_layout(case: Any, tmp_path: Path) -> None:
     for shown in (as_text(document, None), listed):
         assert f"1 x 1, batch {batch}" in shown
     assert "batched on slow, its own layout" in render_variants(document)
+
+
+@pytest.mark.usefixtures("devices")
+def test_a_run_off_is_in_their_own_layouts(case: Any, tmp_path: Path) -> None:
+    """There the second is ahead by what both came to; in calls of one item it is behind."""
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        document = searched(case, ledger, tmp_path, batch=1)
+    single, batched = document.laid_out
+    known, nothing = {attempt.candidate: attempt for attempt in document.attempts}, Estimate(0.0, 0.0, 0.0)
+    first, second = (
+        Point(name=one.of, kind="lossless", speedup=nothing, drop=nothing, num_bytes=1) for one in (single, batched)
+    )
+    subject: Any = SimpleNamespace(called="the model as given")
+
+    def ratio(layouts: Mapping[str, Attempt]) -> float:
+        pairs = Pairs(subject, known, layouts, case.calibration, 1, print)
+        found = pairs.measure(first, second, settled=lambda speed: False)
+        assert found is not None
+        return found.ratio
+
+    assert single.whole is not None
+    assert batched.whole is not None
+    assert ratio({}) < 1
+    gained = batched.whole.ratio.mid / single.whole.ratio.mid
+    assert ratio({one.of: one for one in document.laid_out}) == pytest.approx(gained, rel=0.05)
 
 
 class AloneEngine(SlowEngine):

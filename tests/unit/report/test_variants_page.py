@@ -12,7 +12,7 @@ from headrace.report.ledger_page import render_ledger
 from headrace.report.markup import DASH
 from headrace.report.variants_page import render_variants
 from headrace.runs.formats.decisions import Decision
-from headrace.runs.formats.optimization import Artifact, Asked, Attempt, OptimizationDocument, Skipped
+from headrace.runs.formats.optimization import Artifact, Asked, Attempt, OptimizationDocument, RunOff, Skipped
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide, WorstItem
 
@@ -125,6 +125,15 @@ def test_who_cannot_be_told_from_the_one_to_use_is_named() -> None:
         assert "2 bf16 on onnx is as fast" not in render_variants(
             document(attempt("int8"), tie, other, objective=objective)
         )
+
+
+def test_what_a_run_off_told_apart_is_no_tie() -> None:
+    """Where it stayed open it is one."""
+    pair = document(attempt("int8"), attempt("bf16", speedup=Estimate(1.8, 1.95, 2.0)))
+    for ratio, is_tie in ((Estimate(0.92, 0.94, 0.97), False), (Estimate(0.97, 0.99, 1.01), True)):
+        run_off = RunOff(a="int8", b="bf16", ratio=ratio, rounds=24, chosen="int8", says="")
+        page = render_variants(msgspec.structs.replace(pair, run_offs=(run_off,)))
+        assert ("2 bf16 on onnx is as fast as the one to use" in page) == is_tie
 
 
 def test_what_a_plan_uses_is_not_called_the_model_as_given() -> None:

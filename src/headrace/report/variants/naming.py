@@ -66,7 +66,7 @@ def whole_of(document: OptimizationDocument, attempt: Attempt) -> Estimate | Non
 def ties(document: OptimizationDocument) -> list[Attempt]:
     """Return the accepted variants that nobody can tell from the recommended one by speed; without that one itself.
 
-    None where a search was for size or cost: there another figure than speed has chosen.
+    What a run-off told apart is no tie. None where a search was for size or cost: there another figure than speed has chosen.
     """
     if document.objective in ("size", "cost"):
         return []
@@ -74,10 +74,15 @@ def ties(document: OptimizationDocument) -> list[Attempt]:
     speed = None if chosen is None else whole_of(document, chosen) or chosen.speedup
     if chosen is None or speed is None:
         return []
+    slower = {
+        {one.a, one.b}.difference({one.chosen}).pop()
+        for one in document.run_offs
+        if one.ratio is not None and not one.ratio.low <= 1.0 <= one.ratio.high
+    }
     found = []
     for other in document.attempts:
         other_speed = whole_of(document, other) or other.speedup
-        if other is chosen or other.verdict != "accept" or other_speed is None:
+        if other is chosen or other.verdict != "accept" or other_speed is None or other.candidate in slower:
             continue
         if other_speed.low <= speed.high and speed.low <= other_speed.high:
             found.append(other)

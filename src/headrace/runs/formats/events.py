@@ -8,8 +8,9 @@ import msgspec
 
 from headrace.runs.formats.profile import Estimate
 
-EventKind = Literal["skip", "validation", "replay", "pipeline"]
-"""A technique not tried; a `headrace validate`; an attempt judged again; a pipeline measured with an attempt's variant."""
+EventKind = Literal["skip", "validation", "replay", "pipeline", "run-off"]
+"""A technique not tried; a `headrace validate`; an attempt judged again; a pipeline measured with an attempt's variant; two
+attempts that tied, held against each other."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +35,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     hardware: str = ""
     """Fingerprint of the machine."""
     speedup: Estimate | None = None
-    """Of a replay; of a pipeline its throughput after over before."""
+    """Of a replay; of a pipeline its throughput after over before; of a run-off that of the second over the first."""
     drop: Estimate | None = None
     prediction: str = ""
     """Of what a pipeline came to, such as `p12`."""

@@ -226,6 +226,21 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     says: str
 
 
+class RunOff(msgspec.Struct, frozen=True, kw_only=True):
+    """Two accepted variants whose gains over what is in use overlap, held directly against each other."""
+
+    a: str
+    """The candidate that was ahead; `baseline` for what is in use, in a layout of its own."""
+    b: str
+    ratio: Estimate | None
+    """Speed of B over that of A, for `cost` CPU time of A over that of B; None: it could not be measured."""
+    rounds: int
+    """Of A, B, A."""
+    chosen: str
+    """The faster one where that is sure, else the one that changes less."""
+    says: str
+
+
 class Skipped(msgspec.Struct, frozen=True, kw_only=True):
     """A technique that was not tried."""
 
@@ -257,6 +272,8 @@ class OptimizationDocument(msgspec.Struct, frozen=True, kw_only=True):
     laid_out: tuple[Attempt, ...] = ()
     """Such a search for each variant that its own layout could make the fastest, `layout` among them; the recommended one won
     by what its `whole` came to."""
+    run_offs: tuple[RunOff, ...] = ()
+    """In order; the one chosen by the last is recommended; none where one is surely the best, or the smallest is asked for."""
     end_to_end: EndToEnd | None = None
     """None: nobody asked, or nothing was found."""
     business: Business | None = None
