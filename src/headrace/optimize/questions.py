@@ -62,6 +62,11 @@ def was_asked(attempt: Attempt) -> bool:
     return attempt.drop is not None and bool(attempt.validation.golden_sha256)
 
 
+def answering(attempt: Attempt) -> tuple[str, int | None]:
+    """Return what answers, on whatever engine: a file, and the size of the images that it is given."""
+    return attempt.artifact.sha256, attempt.settings.get("input_side")
+
+
 def most_questions(candidates: Iterable[Attempt], *, each: bool) -> int:
     """Return how many questions candidates can come to, at most; at least 1.
 
@@ -72,8 +77,8 @@ def most_questions(candidates: Iterable[Attempt], *, each: bool) -> int:
         candidates: Those worth asking about, and those that were asked about before.
         each: Whether a slower one is some use all the same, as where the smallest file is looked for.
     """
-    found: dict[str, int] = {}
+    found: dict[str | tuple[str, int | None], int] = {}
     for one in candidates:
-        file = one.candidate if each else one.artifact.sha256
+        file = one.candidate if each else answering(one)
         found[file] = found.get(file, 0) + was_asked(one)
     return max(1, sum(max(1, before) for before in found.values()))

@@ -41,7 +41,7 @@ from headrace.optimize.half import FP16
 from headrace.optimize.incumbent import AS_GIVEN, IN_USE, Incumbent, ask_cheap_gates, find_incumbent
 from headrace.optimize.layout_rung import LayoutRung
 from headrace.optimize.pareto import Point, best, front, is_smaller, merit, near_fastest, tied
-from headrace.optimize.questions import MOST_UNTRAINED, Questions, most_questions, was_asked
+from headrace.optimize.questions import MOST_UNTRAINED, Questions, answering, most_questions, was_asked
 from headrace.optimize.recipe import Buildable, source_hash
 from headrace.optimize.run_off import Pairs, RunOffs
 from headrace.optimize.search_words import Words, less_cpu, named_attempt
@@ -312,7 +312,7 @@ class _Search:
     def _why_not_confirm(self, attempt: Attempt) -> str | None:
         """Return why a smaller or trained candidate is no use, whatever the golden set would say; None if it may be."""
         for other in self.attempts:
-            same = other.artifact.sha256 == attempt.artifact.sha256 and other.candidate != attempt.candidate
+            same = answering(other) == answering(attempt) and other.candidate != attempt.candidate
             if same and other.verdict != "accept" and (was_asked(other) or other.gate == "accuracy"):
                 return f"the same file was not accepted on {_engine(other)}"
             faster = self._rank(other) >= self._rank(attempt) and self.goal.objective != "size"

@@ -25,11 +25,14 @@ from headrace.validate.model_speed import Speed
 SPEEDS = {"a": 5.0, "b": 4.0, "c": 3.0, "d": 2.0}
 
 
-def known(candidate: str, verdict: str, alpha: float, *, asked: bool = True, file: str = "") -> Any:
+def known(
+    candidate: str, verdict: str, alpha: float, *, asked: bool = True, file: str = "", side: int | None = None
+) -> Any:
     """Return as much of an attempt as is asked of it."""
     return SimpleNamespace(
         candidate=candidate, verdict=verdict, asked=SimpleNamespace(alpha=alpha), drop=0.0 if asked else None,
         validation=SimpleNamespace(golden_sha256="g"), artifact=SimpleNamespace(sha256=file or candidate),
+        settings={} if side is None else {"input_side": side},
     )  # fmt: skip
 
 
@@ -55,10 +58,12 @@ def test_what_was_accepted_before_stands_at_no_larger_alpha() -> None:
 
 
 def test_a_file_is_one_question_unless_each_is_some_use() -> None:
-    """On however many engines; what was asked on two of them counts twice."""
+    """On however many engines; on images of another size it answers otherwise; what was asked on two engines counts twice."""
     waiting = [known(name, "inconclusive", 0.0, asked=False, file=name[0]) for name in ("a1", "a2", "b1")]
     assert most_questions(waiting, each=False) == 2
     assert most_questions(waiting, each=True) == 3
+    sizes = [known(f"a{side}", "inconclusive", 0.0, asked=False, file="a", side=side) for side in (160, 128)]
+    assert most_questions([*waiting, *sizes], each=False) == 4
     before = [known(name, "reject", 0.01, file="c") for name in ("c1", "c2")]
     assert most_questions([*waiting, *before], each=False) == 4
     assert most_questions([], each=False) == 1

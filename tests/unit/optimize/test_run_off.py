@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from headrace.optimize import search as search_module
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.goal import Goal
 from headrace.optimize.pareto import Point, best, tied
-from headrace.optimize.run_off import ROUNDS, RunOffs
+from headrace.optimize.run_off import ROUNDS, Pairs, RunOffs
 from headrace.optimize.search import optimize
 from headrace.report.variants_page import render_variants
 from headrace.runs.formats.optimization import OptimizationDocument, TechniqueKind
@@ -136,6 +136,23 @@ def test_the_truly_faster_of_two_models_is_found(monkeypatch: pytest.MonkeyPatch
     run_off = RunOffs(measure, lambda one: one.name)
     assert run_off.best([point("a"), point("b")]).name == "b"
     assert run_off.held[0].rounds <= ROUNDS
+
+
+def test_each_is_called_with_images_of_its_own_size(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the pipeline scales them before the model."""
+    seen: list[tuple[Any, np.ndarray]] = []
+    monkeypatch.setattr(run_off_module, "measure_speed", lambda a, b, batch, **_: seen.append((b, batch)))
+    settings = {"artifact": str(case.model), "engine": "onnx", "threads": 1, "options": {}}
+    known: Any = {
+        name: SimpleNamespace(technique=name, settings=settings | ({"input_side": side} if side else {}))
+        for name, side in (("whole", None), ("small", 8))
+    }
+    items: Any = SimpleNamespace(at=lambda side: np.zeros((3, 3, side or 12, side or 12), np.float32))
+    nothing: Any = None
+    pairs = Pairs(nothing, known, {}, items, 4, print)
+    assert pairs.measure(point("whole"), point("small"), settled=bool) is None
+    ((model, batch),) = seen
+    assert (batch.shape, model.batch.shape) == ((4, 3, 12, 12), (4, 3, 8, 8))
 
 
 # --- in a search
