@@ -278,9 +278,9 @@ class _Search:
         """
         before = [attempt for attempt in tried if attempt.is_recalled and was_asked(attempt)]
         again = [self._as_before_asked(attempt) for attempt in before if not questions.stands(attempt)]
+        worth = [attempt for attempt in tried if self._is_worth_confirming(attempt)]
         for attempt in again:
             self._put(attempt)
-        worth = [attempt for attempt in tried if self._is_worth_confirming(attempt)]
         return sorted([*worth, *again], key=self._rank, reverse=True)
 
     def _what_trains(self) -> tuple[Technique, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -229,6 +230,31 @@ def test_what_was_accepted_with_a_larger_share_is_asked_again(
         alone = searched(case, tmp_path, [files["c"]], ledger)
         assert asked.taken() == []
         assert alone.recommended == kept.candidate
+
+
+def test_what_the_ladder_accepted_alone_is_asked_again_beside_others(
+    case: Any, files: dict[str, Path], asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, with half of the share that it had."""
+    monkeypatch.setitem(SPEEDS, "net", 3.0)
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        searched(case, tmp_path, [], ledger)
+        assert asked.taken() == [("net on openvino", pytest.approx(0.05 / 8))]
+        document = searched(case, tmp_path, [files["d"]], ledger)
+    assert asked.taken() == [("net on openvino", pytest.approx(0.025 / 8))]
+    assert document.recommended == named(document, "openvino", "openvino").candidate
+
+
+def test_training_for_int8_is_a_question_though_it_was_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the number of questions, and with it the share of each, would depend on what the golden set said of int8."""
+    subject: Any = SimpleNamespace(recipe=object())
+    accepted: Any = SimpleNamespace(technique="int8", verdict="accept", settings={"engine": "onnx"})
+    search = search_module._Search(subject, Goal(), None, None, "", print, Questions(0.05, 8), attempts=[accepted])
+    possible = search_module.QAT
+    monkeypatch.setattr(search_module, "QAT", replace(possible, why_not=lambda subject: None))
+    assert search._num_held_back() == 1
+    monkeypatch.setattr(search_module, "QAT", replace(possible, why_not=lambda subject: "no fit"))
+    assert search._num_held_back() == 0
 
 
 def test_the_ladder_has_all_of_the_error_where_nothing_else_can_come(case: Any, files: dict[str, Path]) -> None:
