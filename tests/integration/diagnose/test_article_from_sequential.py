@@ -6,6 +6,7 @@ Everything sleeps, so what each Plan can do at most is a closed form: one worker
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,10 +71,24 @@ class Numbers(FiniteSource):
         return (Entry(str(number), b"") for number in range(self.count))
 
 
+#: How many times as long as what was asked for a sleep may take.
+ON_TIME = 1.05
+#: A machine stands still for a moment, and then goes on.
+TRIES = 4
+
+
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Replay:
+    """The run, recorded again where sleeping took longer than what was asked for."""
+    for number in range(TRIES):
+        run = record(tmp_path_factory.mktemp("article") / f"sequential-{number}")
+        if lateness(run) <= ON_TIME:
+            break
+    return run
+
+
+def record(folder: Path) -> Replay:
     """Profile 60 items on one thread, one after the other."""
-    folder = tmp_path_factory.mktemp("article") / "sequential"
     plan = hr.Plan().with_settings(
         [
             *(f"{stage}.executor=inline" for stage in ("fetch", "preprocess", "process", "deliver")),
@@ -99,13 +114,18 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Replay:
 @pytest.fixture(scope="module")
 def replay(recorded: Replay) -> Replay:
     """The recorded run, where sleeping took what was asked for."""
-    asked = {"fetch": FETCH, "preprocess": PREPROCESS, "process": LAUNCH + ITEM}
-    late = max((stage.blocked or 0.0) / asked[stage.name] for stage in recorded.document.stages if stage.name in asked)
-    if late > 1.05:  # waiting for a core is told apart; a machine that stands still is not
+    late = lateness(recorded)
+    if late > ON_TIME:  # waiting for a core is told apart; a machine that stands still is not
         pytest.skip(
-            f"sleeping took {late:.2f} times as long as was asked for: closed forms do not hold on this machine"
+            f"sleeping took {late:.2f} times as long as was asked for, {TRIES} times: closed forms do not hold on this machine"
         )
     return recorded
+
+
+def lateness(run: Replay) -> float:
+    """Return how many times as long as what was asked for the stages slept, of the worst."""
+    asked = {"fetch": FETCH, "preprocess": PREPROCESS, "process": LAUNCH + ITEM}
+    return max((stage.blocked or 0.0) / asked[stage.name] for stage in run.document.stages if stage.name in asked)
 
 
 def test_the_sequential_run_is_what_the_article_says(replay: Replay) -> None:
