@@ -191,7 +191,7 @@ def test_two_sizes_are_compared_on_the_same_items(case: Any, folders: tuple[Path
     assert parse_variant(variant_text(spec.model)).model == spec.model == ModelPlan(**variant_settings(spec.model))
     policy = Policy(max_drop=0.9, max_slice_drop=0.9, retrained=True, batch=4)
     document = validate_variants(
-        parse_variant(str(case.model)), spec, golden, policy, gates=("static", "parity", "accuracy")
+        parse_variant(str(case.model)), spec, golden, policy, gates=("static", "parity", "speed", "accuracy")
     )
     assert document.verdict == "accept"
     own = np.asarray(spec.open()(np.ascontiguousarray(golden.at(FEWER)))).argmax(1)
