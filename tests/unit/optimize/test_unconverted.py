@@ -57,7 +57,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     random = np.random.default_rng(0)
-    inputs = random.standard_normal((700, 3, 8, 8)).astype(np.float32)
+    inputs = random.standard_normal((800, 3, 8, 8)).astype(np.float32)
     torch.manual_seed(5)
     network = torch.nn.Sequential(
         torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(8, 4)
