@@ -2,7 +2,9 @@
 
 A model five times as fast makes a pipeline that waits for downloads no faster. So the incumbent is recorded, the gain is
 predicted by simulating that recording with the cheaper model and written to the ledger, and only then both run in paired blocks
-over the same items. What the prediction was off by is kept: the ledger's record says how far to trust the next one.
+over the same items. It is judged by what was asked for: for latency by the time that an item takes through the pipeline, for
+cost by CPU time, of what is no slower; else by throughput. What the prediction was off by is kept: the ledger's record says how
+far to trust the next one.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from headrace.optimize.ceiling import ceiling_of
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import usable_cores
 from headrace.profiler.profile import ProfileSettings, profile
-from headrace.runs.formats.comparison import ComparisonDocument
+from headrace.runs.formats.comparison import Beside, ComparisonDocument
 from headrace.runs.formats.events import Event
 from headrace.runs.formats.optimization import Ceiling, EndToEnd, OptimizationDocument
 from headrace.runs.formats.prediction import Change, PredictionDocument
@@ -36,7 +38,8 @@ from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import Run, read_run
 from headrace.sources.finite import FiniteSource
 from headrace.validate.blocks import FEWEST_ITEMS, Contender, SameItems, measure_block
-from headrace.validate.comparison import compare_pipelines
+from headrace.validate.comparison import METRICS, compare_pipelines
+from headrace.validate.comparison import Question as Compared
 from headrace.validate.interleaved import Blocks
 from headrace.validate.parts import over
 
@@ -45,6 +48,10 @@ _PROFILED_BLOCKS = 5
 _FEWEST_PROFILED, _MOST_PROFILED = 60, 5000
 #: What is measured: more pairs are taken until it is sure or the time is over.
 BLOCKS = Blocks(pairs=8, seconds=1.0, until_sure=True, time_limit_seconds=120.0)
+
+#: What is compared for an objective, other than throughput, and in which words less of it is told.
+_METRICS = {"latency": "latency", "cost": "cpu"}
+_LESS = {"latency_p50": "an item is through {} times as soon", "cpu_per_item": "{} times less CPU time an item"}
 
 _INCUMBENT, _CANDIDATE = "as it is", "with what was found"
 
@@ -101,6 +108,7 @@ def judge_end_to_end(
             Contender(name=_INCUMBENT, pipeline=question.pipeline, plan=question.before),
             Contender(name=_CANDIDATE, pipeline=question.pipeline, plan=question.after),
             question.source,
+            question=Compared(metric=METRICS[_METRICS.get(question.found.objective, "throughput")]),
             blocks=blocks,
             say=say,
         )
@@ -108,7 +116,7 @@ def judge_end_to_end(
         if isinstance(error, Interrupted) or not str(error).startswith(f"{_CANDIDATE}: "):
             raise
         return _kept(question, ledger, _failed(question, run, number, str(error)), run)
-    measured = _measured(compared)
+    measured = _measured(_throughput(compared))
     if ledger and number and measured is not None:
         ledger.write_measurement(
             number, measured, f"{counted(compared.num_pairs, 'interleaved pair')}", measured_at=began
@@ -221,9 +229,33 @@ def _failed(question: Question, run: Run, number: str, why: str) -> EndToEnd:
     )  # fmt: skip
 
 
-def _measured(compared: ComparisonDocument) -> Estimate | None:
-    low, mid, high = compared.ratio_low, compared.ratio, compared.ratio_high
-    return None if low is None or mid is None or high is None else Estimate(low, mid, high)
+def _throughput(compared: ComparisonDocument) -> ComparisonDocument | Beside | None:
+    """Return what was measured of the throughput; None if no pair has it."""
+    if compared.metric == "throughput":
+        return compared
+    return next((one for one in compared.beside if one.metric == "throughput"), None)
+
+
+def _measured(compared: ComparisonDocument | Beside | None) -> Estimate | None:
+    if compared is None or compared.ratio is None or compared.ratio_low is None or compared.ratio_high is None:
+        return None
+    return Estimate(compared.ratio_low, compared.ratio, compared.ratio_high)
+
+
+def _gained(compared: ComparisonDocument) -> Estimate | None:
+    """Return by how much there is less of what was asked for; None for throughput."""
+    found = _measured(compared)
+    if found is None or compared.higher_is_better:
+        return None
+    return Estimate(1 / found.high, 1 / found.mid, 1 / found.low)
+
+
+def _medians(compared: ComparisonDocument | Beside | None) -> tuple[float, float]:
+    if compared is None:
+        return 0.0, 0.0
+    if isinstance(compared, Beside):
+        return compared.a, compared.b
+    return compared.a.median or 0.0, compared.b.median or 0.0
 
 
 def _told(
@@ -235,21 +267,29 @@ def _told(
     refused: str,
     ceiling: Ceiling | None,
 ) -> EndToEnd:
-    measured = _measured(compared)
+    throughput = _throughput(compared)
+    measured, (before, after) = _measured(throughput), _medians(throughput)
+    is_slower = question.found.objective == "cost" and throughput is not None and throughput.verdict == "worse"
     ratio = predicted.throughput.ratio if predicted else None
     error = None if ratio is None or measured is None else ratio.mid / measured.mid - 1
     found = EndToEnd(
         pipeline=question.pipeline.name, source=f"{compared.environment.get('distinct_items', 0):,} items",
         prediction=number, predicted=ratio, refused=refused, measured=measured, error=error,
-        before_per_second=compared.a.median or 0.0, after_per_second=compared.b.median or 0.0, num_pairs=compared.num_pairs,
-        verdict=compared.verdict, ceiling=ceiling.ratio if ceiling else None, run=str(run.path), says="",
+        before_per_second=before, after_per_second=after, num_pairs=compared.num_pairs, metric=compared.metric,
+        gained=_gained(compared), verdict="worse" if is_slower else compared.verdict,
+        ceiling=ceiling.ratio if ceiling else None, run=str(run.path), says="",
     )  # fmt: skip
     return msgspec.structs.replace(found, says=_says(found, ceiling))
 
 
 def _says(found: EndToEnd, ceiling: Ceiling | None) -> str:
-    measured, predicted = found.measured, found.predicted
-    parts = [
+    measured, predicted, gained = found.measured, found.predicted, found.gained
+    parts = (
+        [_LESS[found.metric].format(f"{gained.mid:.2f}") + f" ({gained.low:.2f} to {gained.high:.2f})"]
+        if gained is not None
+        else []
+    )
+    parts += [
         "end to end nothing is sure: too few pairs"
         if measured is None
         else f"end to end {measured.mid:.2f} times the throughput ({measured.low:.2f} to {measured.high:.2f}), "
@@ -262,9 +302,11 @@ def _says(found: EndToEnd, ceiling: Ceiling | None) -> str:
         parts.append(f"predicted {predicted.mid:.2f} ({predicted.low:.2f} to {predicted.high:.2f}){off}")
     if found.verdict != "better":
         parts.append(
-            {"worse": "that is slower", "no_difference": "that is no gain", "underpowered": "that may be no gain"}[
-                found.verdict
-            ]
+            {
+                "worse": "that is worse" if found.gained else "that is slower",
+                "no_difference": "that is no gain",
+                "underpowered": "that may be no gain",
+            }[found.verdict]
         )
         if ceiling is not None:
             parts.append(f"{ceiling.says}")
@@ -274,14 +316,14 @@ def _says(found: EndToEnd, ceiling: Ceiling | None) -> str:
 def judged(document: OptimizationDocument, found: EndToEnd, *, anyway: bool) -> OptimizationDocument:
     """Return a search's document with what its result did for the pipeline, and nothing recommended where it gains nothing.
 
-    For `size` and `cost` it is enough that the pipeline surely loses nothing.
+    For `size` it is enough that the pipeline surely loses nothing.
 
     Args:
         document: The search.
         found: What was measured.
         anyway: Recommend it all the same.
     """
-    enough = ("better", "no_difference") if document.objective in ("size", "cost") else ("better",)
+    enough = ("better", "no_difference") if document.objective == "size" else ("better",)
     gains = found.verdict in enough
     document = msgspec.structs.replace(document, end_to_end=found)
     if gains or anyway:

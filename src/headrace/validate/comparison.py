@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.base.errors import HeadraceError
 from headrace.base.settings import check
-from headrace.runs.formats.comparison import ComparisonDocument, Side
+from headrace.runs.formats.comparison import Beside, ComparisonDocument, Side
 from headrace.runs.hardware import find_hardware, find_versions
 from headrace.runs.reader import Run
 from headrace.sources.finite import FiniteSource
@@ -134,7 +134,7 @@ def compare_pipelines(
     blocks_a, blocks_b = zip(*measured.pairs, strict=True)
     values_a, values_b = zip(*values, strict=True)
     differences = _log_ratios(values)
-    return _document(
+    document = _document(
         question,
         (_side(a, blocks_a, values_a), _side(b, blocks_b, values_b)),
         interval,
@@ -164,6 +164,23 @@ def compare_pipelines(
             *_noise(differences),
         ],
     )
+    others = [metric for metric in METRICS.values() if metric != question.metric]
+    beside = [_beside(measured, Question(metric=metric)) for metric in others]
+    return msgspec.structs.replace(document, beside=tuple(one for one in beside if one is not None))
+
+
+def _beside(measured: Measured, question: Question) -> Beside | None:
+    """Return what the same pairs tell of another metric; None if they did not measure it."""
+    metric, values = question.metric, _values(measured, question.metric)
+    if not values:
+        return None
+    interval, judgement = answer(values, question, measured.alpha)
+    a, b = (float(np.median(side)) for side in zip(*values, strict=True))
+    return Beside(
+        metric=metric.name, unit=metric.unit, higher_is_better=metric.higher_is_better,
+        ratio=math.exp(centre(_log_ratios(values))), ratio_low=None if interval is None else math.exp(interval.low),
+        ratio_high=None if interval is None else math.exp(interval.high), a=a, b=b, verdict=judgement.verdict,
+    )  # fmt: skip
 
 
 def compare_runs(a: Run, b: Run, *, question: Question | None = None, seed: int = 0) -> ComparisonDocument:

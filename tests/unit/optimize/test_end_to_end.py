@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -13,10 +14,12 @@ import headrace as hr
 from headrace.base.plan import ModelPlan, Plan, StagePlan
 from headrace.diagnose.replay import CannotReplay
 from headrace.ledger.ledger import Ledger
+from headrace.optimize import end_to_end as end_to_end_module
 from headrace.optimize.better_plan import better_plan
 from headrace.optimize.end_to_end import Question, judge_end_to_end, judged, speedup_at
 from headrace.optimize.expects import Expects
 from headrace.optimize.forecast import Forecast, expected
+from headrace.runs.formats.comparison import Beside, ComparisonDocument, Side
 from headrace.runs.formats.optimization import Artifact, Attempt, EndToEnd, OptimizationDocument, Whole
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import ValidationDocument, VariantSide
@@ -71,7 +74,7 @@ def found(seconds: float, speedup: float) -> OptimizationDocument:
 
 
 def measured(
-    folder: Path, *, before: float, after: float, preparing: float, batch: int = 1
+    folder: Path, *, before: float, after: float, preparing: float, batch: int = 1, objective: Any = "throughput"
 ) -> tuple[EndToEnd, OptimizationDocument]:
     """Measure a pipeline whose model takes `after` seconds an item instead of `before`."""
     for number in range(40):
@@ -79,7 +82,7 @@ def measured(
     source = hr.folder(folder, patterns=["*.txt"])
     pipeline = hr.Pipeline(source, module=Timed(preparing), delivery=hr.jsonl(folder / "out.jsonl"))
     plan = Plan(model=ModelPlan(**device(before)), stages={"process": StagePlan(batch=batch)})
-    search = found(after, before / after)
+    search = msgspec.structs.replace(found(after, before / after), objective=objective)
     question = Question(
         pipeline=pipeline, source=source, before=plan, after=better_plan(plan, search, "process")[0],
         stage="process", found=search,
@@ -118,6 +121,55 @@ def test_a_gain_is_predicted_measured_and_remembered(tmp_path: Path) -> None:
     assert whole.whole_low == pytest.approx(1.0)
     assert whole.whole_high is not None
     assert 1.5 < whole.whole_high <= 4.01
+
+
+@pytest.mark.measures
+def test_for_latency_the_pipeline_is_judged_by_latency(tmp_path: Path) -> None:
+    """Its throughput is told beside it, and is what was predicted."""
+    told, _ = measured(tmp_path, before=0.008, after=0.002, preparing=0.0, objective="latency")
+    assert told.metric == "latency_p50"
+    assert told.gained is not None
+    assert told.measured is not None
+    assert told.predicted is not None
+    assert told.before_per_second > 0
+    assert "an item is through" in told.says
+    assert "times the throughput" in told.says
+
+
+def compared(cpu: tuple[float, float, float], throughput: tuple[float, float, float], verdict: Any) -> Any:
+    """Return a comparison by CPU time, with the throughput beside it."""
+    low, mid, high = throughput
+    beside = Beside(
+        metric="throughput", unit="items/s", higher_is_better=True, ratio=mid, ratio_low=low, ratio_high=high, a=10.0,
+        b=10.0 * mid, verdict=verdict,
+    )  # fmt: skip
+    side = Side(name="", pipeline="", plan_id="", median=0.1)
+    return ComparisonDocument(
+        a=side, b=side, metric="cpu_per_item", unit="s/item", higher_is_better=False, paired=True, num_pairs=8,
+        ratio=cpu[1], ratio_low=cpu[0], ratio_high=cpu[2], margin=0.02, budget=None, verdict="better",
+        is_regression=False, pairs_needed=None, beside=(beside,),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("throughput", "verdict", "expected"),
+    [((0.98, 1.0, 1.01), "no_difference", "better"), ((0.8, 0.85, 0.9), "worse", "worse")],
+)
+def test_for_cost_less_cpu_time_counts_where_the_pipeline_is_no_slower(
+    throughput: tuple[float, float, float], verdict: str, expected: str
+) -> None:
+    """And what is less of it and surely slower is not recommended."""
+    search = msgspec.structs.replace(found(0.002, 2.0), objective="cost")
+    question: Any = SimpleNamespace(found=search, pipeline=SimpleNamespace(name="p"))
+    run: Any = SimpleNamespace(path=Path("run"))
+    document = compared((0.4, 0.5, 0.625), throughput, verdict)
+    told = end_to_end_module._told(question, run, document, None, "", "not asked", None)
+    assert (told.verdict, told.metric) == (expected, "cpu_per_item")
+    assert told.gained == Estimate(1.6, 2.0, 2.5)
+    assert told.measured == Estimate(*throughput)
+    assert (told.before_per_second, told.after_per_second) == (10.0, 10.0 * throughput[1])
+    assert told.says.startswith("2.00 times less CPU time an item (1.60 to 2.50); end to end")
+    assert judged(search, told, anyway=False).recommended == ("device" if expected == "better" else None)
 
 
 @pytest.mark.measures

@@ -25,6 +25,24 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     """{stage: mean service seconds per item}, for the bars before and after."""
 
 
+class Beside(msgspec.Struct, frozen=True, kw_only=True):
+    """Another metric of the same pairs of blocks, which nobody asked about."""
+
+    metric: str
+    """`throughput`, `latency_p50` or `cpu_per_item`."""
+    unit: str
+    higher_is_better: bool
+    ratio: float
+    """B over A."""
+    ratio_low: float | None
+    ratio_high: float | None
+    """95 % interval; None with too few pairs."""
+    a: float
+    """Median of the blocks."""
+    b: float
+    verdict: Verdict
+
+
 class ComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Whether B is really better than A."""
 
@@ -57,5 +75,7 @@ class ComparisonDocument(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: bool = False
     """It was stopped by the user; the verdict is from the pairs that were measured."""
     says: tuple[str, ...] = ()
+    beside: tuple[Beside, ...] = ()
+    """The other metrics that the pairs measured; none of recorded runs."""
     environment: dict[str, Any] = {}
     warnings: tuple[str, ...] = ()

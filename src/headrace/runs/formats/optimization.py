@@ -181,6 +181,11 @@ class EndToEnd(msgspec.Struct, frozen=True, kw_only=True):
     after_per_second: float
     num_pairs: int
     verdict: Literal["better", "worse", "no_difference", "underpowered"]
+    """At what was asked for; for `cost` also `worse` where the throughput surely is."""
+    metric: str = "throughput"
+    """That the verdict is about: `latency_p50` for latency, `cpu_per_item` for cost."""
+    gained: Estimate | None = None
+    """That metric before over after; above 1 there is less of it; None: it is the throughput, or too few pairs."""
     ceiling: float | None
     """Times as fast as a model that cost nothing would make the pipeline; None: not known."""
     run: str
