@@ -7,10 +7,13 @@ number of items, more than 20 times the first stake with a probability of 5 % at
 candidate of which nothing is known is not accepted.
 
 How this works: capital after items d1, d2, ... in [-1, 1] is the product of 1 + stake * (d + margin). The best stake depends on
-how often the two differ, which nobody knows beforehand, so the capital is spread over several, a factor of two apart.
+how often the two differ, which nobody knows beforehand, so the capital is spread over several, a factor of two apart. Where it is
+known how many items there will be, more than half of it is staked by how often the two differed until then, so that it suffices
+for the smallest difference that so many items can show: that saves a fifth of the items.
 
 References:
-    I. Waudby-Smith, A. Ramdas, "Estimating means of bounded random variables by betting", JRSS B 86, 2024 (the bets);
+    I. Waudby-Smith, A. Ramdas, "Estimating means of bounded random variables by betting", JRSS B 86, 2024 (the bets, and those
+    for a known number of items: its predictable plug-in);
     J. Ville, "Etude critique de la notion de collectif", 1939 (the bound that holds at every look);
     S. Wellek, "Testing Statistical Hypotheses of Equivalence and Noninferiority", 2010 (what a margin is).
 """
@@ -30,6 +33,10 @@ from headrace.base.settings import check
 
 #: Stakes as shares of the largest that cannot lose everything at once.
 _STAKES = np.array([0.99, 0.5, 0.25, 0.125, 0.0625])
+#: Share of the capital that is staked for the number of items that there will be, and the most that is staked so.
+_PLANNED, _MOST_PLANNED = 0.6, 0.9
+#: What is taken for the mean square of the differences before there are any: that of scores about which nothing is known.
+_NO_ITEMS = 0.25
 #: For items planned: how often an equal one is found to be equal.
 _POWER = 0.8
 #: Steps in which an end of the interval is narrowed down: to a ten-thousandth of a point.
@@ -69,13 +76,17 @@ class Finding:
     """About how many more would decide it, if they are like these; None: it is decided, or no number would."""
 
 
-def judge_drop(differences: Sequence[float] | Array, margin: float, alpha: float = 0.05) -> Finding:
+def judge_drop(
+    differences: Sequence[float] | Array, margin: float, alpha: float = 0.05, *, is_all: bool = False
+) -> Finding:
     """Return whether the candidate's drop is below the margin.
 
     Args:
         differences: (items,) candidate's score less the incumbent's, each in [-1, 1]; their order has nothing to do with them.
         margin: Largest drop that is acceptable, above 0 and below 1.
         alpha: Probability of a wrong decision, at most, for each of the two.
+        is_all: Whether these are all that there will ever be, as of a golden set. Of items that go on coming, as from traffic,
+            nobody may say so: who looks again with more would have staked otherwise.
 
     Raises:
         SettingsError: If the margin or alpha is not possible.
@@ -86,15 +97,16 @@ def judge_drop(differences: Sequence[float] | Array, margin: float, alpha: float
     values = np.asarray(differences, float)
     if len(values) and not (np.isfinite(values).all() and np.abs(values).max() <= 1):
         raise ValueError("expected differences of scores from -1 to 1; score each item from 0 to 1")
-    for_it, against = _capital(values, margin), _capital(-values, -margin)
     goal = -math.log(alpha)
+    stakes = _stakes(values, goal if is_all else None)
+    for_it, against = _capital(values, margin, stakes), _capital(-values, -margin, stakes)
     accepted, rejected = _first_above(for_it, goal), _first_above(against, goal)
     decision, after = Decision.INCONCLUSIVE, None
     if accepted is not None and (rejected is None or accepted < rejected):
         decision, after = Decision.ACCEPT, accepted
     elif rejected is not None:
         decision, after = Decision.REJECT, rejected
-    low, high = _interval(values, alpha)
+    low, high = _interval(values, alpha, is_all=is_all)
     return Finding(
         decision=decision,
         num_items=len(values),
@@ -130,16 +142,35 @@ def _planned(alpha: float) -> float:
     return round((normal.inv_cdf(1 - alpha) + normal.inv_cdf(_POWER)) ** 2, 2)
 
 
-def _capital(values: Array, margin: float) -> Array:
+def _stakes(values: Array, goal: float | None) -> tuple[Array, Array]:
+    """Return the stakes of each bettor, as shares of the largest that cannot lose everything, and the bettors' shares.
+
+    Args:
+        values: (items,); the stake on one depends on those before it.
+        goal: Logarithm of the capital that is to be reached with all of them; None: how many there will be is not known.
+
+    Returns:
+        (bettors, 1 or items), (bettors, 1) that come to 1.
+    """
+    fixed = _STAKES[:, None]
+    if goal is None or not len(values):
+        return fixed, np.full(fixed.shape, 1.0 / len(fixed))
+    before = np.concatenate([[0.0], np.square(values).cumsum()[:-1]])
+    mean_square = (_NO_ITEMS + before) / np.arange(1, len(values) + 1)
+    planned = np.minimum(_MOST_PLANNED, np.sqrt(2 * goal / (len(values) * mean_square)))
+    shares = np.array([*[(1 - _PLANNED) / len(fixed)] * len(fixed), _PLANNED])
+    return np.vstack([np.broadcast_to(fixed, (len(fixed), len(values))), planned]), shares[:, None]
+
+
+def _capital(values: Array, margin: float, stakes: tuple[Array, Array]) -> Array:
     """Return the logarithm of the capital after each item of a bettor against "the mean is -margin or less"."""
-    stakes = _STAKES / (1.0 - margin)
-    each = np.log1p(np.outer(stakes, values + margin)).cumsum(axis=1)
-    return np.asarray(_log_mean(each))
+    each = np.log1p(stakes[0] / (1.0 - margin) * (values + margin)).cumsum(axis=1)
+    return _log_mean(each, stakes[1])
 
 
-def _log_mean(each: Array) -> Array:
+def _log_mean(each: Array, shares: Array) -> Array:
     most = each.max(axis=0)
-    return np.asarray(most + np.log(np.exp(each - most).mean(axis=0)))
+    return np.asarray(most + np.log((shares * np.exp(each - most)).sum(axis=0)))
 
 
 def _first_above(capital: Array, goal: float) -> int | None:
@@ -147,25 +178,25 @@ def _first_above(capital: Array, goal: float) -> int | None:
     return int(above[0]) + 1 if len(above) else None
 
 
-def _interval(values: Array, alpha: float) -> tuple[float, float]:
+def _interval(values: Array, alpha: float, *, is_all: bool) -> tuple[float, float]:
     """Return the drops that neither bettor, each with half of alpha, has shown wrong after all items."""
     if not len(values):
         return -1.0, 1.0
     goal = -math.log(alpha / 2)
-    return -_least_refuted(-values, goal), _least_refuted(values, goal)
+    stakes = _stakes(values, goal if is_all else None)
+    return -_least_refuted(-values, goal, stakes), _least_refuted(values, goal, stakes)
 
 
-def _least_refuted(values: Array, goal: float) -> float:
+def _least_refuted(values: Array, goal: float, stakes: tuple[Array, Array]) -> float:
     """Return the least drop of which a bettor against "at least so large" has shown that it is too large.
 
     The capital grows with the drop, whatever the stake: 1 + c (d + m) / (1 - m) does for every d >= -1.
     """
-    kinds, counts = np.unique(values, return_counts=True)
     low, high = -1.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        each = np.log1p(np.outer(_STAKES / (1.0 - middle), kinds + middle)) @ counts.astype(float)
-        if float(_log_mean(each[:, None])[0]) >= goal:
+        each = np.log1p(stakes[0] / (1.0 - middle) * (values + middle)).sum(axis=1)
+        if float(_log_mean(each[:, None], stakes[1])[0]) >= goal:
             high = middle
         else:
             low = middle
