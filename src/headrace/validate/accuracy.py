@@ -166,7 +166,7 @@ class _Gate(GoldenGate):
         agreement = policy.metric.is_default and labels is None
         differences = -np.not_equal(a.scores, b.scores).astype(float) if agreement else b.scores - a.scores
         # In a random order: files are sorted by class, and the first class alone says nothing of the others.
-        found = judge_drop(np.random.default_rng(0).permutation(differences), margin, policy.alpha)
+        found = judge_drop(np.random.default_rng(0).permutation(differences), margin, policy.alpha, is_all=True)
         means = None if agreement else (float(a.scores.mean()), float(b.scores.mean()))
         values = {
             "drop": found.drop, "low": found.low, "high": found.high, "discordance": found.discordance,

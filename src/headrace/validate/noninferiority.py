@@ -7,9 +7,9 @@ number of items, more than 20 times the first stake with a probability of 5 % at
 candidate of which nothing is known is not accepted.
 
 How this works: capital after items d1, d2, ... in [-1, 1] is the product of 1 + stake * (d + margin). The best stake depends on
-how often the two differ, which nobody knows beforehand, so the capital is spread over several, a factor of two apart. Where it is
-known how many items there will be, more than half of it is staked by how often the two differed until then, so that it suffices
-for the smallest difference that so many items can show: that saves a fifth of the items.
+how often the two differ, which nobody knows beforehand, so the capital is spread over several, a factor of two apart. Where it
+is known how many items there will be, more than half of it is staked by how often the two differed until then, so that it just
+suffices for the smallest difference that so many items can show: that needs fewer of them.
 
 References:
     I. Waudby-Smith, A. Ramdas, "Estimating means of bounded random variables by betting", JRSS B 86, 2024 (the bets, and those

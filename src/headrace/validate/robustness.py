@@ -86,7 +86,8 @@ def judge_robustness(
         drop = float(-differences.mean())
         values[f"{kind}_drop"] = drop
         told.append(f"{kind} {100 * drop:+.1f}")
-        if judge_drop(differences, policy.max_slice_drop, _ALPHA / len(CORRUPTIONS)).decision is Decision.REJECT:
+        alpha = _ALPHA / len(CORRUPTIONS)
+        if judge_drop(differences, policy.max_slice_drop, alpha, is_all=True).decision is Decision.REJECT:
             failed.append(kind)
     limit = f"{100 * policy.max_slice_drop:g} are allowed"
     points = f"drop in points on {counted(len(places), 'spoiled item')}: {', '.join(told)}; {limit}"

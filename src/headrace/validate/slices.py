@@ -46,7 +46,9 @@ def slices_of(
     members = [(f"{name} {value}", values == value) for name, values in parts.items() for value in np.unique(values)]
     found = []
     for name, own in members:
-        judged = judge_drop(np.random.default_rng(0).permutation(differences[own]), margin, _ALPHA / len(members))
+        judged = judge_drop(
+            np.random.default_rng(0).permutation(differences[own]), margin, _ALPHA / len(members), is_all=True
+        )
         a, b = (None, None) if scores is None else (float(one[own].mean()) for one in scores)
         found.append(
             SliceResult(
@@ -81,8 +83,8 @@ def too_small(parts: Mapping[str, np.ndarray], margin: float) -> list[tuple[str,
         for value in np.unique(values)
     ]
     alpha = _ALPHA / max(1, len(sizes))
-    decided = (num for num in range(1, 1000) if judge_drop(-np.ones(num), margin, alpha).decision is Decision.REJECT)
-    needed = next(decided, 1000)  # of a margin near 1
+    lost = (judge_drop(-np.ones(num), margin, alpha, is_all=True).decision for num in range(1, 1000))
+    needed = next((num for num, decision in enumerate(lost, 1) if decision is Decision.REJECT), 1000)  # a margin near 1
     return sorted(((name, num) for name, num in sizes if num < needed), key=lambda one: one[1])
 
 

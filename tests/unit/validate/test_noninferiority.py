@@ -15,12 +15,33 @@ def draw(seed: int, count: int, drop: float, discordance: float) -> np.ndarray:
     return np.random.default_rng(seed).choice([-1.0, 1.0, 0.0], count, p=[worse, better, 1 - discordance])
 
 
-def test_a_drop_at_the_margin_is_rarely_accepted_and_rarely_rejected() -> None:
+@pytest.mark.parametrize("is_all", [False, True])
+def test_a_drop_at_the_margin_is_rarely_accepted_and_rarely_rejected(is_all: bool) -> None:
     """200 runs of 20,000 items that sit on the margin, looked at after every item: each error 5 % at most."""
-    found = [judge_drop(draw(seed, 20_000, 0.01, 0.03), 0.01).decision for seed in range(200)]
+    found = [judge_drop(draw(seed, 20_000, 0.01, 0.03), 0.01, is_all=is_all).decision for seed in range(200)]
     assert found.count(Decision.ACCEPT) <= 10 + 6  # 5 %, and two standard deviations of the count
     assert found.count(Decision.REJECT) <= 10 + 6
     assert found.count(Decision.INCONCLUSIVE) >= 170
+
+
+@pytest.mark.parametrize(("discordance", "alpha"), [(0.005, 0.05), (0.06, 0.05), (0.06, 0.001)])
+def test_stakes_for_a_known_number_err_no_oftener(discordance: float, alpha: float) -> None:
+    """Rare differences and many, and one of many questions: by Ville's bound the share of errors is alpha at most."""
+    found = [judge_drop(draw(seed, 4000, 0.005, discordance), 0.005, alpha, is_all=True) for seed in range(300)]
+    wrong = sum(one.decision is Decision.ACCEPT for one in found)
+    assert wrong <= 300 * alpha + 2 * (300 * alpha) ** 0.5
+
+
+@pytest.mark.parametrize("discordance", [0.001, 0.004, 0.015, 0.06])
+def test_a_known_number_of_items_tells_more(discordance: float) -> None:
+    """Of equals it accepts more than where nobody knows how many items will come."""
+    count = max(700, int(14 * discordance / 0.01**2))
+    drawn = [draw(seed, count, 0.0, discordance) for seed in range(120)]
+    known, unknown = (
+        sum(judge_drop(one, 0.01, 0.01, is_all=is_all).decision is Decision.ACCEPT for one in drawn)
+        for is_all in (True, False)
+    )
+    assert known > unknown
 
 
 @pytest.mark.parametrize(
@@ -59,9 +80,10 @@ def test_an_open_finding_says_about_how_many_more() -> None:
     assert judge_drop([], 0.01).more_items is None
 
 
-def test_the_interval_holds_the_true_drop() -> None:
+@pytest.mark.parametrize("is_all", [False, True])
+def test_the_interval_holds_the_true_drop(is_all: bool) -> None:
     """In 95 of 100 at least, and it is an interval around what was seen."""
-    findings = [judge_drop(draw(seed, 2000, 0.03, 0.05), 0.01) for seed in range(100)]
+    findings = [judge_drop(draw(seed, 2000, 0.03, 0.05), 0.01, is_all=is_all) for seed in range(100)]
     assert sum(one.low <= 0.03 <= one.high for one in findings) >= 95
     assert all(one.low <= one.drop <= one.high for one in findings)
     assert (judge_drop([], 0.01).low, judge_drop([], 0.01).high) == (-1.0, 1.0)
