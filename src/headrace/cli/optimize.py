@@ -407,8 +407,9 @@ def _explain(args: argparse.Namespace) -> int:
     check_can_tell(spec)
     size = args.batch or 1
     given = _items(args, args.data, labelled=False) or made_up(spec.open().inputs[0], size)
-    batch = np.ascontiguousarray(given.inputs[np.arange(size) % len(given)])
-    document = _with_layers(args, spec, take_census(spec, batch), given.inputs)
+    items = given.inputs if given.is_made_up else given.at(spec.model.input_side)
+    batch = np.ascontiguousarray(items[np.arange(size) % len(items)])
+    document = _with_layers(args, spec, take_census(spec, batch), items)
     if args.json:
         _print_json(document)
     else:

@@ -159,9 +159,11 @@ def open_candidate(args: argparse.Namespace, plan: Plan) -> Candidate | None:
     spec, record = parse_variant(args.shadow), ShadowRecord(args.shadow, args.max_disagreement)
     sides = {one.input_side for one in (plan.model, *plan.models.values())}
     if spec.model.input_side not in sides:
+        wanted = " or ".join(f"input_side {one or 'as the module says'}" for one in sides)
         raise SettingsError(
-            f"--shadow {args.shadow} takes images of another size than the Plan's model (input_side): a shadow answers the "
-            "same batches. Hold the two against each other with headrace validate and a golden set"
+            f"--shadow {args.shadow} takes images of another size (input_side {spec.model.input_side or 'as the module says'}) "
+            f"than the Plan's model ({wanted}): a shadow answers the same batches. If its file takes those, say so "
+            "(MODEL@ENGINE,input_side=N); else hold the two against each other with headrace validate and a golden set"
         )
     model = spec.open()
     file = Path(spec.model.artifact or "")

@@ -101,7 +101,8 @@ def judge_end_to_end(
     predicted, ceiling, refused = _predicted(question, run)
     number = ledger.write_prediction(predicted, hardware=run.info.hardware) if ledger and predicted else ""
     if predicted is not None and predicted.throughput.ratio is not None:
-        say(f"predicted: {predicted.throughput.ratio.mid:.2f} times the throughput; now it is measured")
+        left_out = _left_out(question)
+        say(f"predicted: {predicted.throughput.ratio.mid:.2f} times the throughput{left_out}; now it is measured")
     began = time.time()
     try:
         compared = compare_pipelines(
@@ -279,10 +280,17 @@ def _told(
         gained=_gained(compared), verdict="worse" if is_slower else compared.verdict,
         ceiling=ceiling.ratio if ceiling else None, run=str(run.path), says="",
     )  # fmt: skip
-    return msgspec.structs.replace(found, says=_says(found, ceiling))
+    return msgspec.structs.replace(found, says=_says(found, ceiling, _left_out(question)))
 
 
-def _says(found: EndToEnd, ceiling: Ceiling | None) -> str:
+def _left_out(question: Question) -> str:
+    """Return in words what a prediction does not count: the recording knows the images before the model as they were."""
+    if question.before.model.input_side == question.after.model.input_side:
+        return ""
+    return ", by the model alone: what images of another size cost before it is not counted"
+
+
+def _says(found: EndToEnd, ceiling: Ceiling | None, left_out: str) -> str:
     measured, predicted, gained = found.measured, found.predicted, found.gained
     parts = (
         [_LESS[found.metric].format(f"{gained.mid:.2f}") + f" ({gained.low:.2f} to {gained.high:.2f})"]
@@ -299,7 +307,7 @@ def _says(found: EndToEnd, ceiling: Ceiling | None) -> str:
         parts.append(f"not predicted: {found.refused}")
     else:
         off = "" if found.error is None else f", {100 * found.error:+.0f} % off"
-        parts.append(f"predicted {predicted.mid:.2f} ({predicted.low:.2f} to {predicted.high:.2f}){off}")
+        parts.append(f"predicted {predicted.mid:.2f} ({predicted.low:.2f} to {predicted.high:.2f}){left_out}{off}")
     if found.verdict != "better":
         parts.append(
             {

@@ -84,16 +84,26 @@ def smaller_input(subject: Subject, source: Artifact, size: int, name: str) -> A
     Raises:
         EngineError: If the model takes something else, or its layers need the size that it has.
     """
-    calibration = subject.calibration
-    assert calibration is not None
-    item = calibration.inputs[0]
-    if subject.scales_before:
-        small = calibration.at(size)[0]
-        if small.shape != item.shape:  # else the module's own preprocess decides the size
-            return kept_file(
-                subject, name, source, partial(narrow, Path(source.file), size, np.ascontiguousarray(small))
-            )
-    return kept_file(subject, name, source, partial(shrink, Path(source.file), size, np.ascontiguousarray(item)))
+    assert subject.calibration is not None
+    small = _prepared(subject, size, name)
+    if small is not None:
+        return kept_file(subject, name, source, partial(narrow, Path(source.file), size, small))
+    item = np.ascontiguousarray(subject.calibration.inputs[0])
+    return kept_file(subject, name, source, partial(shrink, Path(source.file), size, item))
+
+
+def _prepared(subject: Subject, size: int, name: str) -> np.ndarray | None:
+    """Return an item as the pipeline prepares it for this size; None where it does not, so that the model has to."""
+    assert subject.calibration is not None
+    if not subject.scales_before:
+        return None
+    try:
+        small = np.ascontiguousarray(subject.calibration.at(size)[0])
+    except Exception as error:  # the user's own preprocess may take one size alone, and raise whatever it likes
+        subject.say(f"{name}: the pipeline cannot prepare images of {size} pixels, so the model scales them: {error}")
+        return None
+    # Else the module's own preprocess decides the size: a file that is named for one would compute on another.
+    return small if small.ndim == 3 and min(small.shape[1:]) == size else None
 
 
 def narrow(artifact: Path, size: int, item: np.ndarray, output: Path) -> dict[str, Any]:
@@ -113,13 +123,16 @@ def narrow(artifact: Path, size: int, item: np.ndarray, output: Path) -> dict[st
     model = load(artifact)
     name = _only_input(model, artifact)
     taken = next(value for value in model.graph.input if value.name == name)
-    before = [axis.dim_value for axis in taken.type.tensor_type.shape.dim[2:]]
-    for axis, length in zip(taken.type.tensor_type.shape.dim[1:], item.shape, strict=True):
+    axes = taken.type.tensor_type.shape.dim
+    if len(axes) != 1 + item.ndim:
+        raise EngineError(f"{artifact.name} takes {len(axes)} axes; expected (batch, channels, height, width)")
+    before = [axis.dim_value for axis in axes[2:]]
+    for axis, length in zip(axes[1:], item.shape, strict=True):
         axis.dim_value = length
     del model.graph.value_info[:]  # sizes between the layers are others now
     save(model, output)
     _try(output, name, item)
-    return {INPUT_SIDE: size, "of": min(before)}
+    return {INPUT_SIDE: size, **({"of": min(before)} if all(before) else {})}  # 0: of any size
 
 
 def shrink(artifact: Path, size: int, item: np.ndarray, output: Path) -> dict[str, Any]:

@@ -88,7 +88,9 @@ class _Race:
         """
         used = self.in_use()
         name = f"{Path(str(used['artifact'])).name} on {used.get('engine', 'onnx')}" if used else "the model as given"
-        settings = {"threads": used.get("threads", self.threads), **used.get("options", {})}
+        settings = {
+            "threads": used.get("threads", self.threads), "input_side": used.get("input_side"), **used.get("options", {}),
+        }  # fmt: skip
         told = ", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)
         place = machine or (f"machine {self.hardware}" if self.hardware else "a machine that is not told")
         return f"held against {name}{f' ({told})' if told else ''}, {counted(self.batch, 'item')} a call, on {place}"
@@ -126,7 +128,7 @@ def _change_in_use(race: _Race, attempts: Sequence[Attempt]) -> float | None:
         -100 * one.drop.mid
         for one in attempts
         if one.drop is not None and (one.model, one.artifact.sha256) == (race.model, used.get("sha256"))
-        and all(one.settings.get(key) == used.get(key) for key in ("engine", "options"))
+        and all(one.settings.get(key) == used.get(key) for key in ("engine", "options", "input_side"))
     )  # fmt: skip
     return next(same, None)
 

@@ -87,19 +87,22 @@ def beyond(spec: VariantSpec, items: np.ndarray, precision: str) -> tuple[Reach,
     return tuple(one for one in reaches(spec, items) if one.is_beyond(LARGEST[precision]))
 
 
-def broken(a: VariantSpec, b: VariantSpec, items: np.ndarray) -> tuple[Reach, ...]:
+def broken(
+    a: VariantSpec, b: VariantSpec, items: np.ndarray, b_items: np.ndarray | None = None
+) -> tuple[Reach, ...]:
     """Return the tensors that are NaN or infinite in B, where A's of the same name, or what was cast to half, is not.
 
     Args:
         a: The incumbent.
         b: The candidate.
-        items: As both take them.
+        items: As A takes them.
+        b_items: The same as B takes them; None: as A does.
 
     Raises:
         EngineError: If what is between the layers of one of them cannot be seen.
     """
     whole = {one.name for one in reaches(a, items) if math.isfinite(one.largest)}
-    found = reaches(b, items)
+    found = reaches(b, items if b_items is None else b_items)
     finite = {one.name for one in found if math.isfinite(one.largest)}
     whole |= {name for name, source in _cast_to_half(loaded(b)).items() if source in finite}
     return tuple(one for one in found if one.name in whole and one.name not in finite)

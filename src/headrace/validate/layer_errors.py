@@ -38,8 +38,11 @@ def layer_errors(a: VariantSpec, b: VariantSpec, items: np.ndarray) -> tuple[Lay
         items: (items, ...) as both take them; the first few are computed.
 
     Raises:
-        EngineError: If one is no ONNX file, or its engine cannot show what is between its layers.
+        EngineError: If one is no ONNX file, its engine cannot show what is between its layers, or they take images of
+            different sizes.
     """
+    if a.model.input_side != b.model.input_side:
+        raise EngineError("the two take images of different sizes: no tensor between their layers has its like in the other")
     operators = operators_of(a)
     shared = [name for name in operators if name in set(operators_of(b))]
     if not shared:

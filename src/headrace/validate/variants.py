@@ -184,9 +184,9 @@ class _Validation:
                     opened.model(batch)
                 except Exception as error:  # engines raise their own types
                     return _gate("static", "rejected", f"{name} refuses a batch of {size}: {error}")
-        return _gate(
-            "static", "passed", f"both take {self.a.model.inputs[0].dtype}{list(self.a.model.inputs[0].shape)}"
-        )
+        a, b = (f"{one.model.inputs[0].dtype}{list(one.model.inputs[0].shape)}" for one in (self.a, self.b))
+        says = f"both take {a}" if self._is_same_size() else f"A takes {a}, B {b}: the same images in another size"
+        return _gate("static", "passed", says)
 
     def _census(self) -> Gate | None:
         """Ask how B really runs, if it is quantized and A is not; None if there is nothing to ask."""
@@ -286,10 +286,10 @@ class _Validation:
     def _overflow(self) -> str:
         """Return in words what half precision does not hold between B's layers, where B computes in it; else nothing."""
         precision = self.b.precision()
-        if precision not in LARGEST or not self._is_same_size():
+        if precision not in LARGEST:
             return ""
         try:
-            found = broken(self.a.spec, self.b.spec, self.golden.inputs)
+            found = broken(self.a.spec, self.b.spec, self._items(self.a), self._items(self.b))
         except Exception as error:  # not every engine grants a look between the layers; they raise their own types
             self.warnings.append(f"whether {precision} holds what is between the layers cannot be told: {error}")
             return ""
@@ -301,7 +301,8 @@ class _Validation:
     def _where(self) -> str:
         """Return in words the layer at which the two begin to differ; nothing where that cannot be seen."""
         try:
-            self.layers = layer_errors(self.a.spec, self.b.spec, self.golden.inputs[spread(len(self.golden), ITEMS)])
+            items = self._items(self.b)[spread(len(self.golden), ITEMS)]
+            self.layers = layer_errors(self.a.spec, self.b.spec, items)
         except Exception as error:  # it explains a verdict and changes none; engines raise their own types
             self.warnings.append(f"where they begin to differ cannot be told: {error}")
             return ""

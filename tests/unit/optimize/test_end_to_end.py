@@ -160,7 +160,7 @@ def test_for_cost_less_cpu_time_counts_where_the_pipeline_is_no_slower(
 ) -> None:
     """And what is less of it and surely slower is not recommended."""
     search = msgspec.structs.replace(found(0.002, 2.0), objective="cost")
-    question: Any = SimpleNamespace(found=search, pipeline=SimpleNamespace(name="p"))
+    question: Any = SimpleNamespace(found=search, pipeline=SimpleNamespace(name="p"), before=Plan(), after=Plan())
     run: Any = SimpleNamespace(path=Path("run"))
     document = compared((0.4, 0.5, 0.625), throughput, verdict)
     told = end_to_end_module._told(question, run, document, None, "", "not asked", None)
@@ -170,6 +170,19 @@ def test_for_cost_less_cpu_time_counts_where_the_pipeline_is_no_slower(
     assert (told.before_per_second, told.after_per_second) == (10.0, 10.0 * throughput[1])
     assert told.says.startswith("2.00 times less CPU time an item (1.60 to 2.50); end to end")
     assert judged(search, told, anyway=False).recommended == ("device" if expected == "better" else None)
+
+
+def test_a_prediction_for_smaller_images_says_what_it_does_not_count() -> None:
+    """The recording knows what the images cost before the model as they were, so the model alone is predicted."""
+    sides: Any = {name: Plan(model=ModelPlan(input_side=side)) for name, side in (("before", None), ("after", 160))}
+    question: Any = SimpleNamespace(found=found(0.002, 2.0), pipeline=SimpleNamespace(name="p"), **sides)
+    run: Any = SimpleNamespace(path=Path("run"))
+    predicted: Any = SimpleNamespace(throughput=SimpleNamespace(ratio=Estimate(1.4, 1.5, 1.6)))
+    document = compared((0.4, 0.5, 0.625), (1.9, 2.0, 2.1), "better")
+    told = end_to_end_module._told(question, run, document, predicted, "p1", "", None)
+    assert "predicted 1.50 (1.40 to 1.60), by the model alone: what images of another size cost before it" in told.says
+    same: Any = SimpleNamespace(**{**vars(question), "after": question.before})
+    assert "by the model alone" not in end_to_end_module._told(same, run, document, predicted, "p1", "", None).says
 
 
 @pytest.mark.measures

@@ -17,6 +17,7 @@ import pytest
 import headrace as hr
 from headrace.base.errors import EngineError, SettingsError
 from headrace.base.plan import ModelPlan, Plan
+from headrace.cli import main
 from headrace.delivery.collect import Collect
 from headrace.optimize import search
 from headrace.optimize.artifacts import ArtifactStore
@@ -24,7 +25,8 @@ from headrace.optimize.better_plan import better_plan
 from headrace.optimize.goal import Goal
 from headrace.optimize.layout import Shares
 from headrace.optimize.search import optimize
-from headrace.optimize.smaller import narrow
+from headrace.optimize.smaller import narrow, smaller_input
+from headrace.optimize.techniques import Subject
 from headrace.pipeline.execute import run as execute
 from headrace.runs.formats.optimization import OptimizationDocument
 from headrace.validate.golden import Golden
@@ -34,6 +36,24 @@ from headrace.validate.variant_spec import VariantSpec, parse_variant, variant_s
 from headrace.validate.variants import validate_variants
 
 FULL, FEWER = 12, 8
+
+JOBS = f"""
+import numpy as np
+import headrace as hr
+
+
+class Scenes(hr.Module):
+    input = hr.ImageInput(short_side={FULL + 2}, crop={FULL})
+
+    def preprocess(self, image):
+        return (image.astype(np.float32) / 64 - 2).transpose(2, 0, 1)
+
+    def process(self, batch):
+        return [0] * len(batch)
+
+
+pipeline = hr.Pipeline(hr.folder("."), module=Scenes(), delivery=hr.jsonl("out.jsonl"))
+"""
 
 
 class Scenes(hr.Module):
@@ -61,6 +81,30 @@ class Stubborn(Scenes):
     def preprocess(self, image: np.ndarray) -> np.ndarray:
         """Scale to what it always takes."""
         return super().preprocess(cv2.resize(image, (FULL, FULL)))
+
+
+class AsTheyCome(Stubborn):
+    """Takes images of any size."""
+
+    input = hr.ImageInput()
+
+
+class WithMean(Scenes):
+    """Knows a mean image, which has one size."""
+
+    def preprocess(self, image: np.ndarray) -> np.ndarray:
+        """Take it off."""
+        return super().preprocess(image - np.zeros((FULL, FULL, 3), np.uint8))
+
+
+class Halving(Scenes):
+    """Has its images halved."""
+
+    input = hr.ImageInput(short_side=2 * FULL, crop=2 * FULL)
+
+    def preprocess(self, image: np.ndarray) -> np.ndarray:
+        """Take every other pixel."""
+        return super().preprocess(image[::2, ::2])
 
 
 def write_images(folder: Path, count: int, seed: int) -> Path:
@@ -148,6 +192,24 @@ def test_a_module_that_scales_images_itself_gets_the_resize_in_the_model(
     assert "Resize" in {node.op_type for node in onnx.load(attempt.artifact.file).graph.node}
 
 
+@pytest.mark.parametrize(
+    ("module", "says"), [(AsTheyCome, "ImageInput with short_side"), (WithMean, "broadcast"), (Halving, "")]
+)
+def test_a_module_that_cannot_prepare_that_size_ends_no_search(
+    case: Any, folders: tuple[Path, Path], tmp_path: Path, module: type[hr.Module], says: str
+) -> None:
+    """Nor is a file named for a size on which it does not compute: the model scales the images, and why is said."""
+    store, said = ArtifactStore(tmp_path / "artifacts"), list[str]()
+    subject = Subject(
+        original=store.add(case.model), store=store, calibration=read_golden_folder(folders[0], module()), threads=1,
+        flags=frozenset(), engines=("onnx",), scales_before=True, say=said.append,
+    )  # fmt: skip
+    made = smaller_input(subject, subject.original, FEWER, f"input-{FEWER}")
+    assert (made.parameters["input"], made.parameters["of"]) == (FEWER, FULL)
+    assert "input_side" not in made.parameters
+    assert says in "".join(said)
+
+
 @pytest.mark.usefixtures("speeds")
 def test_sets_of_arrays_get_the_resize_in_the_model(case: Any, tmp_path: Path) -> None:
     """Nobody can prepare them anew."""
@@ -198,6 +260,61 @@ def test_two_sizes_are_compared_on_the_same_items(case: Any, folders: tuple[Path
     assert golden.labels is not None
     accuracy = next(gate for gate in document.gates if gate.name == "accuracy").values
     assert accuracy["b"] == pytest.approx((own == golden.labels).mean())
+
+
+def test_two_variants_for_smaller_images_are_looked_into_at_their_size(
+    case: Any, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Where they begin to differ is found on the images that both take."""
+    golden = replace(read(folders[1], case.model), labels=None)
+    narrow(case.model, FEWER, golden.at(FEWER)[0], tmp_path / "a.onnx")
+    model = onnx.load(tmp_path / "a.onnx")
+    weights = next(one for one in model.graph.initializer if one.name == "pw.w")
+    weights.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(weights), weights.name))
+    onnx.save(model, tmp_path / "b.onnx")
+    a, b = (parse_variant(f"{tmp_path / name}.onnx@onnx,input_side={FEWER}") for name in "ab")
+    document = validate_variants(a, b, golden, Policy(batch=4), gates=("static", "parity"))
+    assert document.verdict == "reject"
+    assert document.diverges_at == "pw.y"
+    assert not any("cannot be told" in warning for warning in document.warnings)
+
+
+def test_variants_of_two_sizes_say_so(case: Any, folders: tuple[Path, Path], tmp_path: Path) -> None:
+    """Both inputs are named, and what is between the layers is not held against what has another size."""
+    golden = replace(read(folders[1], case.model), labels=None)
+    narrow(case.model, FEWER, golden.at(FEWER)[0], tmp_path / "b.onnx")
+    a, b = parse_variant(str(case.model)), parse_variant(f"{tmp_path / 'b.onnx'}@onnx,input_side={FEWER}")
+    document = validate_variants(a, b, golden, Policy(batch=4), gates=("static", "parity"))
+    static = next(gate for gate in document.gates if gate.name == "static")
+    assert f"3, {FULL}, {FULL}], B " in static.says
+    assert f"3, {FEWER}, {FEWER}]" in static.says
+    assert "images of different sizes" in " ".join(document.warnings)
+
+
+def test_a_network_for_images_of_any_size_is_narrowed_too(case: Any, tmp_path: Path) -> None:
+    """How large its images were is then not told."""
+    model = onnx.load(case.model)
+    for place, axis in enumerate(model.graph.input[0].type.tensor_type.shape.dim[2:]):
+        axis.dim_param = f"side{place}"
+    onnx.save(model, tmp_path / "any.onnx")
+    made = narrow(tmp_path / "any.onnx", FEWER, np.zeros((3, FEWER, FEWER), np.float32), tmp_path / "narrow.onnx")
+    assert made == {"input_side": FEWER}
+
+
+def test_explain_asks_a_variant_with_the_images_that_it_takes(
+    case: Any,
+    folders: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In the size of its `input_side`."""
+    narrow(case.model, FEWER, np.zeros((3, FEWER, FEWER), np.float32), tmp_path / "narrow.onnx")
+    (tmp_path / "narrow_jobs.py").write_text(JOBS)
+    monkeypatch.chdir(tmp_path)
+    sets = ["--data", str(folders[0]), "--pipeline", "narrow_jobs.py:pipeline"]
+    assert main(["optimize", f"narrow.onnx@onnx,input_side={FEWER}", "--explain", *sets]) == 0
+    assert "narrow.onnx" in capsys.readouterr().out
 
 
 def test_arrays_have_one_size(case: Any, tmp_path: Path) -> None:

@@ -186,6 +186,20 @@ def test_the_ledger_draws_together_what_was_held_against_the_same() -> None:
     assert points == [[1.0, 0.0], [1.0, -0.1], [1.0, 0.0]]  # what was in use had lost a tenth of a point already
 
 
+def test_what_was_in_use_is_known_by_the_size_of_its_images_too() -> None:
+    """The same file on smaller images has lost other points: they are not drawn as its own."""
+    used = {"artifact": "int8.onnx", "engine": "openvino", "options": {}, "sha256": "cd" * 32, "input_side": 160}
+    large = attempt("int8", id="a1", settings={"engine": "openvino", "options": {}})
+    later = attempt("pruned", id="a2", asked=Asked(max_drop=0.005, alpha=0.05, against=used))
+    page = render_ledger("l", [later, large], [])
+    assert "held against int8.onnx on openvino (input_side 160)" in page
+    drawn = [
+        [one["label"]["formatter"] for one in chart["option"]["series"] if one["type"] == "scatter"]
+        for chart in charts_of(page)
+    ]
+    assert drawn[0] == ["a2"]
+
+
 def test_what_was_in_use_has_no_point_where_its_own_loss_is_not_known() -> None:
     """A point at 0 would say that it had lost nothing."""
     used = {"artifact": "other.onnx", "engine": "onnx", "sha256": "99" * 32}

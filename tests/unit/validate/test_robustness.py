@@ -90,6 +90,30 @@ def test_a_candidate_that_fails_in_noise_is_rejected_by_that_kind() -> None:
     assert "rotation" not in found.says.partition(":")[0]
 
 
+class InOrder:
+    """Answers items by their places, for it is asked about the whole set in order: rightly, but for the first ones."""
+
+    def __init__(self, labels: np.ndarray, num_wrong: int = 0) -> None:
+        self.right = np.where(np.arange(len(labels)) < num_wrong, 1 - labels, labels)
+        self.place = 0
+
+    def __call__(self, batch: Any) -> np.ndarray:
+        """Return scores."""
+        places = np.arange(self.place, self.place + len(batch)) % len(self.right)
+        self.place += len(batch)
+        return np.eye(2, dtype=np.float32)[self.right[places]]
+
+
+def test_a_set_that_is_sorted_by_class_is_judged_as_a_whole() -> None:
+    """All of its first tenth is lost; over all that is a tenth, and a quarter is allowed."""
+    clean = golden(300)
+    assert clean.labels is not None
+    models = InOrder(clean.labels), InOrder(clean.labels, num_wrong=30)
+    found = judge_robustness(models, clean, Policy(batch=16, max_slice_drop=0.25), items=300)
+    assert found.values["blur_drop"] == pytest.approx(0.1)
+    assert found.outcome == "passed"
+
+
 def test_without_labels_changed_answers_count() -> None:
     """And numbers that are no pictures are left alone."""
     found = judge_robustness((by_light, worse_in_noise), golden(labelled=False), Policy(batch=16), items=300)

@@ -165,5 +165,13 @@ def test_a_ledger_that_could_not_be_written_is_told_before_the_run(
 def test_a_candidate_for_images_of_another_size_is_refused() -> None:
     """It could answer none of the batches; what can be done instead is said."""
     asked = argparse.Namespace(shadow="a.onnx@onnx,input_side=160", max_disagreement=0.01, ledger=None)
-    with pytest.raises(SettingsError, match=r"input_side.*headrace validate"):
+    with pytest.raises(SettingsError, match=r"input_side 160\) .*as the module says.*headrace validate"):
         open_candidate(asked, Plan())
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_candidate_that_does_not_name_the_size_of_the_plan_is_told_how() -> None:
+    """Its file may well take such images."""
+    asked = argparse.Namespace(shadow="a.onnx", max_disagreement=0.01, ledger=None)
+    with pytest.raises(SettingsError, match=r"\(input_side 160\).*MODEL@ENGINE,input_side=N"):
+        open_candidate(asked, Plan(model=ModelPlan(input_side=160)))

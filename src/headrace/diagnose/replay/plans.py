@@ -72,7 +72,14 @@ def not_simulated(recorded: Plan, changed: Plan) -> list[str]:
     for table, keys in _OTHER_SETTINGS:
         before, after = getattr(recorded, table), getattr(changed, table)
         found += [f"{table}.{key}" for key in keys if getattr(before, key) != getattr(after, key)]
-    return found
+    sides = _input_sides(recorded)
+    return found + [table for table, side in _input_sides(changed).items() if side != sides.get(table)]
+
+
+def _input_sides(plan: Plan) -> dict[str, int | None]:
+    """Return how large the images of each model are: what making others saves before the model is not simulated."""
+    tables = {"model": plan.model, **{f"models.{task}": model for task, model in plan.models.items()}}
+    return {f"{table}.input_side": model.input_side for table, model in tables.items()}
 
 
 def check_costs(recorded: Plan, changed: Plan, change: Change, stages: Sequence[StageNeeds]) -> None:
@@ -101,9 +108,9 @@ def _other_work(recorded: Plan, changed: Plan, needs: StageNeeds) -> str:
         return ""
     before, after = recorded.models.get(task, recorded.model), changed.models.get(task, changed.model)
     keys = (
-        ["engine", "artifact"]
+        ["engine", "artifact", "input_side"]
         if needs.is_exclusive and after.engine == "emulated"
-        else ["engine", "artifact", "options"]
+        else ["engine", "artifact", "input_side", "options"]
     )
     table = f"models.{task}" if task in changed.models else "model"
     return next((f"{table}.{key}" for key in keys if getattr(before, key) != getattr(after, key)), "")

@@ -151,6 +151,7 @@ MODEL = [step("decode", cpu=0.004, work="decode"), step("process", wait=0.01, ki
         ("model.engine=openvino", "model.engine is changed.*--curve process"),
         ("model.artifact=other.onnx", "model.artifact is changed"),
         ("model.options.inter_op_threads=2", "model.options is changed"),
+        ("model.input_side=160", "model.input_side is changed"),
         ("process.options.top=5", "process.options is changed"),
     ],
 )
@@ -172,6 +173,13 @@ def test_a_setting_that_is_not_simulated_is_named(replay_of: Make) -> None:
         assert setting.partition("=")[0] in warning
     assert "workers" not in warning
     assert not predict(replay, Change(settings=("fetch.workers=4",))).warnings
+
+
+def test_what_smaller_images_save_before_the_model_is_named_as_left_out(replay_of: Make) -> None:
+    """Whoever says what the model costs then has said nothing of decoding and scaling."""
+    change = Change(settings=("model.input_side=160",), speedups={"process": 2.0})
+    (warning,) = predict(replay_of(MODEL), change).warnings
+    assert "taken to change nothing: model.input_side" in warning
 
 
 def test_an_interval_holds_nine_in_ten_resampled_runs(replay_of: Make) -> None:
