@@ -87,9 +87,7 @@ def beyond(spec: VariantSpec, items: np.ndarray, precision: str) -> tuple[Reach,
     return tuple(one for one in reaches(spec, items) if one.is_beyond(LARGEST[precision]))
 
 
-def broken(
-    a: VariantSpec, b: VariantSpec, items: np.ndarray, b_items: np.ndarray | None = None
-) -> tuple[Reach, ...]:
+def broken(a: VariantSpec, b: VariantSpec, items: np.ndarray, b_items: np.ndarray | None = None) -> tuple[Reach, ...]:
     """Return the tensors that are NaN or infinite in B, where A's of the same name, or what was cast to half, is not.
 
     Args:

@@ -42,7 +42,9 @@ def layer_errors(a: VariantSpec, b: VariantSpec, items: np.ndarray) -> tuple[Lay
             different sizes.
     """
     if a.model.input_side != b.model.input_side:
-        raise EngineError("the two take images of different sizes: no tensor between their layers has its like in the other")
+        raise EngineError(
+            "the two take images of different sizes: no tensor between their layers has its like in the other"
+        )
     operators = operators_of(a)
     shared = [name for name in operators if name in set(operators_of(b))]
     if not shared:
