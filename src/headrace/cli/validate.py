@@ -6,7 +6,7 @@
     headrace validate scenes.onnx scenes.onnx@openvino --batch 8 --threads 2 --min-speedup 1.2
 
 A variant is MODEL[@ENGINE[,KEY=VALUE]...]: a file with the engine that runs it (onnx unless named) and its settings; keys
-are threads and the engine's own (precision). A is the one in use, B the one that would take its place.
+are threads, input_side and the engine's own (precision). A is the one in use, B the one that would take its place.
 
 The gates are those of `headrace optimize`, which makes and tries many variants; here you name one pair, and nothing is made
 or changed. All that the ledger gets, where there is one, is that the golden set has judged.

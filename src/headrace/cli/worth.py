@@ -78,6 +78,9 @@ def _by_ceiling(args: argparse.Namespace, run: Run, say: Say) -> tuple[Ceiling |
     if args.objective != "throughput":
         say(f"that is of the throughput: the search for {args.objective} goes on")
         return ceiling, None
+    if args.input_sizes and args.pipeline:
+        say("that is of the model alone, and smaller images are cheaper to decode and scale too: the search goes on")
+        return ceiling, None
     document = _not_begun(args, "ceiling", f"nothing was tried: {ceiling.says}")
     return ceiling, msgspec.structs.replace(document, ceiling=ceiling)
 

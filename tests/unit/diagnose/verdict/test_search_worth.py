@@ -58,6 +58,16 @@ def test_a_ceiling_of_throughput_stops_nothing_else(
     assert "model file" in told
 
 
+def test_smaller_images_are_looked_for_whatever_the_share_of_the_model(
+    run_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Decoding becomes cheaper with them, where a pipeline makes them; of arrays the model's share is all there is."""
+    sizes = ["--input-sizes", "160"]
+    assert optimize(run_folder, *sizes, "--pipeline", "no_such_jobs:pipeline") == 2
+    assert "smaller images are cheaper to decode and scale too: the search goes on" in capsys.readouterr().err
+    assert optimize(run_folder, *sizes) == 4
+
+
 def test_goals_that_are_met_stop_the_search(run_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In the sense of `headrace diagnose`: what is good enough needs no cheaper model."""
     assert optimize(run_folder, "--rate", "10/s", "--json") == 4
