@@ -268,7 +268,7 @@ class _Gate(GoldenGate):
         limit = f"{100 * margin:g} points are allowed"
         if found.decision is not Decision.INCONCLUSIVE:
             return f"{what}; {points}; {limit}, decided after {found.decided_after:,} items ({100 * alpha:.2g} % on its side)"
-        enough = 100 * largest_discordance(margin, found.num_items)
+        enough = 100 * largest_discordance(margin, found.num_items, alpha)
         more = (
             f"about {found.more_items:,} more would decide it"
             if found.more_items

@@ -41,6 +41,8 @@ _NO_ITEMS = 0.25
 _POWER = 0.8
 #: Steps in which an end of the interval is narrowed down: to a ten-thousandth of a point.
 _HALVINGS = 21
+#: Sizes that are tried for "so many more would decide it", 5 % apart: up to ten thousand times as many.
+_SIZES = 190
 
 Array = npt.NDArray[np.float64]
 
@@ -115,7 +117,7 @@ def judge_drop(
         low=low,
         high=high,
         discordance=float((values != 0).mean()) if len(values) else 0.0,
-        more_items=_more(values, margin, goal) if after is None else None,
+        more_items=_more(values, margin, goal, is_all=is_all) if after is None else None,
     )
 
 
@@ -203,13 +205,31 @@ def _least_refuted(values: Array, goal: float, stakes: tuple[Array, Array]) -> f
     return high
 
 
-def _more(values: Array, margin: float, goal: float) -> int | None:
+def _more(values: Array, margin: float, goal: float, *, is_all: bool) -> int | None:
     if not len(values):
         return None
+    kinds, counts = np.unique(values, return_counts=True)
+    share = 1 / len(_STAKES) if not is_all else (1 - _PLANNED) / len(_STAKES)
     found = []
-    for signed, at in ((values, margin), (-values, -margin)):
-        each = np.log1p(np.outer(_STAKES / (1.0 - at), signed + at))
-        growth = float(each.mean(axis=1).max())
+    for signed, at in ((kinds, margin), (-kinds, -margin)):
+        growth = max(_growth(signed, counts, at, stake) for stake in _STAKES)
         if growth > 0:
-            found.append(math.ceil((goal + math.log(len(_STAKES))) / growth) - len(values))
-    return max(1, min(found)) if found else None
+            found.append(math.ceil((goal - math.log(share)) / growth))
+        if is_all:
+            found += _planned_sizes(signed, counts, at, goal)
+    return max(1, min(found) - len(values)) if found else None
+
+
+def _planned_sizes(kinds: Array, counts: Array, margin: float, goal: float) -> list[int]:
+    """Return the first of some sizes, 5 % apart, for which what is staked for so many items suffices; none if none does."""
+    num, mean_square = counts.sum(), np.average(np.square(kinds), weights=counts)
+    for size in num * 1.05 ** np.arange(1, _SIZES):
+        stake = min(_MOST_PLANNED, math.sqrt(2 * goal / (_NO_ITEMS + size * mean_square)))
+        if size * _growth(kinds, counts, margin, stake) >= goal - math.log(_PLANNED):
+            return [math.ceil(size)]
+    return []
+
+
+def _growth(kinds: Array, counts: Array, margin: float, stake: float) -> float:
+    """Return by how much the logarithm of a capital grows with an item, on average over items of these kinds."""
+    return float(np.average(np.log1p(stake / (1.0 - margin) * (kinds + margin)), weights=counts))

@@ -80,6 +80,23 @@ def test_an_open_finding_says_about_how_many_more() -> None:
     assert judge_drop([], 0.01).more_items is None
 
 
+@pytest.mark.parametrize(("discordance", "margin", "count"), [(0.0, 0.01, 300), (0.02, 0.005, 3000), (0.06, 0.01, 500)])
+def test_of_a_known_number_fewer_more_are_asked_for(discordance: float, margin: float, count: int) -> None:
+    """Stakes for so many items need fewer: with what is asked for most sets like these are decided."""
+
+    def like(num_items: int, seed: int) -> np.ndarray:
+        apart = round(num_items * discordance / 2)
+        values = np.concatenate([np.ones(apart), -np.ones(apart), np.zeros(num_items - 2 * apart)])
+        return np.random.default_rng(seed).permutation(values)
+
+    known, unknown = (judge_drop(like(count, 0), margin, is_all=is_all).more_items for is_all in (True, False))
+    assert known is not None
+    assert unknown is not None
+    assert known < 0.9 * unknown
+    larger = [judge_drop(like(count + known, seed), margin, is_all=True).decision for seed in range(20)]
+    assert larger.count(Decision.ACCEPT) > 10
+
+
 @pytest.mark.parametrize("is_all", [False, True])
 def test_the_interval_holds_the_true_drop(is_all: bool) -> None:
     """In 95 of 100 at least, and it is an interval around what was seen."""

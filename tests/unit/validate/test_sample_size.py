@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from headrace.validate.metrics import metric_named
+from headrace.validate.accuracy import judge_accuracy
+from headrace.validate.golden import Golden
 from headrace.validate.noninferiority import items_planned, judge_drop, largest_discordance
 from headrace.validate.policy import Policy
 from headrace.validate.sample_size import sample_size_told
@@ -38,3 +40,17 @@ def test_a_set_that_can_show_nothing_is_told_so(num_items: int) -> None:
 def test_metrics_of_whole_sets_have_no_such_rule(name: str) -> None:
     """Their intervals are found by drawing again, and depend on more than the number of items."""
     assert sample_size_told(200, Policy(metric=metric_named(name))) == ""
+
+
+def test_what_an_open_set_can_show_is_told_for_its_share_of_the_error() -> None:
+    """One of many questions has little of it, and can show less."""
+    labels = np.zeros(300, np.int64)
+    golden = Golden(name="g", inputs=np.zeros((300, 1)), labels=labels, sha256="")
+    right, apart = np.tile([1.0, 0.0], (300, 1)), np.tile([1.0, 0.0], (300, 1))
+    right[:5], apart[5:10] = [0.0, 1.0], [0.0, 1.0]
+    policy = Policy(max_drop=0.01, alpha=0.001, batch=300)
+    judged = judge_accuracy(
+        lambda: iter([right]), lambda: iter([apart]), golden, policy, names=None, is_interrupted=lambda: False
+    )
+    assert judged.gate.outcome == "inconclusive"
+    assert f"only up to {100 * largest_discordance(0.01, 300, 0.001):.2g} % of differing" in judged.gate.says
