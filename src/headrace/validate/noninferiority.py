@@ -41,7 +41,7 @@ _NO_ITEMS = 0.25
 _POWER = 0.8
 #: Steps in which an end of the interval is narrowed down: to a ten-thousandth of a point.
 _HALVINGS = 21
-#: Sizes that are tried for "so many more would decide it", 5 % apart: up to ten thousand times as many.
+#: Sizes, 5 % apart, of which the first that would decide is told: up to ten thousand times as many items.
 _SIZES = 190
 
 Array = npt.NDArray[np.float64]
@@ -209,27 +209,21 @@ def _more(values: Array, margin: float, goal: float, *, is_all: bool) -> int | N
     if not len(values):
         return None
     kinds, counts = np.unique(values, return_counts=True)
-    share = 1 / len(_STAKES) if not is_all else (1 - _PLANNED) / len(_STAKES)
+    weights = counts / len(values)
+    fixed = (1.0 if not is_all else 1 - _PLANNED) / len(_STAKES)
+    sizes = len(values) * 1.05 ** np.arange(1, _SIZES)
+    planned = np.minimum(_MOST_PLANNED, np.sqrt(2 * goal / (_NO_ITEMS + sizes * (np.square(kinds) @ weights))))
     found = []
     for signed, at in ((kinds, margin), (-kinds, -margin)):
-        growth = max(_growth(signed, counts, at, stake) for stake in _STAKES)
+        growth = float(_growth(signed, weights, at, _STAKES).max())
         if growth > 0:
-            found.append(math.ceil((goal - math.log(share)) / growth))
+            found.append(math.ceil((goal - math.log(fixed)) / growth))
         if is_all:
-            found += _planned_sizes(signed, counts, at, goal)
+            reached = sizes[sizes * _growth(signed, weights, at, planned) >= goal - math.log(_PLANNED)]
+            found += [math.ceil(size) for size in reached[:1]]
     return max(1, min(found) - len(values)) if found else None
 
 
-def _planned_sizes(kinds: Array, counts: Array, margin: float, goal: float) -> list[int]:
-    """Return the first of some sizes, 5 % apart, for which what is staked for so many items suffices; none if none does."""
-    num, mean_square = counts.sum(), np.average(np.square(kinds), weights=counts)
-    for size in num * 1.05 ** np.arange(1, _SIZES):
-        stake = min(_MOST_PLANNED, math.sqrt(2 * goal / (_NO_ITEMS + size * mean_square)))
-        if size * _growth(kinds, counts, margin, stake) >= goal - math.log(_PLANNED):
-            return [math.ceil(size)]
-    return []
-
-
-def _growth(kinds: Array, counts: Array, margin: float, stake: float) -> float:
-    """Return by how much the logarithm of a capital grows with an item, on average over items of these kinds."""
-    return float(np.average(np.log1p(stake / (1.0 - margin) * (kinds + margin)), weights=counts))
+def _growth(kinds: Array, weights: Array, margin: float, stakes: Array) -> Array:
+    """Return (stakes,) by how much the logarithm of a capital grows with an item, on average over items of these kinds."""
+    return np.asarray(np.log1p(np.outer(stakes / (1.0 - margin), kinds + margin)) @ weights)
