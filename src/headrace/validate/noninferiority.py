@@ -208,7 +208,7 @@ def _least_refuted(values: Array, goal: float, stakes: tuple[Array, Array]) -> f
 def _more(values: Array, margin: float, goal: float, *, is_all: bool) -> int | None:
     if not len(values):
         return None
-    kinds, counts = np.unique(values, return_counts=True)
+    kinds, counts = np.unique(values.round(4), return_counts=True)  # close enough, and never very many
     weights = counts / len(values)
     fixed = (1.0 if not is_all else 1 - _PLANNED) / len(_STAKES)
     sizes = len(values) * 1.05 ** np.arange(1, _SIZES)
