@@ -27,7 +27,7 @@ def sample_size_told(num_items: int, policy: Policy) -> str:
     margin, alpha = policy.max_drop, policy.alpha
     most = largest_discordance(margin, num_items, alpha)
     needed = " and ".join(f"{items_planned(margin, share, alpha):,} for {share:.0%}" for share in _USUAL)
-    # By the test itself: of equal answers it needs a third more than one of fixed size.
+    # By the test itself: of equal answers it needs a quarter more than one of fixed size.
     few = judge_drop(np.zeros(num_items), margin, alpha, is_all=True).decision is not Decision.ACCEPT
     can = (
         "are too few to accept anything"
