@@ -69,7 +69,9 @@ def _of_pixels(subject: Subject, size: int) -> Expects | None:
     if subject.calibration is None or subject.calibration.inputs.ndim != 4:
         return None
     pixels = (min(subject.calibration.inputs.shape[2:]) / size) ** 2
-    return Expects(1.0, pixels * INT8.high, f"{pixels:.1f} times fewer pixels; bfloat16 and int8 on top: {MEASURED}")
+    before = "; of the model alone, and less to decode and scale comes on top" if subject.scales_before else ""
+    source = f"{pixels:.1f} times fewer pixels; bfloat16 and int8 on top: {MEASURED}{before}"
+    return Expects(1.0, pixels * INT8.high, source)
 
 
 def smaller_input(subject: Subject, source: Artifact, size: int, name: str) -> Artifact:

@@ -119,9 +119,12 @@ def _scaled(items: np.ndarray, golden: Golden, side: int | None, pixels: Pixels)
         return items
     shape = golden.at(side).shape[1:]
     height, width = shape[1:] if pixels.channels_first else shape[:2]
-    last = [np.moveaxis(item, 0, 2) if pixels.channels_first else item for item in items]
-    scaled = [cv2.resize(np.ascontiguousarray(one), (width, height), interpolation=cv2.INTER_LINEAR) for one in last]
-    return np.stack([np.moveaxis(one, 2, 0) if pixels.channels_first else one for one in scaled])
+    # OpenCV scales no float16; and beyond a half, where a decoder averages, lines between pixels would leave some of them out.
+    taken = items.astype(np.float32) if items.dtype == np.float16 else items
+    last = [np.moveaxis(item, 0, 2) if pixels.channels_first else item for item in taken]
+    how = cv2.INTER_AREA if 2 * height <= last[0].shape[0] else cv2.INTER_LINEAR
+    scaled = [cv2.resize(np.ascontiguousarray(one), (width, height), interpolation=how) for one in last]
+    return np.stack([np.moveaxis(one, 2, 0) if pixels.channels_first else one for one in scaled]).astype(items.dtype)
 
 
 def _firsts(model: Call, items: np.ndarray, batch: int) -> np.ndarray | None:

@@ -114,6 +114,25 @@ def test_a_set_that_is_sorted_by_class_is_judged_as_a_whole() -> None:
     assert found.outcome == "passed"
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_candidate_for_much_smaller_images_is_given_the_mean_of_their_pixels(dtype: Any) -> None:
+    """As a decoder that scales gives it: of stripes no single ones."""
+    inputs = np.zeros((4, 3, 32, 32), dtype)
+    inputs[:, :, :, ::4] = inputs[:, :, :, 3::4] = 1.0
+    smaller = np.zeros((4, 3, 8, 8), dtype)
+    stripes = Golden(name="set", inputs=inputs, labels=np.zeros(4, np.int64), sha256="", scaled=lambda side: smaller)
+    seen: list[np.ndarray] = []
+
+    def small(batch: Any) -> np.ndarray:
+        seen.append(batch)
+        return by_light(batch)
+
+    judge_robustness((by_light, small), stripes, Policy(batch=4), items=4, sides=(None, 8))
+    dark = seen[list(CORRUPTIONS).index("grey")]
+    assert (dark.shape, dark.dtype) == (smaller.shape, dtype)
+    assert np.allclose(dark, 0.5, atol=0.1)
+
+
 def test_without_labels_changed_answers_count() -> None:
     """And numbers that are no pictures are left alone."""
     found = judge_robustness((by_light, worse_in_noise), golden(labelled=False), Policy(batch=16), items=300)
