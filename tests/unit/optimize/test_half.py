@@ -144,6 +144,17 @@ def test_an_overflow_that_no_answer_shows_is_found(tmp_path: Path, factor: float
         assert "times (Mul) is infinite" in gate.says
 
 
+def test_an_overflow_is_found_on_images_of_another_size_too(tmp_path: Path) -> None:
+    """Each is looked into with the items that it takes."""
+    half = save_half(tmp_path / "half.onnx", 30000.0)
+    whole = save_float(half, tmp_path / "float.onnx")
+    items = np.abs(np.random.default_rng(0).standard_normal((8, 4))).astype(np.float32) + 3.0
+    golden = variants.Golden(name="eight", inputs=items, labels=None, sha256="", scaled=lambda side: items)
+    a, b = parse_variant(str(whole)), parse_variant(f"{half}@onnx,input_side=2")
+    document = validate_variants(a, b, golden, Policy(retrained=True), gates=("static", "parity"))
+    assert (document.gates[-1].outcome, document.diverges_at) == ("rejected", "times")
+
+
 def save_cast(path: Path, half: bool) -> str:
     """Write a network that multiplies by a million and cuts off at 6, what is between the two in half precision or not."""
     numbers = [numpy_helper.from_array(np.float32(one), name) for name, one in (("mega", 1e6), ("zero", 0), ("six", 6))]
