@@ -40,7 +40,7 @@ def test_the_same_values_under_another_name_make_another_set(tmp_path: Path) -> 
 
 
 def test_truth_swapped_between_names_makes_another_set(tmp_path: Path) -> None:
-    """What is true is asked for by name: the same arrays, in the same order of the file, under each other's names are others."""
+    """What is true is asked for by name: the same arrays, as a file has them, under each other's names are others."""
     one, other = np.arange(4), np.arange(4)[::-1].copy()
     first, second = read(tmp_path, truth_low=one, truth_high=other), read(tmp_path, truth_high=one, truth_low=other)
     assert first.sha256 != second.sha256
