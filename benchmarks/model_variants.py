@@ -13,8 +13,8 @@ are made and judged by the product's own commands, speed at 224 pixels, batch 1:
                  nothing, and others something
     search       on the MobileNetV2's file: the variant that the search recommends against the best of all combinations of
                  files, engines and their options, called in turn; how many of them the search tried
-    end_to_end   a folder of real JPEGs to Parquet with the Plan that `headrace optimize -o` wrote and `headrace tune` set for
-                 throughput, against the peers of `benchmarks.peers`, tuned too, with the float32 model
+    end_to_end   a folder of real JPEGs to Parquet with the Plan that `headrace optimize -o` wrote, with the best of twelve
+                 choices of workers and batch (`--set`), against the peers of `benchmarks.peers` (tuned too, float32 model)
     defects, honest, false_accept   `benchmarks.planted_defects`
 
 The full run needs PyTorch and torch-pruning (`pip install -e '.[bench,openvino,prune]'`) and about two hours on two quiet
@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 
 import headrace as hr
-from benchmarks import comparison, corpus, measure, planted_defects
+from benchmarks import comparison, corpus, measure, ours, planted_defects
 from benchmarks.ours import PLANS, Classifier
 from benchmarks.paths import CACHE, RESULTS, ROOT, digest
 from benchmarks.peers import FolderBench
@@ -76,6 +76,8 @@ ENGINES = (
     "onnx", "onnx,spin=true", "onnx,inter_op_threads=2", "openvino,precision=f32", "openvino,precision=bf16",
     "openvino,precision=f16",
 )  # fmt: skip
+#: Of the optimized Plan end to end: workers that take a file from its path to its row, and images of a call of the model.
+WORKERS, BATCHES, TUNING_COUNT = (2, 3, 4), (2, 4, 8, 16), 400
 #: What a smoke run cannot measure.
 KNOWN = ("models", "smaller", "accuracy_change_points", "search", "end_to_end")
 _HEADRACE = "import sys; from headrace.cli import main; sys.exit(main())"
@@ -268,7 +270,9 @@ def end_to_end(document: Mapping[str, Any]) -> dict[str, Any]:
     model = Path(document["model"]["file"])
     make_bench = partial(FolderBench, model=model)
     optimized_plan = FOLDER / "work" / "mobilenetv2-smaller.toml"
-    plan = _tuned(optimized_plan) if optimized_plan.exists() else "folder_to_parquet.toml"  # nothing was accepted
+    plan = "folder_to_parquet.toml"  # where nothing was accepted
+    if optimized_plan.exists():
+        plan = _tuned(optimized_plan, make_bench)
     found = comparison.compare(make_bench, plan, quick=False, rounds=6, count=1000, model=model)
     best = max(found["peers"], key=found["peers"].__getitem__)
     return {
@@ -279,15 +283,17 @@ def end_to_end(document: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tuned(plan: Path) -> str:
-    """Return the Plan whose workers and batches `headrace tune` set on the photographs; the Plan itself if none is better."""
-    tuned, work = plan.with_suffix(".tuned.toml"), FOLDER / "work"
-    tuned.unlink(missing_ok=True)
-    _headrace(
-        "tune", "benchmarks.model_variants:pipeline", "--plan", plan, "--source", corpus.build(), "-o", tuned,
-        "--runs", work / "tuned", "--ledger", work / "tuned.sqlite", "--json", ends_with=(0, 4),
-    )  # fmt: skip
-    return str(tuned if tuned.exists() else plan)
+def _tuned(plan: Path, make_bench: Callable[..., FolderBench]) -> str:
+    """Return the Plan with the workers and the batch that are fastest on this folder, tried as the peers' settings are."""
+    tuned, rates = plan.with_suffix(".tuned.toml"), {}
+    with make_bench("scaled", corpus_folder=corpus.build()) as bench:
+        for workers, batch in itertools.product(WORKERS, BATCHES):
+            settings = (f"fetch.workers={workers}", f"process.batch={batch}")
+            outcomes = [ours.run(bench, str(plan), TUNING_COUNT, settings) for _ in range(2)]
+            rates[settings] = max(outcome.rate for outcome in outcomes)
+            _say(f"{' '.join(settings)}: {rates[settings]:.1f}/s")
+    tuned.write_text(hr.Plan.load(plan).with_settings(max(rates, key=rates.__getitem__)).as_toml())
+    return str(tuned)
 
 
 # --- all of it --------------------------------------------------------------------------------------------------------
