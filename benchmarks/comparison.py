@@ -107,6 +107,7 @@ def _figures(outcomes: Mapping[str, Sequence[Outcome]], costs: Sequence[float]) 
         "headrace_cpu_ms_per_image": measure.spread(o.cpu_seconds_per_item for o in outcomes[HEADRACE]).median * 1e3,
         "foreign_cores": max(outcome.foreign_cores for some in outcomes.values() for outcome in some),
         "different_labels": _different(outcomes, failed),
+        "rounds_of": rates,
         "spreads": {
             "rates": {name: [min(some), max(some)] for name, some in rates.items()},
             "cpu_efficiency": [min(efficiency), max(efficiency)],

@@ -275,9 +275,15 @@ def end_to_end(document: Mapping[str, Any]) -> dict[str, Any]:
         plan = _tuned(optimized_plan, make_bench)
     found = comparison.compare(make_bench, plan, quick=False, rounds=6, count=1000, model=model)
     best = max(found["peers"], key=found["peers"].__getitem__)
+    rates = found["rounds_of"]
+    ratios = {
+        key: measure.paired_ratios(rates[comparison.HEADRACE], rates[peer])
+        for key, peer in (("vs_naive", "sequential/usual"), ("vs_best_peer", best))
+    }
     return {
-        "vs_naive": found["headrace"] / found["peers"]["sequential/usual"],
-        "vs_best_peer": found["headrace"] / found["peers"][best], "best_peer": best, "optimized": optimized_plan.exists(),
+        **{key: ratio.median for key, ratio in ratios.items()},
+        **{f"{key}_range": [ratio.low, ratio.high] for key, ratio in ratios.items()},
+        "rounds": rates, "best_peer": best, "optimized": optimized_plan.exists(),
         "images_per_second": found["headrace"], "peers": found["peers"], "failed": found["failed"],
         "foreign_cores": found["foreign_cores"], "rates": found["spreads"]["rates"],
     }  # fmt: skip
@@ -414,8 +420,8 @@ def as_text(result: Mapping[str, Any]) -> str:
     if whole:
         lines.append(
             f"- Folder of JPEGs to Parquet with the optimized MobileNetV2: {whole['images_per_second']:.1f} images/s, "
-            f"{whole['vs_naive']:.2f} times one after the other, {whole['vs_best_peer']:.2f} times the best peer "
-            f"({whole['best_peer']}), both with the float32 model."
+            f"{_ratio(whole, 'vs_naive')} times one after the other, {_ratio(whole, 'vs_best_peer')} times the best peer "
+            f"({whole['best_peer']}), both with the float32 model; median of rounds in turn and their range."
         )
     refused = {
         f"- {name}: {one}": None
@@ -424,6 +430,12 @@ def as_text(result: Mapping[str, Any]) -> str:
         for one in figures["refused"]
     }
     return "\n".join([*lines, "", "## Tried and refused", "", *refused])
+
+
+def _ratio(whole: Mapping[str, Any], key: str) -> str:
+    """Return a ratio with the range of its rounds, which older results do not have."""
+    ends = whole.get(f"{key}_range")
+    return f"{whole[key]:.2f}" + ("" if ends is None else f" ({ends[0]:.2f} to {ends[1]:.2f})")
 
 
 def _all_rows(result: Mapping[str, Any], part: str, told: str) -> Iterator[str]:
