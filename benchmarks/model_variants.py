@@ -176,7 +176,8 @@ def _variant(attempt: Mapping[str, Any], document: Mapping[str, Any]) -> dict[st
 def _at_two_threads(first: str, second: str) -> dict[str, float | None] | None:
     """Return how much faster the second variant is with two threads, both."""
     a, b = (parse_variant(text.replace("threads=1", "threads=2"), 2) for text in (first, second))
-    found = validate_variants(a, b, None, Policy(batch=1, retrained=True), gates=("static", "speed"))
+    items = read_golden_folder(make_items("train", CALIBRATION_ITEMS, CALIBRATION_SEED), Classifier(), labelled=False)
+    found = validate_variants(a, b, items, Policy(batch=1, retrained=True), gates=("static", "speed"))
     speed = next((gate.values for gate in found.gates if gate.name == "speed"), None)
     return None if speed is None else {key: speed[key] for key in ("low", "ratio", "high")}
 
