@@ -59,8 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Plan, and print it."""
-    import msgspec
-
+    from headrace.base.documents import encode_document
     from headrace.cli.capacity_text import as_text
     from headrace.diagnose.replay import CannotReplay, Replay
     from headrace.runs.reader import read_run
@@ -80,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         return EXIT_INCONCLUSIVE
     document = capacity_document(replay, need, _wanted(args, replay), record=_record(args.ledger), seed=args.seed)
     if args.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+        sys.stdout.write(encode_document(document, indent=True).decode() + "\n")
     else:
         sys.stdout.write(showable(as_text(document)))
     return _status(document)

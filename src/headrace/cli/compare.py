@@ -83,15 +83,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare, and print the verdict."""
-    import msgspec
-
+    from headrace.base.documents import encode_document
     from headrace.validate.comparison import METRICS, Question
 
     check_output(args.output, force=args.force)
     question = Question(metric=METRICS[args.metric], margin=args.margin, budget=args.budget)
     with stdout_kept(args.json):
         document = _compare(args, question)
-    encoded = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    encoded = encode_document(document, indent=True).decode() + "\n"
     if args.output:
         write_output(Path(args.output), encoded)
     if args.json:

@@ -44,8 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Diagnose the run and print what was found."""
-    import msgspec
-
+    from headrace.base.documents import encode_document
     from headrace.cli.diagnosis_text import as_text
     from headrace.diagnose.diagnosis import diagnosis_document
     from headrace.runs.reader import read_run
@@ -53,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     goals = find_goals(args)
     document = diagnosis_document(read_run(args.run_folder), goals)
     if args.json:
-        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+        sys.stdout.write(encode_document(document).decode() + "\n")
     else:
         sys.stdout.write(showable(as_text(document)))
     return _status(document)

@@ -76,8 +76,8 @@ def _lines(listed: dict[str, str]) -> list[str]:
 
 
 def _print(args: argparse.Namespace, document: dict[str, object], text: str) -> None:
-    import msgspec
+    from headrace.base.documents import encode_document
 
     if args.json:
-        text = msgspec.json.encode({"schema": SCHEMA, **document}).decode() + "\n"
+        text = encode_document({"schema": SCHEMA, **document}).decode() + "\n"
     sys.stdout.write(text)

@@ -65,14 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Climb, and print the table."""
-    import msgspec
-
+    from headrace.base.documents import encode_document
     from headrace.cli.ladder_text import as_text
 
     check_output(args.output, force=args.force)
     with stdout_kept(args.json):
         document = _climb(args)
-    encoded = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    encoded = encode_document(document, indent=True).decode() + "\n"
     if args.output:
         write_output(Path(args.output), encoded)
     sys.stdout.write(encoded if args.json else showable(as_text(document)))

@@ -336,8 +336,7 @@ def _print_json(
     events: Sequence[Event] = (),
     replayed: Replayed | None = None,
 ) -> None:
-    import msgspec
-
+    from headrace.base.documents import encode_document
     from headrace.runs.formats.ledger import LedgerDocument
 
     document = LedgerDocument(
@@ -349,4 +348,4 @@ def _print_json(
         events=tuple(events),
         replayed=replayed,
     )
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+    sys.stdout.write(encode_document(document, indent=True).decode() + "\n")

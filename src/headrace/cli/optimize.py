@@ -453,9 +453,9 @@ def _portability(args: argparse.Namespace, *, of_recipe: bool) -> int:
 
 
 def _print_json(document: object) -> None:
-    import msgspec
+    from headrace.base.documents import encode_document
 
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+    sys.stdout.write(encode_document(document, indent=True).decode() + "\n")
 
 
 def _say(line: str) -> None:

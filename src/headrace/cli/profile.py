@@ -163,8 +163,7 @@ def _say(text: str) -> None:
 
 
 def _print(folder: Path, *, as_json: bool) -> None:
-    import msgspec
-
+    from headrace.base.documents import encode_document
     from headrace.cli.profile_text import as_text, hot_spots_text
     from headrace.diagnose import profile_document
     from headrace.profiler import isolation, layers
@@ -172,7 +171,7 @@ def _print(folder: Path, *, as_json: bool) -> None:
 
     document = profile_document(read_run(folder))
     if as_json:
-        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+        sys.stdout.write(encode_document(document).decode() + "\n")
         return
     parts = [as_text(document)]
     if document.layers is not None:

@@ -149,8 +149,7 @@ def _tell(args: argparse.Namespace, page: Path, num_bytes: int, document: Any, t
 
 
 def _print_json(page: Path, num_bytes: int, document: Any, traces: dict[str, Any]) -> None:
-    import msgspec
-
+    from headrace.base.documents import encode_document
     from headrace.report.markup import plain
 
     told = {
@@ -166,7 +165,7 @@ def _print_json(page: Path, num_bytes: int, document: Any, traces: dict[str, Any
             for kind, summary in traces.items()
         },
     }  # fmt: skip
-    sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+    sys.stdout.write(encode_document(told).decode() + "\n")
 
 
 def _open(page: Path) -> None:

@@ -108,15 +108,14 @@ def _status(result: Result) -> int:
 
 def _run_worker(args: argparse.Namespace, seat: Seat) -> Ended:
     """Run the pipeline in a worker process and return what came of it, the result as JSON."""
-    import msgspec
-
+    from headrace.base.documents import encode_document
     from headrace.base.seat import Ended
     from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 
     result, _ = _execute(args, None, seat)
     return Ended(
         status=EXIT_INTERRUPTED if result.interrupted else EXIT_DONE,
-        document=msgspec.json.encode(as_dict(result)),
+        document=encode_document(as_dict(result)),
         is_drained=result.drained_by is not None,
     )
 
@@ -167,10 +166,10 @@ def _say(text: str) -> None:
 
 
 def _print_json(result: Any, beside: ShadowDocument | None) -> None:
-    import msgspec
+    from headrace.base.documents import encode_document
 
     said = as_dict(result) if beside is None else {**as_dict(result), "shadow": beside}
-    sys.stdout.write(msgspec.json.encode(said).decode() + "\n")
+    sys.stdout.write(encode_document(said).decode() + "\n")
 
 
 def as_dict(result: Any) -> dict[str, Any]:

@@ -112,10 +112,10 @@ def _make_folder(folder: Path, force: bool) -> None:
 
 
 def _tell(args: argparse.Namespace, result: Supervised) -> None:
-    import msgspec
+    from headrace.base.documents import encode_document
 
     if args.json:
-        sys.stdout.write(msgspec.json.encode(as_dict(args.supervise, result)).decode() + "\n")
+        sys.stdout.write(encode_document(as_dict(args.supervise, result)).decode() + "\n")
         return
     print(as_text(args.supervise, result))
     if args.output:
@@ -139,12 +139,11 @@ def as_text(num_workers: int, result: Supervised) -> str:
 
 def _write(args: argparse.Namespace, result: Supervised) -> None:
     """Write what came of it so far, for whoever looks at the folder."""
-    import msgspec
-
+    from headrace.base.documents import encode_document
     from headrace.runs.run_folder import SUPERVISED_FILE, replace_file
 
     if args.output:
-        content = msgspec.json.format(msgspec.json.encode(as_dict(args.supervise, result)), indent=2)
+        content = encode_document(as_dict(args.supervise, result), indent=True)
         try:
             replace_file(Path(args.output) / SUPERVISED_FILE, content + b"\n")
         except OSError as error:

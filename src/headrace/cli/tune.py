@@ -92,8 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Tune, write a better Plan, and print what was found."""
-    import msgspec
-
+    from headrace.base.documents import encode_document
     from headrace.cli.tuning_text import as_text
     from headrace.runs.plan_file import check_writable
 
@@ -105,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     if tuned.plan is not None:
         document, problem = _write(args, tuned)
     if args.json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+        sys.stdout.write(encode_document(document, indent=True).decode() + "\n")
     else:
         sys.stdout.write(showable(as_text(document)))
     if problem is not None:

@@ -90,8 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Validate, and print the verdict."""
-    import msgspec
-
+    from headrace.base.documents import encode_document
     from headrace.cli.golden_argument import read_items
     from headrace.cli.golden_uses import counting
     from headrace.cli.loading import load_pipeline
@@ -123,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         document = validate_variants(a, b, golden, policy, say=_say)
         if golden is not None:
             count(document)
-    encoded = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    encoded = encode_document(document, indent=True).decode() + "\n"
     if args.output:
         write_output(Path(args.output), encoded)
     if args.report:

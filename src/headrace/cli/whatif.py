@@ -190,6 +190,7 @@ def _predict_one(replay: Replay, change: Change, record: TrackRecord, ledger: Le
 def _print_json(args: argparse.Namespace, run: str, answers: _Answers) -> None:
     import msgspec
 
+    from headrace.base.documents import encode_document
     from headrace.runs.formats.prediction import PredictionsDocument
 
     printed: msgspec.Struct
@@ -201,7 +202,7 @@ def _print_json(args: argparse.Namespace, run: str, answers: _Answers) -> None:
         (printed,) = answers.documents
     else:
         return  # refused as a whole: there is nothing to print, and stderr says why
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(printed), indent=2).decode() + "\n")
+    sys.stdout.write(encode_document(printed, indent=True).decode() + "\n")
 
 
 def _say(line: str) -> None:

@@ -88,7 +88,7 @@ def document_of(evidence: Evidence) -> ProfileDocument:
         isolation=evidence.isolation,
         hot_spots=hot_spots(run.path),
         versions=info.versions,
-        hardware=msgspec.json.decode(msgspec.json.encode(info.hardware)),
+        hardware=msgspec.to_builtins(info.hardware),
         variants=tuple(info.variants),
         warnings=tuple(info.warnings),
         problems=evidence.problems,

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from headrace.base.clock import Clock
+from headrace.base.documents import encode_document
 from headrace.base.errors import LedgerError
 from headrace.ledger import database
 from headrace.runs.formats.events import Event
@@ -59,7 +60,7 @@ class Entries(Generic[Entry]):
             entry = msgspec.structs.replace(entry, created_unix_seconds=self._clock.unix_seconds(), id="")
             values = {
                 "created": entry.created_unix_seconds, **columns, "headrace_version": headrace_version(),
-                "document": msgspec.json.encode(entry).decode(),
+                "document": encode_document(entry).decode(),
             }  # fmt: skip
             cursor = self._connection.execute(
                 f"INSERT INTO {self.table} ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})",

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from headrace.base.clock import Clock, SystemClock
+from headrace.base.documents import encode_document
 from headrace.base.errors import LedgerError
 from headrace.ledger import database
 from headrace.ledger.attempts import Attempts
@@ -291,7 +292,7 @@ def _numbers(ratio: Estimate) -> tuple[float, float, float]:
 
 def _encoded(record: msgspec.Struct) -> str:
     """Return JSON of a record; what could not be read back must not be written."""
-    content = msgspec.json.encode(record)
+    content = encode_document(record)
     try:
         msgspec.json.decode(content, type=type(record))
     except msgspec.DecodeError as error:

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.base.documents import encode_document
 from headrace.base.errors import EngineError
 from headrace.engines.model_files import ModelFiles, model_files
 from headrace.runs.formats.optimization import Artifact
@@ -104,7 +105,7 @@ class ArtifactStore:
                 shutil.copyfile(path, made / name)
             if model_files(made / target.name).sha256() != artifact.sha256:
                 raise EngineError(f"model file {files.artifact} was changed while it was copied; run the same again")
-            (made / _RECORD).write_bytes(msgspec.json.format(msgspec.json.encode(artifact), indent=2))
+            (made / _RECORD).write_bytes(encode_document(artifact, indent=True))
             made.chmod(0o755)
             os.rename(made, target.parent)
         except OSError:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.base.documents import encode_document
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
 from headrace.pipeline.definition import Pipeline
@@ -75,4 +76,4 @@ def add_isolation(
 
 
 def _write(path: Path, document: Any) -> None:
-    replace_file(path, msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+    replace_file(path, encode_document(document, indent=True) + b"\n")

@@ -24,8 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import msgspec
-
+from headrace.base.documents import encode_document
 from headrace.base.errors import RunFolderError, SettingsError
 from headrace.base.observer import Observer
 from headrace.base.plan import Plan
@@ -385,7 +384,7 @@ class Profiler:
         try:
             for problem in seal(self._folder.path):
                 logger.warning("%s", problem)
-            content = msgspec.json.format(msgspec.json.encode(self._info), indent=2)
+            content = encode_document(self._info, indent=True)
             replace_file(self._folder.path / profiling.FILE, content + b"\n")
         except (OSError, RunFolderError) as error:
             logger.error(

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.base.documents import encode_document, plain
 from headrace.report.timeline import MAX_ITEMS, Sample, Slice, Timeline
 from headrace.report.trace_file import TraceSummary, about, chunks, summary, trace_file
 from headrace.runs.reader import Run
@@ -36,7 +37,7 @@ def write_chrome_trace(run: Run, path: str | Path, *, max_items: int | None = MA
     timeline = Timeline(run, max_items)
     num_samples = 0
     with trace_file(Path(path)) as file:
-        file.write(b'{"displayTimeUnit":"ms","otherData":' + msgspec.json.encode(about(run, timeline)))
+        file.write(b'{"displayTimeUnit":"ms","otherData":' + encode_document(about(run, timeline)))
         file.write(b',"traceEvents":[\n' + _joined(_naming_events(timeline)))
         for chunk in chunks(timeline.slices()):
             file.write(b",\n" + _joined([event for one in chunk for event in _slice_events(timeline, one)]))
@@ -49,7 +50,9 @@ def write_chrome_trace(run: Run, path: str | Path, *, max_items: int | None = MA
 
 def _joined(events: list[dict[str, Any]]) -> bytes:
     """Return events as JSON, one a line, with commas between."""
-    return msgspec.json.Encoder().encode_lines(events).rstrip(b"\n").replace(b"\n", b",\n")  # JSON escapes inner ones
+    return (
+        msgspec.json.Encoder(enc_hook=plain).encode_lines(events).rstrip(b"\n").replace(b"\n", b",\n")
+    )  # JSON escapes inner ones
 
 
 def _naming_events(timeline: Timeline) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.base.clock import Clock, SystemClock
+from headrace.base.documents import encode_document
 from headrace.base.errors import RunFolderError
 from headrace.base.records import SCHEMA_VERSION, Counters
 from headrace.runs.formats import isolation, layers, profiling
@@ -244,7 +245,7 @@ class RunFolder:
         """
         with self._lock:
             changed = msgspec.structs.replace(self.info, **changes)
-            content = msgspec.json.format(msgspec.json.encode(changed, enc_hook=str), indent=2)
+            content = encode_document(changed, indent=True, or_text=True)
             msgspec.json.decode(content, type=RunInfo)  # What cannot be read back must not be written.
             self.info = changed
             try:

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from headrace.base.documents import encode_document
 from headrace.base.plan import ModelPlan
 from headrace.validate.variant_spec import VariantSpec
 
@@ -43,7 +44,7 @@ def measure_memory(spec: VariantSpec, batch: np.ndarray) -> int | None:
     with tempfile.TemporaryDirectory(prefix="headrace-memory-") as folder:
         items = Path(folder) / "batch.npy"
         items.write_bytes(asked.getvalue())
-        model = msgspec.json.encode(spec.model).decode()
+        model = encode_document(spec.model).decode()
         try:
             ran = subprocess.run(
                 [sys.executable, "-P", "-m", "headrace.validate.memory", str(items), model],

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from headrace.base.documents import encode_document
 from headrace.base.plan import Plan
 from headrace.base.settings import check, unknown_key
 from headrace.diagnose.cpu_account import NATIVE
@@ -210,7 +211,7 @@ class Replay:
         """
         change = change or Change()
         num_jobs = num_jobs or self._num_jobs(self.changed_plan(change))
-        key = (msgspec.json.encode(change), seed, num_jobs, resampled)
+        key = (encode_document(change), seed, num_jobs, resampled)
         if key not in self._known:
             scenario = self.scenario(change, seed=seed, num_jobs=num_jobs, resampled=resampled)
             self._known[key] = self.simulate_scenario(scenario)

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.base.documents import encode_document
 from headrace.runs.run_folder import encodable, replace_file
 
 logger = logging.getLogger("headrace")
@@ -109,7 +110,7 @@ def speedscope(name: str, profiles: dict[str, dict[Stack, float]]) -> bytes:
         "shared": {"frames": [_speedscope_frame(frame) for frame in frames]},
         "profiles": written,
     }
-    return msgspec.json.encode(document)
+    return encode_document(document)
 
 
 def _speedscope_frame(frame: Frame) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def folded(stacks: Counter[Stack]) -> bytes:
 
 def encoded(result: HotSpots) -> bytes:
     """Return the record as its file holds it."""
-    return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
+    return encode_document(result, indent=True) + b"\n"
 
 
 def write_files(folder: Path, contents: dict[str, bytes]) -> None:

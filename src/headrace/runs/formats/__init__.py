@@ -2,5 +2,6 @@
 
 `profile` (the analysis of one run), `profiling` (how a run was watched), `layers` (inside the model), `isolation` (stages
 alone), `comparison` (A against B). Plain data: whoever makes one and whoever draws it share only these records. A document is
-encoded by `msgspec.json.encode` and read back by `msgspec.json.decode(..., type=...)`; None means "not measured", never 0.
+encoded by `headrace.base.documents.encode_document` and read back by `msgspec.json.decode(..., type=...)`; None means "not
+measured", never 0.
 """

@@ -1,0 +1,47 @@
+"""Writes every document of headrace as JSON: one converter, so that a NumPy scalar in one of them ends no command."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+def plain(value: Any) -> Any:
+    """Return a NumPy scalar or array as Python's own numbers and lists; for use where a library asks how to encode a value.
+
+    Raises:
+        TypeError: If it is something else.
+    """
+    # By its method and not its type: whoever writes a small document need not load NumPy.
+    to_list = getattr(value, "tolist", None)
+    if to_list is None:
+        raise TypeError(
+            f"a document holds a value of type {type(value).__name__}; it takes numbers, text, lists and dicts"
+        )
+    return to_list()
+
+
+def _plain_or_text(value: Any) -> Any:
+    try:
+        return plain(value)
+    except TypeError:
+        return str(value)
+
+
+_encoder, _lenient_encoder = msgspec.json.Encoder(enc_hook=plain), msgspec.json.Encoder(enc_hook=_plain_or_text)
+
+
+def encode_document(document: Any, *, indent: bool = False, or_text: bool = False) -> bytes:
+    """Return a document as JSON; NaN and infinity become null, "not measured".
+
+    Args:
+        document: A struct of `headrace.runs.formats`, or dicts and lists.
+        indent: For people's eyes: one value a line.
+        or_text: Write what JSON cannot carry as text.
+
+    Raises:
+        TypeError: If it holds something that JSON cannot carry.
+    """
+    encoded = (_lenient_encoder if or_text else _encoder).encode(document)
+    return msgspec.json.format(encoded, indent=2) if indent else encoded
