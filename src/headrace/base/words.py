@@ -24,6 +24,11 @@ def showable(text: object) -> str:
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], str(text))
 
 
+def escaped(text: str) -> str:
+    """Return JSON or TOML without what a terminal would obey: as escapes that both read as the same characters."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def quoted(argument: object) -> str:
     """Return an argument as a shell takes it, for commands that people copy: `'my plan.toml'`."""
     return shlex.quote(str(argument))

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from headrace import __version__
 from headrace.base.errors import HeadraceError, Interrupted, LedgerError, RunFolderError, SettingsError
 from headrace.base.words import showable
+from headrace.cli.terminal import say
 
 #: In the order in which a user meets them.
 COMMANDS = {
@@ -59,9 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         args.items += rest  # argparse gives up on a list of names once an option has come before it
     elif rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    logging.basicConfig(
-        level=logging.INFO if args.verbose else logging.WARNING, format="headrace: %(message)s", stream=sys.stderr
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_ShowableFormatter("headrace: %(message)s"))
+    logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, handlers=[handler])
     return reported(lambda: args.run(args))
 
 
@@ -78,7 +79,7 @@ def reported(command: Callable[[], int]) -> int:
     except HeadraceError as error:
         return _failed(error, EXIT_MISSING)
     except KeyboardInterrupt:
-        print("headrace: interrupted", file=sys.stderr)
+        say("headrace: interrupted")
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader (head, less) has seen enough; Python would complain again at exit.
@@ -89,8 +90,15 @@ def reported(command: Callable[[], int]) -> int:
             return _failed(error, EXIT_MISSING)
         # Not Python's own 1: that would read as the answer to a goal.
         traceback.print_exc()
-        print("headrace: this is a defect of headrace; please report it with the lines above", file=sys.stderr)
+        say("headrace: this is a defect of headrace; please report it with the lines above")
         return EXIT_DEFECT
+
+
+class _ShowableFormatter(logging.Formatter):
+    """Log lines name items, files and addresses of strangers."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return showable(super().format(record))
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
@@ -119,5 +127,5 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _failed(error: Exception, status: int) -> int:
-    print(f"headrace: {showable(error)}", file=sys.stderr)
+    say(f"headrace: {showable(error)}")
     return status

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from headrace.base.words import showable
 from headrace.cli import EXIT_DONE
 from headrace.cli.change_arguments import add_change_arguments, change_of
+from headrace.cli.terminal import say, write, write_json
 
 if TYPE_CHECKING:
     from headrace.diagnose.replay import Replay
@@ -59,7 +58,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Plan, and print it."""
-    from headrace.base.documents import encode_document
     from headrace.cli.capacity_text import as_text
     from headrace.diagnose.replay import CannotReplay, Replay
     from headrace.runs.reader import read_run
@@ -75,13 +73,13 @@ def run(args: argparse.Namespace) -> int:
                 f"{'; '.join(replay.document.distrust)}. Profile again, or add --untrusted to plan all the same"
             )
     except CannotReplay as error:
-        print(f"headrace capacity: {error}", file=sys.stderr)
+        say(f"headrace capacity: {error}")
         return EXIT_INCONCLUSIVE
     document = capacity_document(replay, need, _wanted(args, replay), record=_record(args.ledger), seed=args.seed)
     if args.json:
-        sys.stdout.write(encode_document(document, indent=True).decode() + "\n")
+        write_json(document, indented=True)
     else:
-        sys.stdout.write(showable(as_text(document)))
+        write(as_text(document), end="")
     return _status(document)
 
 

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.output_file import check_output, write_output
 from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, stdout_kept
+from headrace.cli.terminal import as_json, open_console, speaker, write_machine_readable
 
 if TYPE_CHECKING:
     from headrace.pipeline.definition import Pipeline
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from headrace.validate.blocks import Contender
     from headrace.validate.comparison import Question
     from headrace.validate.interleaved import Blocks
+
+_say = speaker("compare")
 
 EXIT_NEGATIVE = 1
 EXIT_INCONCLUSIVE = 4
@@ -83,18 +85,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare, and print the verdict."""
-    from headrace.base.documents import encode_document
     from headrace.validate.comparison import METRICS, Question
 
     check_output(args.output, force=args.force)
     question = Question(metric=METRICS[args.metric], margin=args.margin, budget=args.budget)
     with stdout_kept(args.json):
         document = _compare(args, question)
-    encoded = encode_document(document, indent=True).decode() + "\n"
+    encoded = as_json(document, indented=True)
     if args.output:
         write_output(Path(args.output), encoded)
     if args.json:
-        sys.stdout.write(encoded)
+        write_machine_readable(encoded)
     else:
         _print(document)
     return _status(document)
@@ -231,7 +232,6 @@ def _source(args: argparse.Namespace, pipeline: Pipeline) -> FiniteSource:
 
 
 def _print(document: ComparisonDocument) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from headrace.base.units import format_duration
@@ -240,7 +240,7 @@ def _print(document: ComparisonDocument) -> None:
     def time(seconds: float | None) -> str:
         return "-" if seconds is None else format_duration(seconds)
 
-    console = Console(highlight=False, markup=False)  # a folder may be called runs[old]
+    console = open_console()  # a folder may be called runs[old]
     table = Table()
     for heading in ("", "A", "B"):
         table.add_column(heading, justify="right" if heading else "left")
@@ -257,10 +257,6 @@ def _print(document: ComparisonDocument) -> None:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
-
-
-def _say(line: str) -> None:
-    print(f"headrace compare: {line}", file=sys.stderr, flush=True)
 
 
 def _share(text: str) -> float:

@@ -9,10 +9,11 @@ where the time of the last one went.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from headrace.cli.terminal import open_console, speaker, write_json
 
 if TYPE_CHECKING:
     from headrace.demo.ladder import Ladder
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         count=args.count,
         delay_seconds=delay_seconds,
         view=_view,
-        progress=lambda text: print(f"headrace demo: {text}", file=sys.stderr),
+        progress=speaker("demo"),
     )
     document = as_dict(ladder, folder, delay_seconds)
     _write(folder, document)
@@ -120,14 +121,12 @@ def _write_report(folder: Path, ladder: Ladder) -> None:
 
 
 def _print_json(document: dict[str, Any]) -> None:
-    import json
 
-    print(json.dumps(document))
+    write_json(document)
 
 
 def _print_table(ladder: Ladder, folder: Path, delay_seconds: float) -> None:
     from rich.bar import Bar
-    from rich.console import Console
     from rich.table import Table
 
     from headrace.base.units import format_duration
@@ -145,7 +144,7 @@ def _print_table(ladder: Ladder, folder: Path, delay_seconds: float) -> None:
     for rung in ladder.rungs:
         bar = Bar(best, 0, rung.rate_per_second, width=24)
         table.add_row(rung.name, f"{rung.rate_per_second:.1f}", bar, ladder.verdict(rung))
-    console = Console(highlight=False, markup=False)
+    console = open_console()
     console.print()
     console.print(table)
     first, last = ladder.rungs[0], ladder.rungs[-1]

@@ -15,10 +15,9 @@ Exit status: 0 done; 1 a goal that was given is missed; 2 misuse; 4 inconclusive
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
-from headrace.base.words import showable
+from headrace.cli.terminal import write, write_json
 
 if TYPE_CHECKING:
     from headrace.diagnose.diagnosis import Goal
@@ -44,7 +43,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Diagnose the run and print what was found."""
-    from headrace.base.documents import encode_document
     from headrace.cli.diagnosis_text import as_text
     from headrace.diagnose.diagnosis import diagnosis_document
     from headrace.runs.reader import read_run
@@ -52,9 +50,9 @@ def run(args: argparse.Namespace) -> int:
     goals = find_goals(args)
     document = diagnosis_document(read_run(args.run_folder), goals)
     if args.json:
-        sys.stdout.write(encode_document(document).decode() + "\n")
+        write_json(document)
     else:
-        sys.stdout.write(showable(as_text(document)))
+        write(as_text(document), end="")
     return _status(document)
 
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-import sys
 from importlib.resources import files
 
 from headrace.base.errors import SettingsError
+from headrace.cli.terminal import write, write_json
 
 SCHEMA = "headrace.explain/1"
 #: A link to another of these pages, which a terminal cannot follow: its text is the name to ask for.
@@ -76,8 +76,7 @@ def _lines(listed: dict[str, str]) -> list[str]:
 
 
 def _print(args: argparse.Namespace, document: dict[str, object], text: str) -> None:
-    from headrace.base.documents import encode_document
-
     if args.json:
-        text = encode_document({"schema": SCHEMA, **document}).decode() + "\n"
-    sys.stdout.write(text)
+        write_json({"schema": SCHEMA, **document})
+    else:
+        write(text, end="")

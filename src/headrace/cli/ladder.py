@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.words import showable
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.output_file import check_output, write_output
 from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, stdout_kept
+from headrace.cli.terminal import as_json, speaker, write, write_machine_readable
 
 if TYPE_CHECKING:
     from headrace.pipeline.definition import Pipeline
     from headrace.sources.finite import FiniteSource
     from headrace.tune.ladder import LadderSettings
+
+_say = speaker("ladder")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,16 +66,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Climb, and print the table."""
-    from headrace.base.documents import encode_document
     from headrace.cli.ladder_text import as_text
 
     check_output(args.output, force=args.force)
     with stdout_kept(args.json):
         document = _climb(args)
-    encoded = encode_document(document, indent=True).decode() + "\n"
+    encoded = as_json(document, indented=True)
     if args.output:
         write_output(Path(args.output), encoded)
-    sys.stdout.write(encoded if args.json else showable(as_text(document)))
+    if args.json:
+        write_machine_readable(encoded)
+    else:
+        write(as_text(document), end="")
     return EXIT_INTERRUPTED if document.interrupted else EXIT_DONE
 
 
@@ -141,7 +144,3 @@ def _source(given: str | None, pipeline: Pipeline) -> FiniteSource:
     if not isinstance(source, FiniteSource):
         raise SettingsError(f"--source {given} is a queue, which cannot be read twice; name a folder or a .txt of URLs")
     return source
-
-
-def _say(line: str) -> None:
-    print(f"headrace ladder: {line}", file=sys.stderr, flush=True)

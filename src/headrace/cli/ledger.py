@@ -39,14 +39,14 @@ Exit status: 0 done; 1 a replay came out otherwise; 2 misuse, or a measurement t
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.base.words import counted, showable
+from headrace.base.words import counted
 from headrace.cli import EXIT_DONE
 from headrace.cli.pipeline_arguments import positive
+from headrace.cli.terminal import speaker, write, write_json, write_machine_readable
 from headrace.cli.whatif import add_ledger_argument
 
 #: A replay that came out otherwise.
@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from headrace.runs.formats.events import Event
     from headrace.runs.formats.ledger import PredictionEntry, Replayed
     from headrace.runs.formats.optimization import Attempt
+
+_say = speaker("ledger")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,7 +135,7 @@ def _list(ledger: Ledger, args: argparse.Namespace) -> None:
     parts += [events_listed(events)] if events else []
     counts = ledger.events.count()
     parts += [events_counted(counts, len(events), args.ledger)] if len(events) < sum(counts.values()) else []
-    print(showable("\n".join(parts)), end="")
+    write("\n".join(parts), end="")
 
 
 def _about(ledger: Ledger, attempts: Sequence[Attempt], most: int) -> list[Event]:
@@ -165,11 +167,11 @@ def _show(ledger: Ledger, args: argparse.Namespace) -> None:
     entry = ledger.prediction(args.id)
     assert entry.document is not None
     if args.plan:
-        sys.stdout.write(Plan.from_table(entry.document.plan).as_toml())
+        write_machine_readable(Plan.from_table(entry.document.plan).as_toml())
     elif args.json:
         _print_json(ledger, [entry], None)
     else:
-        print(showable(shown(entry, args.ledger)), end="")
+        write(shown(entry, args.ledger), end="")
 
 
 def _show_attempt(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -180,11 +182,11 @@ def _show_attempt(ledger: Ledger, args: argparse.Namespace) -> None:
     if args.plan:
         from headrace.base.plan import Plan
 
-        sys.stdout.write(Plan.from_table({"model": attempt.settings}).as_toml())
+        write_machine_readable(Plan.from_table({"model": attempt.settings}).as_toml())
     elif args.json:
         _print_json(ledger, [], None, attempts=[attempt], events=events)
     else:
-        print(showable(attempt_shown(attempt, events)), end="")
+        write(attempt_shown(attempt, events), end="")
 
 
 def _show_decision(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -192,11 +194,11 @@ def _show_decision(ledger: Ledger, args: argparse.Namespace) -> None:
 
     decision = ledger.attempts.decision(args.id)
     if args.plan:
-        sys.stdout.write(decision.after or "")
+        write_machine_readable(decision.after or "")
     elif args.json:
         _print_json(ledger, [], None, decisions=[decision])
     else:
-        print(showable(decision_shown(decision)), end="")
+        write(decision_shown(decision), end="")
 
 
 def _show_event(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -210,7 +212,7 @@ def _show_event(ledger: Ledger, args: argparse.Namespace) -> None:
     if args.json:
         _print_json(ledger, [], None, events=[event])
     else:
-        print(showable(event_told(event)), end="")
+        write(event_told(event), end="")
 
 
 def _replay(ledger: Ledger, args: argparse.Namespace) -> int:
@@ -235,7 +237,7 @@ def _replay(ledger: Ledger, args: argparse.Namespace) -> int:
     if args.json:
         _print_json(ledger, [], None, attempts=[attempt], events=[event], replayed=found)
     else:
-        print(showable("\n".join(wrapped([found.says]))))
+        write("\n".join(wrapped([found.says])))
     return EXIT_DONE if found.is_same else EXIT_OTHERWISE
 
 
@@ -243,11 +245,7 @@ def _export(ledger: Ledger, args: argparse.Namespace) -> None:
     from headrace.ledger.mlflow_export import EXPERIMENT, export_attempts
 
     number = export_attempts(ledger.attempts.attempts(), args.mlflow, ledger=str(ledger.path.resolve()))
-    print(f"{counted(number, 'new attempt')} written to the experiment {EXPERIMENT} of {args.mlflow}")
-
-
-def _say(line: str) -> None:
-    print(f"headrace ledger: {line}", file=sys.stderr, flush=True)
+    write(f"{counted(number, 'new attempt')} written to the experiment {EXPERIMENT} of {args.mlflow}")
 
 
 def _why_not(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -266,7 +264,7 @@ def _why_not(ledger: Ledger, args: argparse.Namespace) -> None:
     if args.json:
         _print_json(ledger, [], None, attempts=attempts, events=skips)
     else:
-        print(showable(why_not_told(attempts, skips)), end="")
+        write(why_not_told(attempts, skips), end="")
 
 
 def _rollback(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -276,7 +274,7 @@ def _rollback(ledger: Ledger, args: argparse.Namespace) -> None:
     if args.json:
         _print_json(ledger, [], None, decisions=[decision])
     else:
-        print(showable(decision_told(decision)), end="")
+        write(decision_told(decision), end="")
 
 
 def _render(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -290,7 +288,7 @@ def _render(ledger: Ledger, args: argparse.Namespace) -> None:
         page = render_ledger(str(ledger.path), ledger.attempts.attempts(), ledger.attempts.decisions())
         write_output(Path(args.html), page, option="--html")
         return
-    print(showable(rendered(ledger.attempts.attempts(), ledger.attempts.decisions())), end="")
+    write(rendered(ledger.attempts.attempts(), ledger.attempts.decisions()), end="")
 
 
 def _measured(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -304,7 +302,7 @@ def _measured(ledger: Ledger, args: argparse.Namespace) -> None:
     if args.json:
         _print_json(ledger, [entry], None)
     else:
-        print(showable(outcome(entry, ledger.track_record())), end="")
+        write(outcome(entry, ledger.track_record()), end="")
 
 
 def _record(ledger: Ledger, args: argparse.Namespace) -> None:
@@ -316,7 +314,7 @@ def _record(ledger: Ledger, args: argparse.Namespace) -> None:
         _print_json(ledger, entries, args.pipeline, last=args.n)
     else:
         waiting = len(ledger.predictions(pipeline=args.pipeline, measured=False))
-        print(showable(recorded(entries, record, waiting)), end="")
+        write(recorded(entries, record, waiting), end="")
 
 
 _ACTIONS: dict[str, Callable[[Ledger, argparse.Namespace], int | None]] = {
@@ -336,7 +334,7 @@ def _print_json(
     events: Sequence[Event] = (),
     replayed: Replayed | None = None,
 ) -> None:
-    from headrace.base.documents import encode_document
+
     from headrace.runs.formats.ledger import LedgerDocument
 
     document = LedgerDocument(
@@ -348,4 +346,4 @@ def _print_json(
         events=tuple(events),
         replayed=replayed,
     )
-    sys.stdout.write(encode_document(document, indent=True).decode() + "\n")
+    write_json(document, indented=True)

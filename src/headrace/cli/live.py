@@ -148,10 +148,11 @@ class LiveView:
         self._stream.flush()
 
     def _open_terminal(self) -> None:
-        from rich.console import Console
         from rich.live import Live
 
-        console = Console(file=self._stream, highlight=False, markup=False)
+        from headrace.cli.terminal import open_console
+
+        console = open_console(self._stream)
         # Prints to stdout go above the view only where stdout is a terminal: results in a pipe must stay there.
         live = Live(
             console=console,

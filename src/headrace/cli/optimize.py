@@ -35,16 +35,16 @@ the same command goes on.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.base.words import quoted, showable
+from headrace.base.words import quoted
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.metric_argument import find_metric
 from headrace.cli.optimize_arguments import declare
 from headrace.cli.output_file import check_output
+from headrace.cli.terminal import speaker, write, write_json
 from headrace.cli.worth import look_before
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     from headrace.runs.formats.optimization import OptimizationDocument
     from headrace.validate.golden import Golden
     from headrace.validate.variant_spec import VariantSpec
+
+_say = speaker("optimize")
 
 EXIT_NOTHING = 4
 
@@ -140,7 +142,7 @@ def _print(args: argparse.Namespace, document: OptimizationDocument) -> None:
     if args.json:
         _print_json(document)
     else:
-        print(showable(as_text(document, None if document.interrupted else args.output)), end="")
+        write(as_text(document, None if document.interrupted else args.output), end="")
 
 
 def _is_proved(document: OptimizationDocument) -> bool:
@@ -413,7 +415,7 @@ def _explain(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(document)
     else:
-        print(showable(census_text(document)), end="")
+        write(census_text(document), end="")
     return EXIT_DONE
 
 
@@ -448,15 +450,10 @@ def _portability(args: argparse.Namespace, *, of_recipe: bool) -> int:
     if args.json:
         _print_json(document)
     else:
-        print(showable(portability_text(document)), end="")
+        write(portability_text(document), end="")
     return EXIT_DONE
 
 
 def _print_json(document: object) -> None:
-    from headrace.base.documents import encode_document
 
-    sys.stdout.write(encode_document(document, indent=True).decode() + "\n")
-
-
-def _say(line: str) -> None:
-    print(f"headrace optimize: {line}", file=sys.stderr, flush=True)
+    write_json(document, indented=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
+
+from headrace.cli.terminal import write_machine_readable
 
 
 def check_output(output: str | None, *, force: bool, option: str = "-o") -> None:
@@ -27,5 +28,5 @@ def write_output(path: Path, text: str, *, option: str = "-o") -> None:
     try:
         replace_file(path, text.encode())
     except OSError as error:
-        sys.stdout.write(text)  # minutes were spent on it
+        write_machine_readable(text)  # minutes were spent on it
         raise SettingsError(f"{option} {path} cannot be written: {error.strerror}; it is printed instead") from error

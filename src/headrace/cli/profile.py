@@ -23,13 +23,12 @@ import argparse
 import functools
 import re
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.words import showable
 from headrace.cli.pipeline_arguments import add_pipeline_arguments, live_view, open_pipeline, positive, stdout_kept
+from headrace.cli.terminal import say, write, write_json
 
 if TYPE_CHECKING:
     from headrace.base.plan import Plan
@@ -128,7 +127,7 @@ def _look_further(args: argparse.Namespace, pipeline: Pipeline, plan: Plan, fold
                     add(pipeline, plan, folder, _say, interrupt.is_set)
             except (HeadraceError, OSError) as error:
                 # The run itself is measured and kept.
-                print(f"headrace: {error}; the rest of the profile is in {folder}", file=sys.stderr)
+                say(f"headrace: {error}; the rest of the profile is in {folder}")
                 status = EXIT_MISUSE if isinstance(error, SettingsError) else EXIT_MISSING
     return EXIT_INTERRUPTED if interrupt.is_set() else status
 
@@ -158,12 +157,8 @@ class _Interrupt:
         return self._count > 0
 
 
-def _say(text: str) -> None:
-    print(f"headrace: {text}", file=sys.stderr, flush=True)
-
-
 def _print(folder: Path, *, as_json: bool) -> None:
-    from headrace.base.documents import encode_document
+
     from headrace.cli.profile_text import as_text, hot_spots_text
     from headrace.diagnose import profile_document
     from headrace.profiler import isolation, layers
@@ -171,7 +166,7 @@ def _print(folder: Path, *, as_json: bool) -> None:
 
     document = profile_document(read_run(folder))
     if as_json:
-        sys.stdout.write(encode_document(document).decode() + "\n")
+        write_json(document)
         return
     parts = [as_text(document)]
     if document.layers is not None:
@@ -180,4 +175,8 @@ def _print(folder: Path, *, as_json: bool) -> None:
         parts.append(isolation.as_text(document.isolation))
     parts += [hot_spots_text(folder / file) for file in document.hot_spots.values()]
     parts.append(f"run folder: {folder}\nlook at it: headrace report {folder}\n")
-    sys.stdout.write(showable("\n".join(parts)))
+    write("\n".join(parts), end="")
+
+
+def _say(text: object) -> None:
+    say(f"headrace: {text}")

@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.terminal import say, write, write_json
+
 if TYPE_CHECKING:
     from headrace.base.protocols import Queue
     from headrace.base.records import DeadLetter, Message
@@ -56,9 +58,9 @@ def run(args: argparse.Namespace) -> int:
     finally:
         queue.close()
     if args.json:
-        print(json.dumps({"schema": "headrace.queue/1", "action": args.action, "queue": queue.name, **answer}))
+        write_json({"schema": "headrace.queue/1", "action": args.action, "queue": queue.name, **answer})
     else:
-        print(text)
+        write(text)
     return EXIT_DONE
 
 
@@ -117,7 +119,7 @@ def _confirm(queue: Queue, what: str, dead: bool) -> None:
         raise SettingsError("purge asks before it removes anything, and there is no terminal to ask at; add --yes")
     state = queue.statistics()
     count = state.dead if dead else state.visible + state.in_flight + state.delayed
-    print(f"Remove {_counted(count, what)} from {queue.name} for good? [y/N] ", end="", file=sys.stderr, flush=True)
+    say(f"Remove {_counted(count, what)} from {queue.name} for good? [y/N] ", end="")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise SettingsError("nothing was removed")
 

@@ -18,11 +18,11 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import HeadraceError, SettingsError
+from headrace.cli.terminal import say, write, write_json
 from headrace.runs.run_folder import REPORT_FILE
 
 if TYPE_CHECKING:
@@ -140,16 +140,16 @@ def _tell(args: argparse.Namespace, page: Path, num_bytes: int, document: Any, t
         _print_json(page, num_bytes, document, traces)
         return
     verdict = "TRUSTED" if document.trusted else f"UNTRUSTED: {'; '.join(document.distrust)}"
-    print(f"{plain(verdict)}\nreport: {plain(page)} ({num_bytes / 1e6:.2f} MB)")
+    write(f"{plain(verdict)}\nreport: {plain(page)} ({num_bytes / 1e6:.2f} MB)")
     for summary in traces.values():
-        print(f"timeline: {plain(summary.path)} ({summary.num_bytes / 1e6:.2f} MB, {summary.num_items:,} of "
+        write(f"timeline: {plain(summary.path)} ({summary.num_bytes / 1e6:.2f} MB, {summary.num_items:,} of "
               f"{summary.num_items_total:,} items); open it in https://ui.perfetto.dev")  # fmt: skip
         for note in summary.notes:
-            print(f"  {note}")
+            write(f"  {note}")
 
 
 def _print_json(page: Path, num_bytes: int, document: Any, traces: dict[str, Any]) -> None:
-    from headrace.base.documents import encode_document
+
     from headrace.report.markup import plain
 
     told = {
@@ -165,11 +165,11 @@ def _print_json(page: Path, num_bytes: int, document: Any, traces: dict[str, Any
             for kind, summary in traces.items()
         },
     }  # fmt: skip
-    sys.stdout.write(encode_document(told).decode() + "\n")
+    write_json(told)
 
 
 def _open(page: Path) -> None:
     import webbrowser
 
     if not webbrowser.open(page.resolve().as_uri()):
-        print(f"headrace: no browser was found; open {page.resolve()} yourself", file=sys.stderr)
+        say(f"headrace: no browser was found; open {page.resolve()} yourself")

@@ -33,7 +33,6 @@ import dataclasses
 import functools
 import shlex
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,12 +44,15 @@ from headrace.cli.pipeline_arguments import (
     positive,
     stdout_kept,
 )
+from headrace.cli.terminal import open_console, speaker, write_json
 
 if TYPE_CHECKING:
     from headrace.base.seat import Ended, Seat
     from headrace.pipeline.execute import Result, View
     from headrace.pipeline.following import Following
     from headrace.runs.formats.shadow import ShadowDocument
+
+_say = speaker("run")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -161,15 +163,10 @@ def _following(args: argparse.Namespace) -> Following | None:
     return Following(file=Path(args.plan), judge=why_not_switch, text=args.plan_text, settings=args.settings, say=_say)
 
 
-def _say(text: str) -> None:
-    print(f"headrace run: {text}", file=sys.stderr, flush=True)
-
-
 def _print_json(result: Any, beside: ShadowDocument | None) -> None:
-    from headrace.base.documents import encode_document
 
     said = as_dict(result) if beside is None else {**as_dict(result), "shadow": beside}
-    sys.stdout.write(encode_document(said).decode() + "\n")
+    write_json(said)
 
 
 def as_dict(result: Any) -> dict[str, Any]:
@@ -205,9 +202,8 @@ def _before(result: Any) -> str:
 
 
 def _print_table(args: argparse.Namespace, result: Any, beside: ShadowDocument | None) -> None:
-    from rich.console import Console
 
-    console = Console(highlight=False, markup=False)
+    console = open_console()
     if result.before is not None:
         console.print(_before(result))
         if not result.before.left:

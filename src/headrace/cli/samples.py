@@ -7,10 +7,9 @@ headrace samples list
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.terminal import say, write, write_json
 from headrace.samples.catalogue import LICENCES_PATH, PHOTOGRAPHS, SPLITS
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def _run_make(args: argparse.Namespace) -> int:
 
     def show(num_written: int) -> None:
         if num_written % _PROGRESS_STEP == 0:
-            print(f"{num_written} of {args.count} files written", file=sys.stderr)
+            say(f"{num_written} of {args.count} files written")
 
     try:
         manifest = make(
@@ -61,12 +60,12 @@ def _run_make(args: argparse.Namespace) -> int:
             progress=show,
         )
     except ValueError as error:
-        print(f"headrace samples make: {error}", file=sys.stderr)
+        say(f"headrace samples make: {error}")
         return MISUSE
     except OSError as error:
-        print(f"headrace samples make: {args.directory} cannot be written: {error.strerror}", file=sys.stderr)
+        say(f"headrace samples make: {args.directory} cannot be written: {error.strerror}")
         return MISUSE
-    print(json.dumps(_to_dict(manifest)) if args.json else _to_text(manifest))
+    write_json(_to_dict(manifest)) if args.json else _to_text(manifest)
     return DONE
 
 
@@ -109,10 +108,10 @@ def _run_list(args: argparse.Namespace) -> int:
             }
             for photograph in PHOTOGRAPHS
         ]
-        print(json.dumps({"version": 1, "photographs": photographs, "licences": str(LICENCES_PATH)}))
+        write_json({"version": 1, "photographs": photographs, "licences": str(LICENCES_PATH)})
         return DONE
     for photograph in PHOTOGRAPHS:
         size = f"{photograph.width} x {photograph.height}"
-        print(f"{photograph.name:<11} {size:<12} {photograph.licence:<14} {photograph.credit}")
-    print(f"\nsources and changes: {LICENCES_PATH}")
+        write(f"{photograph.name:<11} {size:<12} {photograph.licence:<14} {photograph.credit}")
+    write(f"\nsources and changes: {LICENCES_PATH}")
     return DONE

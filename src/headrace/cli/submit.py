@@ -11,10 +11,11 @@ that do not see this machine's disk. A SQLite queue is made when it is missing.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from headrace.cli.terminal import say, write, write_json
 
 #: Jobs per call of the queue.
 _BATCH = 100
@@ -63,22 +64,22 @@ def run(args: argparse.Namespace) -> int:
             queue.send([_body(id_, payload, args, attributes) for id_, payload in jobs])
             sent += jobs
             if len(payloads) > 10 * _BATCH:
-                print(f"\r{len(sent)} of {len(payloads)} sent", end="", file=sys.stderr, flush=True)
+                say(f"\r{len(sent)} of {len(payloads)} sent", end="")
         if len(payloads) > 10 * _BATCH:
-            print(file=sys.stderr)
+            say("")
     except ValueError as error:  # too large for this queue
         raise SettingsError(f"{len(sent)} of {len(payloads)} jobs were sent; {error}") from error
     finally:
         queue.close()
     if args.json:
         jobs_json = [{"id": id_, "payload": str(payload)} for id_, payload in sent]
-        print(json.dumps({"schema": "headrace.submit/1", "queue": queue.name, "count": len(sent), "jobs": jobs_json}))
+        write_json({"schema": "headrace.submit/1", "queue": queue.name, "count": len(sent), "jobs": jobs_json})
         return EXIT_DONE
-    print(f"{len(sent)} {'job' if len(sent) == 1 else 'jobs'} sent to {queue.name}")
+    write(f"{len(sent)} {'job' if len(sent) == 1 else 'jobs'} sent to {queue.name}")
     for id_, payload in sent[:_NUM_SHOWN]:
-        print(f"{id_}  {encodable(str(payload))}")
+        write(f"{id_}  {encodable(str(payload))}")
     if len(sent) > _NUM_SHOWN:
-        print(f"... and {len(sent) - _NUM_SHOWN} more; --json prints all ids")
+        write(f"... and {len(sent) - _NUM_SHOWN} more; --json prints all ids")
     return EXIT_DONE
 
 
@@ -97,10 +98,9 @@ def _note_refused(callback: str) -> None:
         known = IPv4Address("127.0.0.1") if target.host == "localhost" else target.address
         refusal = NetworkRules(NetworkPlan()).judge(target, [known] if known else [])
     if refusal is not None:
-        print(
+        say(
             f"headrace submit: workers refuse the callback {without_secrets(callback)} ({refusal.code}) unless told "
-            f"otherwise: {refusal.why}",
-            file=sys.stderr,
+            f"otherwise: {refusal.why}"
         )
 
 

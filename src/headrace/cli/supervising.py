@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import functools
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.cli.terminal import speaker, write, write_json
+
 if TYPE_CHECKING:
     from headrace.base.seat import Ended, Seat
     from headrace.pipeline.supervisor import Supervised
+
+_say = speaker("run")
 
 #: More are a slip of the hand: each is a process with threads, queues and a model of its own.
 MOST_WORKERS = 256
@@ -112,14 +115,13 @@ def _make_folder(folder: Path, force: bool) -> None:
 
 
 def _tell(args: argparse.Namespace, result: Supervised) -> None:
-    from headrace.base.documents import encode_document
 
     if args.json:
-        sys.stdout.write(encode_document(as_dict(args.supervise, result)).decode() + "\n")
+        write_json(as_dict(args.supervise, result))
         return
-    print(as_text(args.supervise, result))
+    write(as_text(args.supervise, result))
     if args.output:
-        print(f"run folders: {args.output}/worker-*")
+        write(f"run folders: {args.output}/worker-*")
 
 
 def as_text(num_workers: int, result: Supervised) -> str:
@@ -165,7 +167,3 @@ def as_dict(num_workers: int, result: Supervised) -> dict[str, Any]:
         "outcomes": {kind.value: number for kind, number in result.outcomes.items()},
         "runs": [msgspec.Raw(document) for document in result.documents],
     }
-
-
-def _say(text: str) -> None:
-    print(f"headrace run: {text}", file=sys.stderr, flush=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.cli import EXIT_DONE
+from headrace.cli.terminal import write
 
 _WIDTH = 79
 
@@ -20,7 +21,7 @@ class ListTechniques(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_rest: Any) -> None:
         """Print and exit."""
-        print(techniques_text(), end="")
+        write(techniques_text(), end="")
         parser.exit(EXIT_DONE)
 
 

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.base.words import showable
+from headrace.base.words import escaped
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, positive, seconds, stdout_kept
+from headrace.cli.terminal import say, speaker, write, write_json
 
 if TYPE_CHECKING:
     from headrace.pipeline.definition import Pipeline
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from headrace.sources.finite import FiniteSource
     from headrace.tune.objective import Objective
     from headrace.tune.tuning import Tuned, TuneSettings
+
+_say = speaker("tune")
 
 EXIT_NEGATIVE = 1
 EXIT_INCONCLUSIVE = 4
@@ -92,7 +94,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Tune, write a better Plan, and print what was found."""
-    from headrace.base.documents import encode_document
     from headrace.cli.tuning_text import as_text
     from headrace.runs.plan_file import check_writable
 
@@ -104,9 +105,9 @@ def run(args: argparse.Namespace) -> int:
     if tuned.plan is not None:
         document, problem = _write(args, tuned)
     if args.json:
-        sys.stdout.write(encode_document(document, indent=True).decode() + "\n")
+        write_json(document, indented=True)
     else:
-        sys.stdout.write(showable(as_text(document)))
+        write(as_text(document), end="")
     if problem is not None:
         raise problem
     return _status(document)
@@ -208,10 +209,6 @@ def _write(args: argparse.Namespace, tuned: Tuned) -> tuple[TuningDocument, Exce
         with Ledger.open(args.ledger) as ledger:
             ledger.attempts.accept(Path(args.output), text, why=" ".join(tuned.document.says))
     except (SettingsError, LedgerError) as error:
-        sys.stderr.write(text)  # minutes were spent on it
+        say(escaped(text), end="")  # minutes were spent on it
         return tuned.document, error
     return msgspec.structs.replace(tuned.document, plan_file=args.output), None
-
-
-def _say(line: str) -> None:
-    print(f"headrace tune: {line}", file=sys.stderr, flush=True)

@@ -24,7 +24,6 @@ to be used either; 130 interrupted.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +31,7 @@ from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.metric_argument import add_metric_argument, find_metric
 from headrace.cli.output_file import check_output, write_output
 from headrace.cli.pipeline_arguments import points
+from headrace.cli.terminal import as_json, open_console, say, write_machine_readable
 
 if TYPE_CHECKING:
     from headrace.runs.formats.variants import ValidationDocument
@@ -90,7 +90,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Validate, and print the verdict."""
-    from headrace.base.documents import encode_document
     from headrace.cli.golden_argument import read_items
     from headrace.cli.golden_uses import counting
     from headrace.cli.loading import load_pipeline
@@ -122,20 +121,20 @@ def run(args: argparse.Namespace) -> int:
         document = validate_variants(a, b, golden, policy, say=_say)
         if golden is not None:
             count(document)
-    encoded = encode_document(document, indent=True).decode() + "\n"
+    encoded = as_json(document, indented=True)
     if args.output:
         write_output(Path(args.output), encoded)
     if args.report:
         _write_page(args.report, document, golden)
     if args.json:
-        sys.stdout.write(encoded)
+        write_machine_readable(encoded)
     else:
         _print(document)
     return EXIT_INTERRUPTED if document.interrupted else _STATUS[document.verdict]
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    say(text)
 
 
 def _write_page(file: str, document: ValidationDocument, golden: Golden | None) -> None:
@@ -148,14 +147,13 @@ def _write_page(file: str, document: ValidationDocument, golden: Golden | None) 
 
 
 def _print(document: ValidationDocument) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from headrace.base.units import format_duration
     from headrace.cli.lost_text import slices_told, worst_told
     from headrace.cli.optimization_text import layers_told
 
-    console = Console(highlight=False, markup=False)  # a file may be called net[int8].onnx
+    console = open_console()  # a file may be called net[int8].onnx
     console.print(document.verdict.upper(), style="bold", end="  ")
     console.print(document.says)
     table = Table(box=None, pad_edge=False, show_edge=False)

@@ -17,19 +17,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.base.words import showable
 from headrace.cli import EXIT_DONE
 from headrace.cli.change_arguments import add_change_arguments
+from headrace.cli.terminal import say, speaker, write, write_json
 
 if TYPE_CHECKING:
     from headrace.diagnose.replay import Replay
     from headrace.ledger.ledger import Ledger
     from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
+
+_say = speaker("whatif")
 
 EXIT_INCONCLUSIVE = 4
 
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         replay = Replay.of(recorded)
         _check_trusted(replay, args)
     except CannotReplay as error:
-        print(f"headrace whatif: {error}", file=sys.stderr)
+        say(f"headrace whatif: {error}")
         return EXIT_INCONCLUSIVE
     changes = _changes(args, replay)
     with _ledger(args) as ledger:
@@ -89,9 +90,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(args, recorded.path.name, answers)
     elif args.vary:
-        print(showable(whatif_text.as_table(answers.documents, answers.refused, shown)), end="")
+        write(whatif_text.as_table(answers.documents, answers.refused, shown), end="")
     elif answers.documents:
-        print(showable(whatif_text.as_text(answers.documents[0], shown)), end="")
+        write(whatif_text.as_text(answers.documents[0], shown), end="")
     if not args.vary:
         for why in answers.refused.values():
             _say(f"not predicted: {why}")
@@ -190,7 +191,6 @@ def _predict_one(replay: Replay, change: Change, record: TrackRecord, ledger: Le
 def _print_json(args: argparse.Namespace, run: str, answers: _Answers) -> None:
     import msgspec
 
-    from headrace.base.documents import encode_document
     from headrace.runs.formats.prediction import PredictionsDocument
 
     printed: msgspec.Struct
@@ -202,8 +202,4 @@ def _print_json(args: argparse.Namespace, run: str, answers: _Answers) -> None:
         (printed,) = answers.documents
     else:
         return  # refused as a whole: there is nothing to print, and stderr says why
-    sys.stdout.write(encode_document(printed, indent=True).decode() + "\n")
-
-
-def _say(line: str) -> None:
-    print(f"headrace whatif: {line}", file=sys.stderr, flush=True)
+    write_json(printed, indented=True)

@@ -90,7 +90,7 @@ def make_session_options(*, threads: int, options: Mapping[str, Any]) -> Any:
     session_options.graph_optimization_level = _LEVELS[settings.graph_optimization]
     for pool in ("intra_op", "inter_op"):
         session_options.add_session_config_entry(f"session.{pool}.allow_spinning", "1" if settings.spin else "0")
-    session_options.log_severity_level = 3
+    session_options.log_severity_level = 4
     return session_options
 
 

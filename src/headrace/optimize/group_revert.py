@@ -198,7 +198,7 @@ def _remove_unused(model: Any) -> None:
 def _answers(model: Any, items: np.ndarray) -> np.ndarray:
     """Return (items, numbers) float64."""
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         first = session.get_inputs()[0]

@@ -62,7 +62,7 @@ def fold(artifact: Path, output: Path) -> None:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(output)
-    options.log_severity_level = 3
+    options.log_severity_level = 4
     if check_onnx(artifact).sidecars:  # ONNX Runtime's file would go on referring to them, from another folder
         whole = output.with_suffix(".whole.onnx")
         save(load(artifact), whole)

@@ -1,0 +1,63 @@
+"""What commands print: results to stdout, progress and errors to stderr.
+
+Names in run folders, models, queues and golden sets are whatever their makers wrote. A terminal obeys some of what it shows:
+it moves the cursor, changes colours or its title. So commands print through this module alone (a test looks), which escapes
+what a terminal would obey.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING, Any
+
+from headrace.base.words import escaped, showable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def write(text: object = "", end: str = "\n") -> None:
+    """Print part of a command's result."""
+    sys.stdout.write(showable(text) + end)
+
+
+def write_machine_readable(text: str) -> None:
+    """Print JSON or TOML: control characters in it become escapes that both understand."""
+    sys.stdout.write(escaped(text))
+
+
+def write_json(document: Any, *, indented: bool = False) -> None:
+    """Print a document, which ends with its line."""
+    write_machine_readable(as_json(document, indented=indented))
+
+
+def as_json(document: Any, *, indented: bool = False) -> str:
+    """Return a document as one line of JSON, or over several lines, with the line's end."""
+    from headrace.base.documents import encode_document
+
+    return encode_document(document, indent=indented).decode() + "\n"
+
+
+def say(line: object, end: str = "\n") -> None:
+    """Print progress or an error at once."""
+    print(showable(line), end=end, file=sys.stderr, flush=True)
+
+
+def speaker(command: str) -> Callable[[object], None]:
+    """Return `say` for a command: its lines begin with `headrace COMMAND: `."""
+    return lambda line: say(f"headrace {command}: {line}")
+
+
+def open_console(stream: IO[str] | None = None) -> Console:
+    """Return rich's console on a stream (None: stdout), without markup: a folder may be called `runs[old]`."""
+    from rich.console import Console
+    from rich.text import Text
+
+    class ShowableConsole(Console):
+        """Escapes every plain string; its own colours stay."""
+
+        def render_str(self, text: str, **settings: Any) -> Text:
+            return super().render_str(showable(text), **settings)
+
+    return ShowableConsole(file=stream, highlight=False, markup=False)
