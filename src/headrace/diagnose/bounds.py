@@ -133,15 +133,17 @@ def _units(system: System) -> list[Sequence[int]]:
     """Return which units each station has to serve: jobs, those of its tasks alone, or what a fan-out made of them."""
     level: Sequence[int] = range(system.num_jobs)
     found: list[Sequence[int]] = []
-    outer: list[Sequence[int]] = []
+    outer: list[tuple[Sequence[int], Sequence[int]]] = []
+    route_of = system.route_of
     for number, station in enumerate(system.stations):
         if station.joins:
-            level = outer.pop()
+            level, route_of = outer.pop()
         routes = system.routes
-        found.append(level if routes is None else [unit for unit in level if number in routes[system.route_of[unit]]])
+        found.append(level if routes is None else [unit for unit in level if number in routes[route_of[unit]]])
         if station.children is not None:
-            outer.append(level)
+            outer.append((level, route_of))
             level = range(sum(station.children))
+            route_of = [way for way, number in zip(route_of, station.children, strict=False) for _ in range(number)]
     return found
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from headrace.diagnose.gauges import Gauges, StateSamples
 from headrace.diagnose.jobs import Jobs, find_jobs
 from headrace.diagnose.span_columns import SpanColumns, load_spans
+from headrace.diagnose.ways import find_ways
 from headrace.runs.formats import isolation, layers, profiling
 from headrace.runs.formats.isolation import IsolationDocument
 from headrace.runs.formats.layers import LayersDocument
@@ -39,7 +40,9 @@ class StageFacts:
     """io, cpu, device; `unknown` in run folders of schema version 1."""
     role: str
     task: str
-    """The task it belongs to; empty where all tasks share it, or there is only one."""
+    """The task whose model it calls; empty where it has none of its own."""
+    way: str
+    """The way of jobs that it lies on; empty where all jobs go through it. See `ways`."""
     executor: str
     station: str
     workers: int | None
@@ -172,10 +175,16 @@ def _stage_facts(info: RunInfo, spans: SpanColumns) -> tuple[StageFacts, ...]:
     names = list(known)
     if not names:
         names = sorted({*rows, *spans.stage_names}, key=lambda name: _first_start(spans, name))
-    return tuple(_one_stage(name, known.get(name), rows.get(name), spans, is_last=name == names[-1]) for name in names)
+    ways = find_ways({name: known[name].task if name in known else "" for name in names}, spans)
+    return tuple(
+        _one_stage(name, known.get(name), rows.get(name), spans, ways[name], is_last=name == names[-1])
+        for name in names
+    )
 
 
-def _one_stage(name: str, stage: Any, row: dict[str, Any] | None, spans: SpanColumns, *, is_last: bool) -> StageFacts:
+def _one_stage(
+    name: str, stage: Any, row: dict[str, Any] | None, spans: SpanColumns, way: str, *, is_last: bool
+) -> StageFacts:
     own = spans.of(name)
     weights = spans.weight[own]
     is_batched = bool((spans.batch_id[own] >= 0).any())
@@ -184,6 +193,7 @@ def _one_stage(name: str, stage: Any, row: dict[str, Any] | None, spans: SpanCol
         kind=stage.kind if stage else "device" if is_batched else "unknown",
         role=stage.role if stage else "deliver" if is_last else "map",
         task=stage.task if stage else "",
+        way=way,
         executor=stage.executor if stage else "unknown",
         station=stage.station if stage else name,
         workers=stage.workers if stage else (row or {}).get("workers"),

@@ -284,15 +284,15 @@ def _sampled(gauge: Gauge | None, first: float, last: float) -> Gauge | None:
 def _edges(stages: Sequence[StageFacts]) -> list[_Edge]:
     """Return each stage with those that it gets its items from.
 
-    A job goes through the stages of its own task and those that all tasks share. How many jobs each task has is not counted,
-    so that nothing is known of where shared stages hand over to a task.
+    A job goes through the stages of its own way and those that all ways share. How many jobs each way has is not counted, so
+    that nothing is known of where shared stages hand over to a way.
     """
-    tasks = sorted({stage.task for stage in stages if stage.task})
-    if not tasks:
+    ways = sorted({stage.way for stage in stages if stage.way})
+    if not ways:
         return [_Edge((), stages[0], False), *_edges_of_route(stages)]
-    routes = [[stage for stage in stages if stage.task == task] for task in tasks]
+    routes = [[stage for stage in stages if stage.way == way] for way in ways]
     edges = [edge for route in routes for edge in _edges_of_route(route)]
-    last = max(number for number, stage in enumerate(stages) if stage.task)
+    last = max(number for number, stage in enumerate(stages) if stage.way)
     if stages[last + 1 :]:
         edges += [
             _Edge(tuple(route[-1] for route in routes), stages[last + 1], False),

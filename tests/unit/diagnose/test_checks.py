@@ -197,6 +197,18 @@ def test_forced_flow_adds_up_tasks(builder: Any) -> None:
     assert check(profile_document(tasks(builder, 100)), "forced_flow").status == "ok"
 
 
+@pytest.mark.parametrize(("recognized", "status"), [(1000, "ok"), (900, "failed")])
+def test_forced_flow_follows_jobs_through_the_tasks_of_chained_modules(
+    builder: Any, recognized: int, status: str
+) -> None:
+    """Where jobs go through both tasks, what the first let through is what the second gets, and not half of what comes out."""
+    for number, name in enumerate(("det", "rec", "deliver")):
+        begun = AT + number * 0.003
+        builder.stage(name, task={"deliver": ""}.get(name, name)).spans(name, arrived=begun, ended=begun + 0.003)
+    run = builder.finish(summary_changes={"rec": {"items": recognized, "failed": 0}})
+    assert check(profile_document(run), "forced_flow").status == status
+
+
 def test_dots_in_names_are_no_tasks(builder: Any) -> None:
     """A pipeline without tasks is one route, however its stages are called."""
     for name in ("a.read", "b.work", "deliver"):

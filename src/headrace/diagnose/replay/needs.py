@@ -49,6 +49,8 @@ class StageNeeds:
     """One stage; arrays are float64, seconds, one value for each unit of its level."""
 
     info: StageInfo
+    way: str
+    """The way of jobs that it lies on; empty where all jobs go through it."""
     wait: Array
     cpu: Array
     """For a device: of its whole batch."""
@@ -88,9 +90,10 @@ class Needs:
     arrived: Array
     """(arrivals,) float64 seconds, growing: when jobs came, also those that were not recorded whole. The meters rest now and
     then, and without these jobs the others would seem to come more slowly than they did."""
-    task: Array
-    """(jobs,) int: index into `tasks`."""
-    tasks: tuple[str, ...]
+    way: Array
+    """(jobs,) int: index into `ways`."""
+    ways: tuple[str, ...]
+    """One empty name where all jobs go one way; see `diagnose.ways`."""
     stages: tuple[StageNeeds, ...]
 
 
@@ -104,9 +107,9 @@ def find_needs(evidence: Evidence, document: ProfileDocument) -> Needs:
     if not infos:
         raise CannotReplay("the run folder names no stages: it was written by an older headrace; profile again")
     _check_clocks(evidence)
-    jobs = _whole_jobs(evidence, infos, document.window)
-    tasks = tuple(dict.fromkeys(info.task for info in infos if info.task)) or ("",)
-    task = _tasks_of(evidence, jobs, infos, tasks)
+    jobs = _whole_jobs(evidence, document.window)
+    ways = tuple(dict.fromkeys(stage.way for stage in evidence.stages if stage.way)) or ("",)
+    way = _ways_of(evidence, jobs, ways)
     accounts = {stage.name: stage for stage in document.stages}
     stages, units = [], jobs
     parents: list[Array] = []
@@ -121,7 +124,7 @@ def find_needs(evidence: Evidence, document: ProfileDocument) -> Needs:
             children, needs.num_children = _children(evidence, infos[number + 1].name, units)
             parents.append(units)
             units = children
-    return Needs(num_jobs=len(jobs), arrived=_arrivals(evidence, jobs), task=task, tasks=tasks, stages=tuple(stages))
+    return Needs(num_jobs=len(jobs), arrived=_arrivals(evidence, jobs), way=way, ways=ways, stages=tuple(stages))
 
 
 def _arrivals(evidence: Evidence, jobs: Array) -> Array:
@@ -141,19 +144,19 @@ def _check_clocks(evidence: Evidence) -> None:
         )
 
 
-def _whole_jobs(evidence: Evidence, infos: list[StageInfo], window: Window) -> Array:
-    """Return the roots of jobs with a good span in every stage of their task, in the order of arrival."""
-    spans = evidence.spans
+def _whole_jobs(evidence: Evidence, window: Window) -> Array:
+    """Return the roots of jobs with a good span in every stage of their way, in the order of arrival."""
+    spans, stages = evidence.spans, evidence.stages
     count = len(spans.unit_ids)
-    needed = {info.task for info in infos if info.task} or {""}
-    passed = np.zeros((len(infos), count), bool)
-    for number, info in enumerate(infos):
-        rows = np.arange(len(spans))[spans.of(info.name)]
-        rows = rows[spans.is_ok[rows] & (np.isfinite(spans.cpu[rows]) | (info.kind == "device"))]
+    passed = np.zeros((len(stages), count), bool)
+    for number, stage in enumerate(stages):
+        rows = np.arange(len(spans))[spans.of(stage.name)]
+        rows = rows[spans.is_ok[rows] & (np.isfinite(spans.cpu[rows]) | (stage.kind == "device"))]
         passed[number, spans.root[rows]] = True
+    _pass_the_childless(evidence, passed)
     whole = np.zeros(count, bool)
-    for task in needed:
-        whole |= np.logical_and.reduce([passed[at] for at, info in enumerate(infos) if info.task in ("", task)])
+    for way in {stage.way for stage in stages if stage.way} or {""}:
+        whole |= np.logical_and.reduce([passed[at] for at, stage in enumerate(stages) if stage.way in ("", way)])
     first = np.full(count or 1, np.iinfo(np.int64).max)
     np.minimum.at(first, spans.root, spans.arrived)
     roots = np.flatnonzero(whole)
@@ -168,13 +171,26 @@ def _whole_jobs(evidence: Evidence, infos: list[StageInfo], window: Window) -> A
     return np.asarray(roots[np.argsort(first[roots], kind="stable")])
 
 
-def _tasks_of(evidence: Evidence, jobs: Array, infos: list[StageInfo], tasks: tuple[str, ...]) -> Array:
+def _pass_the_childless(evidence: Evidence, passed: Array) -> None:
+    """Let jobs that a fan-out cut into nothing pass the stages up to its join."""
     spans = evidence.spans
-    task = np.zeros(len(spans.unit_ids), np.int64)
-    for info in infos:
-        if info.task:
-            task[spans.root[spans.of(info.name)]] = tasks.index(info.task)
-    return np.asarray(task[jobs])
+    is_childless = np.ones(passed.shape[1], bool)
+    is_childless[spans.root[spans.is_child]] = False
+    among_children = False
+    for number, stage in enumerate(evidence.stages):
+        among_children &= stage.role != "join"
+        if among_children:
+            passed[number] |= is_childless
+        among_children |= stage.role == "fan_out"
+
+
+def _ways_of(evidence: Evidence, jobs: Array, ways: tuple[str, ...]) -> Array:
+    spans = evidence.spans
+    way = np.zeros(len(spans.unit_ids), np.int64)
+    for stage in evidence.stages:
+        if stage.way:
+            way[spans.root[spans.of(stage.name)]] = ways.index(stage.way)
+    return np.asarray(way[jobs])
 
 
 def _children(evidence: Evidence, stage: str, parents: Array) -> tuple[Array, Array]:
@@ -209,6 +225,7 @@ def _stage_needs(evidence: Evidence, info: StageInfo, account: StageAccount, uni
     }
     needs = StageNeeds(
         info=info,
+        way=next(stage.way for stage in evidence.stages if stage.name == info.name),
         wait=values["wait"],
         cpu=values["cpu"],
         holds_gil=_may_hold_gil(info),

@@ -143,7 +143,7 @@ class _Builder:
         groups = group_stages(scenario.needs.stages, self.plan)
         self.groups = [group for group in groups if any(needs.name not in dropped for needs in group)]
         self.units = self._units()
-        self._check_tasks()
+        self._check_ways()
         self.overhead = scenario.machine.overhead / max(1.0, self._visits())
         self.gil_matters = self._gil_share() > GIL_MATTERS
 
@@ -181,20 +181,18 @@ class _Builder:
     def _visits(self) -> float:
         """Return through how many stations' workers a job goes, on an average, with its children."""
         needs, jobs = self.scenario.needs, self.scenario.sample
-        tasks = needs.task[jobs]
+        ways = needs.way[jobs]
         visits = 0.0
         for group in self.groups:
-            task = group[0].info.task
-            share = float((tasks == needs.tasks.index(task)).mean()) if task and len(needs.tasks) > 1 else 1.0
+            way = group[0].way
+            share = float((ways == needs.ways.index(way)).mean()) if way else 1.0
             visits += share * len(self.units[group[0].name]) / len(jobs)
         return visits
 
-    def _check_tasks(self) -> None:
-        """Raise CannotReplay where a worker would run stages of jobs of one task alone: the runtime then has several of it."""
-        if len(self.scenario.needs.tasks) == 1:
-            return
+    def _check_ways(self) -> None:
+        """Raise CannotReplay where a worker would run stages of jobs of one way alone: the runtime then has several of it."""
         for group in self.groups:
-            other = next((needs for needs in group if needs.info.task != group[0].info.task), None)
+            other = next((needs for needs in group if needs.way != group[0].way), None)
             if other is not None:
                 raise CannotReplay(
                     f"stage {other.name} runs inline in the workers of {group[0].name}, which serve other tasks as well, and "
@@ -219,12 +217,10 @@ class _Builder:
         self, stations: Sequence[Station], groups: Sequence[Sequence[StageNeeds]]
     ) -> tuple[list[list[int]] | None, list[int]]:
         needs = self.scenario.needs
-        if len(needs.tasks) == 1:
+        if len(needs.ways) == 1:
             return None, []
-        routes = [
-            [number for number, group in enumerate(groups) if group[0].info.task in ("", task)] for task in needs.tasks
-        ]
-        return routes, needs.task[self.scenario.sample].tolist()
+        routes = [[number for number, group in enumerate(groups) if group[0].way in ("", way)] for way in needs.ways]
+        return routes, needs.way[self.scenario.sample].tolist()
 
     # --- stations
 

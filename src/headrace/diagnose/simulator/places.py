@@ -204,12 +204,19 @@ def connect(system: System) -> tuple[Place, list[Place]]:
     receiving = Place(Station(name="receiving", workers=receivers.num, capacity=1, threads=receivers.threads))
     # By the runtime's rules the way of a job is known from its task when it is received.
     receiving.follow([places[route[0]] if route else None for route in routes], system.route_of)
+    outer: list[Sequence[int]] = []
+    route_of = system.route_of
     for number, place in enumerate(places):
+        if place.joined is not None:
+            route_of = outer.pop()
+        if place.first_child is not None:  # what goes on from here are children, on the way of what they were cut from
+            outer.append(route_of)
+            route_of = [route_of[unit] for unit in place.parent] if route_of else route_of
         followers: list[Place | None] = []
         for route in routes:
             at = route.index(number) + 1 if number in route else len(route)
             followers.append(places[route[at]] if at < len(route) else None)
-        place.follow(followers, system.route_of)
+        place.follow(followers, route_of)
     return receiving, places
 
 

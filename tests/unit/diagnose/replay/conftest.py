@@ -36,6 +36,8 @@ class Step:
     executor: str = "thread"
     task: str = ""
     """Items take turns between the tasks of the steps; without one, all of them come."""
+    is_chained: bool = False
+    """All items come in spite of the task: it only chooses the model."""
 
 
 @dataclass(kw_only=True)
@@ -63,20 +65,27 @@ def replay_of(tmp_path: Path, builder: Any) -> Callable[..., Replay]:
 
 @pytest.fixture
 def fan_of(tmp_path: Path, builder: Any) -> Callable[..., Replay]:
-    """Writes a run of 60 jobs that `cut` cuts into children, of which `piece` works on each: seconds of CPU time."""
+    """Writes a run of 60 jobs that `cut` cuts into children, of which `piece` works on each: seconds of CPU time.
 
-    def make(*, whole: float, child: float, children: int) -> Replay:
+    `tasks` are those of `cut` and `piece`; each `childless`-th job is cut into nothing.
+    """
+
+    def make(
+        *, whole: float, child: float, children: int, tasks: tuple[str, str] = ("", ""), childless: int = 0
+    ) -> Replay:
         num = 60
+        task_of = dict(zip(("cut", "piece"), tasks, strict=True))
         folder = type(builder)(tmp_path / f"run-{next(_numbers)}")
         names = {"cut": "fan_out", "piece": "map", "vote": "join", "deliver": "deliver"}
         for name, role in names.items():
-            folder.stage(name, role=role)
+            folder.stage(name, role=role, task=task_of.get(name, ""))
         each = whole + child * children
         arrived = np.arange(num) * each
         cut = arrived + whole
         folder.spans("cut", arrived=arrived, ended=cut, cpu=whole)
-        began = (cut[:, None] + np.arange(children) * child).ravel()
-        ids = [(f"job-{job}", f"job-{job}/{number}") for job in range(num) for number in range(children)]
+        parents = [job for job in range(num) if not childless or job % childless]
+        began = (cut[parents, None] + np.arange(children) * child).ravel()
+        ids = [(f"job-{job}", f"job-{job}/{number}") for job in parents for number in range(children)]
         folder.spans(
             "piece",
             unit=["child"] * len(ids),
@@ -121,7 +130,8 @@ def _write(builder: Any, recorded: Recorded) -> Any:
         # Jobs are there from the start: the source never has to be waited for.
         cpu, wait, delay = (np.broadcast_to(value, recorded.num) for value in (step.cpu, step.wait, step.delay))
         ended = arrived + np.nan_to_num(cpu) + wait + delay
-        own = np.arange(tasks.index(step.task) if step.task else 0, recorded.num, len(tasks) if step.task else 1)
+        takes_turns = bool(step.task) and not step.is_chained
+        own = np.arange(tasks.index(step.task) if takes_turns else 0, recorded.num, len(tasks) if takes_turns else 1)
         batched: dict[str, Any] = {}
         if step.kind == "device":
             number = np.arange(len(own)) // step.batch

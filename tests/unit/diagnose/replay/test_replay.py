@@ -308,6 +308,34 @@ def test_children_share_what_workers_need_beside_the_stages(fan_of: Callable[...
     assert replay.simulate().cpu_per_job == pytest.approx(0.001 + 10 * 0.001 + 0.002, rel=0.02)
 
 
+def test_tasks_of_chained_modules_are_one_way(replay_of: Make) -> None:
+    """A task chooses a model; where each job goes through both, the slower of the two limits them all."""
+    steps = [
+        step("det.work", wait=0.010, task="det", is_chained=True),
+        step("rec.work", wait=0.004, task="rec", is_chained=True),
+        step("deliver", cpu=1e-6),
+    ]
+    replay = replay_of(steps)
+    assert replay.simulate().throughput == pytest.approx(100, rel=0.02)
+    assert replay.ratio(Change(speedups={"det.work": 2})) == pytest.approx(2.0, rel=0.03)
+
+
+def test_a_fan_out_between_the_tasks_of_chained_modules(fan_of: Callable[..., Replay]) -> None:
+    """Children go on to the second module as they would without tasks, and every candidate can be simulated."""
+    replay = fan_of(whole=0.004, child=0.001, children=3, tasks=("det", "rec"))
+    plain = fan_of(whole=0.004, child=0.001, children=3)
+    assert replay.simulate().throughput == pytest.approx(plain.simulate().throughput)
+    assert {one.name for one in find_candidates(replay)} == {one.name for one in find_candidates(plain)}
+    assert find_bounds(replay)
+
+
+def test_jobs_without_children_are_replayed(fan_of: Callable[..., Replay]) -> None:
+    """A picture without objects is a whole job: it passes the fan-out and the join, and nothing between them."""
+    replay = fan_of(whole=0.004, child=0.001, children=3, childless=4)
+    assert replay.needs.num_jobs == 60
+    assert replay.simulate().cpu_per_job == pytest.approx(0.004 + 0.75 * 0.003, rel=0.02)
+
+
 def test_models_of_two_tasks_share_the_one_device(replay_of: Make) -> None:
     """A call of 10 ms for every other job and one of 30 ms for the rest: 50/s, each with the times of its own model."""
     steps = [

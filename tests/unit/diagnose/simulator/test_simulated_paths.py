@@ -118,6 +118,23 @@ def test_jobs_go_by_their_own_way():
     assert busy == pytest.approx([1.5, 1.5, 3.0])
 
 
+def test_children_stay_on_the_route_of_what_they_were_cut_from():
+    """Of two kinds of jobs one is cut into three: each child goes on where its job would."""
+    jobs = 100
+    route_of = [unit % 2 for unit in range(jobs)]
+    children = [3 * (1 - route) for route in route_of]
+    stations = [
+        Station(name="cut", workers=1, capacity=16, programs=waits([0.01] * jobs), children=children),
+        Station(name="piece", workers=1, capacity=16, programs=waits([0.01] * sum(children))),
+        Station(name="vote", workers=1, capacity=16, programs=waits([0.01] * jobs), joins=True),
+        Station(name="other", workers=1, capacity=16, programs=waits([0.01] * jobs)),
+    ]
+    trace = simulate(System(stations=stations, num_jobs=jobs, routes=[[0, 1, 2], [3]], route_of=route_of))
+
+    busy = [trace.workers_busy[station.name] * trace.elapsed for station in stations]
+    assert busy == pytest.approx([0.5, 1.5, 0.5, 0.5])
+
+
 def mixed(seed: int) -> System:
     """Return a pipeline with a little of everything."""
     jobs = 3000
