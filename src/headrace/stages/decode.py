@@ -13,19 +13,17 @@ same file is accepted or rejected whatever the Plan says.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 from collections.abc import Callable, Iterator
 
 import cv2
 import numpy as np
-import simplejpeg
-from PIL import Image, ImageFile, UnidentifiedImageError
 
 from headrace.base.errors import DecodeRejected
 from headrace.base.plan import DecodePlan
 from headrace.base.settings import refuse_options
 from headrace.stages.decode_limits import admitted, reduction
+from headrace.stages.decoders import Decoder, TurboJpeg, decode_opencv, decode_pillow, read_jpeg
 from headrace.stages.image_header import ImageHeader
 from headrace.stages.images import fit
 from headrace.stages.inputs import ImageInput, TextInput
@@ -34,9 +32,6 @@ from headrace.stages.stage import Stage, StageContext
 if "OPENCV_LOG_LEVEL" not in os.environ:
     # It writes a line for each damaged file straight to stderr; the item's reason says it already.
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
-
-#: A decoder takes the bytes, their header and by what to reduce a JPEG (1, 2, 4, 8), and returns uint8 (h, w, 3) RGB, upright.
-Decoder = Callable[[bytes, ImageHeader, int], np.ndarray]
 
 
 def decode(data: bytes, *, short_side: int | None = None, plan: DecodePlan | None = None) -> np.ndarray:
@@ -73,9 +68,9 @@ class DecodeChain:
         self._plan = plan
         self._cover = short_side or 0 if plan.scale == "auto" else 0
         self._counts = counts
-        self._buffer: np.ndarray | None = np.empty(0, np.uint8) if reuse_buffer else None
         every: dict[str, Decoder] = {
-            "simplejpeg": self._simplejpeg,
+            # Fast where pixels are being thrown away anyway, not for a full decode.
+            "simplejpeg": TurboJpeg(is_fast=self._cover > 0, reuse_buffer=reuse_buffer),
             "opencv": decode_opencv,
             "pillow": decode_pillow,
         }
@@ -96,7 +91,7 @@ class DecodeChain:
         if header.format == "jpeg":
             factor = reduction(header.height, header.width, self._cover)
             if header.components == 4 or next(iter(self._decoders)) != "simplejpeg":
-                _refuse_torn(data)
+                _refuse_torn(data, header)
         refusals: dict[str, Exception] = {}
         for name, decoder in self._decoders.items():
             if name == "simplejpeg" and header.format != "jpeg":
@@ -112,32 +107,6 @@ class DecodeChain:
             return image
         raise _refused(data, header, refusals)
 
-    def _simplejpeg(self, data: bytes, header: ImageHeader, factor: int) -> np.ndarray:
-        if header.components == 4:
-            raise ValueError("CMYK is left to the next decoder")
-        height, width = -(-header.height // factor), -(-header.width // factor)
-        # The fast transforms cost under one grey level and are used where pixels are being thrown away anyway, not for a
-        # full decode. min_factor 1: never enlarge.
-        image: np.ndarray = simplejpeg.decode_jpeg(
-            data,
-            "RGB",
-            fastdct=self._cover > 0,
-            fastupsample=self._cover > 0,
-            min_height=height,
-            min_width=width,
-            min_factor=1.0,
-            buffer=self._scratch(height * width * 3),
-        )
-        return upright(image, header.orientation)
-
-    def _scratch(self, num_bytes: int) -> np.ndarray | None:
-        if self._buffer is None:
-            return None
-        if self._buffer.size < num_bytes:
-            # Fresh memory costs a page fault per 4 KiB, a third of the decode: keep the largest buffer seen.
-            self._buffer = np.empty(num_bytes, np.uint8)
-        return self._buffer
-
 
 @contextlib.contextmanager
 def counted_rejections(counts: dict[str, int]) -> Iterator[None]:
@@ -150,11 +119,10 @@ def counted_rejections(counts: dict[str, int]) -> Iterator[None]:
         raise
 
 
-def _refuse_torn(data: bytes) -> None:
+def _refuse_torn(data: bytes, header: ImageHeader) -> None:
     """Raise DecodeRejected if data of a JPEG is missing or broken; decodes at one eighth, for the verdict alone."""
     try:
-        colorspace = simplejpeg.decode_jpeg_header(data)[2]
-        simplejpeg.decode_jpeg(data, "CMYK" if colorspace in ("CMYK", "YCCK") else "GRAY", min_height=1, min_width=1)
+        read_jpeg(data, header, 8, "CMYK" if header.components == 4 else "GRAY")
     except Exception as error:
         _raise_if_torn(error)
 
@@ -188,58 +156,6 @@ def _is_memory(error: Exception) -> bool:
 
 
 _CV_NO_MEMORY = -4
-
-_REDUCED = {
-    1: cv2.IMREAD_COLOR,
-    2: cv2.IMREAD_REDUCED_COLOR_2,
-    4: cv2.IMREAD_REDUCED_COLOR_4,
-    8: cv2.IMREAD_REDUCED_COLOR_8,
-}
-
-
-def decode_opencv(data: bytes, header: ImageHeader, factor: int) -> np.ndarray:
-    """Return the image as OpenCV reads it; see `Decoder`."""
-    image = cv2.imdecode(np.frombuffer(data, np.uint8), _REDUCED[factor] | cv2.IMREAD_IGNORE_ORIENTATION)
-    if image is None:
-        raise ValueError("not decodable")
-    return upright(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), header.orientation)
-
-
-def decode_pillow(data: bytes, header: ImageHeader, factor: int) -> np.ndarray:
-    """Return the image as Pillow reads it; see `Decoder`."""
-    if ImageFile.LOAD_TRUNCATED_IMAGES:
-        # A switch of the whole process, with which Pillow makes up what is missing.
-        raise ValueError("not asked, because ImageFile.LOAD_TRUNCATED_IMAGES is set")
-    try:
-        image: Image.Image = Image.open(io.BytesIO(data), formats=[header.format.upper()])
-    except UnidentifiedImageError:  # names nothing but the place of our buffer in memory
-        raise ValueError("not decodable") from None
-    if factor > 1:
-        image.draft("RGB", (-(-header.width // factor), -(-header.height // factor)))
-    image.load()
-    if image.mode.startswith("I;16"):
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))  # convert() would clip, not scale
-    return upright(np.asarray(image.convert("RGB")), header.orientation)
-
-
-def upright(image: np.ndarray, exif_orientation: int) -> np.ndarray:
-    """Return the image turned as its EXIF orientation asks.
-
-    Args:
-        image: (height, width, channels).
-        exif_orientation: 1 to 8; others are ignored.
-
-    References:
-        Exif 2.32, tag 274: values 5 to 8 are transposed.
-    """
-    if exif_orientation in (5, 6, 7, 8):
-        image = image.transpose(1, 0, 2)
-    flip = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}.get(exif_orientation)
-    return image if flip is None and image.flags.c_contiguous else _flipped(np.ascontiguousarray(image), flip)
-
-
-def _flipped(image: np.ndarray, flip: int | None) -> np.ndarray:
-    return image if flip is None else cv2.flip(image, flip)
 
 
 class DecodeStage(Stage):

@@ -98,14 +98,17 @@ def _jpeg(data: bytes) -> ImageHeader:
         if marker in _STANDALONE:
             position += 2
             continue
-        if marker in _FRAMES and frame is None:
+        if marker in _FRAMES:
+            # As libjpeg does; otherwise it might go by another frame than we do.
+            if frame is not None:
+                raise _corrupt("jpeg", "it has two sizes")
             frame = _frame(data, position, marker)
+        elif marker not in _SEGMENTS:
+            raise _corrupt("jpeg", f"marker {marker:02X} stands before the picture")
         elif marker == 0xE1 and orientation == 1 and data.startswith(_EXIF_MAGIC, position + 4):
             orientation = _orientation(data[position + 10 : position + 2 + length])
         elif marker == 0xDA:
             break
-        elif marker == 0xD9:
-            raise _corrupt("jpeg", "it ends before a picture begins")
         position += 2 + length
         if position >= end:
             raise IndexError
@@ -133,11 +136,21 @@ def _jpeg(data: bytes) -> ImageHeader:
 
 _STANDALONE = frozenset({0x01, *range(0xD0, 0xD8)})
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_PROGRESSIVE = frozenset({0xC2, 0xC6, 0xCA, 0xCE})
+#: Baseline, extended and progressive; the last two of each by arithmetic coding. The others are lossless or differential.
+_REDUCIBLE = frozenset({0xC0, 0xC1, 0xC2, 0xC9, 0xCA})
+_PROGRESSIVE = frozenset({0xC2, 0xCA})
+#: What else libjpeg reads or skips before a picture; at any other marker it gives up.
+_SEGMENTS = frozenset({0xC4, 0xCC, 0xDA, 0xDB, 0xDC, 0xDD, *range(0xE0, 0xF0), 0xFE})
 
 
 def _frame(data: bytes, position: int, marker: int) -> tuple[int, int, int, int, float]:
-    _, height, width, components = _jpeg_frame(data, position + 4)
+    bits, height, width, components = _jpeg_frame(data, position + 4)
+    if marker not in _REDUCIBLE or bits != 8:
+        # Decoders write such a picture whole, also into the room for a reduced one.
+        raise DecodeRejected(
+            f"decode.format: a jpeg file of kind SOF{marker - 0xC0} with {bits} bits a sample; accepted are SOF0, 1, 2, 9 and "
+            "10 (baseline, extended, progressive) with 8 bits, not lossless ones: check what the sender stored"
+        )
     if not 1 <= components <= 4:
         raise _corrupt("jpeg", f"it has {components} components")
     factors = data[position + 11 : position + 10 + 3 * components : 3]

@@ -13,7 +13,8 @@ from PIL import Image, ImageOps
 
 from headrace.base.errors import DecodeRejected, SettingsError
 from headrace.base.plan import DecodePlan
-from headrace.stages.decode import DecodeChain, DecodeStage, ResizeStage, TextStage, decode, decode_opencv, upright
+from headrace.stages.decode import DecodeChain, DecodeStage, ResizeStage, TextStage, decode
+from headrace.stages.decoders import decode_opencv, upright
 from headrace.stages.image_header import ImageHeader, read_header
 from headrace.stages.images import fit
 from headrace.stages.inputs import ImageInput, TextInput

@@ -19,7 +19,15 @@ from headrace.base.plan import DecodePlan
 from headrace.stages.decode import DecodeChain, DecodeStage, ResizeStage, decode
 from headrace.stages.inputs import ImageInput
 from headrace.testing.hostile import HostileFile, binary, hostile_files, mutated_files
-from headrace.testing.hostile.files import bombs, encoded, foreign_files, metadata_bombs, odd_files, picture
+from headrace.testing.hostile.files import (
+    bombs,
+    encoded,
+    foreign_files,
+    metadata_bombs,
+    odd_files,
+    picture,
+    unusual_jpegs,
+)
 from headrace.testing.hostile.mutations import good_files
 
 DECODERS = ("auto", "opencv", "pillow")
@@ -259,6 +267,18 @@ def test_foreign_formats_reach_no_decoder() -> None:
         assert caught.value.code == "decode.format", kind
     with pytest.raises(KeyboardInterrupt):  # so that it would have been noticed
         chain.decode(good_files()["png"])
+
+
+@pytest.mark.parametrize("short_side", [8, 32, 64, 256, None])
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_lossless_jpegs_reach_no_decoder(decoder: str, short_side: int | None) -> None:
+    """A JPEG that cannot be reduced is refused by its header: decoders would write behind the room for the reduced one."""
+    chain = DecodeChain(DecodePlan(decoder=decoder), short_side, {})  # type: ignore[arg-type]
+    chain._decoders = dict.fromkeys(chain._decoders, Explosive(KeyboardInterrupt()))  # type: ignore[arg-type]
+    for kind, data in unusual_jpegs().items():
+        with pytest.raises(DecodeRejected, match=r"a jpeg file of kind SOF\d+ with \d+ bits") as caught:
+            chain.decode(data)
+        assert caught.value.code == "decode.format", kind
 
 
 def test_too_narrow_is_counted(make_context: Any) -> None:

@@ -132,6 +132,28 @@ def with_png_size(data: bytes, width: int, height: int) -> bytes:
     return data[:8] + png_chunk(b"IHDR", body) + data[33:]
 
 
+def with_jpeg_kind(jpeg: bytes, kind: int, bits: int = 8) -> bytes:
+    """Return a JPEG that says its frame is SOF0 to SOF15, with samples of so many bits."""
+    parts = jpeg_segments(jpeg)
+    for index, part in enumerate(parts):
+        if part[0] == 0xFF and part[1] in (0xC0, 0xC1, 0xC2):
+            parts[index] = bytes([0xFF, 0xC0 + kind, *part[2:4], bits]) + part[5:]
+    return b"".join(parts)
+
+
+def lossless_jpeg(width: int, height: int, components: int = 3, bits: int = 8) -> bytes:
+    """Return a lossless JPEG (SOF3), all grey: decoders give the whole picture whatever scale they are asked for."""
+    parts = b"".join(bytes([number + 1, 0x11, 0]) for number in range(components))
+    frame = struct.pack(">BHHB", bits, height, width, components) + parts
+    table = bytes([0, 1, *bytes(15), 0])  # one code, of one bit: no difference to the neighbour
+    scan = bytes([components]) + b"".join(bytes([number + 1, 0]) for number in range(components)) + b"\x01\x00\x00"
+    segments = [(0xC3, frame), (0xC4, table), (0xDA, scan)]
+    if components == 3:
+        segments.insert(0, (0xEE, b"Adobe\0\x64\0\0\0\0\0"))  # RGB
+    head = b"\xff\xd8" + b"".join(jpeg_segment(*segment) for segment in segments)
+    return head + bytes(width * height * components // 8 + 1) + END_OF_IMAGE
+
+
 def exif_loop() -> bytes:
     """Return EXIF whose directories lead back to themselves."""
     entries = [(0x8769, 4, 1, 8), (0x8825, 4, 1, 8), (0x0112, 3, 1, 1)]

@@ -119,6 +119,21 @@ def foreign_files() -> dict[str, bytes]:
         "text": b"hello",
         "one byte": b"\xff",
         "zeros": bytes(10_000),
+        **unusual_jpegs(),
+    }
+
+
+def unusual_jpegs() -> dict[str, bytes]:
+    """Return JPEGs of the kinds that decoders cannot reduce, or cannot read at all."""
+    jpeg = encoded(picture(), "JPEG")
+    kinds = {kind: binary.with_jpeg_kind(jpeg, kind) for kind in (3, 5, 6, 7, 11, 13, 14, 15)}
+    return {
+        # A decoder that is asked for a part of them writes a megabyte more than there is room for.
+        **{f"lossless jpeg of {number} components": binary.lossless_jpeg(640, 640, number) for number in (1, 3, 4)},
+        **{f"lossless jpeg of {bits} bits": binary.lossless_jpeg(640, 640, bits=bits) for bits in (2, 12, 16)},
+        **{f"jpeg that says it is SOF{kind}": data for kind, data in kinds.items()},
+        "jpeg of 12 bits by its header": binary.with_jpeg_kind(jpeg, 0, bits=12),
+        "extended jpeg of 12 bits": binary.with_jpeg_kind(jpeg, 1, bits=12),
     }
 
 
@@ -187,7 +202,8 @@ def damaged_files() -> Iterator[HostileFile]:
         ("half a jpeg with an end", jpeg[: len(jpeg) // 2] + binary.END_OF_IMAGE, DAMAGED),
         ("half a progressive jpeg with an end", progressive[: len(progressive) // 2] + binary.END_OF_IMAGE, DAMAGED),
         ("half a cmyk jpeg with an end", _half(encoded(image.convert("CMYK"), "JPEG")), DAMAGED),
-        ("jpeg of 12 bits by its header", jpeg.replace(b"\xff\xc0\x00\x11\x08", b"\xff\xc0\x00\x11\x0c"), DAMAGED),
+        ("jpeg of two frames", _two_frames(jpeg), DAMAGED),
+        ("jpeg with a marker of no kind", binary.with_segments(jpeg, binary.jpeg_segment(0x42, b"x")), DAMAGED),
         ("jpeg of nothing but its header", binary.with_jpeg_size(jpeg, 192, 128)[:300], DAMAGED),
         ("webp that is shorter than it says", webp[:-50], DAMAGED),
         ("webp of another chunk", webp[:12] + b"VP8?" + webp[16:], DAMAGED),
@@ -225,6 +241,13 @@ def metadata_bombs() -> Iterator[HostileFile]:
 def _length_of(png: bytes) -> bytes:
     start = png.index(b"IDAT")
     return png[start - 4 : start + 4]
+
+
+def _two_frames(jpeg: bytes) -> bytes:
+    """Return a JPEG with a lossless frame behind its own."""
+    parts = binary.jpeg_segments(jpeg)
+    place = next(index for index, part in enumerate(parts) if part[:2] == b"\xff\xc0")
+    return b"".join([*parts[: place + 1], b"\xff\xc3" + parts[place][2:], *parts[place + 1 :]])
 
 
 def _half(jpeg: bytes) -> bytes:
