@@ -40,7 +40,7 @@ def header(data: bytes) -> None:
     try:
         found = read_header(data, format_)
     except DecodeRejected as error:
-        _expect(error.code in ("decode.truncated", "decode.corrupt"), error)
+        _expect(error.code in ("decode.truncated", "decode.corrupt", "decode.bomb", "decode.format"), error)
     else:
         _expect(min(found.width, found.height, found.frames) >= 1 and 1 <= found.orientation <= 8, found)
 

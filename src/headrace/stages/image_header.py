@@ -70,7 +70,7 @@ def read_header(data: bytes, format_: str) -> ImageHeader:
 
     Raises:
         DecodeRejected: `decode.corrupt` or `decode.truncated`, if it does not go on as it begins; `decode.bomb`, if a PNG
-            holds more than its pixels can need.
+            holds more than its pixels can need; `decode.format`, if a JPEG is of a kind that decoders cannot reduce.
     """
     try:
         header = _READERS[format_](data)
