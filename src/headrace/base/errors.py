@@ -35,12 +35,20 @@ from __future__ import annotations
 
 import re
 
+from headrace.base.origin import Origin, describe, find_origin
+
 #: What a reason begins with where callers or monitors tell causes apart.
 _CODE = re.compile(r"([a-z]+\.[a-z_]+): ")
 
 
 class HeadraceError(Exception):
-    """The root of all errors that headrace raises on purpose."""
+    """The root of all errors that headrace raises on purpose.
+
+    Attributes:
+        origin: Where in the user's code it comes from; None where that had no part in it.
+    """
+
+    origin: Origin | None = None
 
 
 class SettingsError(HeadraceError, ValueError):
@@ -103,11 +111,14 @@ class ItemError(HeadraceError):
         reason: The message without stage and item.
     """
 
+    # Here too: a user's subclass may have an __init__ that calls nobody's.
+    reason: str = ""
+    stage: str | None = None
+    item_id: str | None = None
+
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
-        self.reason = reason
-        self.stage: str | None = None
-        self.item_id: str | None = None
+        self.reason = reason if isinstance(reason, str) else repr(reason)
 
     @property
     def code(self) -> str:
@@ -127,12 +138,22 @@ class ItemError(HeadraceError):
 
 
 def as_item_error(error: BaseException) -> ItemError:
-    """Return the error itself if it concerns an item, else a StageFailed that names and chains it."""
+    """Return the error itself if it concerns an item, else a StageFailed that names and chains it; with where it comes from."""
     if isinstance(error, ItemError):
+        error.origin = error.origin or _origin(error, own_too=False)
         return error
-    failure = StageFailed(f"{type(error).__name__}: {error}")
+    origin = _origin(error, own_too=True)
+    failure = StageFailed(describe(error, origin))
     failure.__cause__ = error
+    failure.origin = origin
     return failure
+
+
+def _origin(error: BaseException, *, own_too: bool) -> Origin | None:
+    try:
+        return find_origin(error, own_too=own_too)
+    except Exception:  # no memory, perhaps, as for what failed
+        return None
 
 
 class ItemRejected(ItemError):

@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from headrace.base.origin import Origin
+
 #: What a job may carry: an address, a path, bytes already at hand, or an array.
 Payload = str | bytes | Path | np.ndarray
 
@@ -50,6 +52,10 @@ class Outcome:
     redrive, without being worked out again. With RETRY it means that only the delivery is to be repeated."""
     kept_brief: bytes = b""
     """The same without the result: since when, and how often. Kept where the result is too large for the source."""
+    origin: Origin | None = None
+    """Where in the user's code the failure comes from; None where that had no part in it."""
+    excused: bool = False
+    """With RETURNED: a try that failed for no fault of the job's; it is not to count against it."""
 
 
 DELIVERED = Outcome(OutcomeKind.DELIVERED)

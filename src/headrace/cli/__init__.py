@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 
 from headrace import __version__
 from headrace.base.errors import HeadraceError, Interrupted, LedgerError, RunFolderError, SettingsError
+from headrace.base.origin import is_of_user
 from headrace.base.words import showable
 from headrace.cli.terminal import say
 
@@ -88,6 +89,10 @@ def reported(command: Callable[[], int]) -> int:
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             return _failed(error, EXIT_MISSING)
+        if is_of_user(error):
+            traceback.print_exc()
+            say("headrace: the run was ended by code of yours, see the lines above")
+            return EXIT_MISSING
         # Not Python's own 1: that would read as the answer to a goal.
         traceback.print_exc()
         say("headrace: this is a defect of headrace; please report it with the lines above")
@@ -128,4 +133,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 def _failed(error: Exception, status: int) -> int:
     say(f"headrace: {showable(error)}")
+    origin = getattr(error, "origin", None)
+    if origin is not None:
+        say(showable(origin.traceback))
     return status

@@ -6,19 +6,15 @@ import importlib
 import importlib.util
 import os
 import sys
-import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from urllib.parse import unquote
 
-import headrace
 from headrace.base.errors import SettingsError
+from headrace.base.origin import describe, find_origin
 from headrace.base.protocols import Source
 from headrace.pipeline.definition import Pipeline
-
-#: Where headrace's own files are: the user wants to know the line of theirs.
-_PACKAGE = str(Path(headrace.__file__).parent)
 
 
 def load_pipeline(target: str) -> Pipeline:
@@ -43,7 +39,7 @@ def load_pipeline(target: str) -> Pipeline:
         try:
             found = found()
         except Exception as error:
-            raise SettingsError(f"{target} cannot be called without arguments: {_told(error)}") from error
+            raise _failure(f"{target} cannot be called without arguments", error) from error
     if not isinstance(found, Pipeline):
         raise SettingsError(f"{target} is a {type(found).__name__}, expected a headrace.Pipeline")
     found.name = target
@@ -81,19 +77,17 @@ def _import(name: str, folder: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and f"{name}.".startswith(f"{error.name}."):
             raise SettingsError(f"there is no module {name!r} here or installed; expected MODULE:ATTRIBUTE") from None
-        raise SettingsError(f"{name} cannot be imported: {_told(error)}") from error
+        raise _failure(f"{name} cannot be imported", error) from error
     except Exception as error:
-        raise SettingsError(f"{name} cannot be imported: {_told(error)}") from error
+        raise _failure(f"{name} cannot be imported", error) from error
 
 
-def _told(error: Exception) -> str:
-    """Return what a user's code raised, and where."""
-    what = f"{type(error).__name__}: {error}"
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith((_PACKAGE, importlib.__path__[0], "<"))]
-    if isinstance(error, SyntaxError) or not theirs:
-        return what  # a SyntaxError's message says where
-    return f"{what} ({theirs[-1].filename}, line {theirs[-1].lineno})"
+def _failure(what: str, error: Exception) -> SettingsError:
+    """Return what a user's code raised, and where; a SyntaxError's own message says that."""
+    origin = None if isinstance(error, SyntaxError) else find_origin(error)
+    failure = SettingsError(f"{what}: {describe(error, origin)}")
+    failure.origin = origin
+    return failure
 
 
 def parse_source(text: str, *, drain: bool) -> Source:

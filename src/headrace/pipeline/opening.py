@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.base.clock import Clock
+from headrace.base.errors import HeadraceError
 from headrace.base.metering import Metering
+from headrace.base.origin import describe, find_origin
 from headrace.base.plan import Plan
 from headrace.base.protocols import Instrument, Model
 from headrace.engines import open_model
@@ -107,6 +109,16 @@ class _ModelOpener:
         if self._spec.slots is None:
             return model
         return self._spec.slots.around(model, task=self._stage.task, default=path, threads=threads, calls=calls)
+
+
+def opening_error(stage: str, error: Exception) -> HeadraceError:
+    """Return what ends a run whose stage could not be opened: headrace's own error, or the user's with its place."""
+    if isinstance(error, HeadraceError):
+        return error
+    origin = find_origin(error)
+    failure = HeadraceError(f"stage {stage} could not be opened: {describe(error, origin)}")
+    failure.__cause__, failure.origin = error, origin
+    return failure
 
 
 def groups(stages: Sequence[Stage], plan: Plan) -> list[tuple[Stage, ...]]:

@@ -22,7 +22,6 @@ import pickle
 import random
 import signal
 import threading
-import traceback
 import weakref
 from collections import defaultdict
 from collections.abc import Sequence
@@ -36,6 +35,7 @@ from headrace.base import errors
 from headrace.base.clock import SystemClock
 from headrace.base.errors import HeadraceError, ItemError, SettingsError, StageFailed, TimeLimitExceeded, WorkerDied
 from headrace.base.metering import Metering
+from headrace.base.origin import Origin, describe, find_origin
 from headrace.base.policies.batching import ReleaseReason
 from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import Job
@@ -67,7 +67,12 @@ class _Failure(msgspec.Struct, array_like=True):
     kind: str
     reason: str
     stage: str | None
-    detail: str
+    origin: Origin | None
+
+
+class _NotStarted(msgspec.Struct, array_like=True):
+    reason: str
+    origin: Origin | None = None
 
 
 class _Answer(msgspec.Struct, array_like=True):
@@ -267,8 +272,12 @@ class RemoteGroup:
         self._process.join()
         if self._killed.is_set():
             return  # nothing is to start any more
-        reason = message.decode() if message else f"it died ({_described_end(self._process.exitcode)})"
-        raise HeadraceError(f"the process for stage {self._spec.stages[0].name} could not start: {reason}")
+        why = _NotStarted(f"it died ({_described_end(self._process.exitcode)})")
+        if message:
+            why = msgspec.msgpack.decode(message, type=_NotStarted)
+        failure = HeadraceError(f"the process for stage {self._spec.stages[0].name} could not start: {why.reason}")
+        failure.origin = why.origin
+        raise failure
 
     def _restart(self) -> None:
         self._stop()
@@ -319,9 +328,7 @@ def _revived(failure: _Failure) -> ItemError:
     cls = getattr(errors, failure.kind, None)
     known = isinstance(cls, type) and issubclass(cls, ItemError)
     error: ItemError = cls(failure.reason) if known and cls is not None else StageFailed(failure.reason)
-    error.stage = failure.stage
-    if failure.detail:
-        error.add_note(failure.detail)
+    error.stage, error.origin = failure.stage, failure.origin
     return error
 
 
@@ -340,7 +347,8 @@ def child_main(connection: Connection, spec: GroupSpec, answers_prefix: str) -> 
         if memory is not None:
             limit_memory(memory)
     except BaseException as error:
-        connection.send_bytes(f"{type(error).__name__}: {error}"[:4000].encode())
+        origin = find_origin(error)
+        connection.send_bytes(msgspec.msgpack.encode(_NotStarted(describe(error, origin)[:4000], origin)))
         results.close()
         return
     connection.send_bytes(b"ready")
@@ -421,8 +429,6 @@ class _Child:
 
 
 def _failure(error: ItemError) -> _Failure:
-    cause = error.__cause__
-    detail = "".join(traceback.format_exception(cause))[-4000:] if cause else ""
     # A user's own subclass means what the nearest class of ours means: to try again or not.
     kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == errors.__name__)
-    return _Failure(kind, error.reason, error.stage, detail)
+    return _Failure(kind, error.reason, error.stage, error.origin)

@@ -49,7 +49,7 @@ from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import ThreadBudget, calm_garbage_collector, limit_library_threads
 from headrace.pipeline.item import Item, measure
 from headrace.pipeline.model_slots import ModelSlots
-from headrace.pipeline.opening import GroupSpec, groups
+from headrace.pipeline.opening import GroupSpec, groups, opening_error
 from headrace.pipeline.ordering import Reorderer
 from headrace.pipeline.outbox import Outbox
 from headrace.pipeline.passages import Passage
@@ -316,15 +316,17 @@ class Runtime:
         if has_result and self._keeper is not None and item.job.keeps_results:
             outcome = of_undelivered(item, error, self._keeper, self.clock.unix_seconds(), self.random())
         elif isinstance(error, ItemRejected):
-            outcome = Outcome(OutcomeKind.REJECTED, str(error))
+            outcome = Outcome(OutcomeKind.REJECTED, str(error), origin=error.origin)
         elif item.job.max_attempts is not None and item.job.attempt >= item.job.max_attempts:
             last = f"(delivery {item.job.attempt} of {item.job.max_attempts})"
-            outcome = Outcome(OutcomeKind.DEAD_LETTERED, f"{error} {last}", undelivered=undelivered)
+            outcome = Outcome(
+                OutcomeKind.DEAD_LETTERED, f"{error} {last}", undelivered=undelivered, origin=error.origin
+            )
         else:
             doublings = min(item.job.attempt - 1, 60)  # by then the limit is met; 2.0**1024 is no float
             asked = error.retry_after_seconds if isinstance(error, ItemFailed) else 0.0
             delay = min(_MAX_RETRY_SECONDS, asked) + min(_MAX_RETRY_SECONDS, 2.0**doublings) * self.random()
-            outcome = Outcome(OutcomeKind.RETRY, str(error), delay, undelivered)
+            outcome = Outcome(OutcomeKind.RETRY, str(error), delay, undelivered, origin=error.origin)
         logger.info("%s: %s", outcome.kind.value, error)
         _let_frames_go(error)
         item.error = None
@@ -333,7 +335,7 @@ class Runtime:
     def give_up(self, item: Item, error: ItemError, stage: str) -> None:
         """Settle an item's job for good: another try would end like this one."""
         error.located(stage, item.id)
-        self._settle(item, Outcome(OutcomeKind.DEAD_LETTERED, str(error)))
+        self._settle(item, Outcome(OutcomeKind.DEAD_LETTERED, str(error), origin=error.origin))
 
     def take_back(self, item: Item, reason: str) -> None:
         """Let the source offer an item's job again, without its being the job's fault."""
@@ -440,13 +442,13 @@ class Runtime:
             try:
                 self._inline[station, number] = station.open_worker(number)
             except Exception as error:
-                self._crash = self._crash or _opening_error(station, error)
+                self._crash = self._crash or opening_error(station.name, error)
 
     def _work(self, station: Station, number: int) -> None:
         try:
             worker = station.open_worker(number)
         except Exception as error:
-            self._crash = self._crash or _opening_error(station, error)
+            self._crash = self._crash or opening_error(station.name, error)
             return
         finally:
             self._left_to_open.release()
@@ -978,14 +980,6 @@ def _let_frames_go(error: BaseException | None) -> None:
         seen.add(id(error))
         error.__traceback__ = None
         error = error.__cause__ or error.__context__
-
-
-def _opening_error(station: Station, error: Exception) -> HeadraceError:
-    if isinstance(error, HeadraceError):
-        return error
-    failure = HeadraceError(f"stage {station.name} could not be opened: {type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure
 
 
 def _no_model(path: str | None = None) -> Any:

@@ -24,18 +24,18 @@ def of_undelivered(item: Item, error: ItemError, keeper: KeepsResults, now: floa
     # Redriven it is to have all its time again.
     final = _written(item.job, Kept(item.value, None, 0), keeper)
     if isinstance(error, ItemRejected):
-        return Outcome(OutcomeKind.REJECTED, str(error), kept=final)
+        return Outcome(OutcomeKind.REJECTED, str(error), kept=final, origin=error.origin)
     asked = error.retry_after_seconds if isinstance(error, ItemFailed) else 0.0
     delay = keeper.postponement.next_delay(now, earlier.since, earlier.tries, jitter, asked)
     if delay is None:
         seconds = keeper.postponement.give_up_seconds
         reason = f"{error} (given up after {seconds:g} s: give_up_seconds)"
-        return Outcome(OutcomeKind.DEAD_LETTERED, reason, undelivered=True, kept=final)
+        return Outcome(OutcomeKind.DEAD_LETTERED, reason, undelivered=True, kept=final, origin=error.origin)
     since = now if earlier.since is None else min(now, earlier.since)
     kept, brief = (
         _written(item.job, Kept(value, since, earlier.tries + 1), keeper) for value in (item.value, msgspec.UNSET)
     )
-    return Outcome(OutcomeKind.RETRY, str(error), delay, undelivered=True, kept=kept, kept_brief=brief)
+    return Outcome(OutcomeKind.RETRY, str(error), delay, True, kept, brief, error.origin)
 
 
 def _written(job: Job, kept: Kept, keeper: KeepsResults) -> bytes:

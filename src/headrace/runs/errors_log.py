@@ -13,6 +13,7 @@ import msgspec
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import RunFolderError
 from headrace.base.observer import Observer
+from headrace.base.origin import Origin
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.runs.run_folder import encodable
 
@@ -20,10 +21,12 @@ logger = logging.getLogger("headrace")
 
 #: A reason longer than this is cut: it may carry a whole traceback or a server's answer.
 MAX_REASON_CHARACTERS = 2000
+#: Types and places of errors whose traceback is written.
+MOST_PLACES = 100
 
 
-class ErrorLine(msgspec.Struct, frozen=True):
-    """One line of `errors.jsonl`."""
+class ErrorLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of `errors.jsonl`. Fields with a default are left out where they have it, and are not in older files."""
 
     job_id: str
     attempt: int
@@ -31,6 +34,10 @@ class ErrorLine(msgspec.Struct, frozen=True):
     """rejected | dead_lettered | retry | returned."""
     reason: str
     settled_unix_seconds: float
+    origin: Origin | None = None
+    """Where in the user's code it comes from; the traceback stands in the first line of each type and place alone."""
+    excused: bool = False
+    """Returned because nothing succeeded, or for want of something on the machine: it does not count against the job."""
 
 
 class ErrorLog(Observer):
@@ -50,6 +57,7 @@ class ErrorLog(Observer):
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._complained = False
+        self._places: set[tuple[str, str, int]] = set()
         try:
             self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError as error:
@@ -78,10 +86,18 @@ class ErrorLog(Observer):
             self._file = None
 
     def _line(self, job: Job, outcome: Outcome) -> ErrorLine:
-        reason = outcome.reason
+        reason, origin = outcome.reason, outcome.origin
+        if origin is not None and (origin.key in self._places or len(self._places) >= MOST_PLACES):
+            origin = origin.brief()
+        elif origin is not None:
+            self._places.add(origin.key)
         if len(reason) > MAX_REASON_CHARACTERS:
             reason = f"{reason[:MAX_REASON_CHARACTERS]}… ({len(reason):,} characters)"
-        return ErrorLine(encodable(job.id), job.attempt, outcome.kind, encodable(reason), self._clock.unix_seconds())
+        return ErrorLine(
+            *(encodable(job.id), job.attempt, outcome.kind, encodable(reason), self._clock.unix_seconds()),
+            origin,
+            outcome.excused,
+        )
 
     def _write(self, line: Any) -> bool:
         """Write one line in one call, so that a kill cannot split it; return whether that worked."""

@@ -58,7 +58,7 @@ def test_a_pipeline_is_found(target: str) -> None:
         ("none:pipeline", "there is no module 'none' here or installed"),
         ("mine:other", r"mine has no attribute 'other'; it defines pipeline"),
         ("mine:number", r"mine:number is a int, expected a headrace\.Pipeline"),
-        ("mine:broken", r"mine:broken cannot be called without arguments: OSError: no weights \(.*mine\.py, line 12\)"),
+        ("mine:broken", r"mine:broken cannot be called without arguments: OSError: no weights \(.*mine\.py:12\)"),
     ],
 )
 def test_what_is_not_a_pipeline(target: str, said: str) -> None:
@@ -70,17 +70,17 @@ def test_what_is_not_a_pipeline(target: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("\n\n1 / 0", r"faulty cannot be imported: ZeroDivisionError: division by zero \(.*faulty\.py, line 3\)"),
+        ("\n\n1 / 0", r"faulty cannot be imported: ZeroDivisionError: division by zero \(.*faulty\.py:3\)"),
         (
             "import not_there",
-            r"faulty cannot be imported: ModuleNotFoundError: No module named 'not_there' \(.*line 1\)",
+            r"faulty cannot be imported: ModuleNotFoundError: No module named 'not_there' \(.*:1\)",
         ),
         # Its own name begins with that of the module it misses.
         ("import fault", "faulty cannot be imported: ModuleNotFoundError: No module named 'fault'"),
         ("def", r"faulty cannot be imported: SyntaxError: .*\(faulty\.py, line 1\)"),
         (
             "import headrace as hr\n\nhr.Pipeline(hr.folder('x'), module=hr.Module)",
-            r"faulty cannot be imported: SettingsError: module is the class Module; .*\(.*faulty\.py, line 3\)",
+            r"faulty cannot be imported: SettingsError: module is the class Module; .*\(.*faulty\.py:3\)",
         ),
     ],
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import RunFolderError
+from headrace.base.origin import Origin
 from headrace.base.records import DELIVERED, Job, Outcome, OutcomeKind
 from headrace.runs.errors_log import MAX_REASON_CHARACTERS, ErrorLog
 from headrace.runs.reader import read_run
@@ -107,3 +108,27 @@ def test_nothing_is_logged_while_all_is_well(folder: RunFolder, caplog: pytest.L
         log.job_settled(Job("b", b""), REJECTED)
         log.close()
     assert not caplog.records
+
+
+def test_a_traceback_is_written_once(folder: RunFolder) -> None:
+    """Every line has type and place of the user's error; the frames stand in the first of each."""
+    log = ErrorLog(folder.path / ERRORS_FILE)
+    for number in range(3):
+        origin = Origin("ValueError", "jobs.py", 3 + number // 2, "process", "  File ...")
+        log.job_settled(Job(str(number), b""), Outcome(OutcomeKind.RETRY, "no", origin=origin))
+    log.close()
+    found = [line.origin for line in read_run(folder.path).errors()]
+    assert [origin and (origin.place, origin.traceback) for origin in found] == [
+        ("jobs.py:3", "  File ..."),
+        ("jobs.py:3", ""),
+        ("jobs.py:4", "  File ..."),
+    ]
+
+
+def test_lines_of_earlier_versions_are_read(folder: RunFolder) -> None:
+    """Lines without the fields that came later are whole."""
+    (folder.path / ERRORS_FILE).write_text(
+        '{"job_id":"a","attempt":1,"outcome":"rejected","reason":"no","settled_unix_seconds":1.0}\n'
+    )
+    [line] = read_run(folder.path).errors()
+    assert (line.job_id, line.origin, line.excused) == ("a", None, False)

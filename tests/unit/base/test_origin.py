@@ -1,0 +1,120 @@
+"""Where in the user's code an error comes from."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from headrace.base.errors import ItemRejected, StageFailed, as_item_error
+from headrace.base.origin import MOST_FRAMES, Origin, find_origin, is_of_user, text_of
+from headrace.base.units import parse_duration
+from headrace.testing.faulty_stage import act
+
+SECRET = "whsec_not_to_be_shown"
+
+
+class Unshowable(Exception):
+    """An error whose text cannot be made."""
+
+    def __str__(self) -> str:
+        """Raise."""
+        raise TypeError("no text")
+
+
+class Bare(ItemRejected):
+    """A user's own error, whose `__init__` calls nobody's."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def caught(call: object, *arguments: object) -> Exception:
+    """Return what a call raises."""
+    try:
+        call(*arguments)  # type: ignore[operator]
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def preprocess(value: str) -> object:
+    """Fail in a library, as users' code does."""
+    password = SECRET
+    return json.loads(value), password
+
+
+def endless(depth: int) -> int:
+    """Call itself without end."""
+    return endless(depth + 1) + 1
+
+
+def test_the_place_is_the_users_line() -> None:
+    """The place is the innermost line of the user's own file; the traceback goes on into the library."""
+    origin = find_origin(caught(preprocess, "{"))
+    assert origin is not None
+    assert (origin.error, origin.function) == ("JSONDecodeError", "preprocess")
+    assert origin.file.endswith("test_origin.py")
+    assert "return json.loads(value), password" in origin.traceback
+    assert "raw_decode" in origin.traceback.splitlines()[-2]
+
+
+def test_variables_are_never_shown() -> None:
+    """What a frame held stays out."""
+    origin = find_origin(caught(preprocess, "{"))
+    assert origin is not None
+    assert SECRET not in msgspec.json.encode(origin).decode()
+
+
+def test_headraces_own_frames_are_cut() -> None:
+    """Between the user's frames and where nothing but headrace failed there is nothing to show, unless asked for."""
+    error = caught(lambda: act("!raise x"))
+    origin = find_origin(error)
+    assert origin is not None
+    assert "faulty_stage" not in origin.traceback
+    error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next and error.__traceback__.tb_next.tb_next
+    assert find_origin(error) is None
+    own = find_origin(error, own_too=True)
+    assert own is not None
+    assert own.file.endswith("faulty_stage.py")
+
+
+def test_a_recursion_is_cut() -> None:
+    """A traceback of a thousand frames is shown by its first and its last."""
+    origin = find_origin(caught(endless, 0))
+    assert origin is not None
+    assert origin.traceback.count("File ") == MOST_FRAMES
+    assert "more frames" in origin.traceback
+
+
+def test_whose_error_it_is() -> None:
+    """What was raised in a library is the fault of whoever called it."""
+    assert is_of_user(caught(preprocess, "{"))
+    assert not is_of_user(caught(parse_duration, "nonsense"))
+
+
+def test_an_error_without_text_is_shown_by_its_type() -> None:
+    """A `__str__` that raises, or says nothing, costs the text alone."""
+    assert text_of(Unshowable()) == "Unshowable (its message cannot be shown: TypeError in __str__)"
+    assert text_of(MemoryError()) == "MemoryError"
+    error = as_item_error(caught(lambda: (_ for _ in ()).throw(Unshowable())))
+    assert isinstance(error, StageFailed)
+    assert "Unshowable" in str(error.located("process", "a"))
+    assert "test_origin.py:" in error.reason
+
+
+@pytest.mark.parametrize("error", [Bare("x"), ItemRejected(None), ItemRejected(7)])  # type: ignore[arg-type]
+def test_users_own_item_errors_can_always_be_shown(error: ItemRejected) -> None:
+    """One made without a text, or with something else, has a reason nevertheless."""
+    error.located("process", "a")
+    assert str(error).startswith("process: item a: ")
+    assert error.code
+
+
+def test_the_frames_can_be_left_out() -> None:
+    """Repeated errors are kept by type and place."""
+    origin = Origin("ValueError", "jobs.py", 3, "process", "  File ...")
+    assert origin.brief() == Origin("ValueError", "jobs.py", 3, "process")
+    assert origin.place == "jobs.py:3"
+    assert b"traceback" not in msgspec.json.encode(origin.brief())

@@ -1,0 +1,136 @@
+"""Errors of the user's code, as the command line shows them: file, line and a short traceback, wherever the code ran."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.cli import main
+from headrace.runs.errors_log import ErrorLine
+from headrace.runs.reader import read_run
+
+JOBS = '''"""A pipeline with faults."""
+import headrace as hr
+
+
+class Unshowable(Exception):
+    def __str__(self):
+        raise TypeError("no text")
+
+
+def double(value):
+    return value.scale
+
+
+class Scorer(hr.Module):
+    input = hr.BytesInput()
+
+    def load(self, context):
+        if context.options.get("fail") == "load":
+            import foo_missing
+
+    def preprocess(self, value):
+        return double(value) if self.fails == "preprocess" else value
+
+    def process(self, batch):
+        if self.fails == "text":
+            raise Unshowable
+        password = "hunter2"
+        return [double(value) for value in batch] if self.fails == "process" else batch
+
+    def postprocess(self, result):
+        return double(result) if self.fails == "postprocess" else len(result)
+
+
+def made(where):
+    module = Scorer()
+    module.fails = where
+    return hr.Pipeline(hr.folder("photos"), module=module, delivery=hr.jsonl("results.jsonl"))
+
+
+preprocess, process, postprocess, text, load = map(made, ("preprocess", "process", "postprocess", "text", "load"))
+'''
+LINE = next(number for number, line in enumerate(JOBS.splitlines(), 1) if "return value.scale" in line)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with two images and `faulty_jobs.py`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "faulty_jobs", raising=False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "faulty_jobs.py").write_text(JOBS)
+    (tmp_path / "photos").mkdir()
+    for number in range(2):
+        (tmp_path / f"photos/{number}.jpg").write_bytes(b"image")
+    return tmp_path
+
+
+def ran(where: str, *arguments: str) -> list[ErrorLine]:
+    """Return the lines of `errors.jsonl` of a run whose code fails in one place."""
+    main(["run", f"faulty_jobs:{where}", "-o", "out", "--set", "source.max_receives=1", *arguments])
+    return read_run(Path("out")).errors()
+
+
+@pytest.mark.parametrize("executor", ["thread", "process", "inline"])
+@pytest.mark.parametrize("stage", ["preprocess", "process"])
+def test_the_place_is_known_in_every_executor(folder: Path, stage: str, executor: str) -> None:
+    """Type, file, line, function and frames are the user's; nothing that a variable held is among them."""
+    settings = f"{stage}.executor={executor}"
+    if executor == "inline" and stage == "process":
+        settings = "preprocess.executor=inline"
+    lines = ran(stage, "--set", settings)
+    origin = lines[0].origin
+    assert origin is not None
+    assert (origin.error, origin.file, origin.line, origin.function) == (
+        "AttributeError",
+        "faulty_jobs.py",
+        LINE,
+        "double",
+    )
+    assert f"in {stage}" in origin.traceback
+    assert "headrace" not in origin.traceback
+    assert "hunter2" not in (folder / "out/errors.jsonl").read_text()
+    assert f"has no attribute 'scale' (faulty_jobs.py:{LINE})" in lines[0].reason
+    assert lines[1].origin == origin.brief()
+
+
+def test_the_place_is_known_after_the_model(folder: Path) -> None:
+    """`postprocess` is the user's too."""
+    (first, _) = ran("postprocess")
+    assert first.origin is not None
+    assert (first.origin.line, "in postprocess" in first.origin.traceback) == (LINE, True)
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_an_error_whose_text_raises_costs_its_item_alone(folder: Path, executor: str) -> None:
+    """It is shown by its type, and the run goes on to its end."""
+    lines = ran("text", "--set", f"process.executor={executor}")
+    assert len(lines) == 2
+    assert all("Unshowable (its message cannot be shown" in line.reason for line in lines)
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_load_says_where(folder: Path, executor: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A stage that cannot be opened names the user's line and shows it."""
+    settings = ("--set", "process.options.fail=load", "--set", f"process.executor={executor}")
+    assert main(["run", "faulty_jobs:load", *settings]) == 3
+    said = capsys.readouterr().err
+    line = next(number for number, line in enumerate(JOBS.splitlines(), 1) if "foo_missing" in line)
+    assert f"No module named 'foo_missing' (faulty_jobs.py:{line})" in said
+    assert f'File "faulty_jobs.py", line {line}, in load\n    import foo_missing' in said
+
+
+def test_a_broken_source_is_not_called_a_defect_of_headrace(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the user's own source raises is shown as theirs."""
+    (folder / "faulty_jobs.py").write_text(
+        JOBS
+        + "\nclass Broken(hr.folder('photos').__class__):\n    def entries(self):\n        raise KeyError('asset')\n"
+        "\nbroken = hr.Pipeline(Broken('photos'), module=Scorer(), delivery=hr.jsonl('results.jsonl'))\n"
+    )
+    assert main(["run", "faulty_jobs:broken"]) == 3
+    said = capsys.readouterr().err
+    assert "KeyError: 'asset'" in said
+    assert "defect of headrace" not in said
