@@ -220,7 +220,7 @@ def test_without_a_limit_memory_is_the_machines(run: Run) -> None:
 
 
 def test_exceptions_bring_their_traceback() -> None:
-    """An exception in a child is told with the lines of the child's code, as a note."""
+    """An exception in a child says where in the child's code it was raised."""
     from headrace.pipeline.item import Item
     from headrace.pipeline.opening import GroupSpec
     from headrace.pipeline.remote import RemoteGroup
@@ -232,8 +232,10 @@ def test_exceptions_bring_their_traceback() -> None:
         group.run([item], None)
     finally:
         group.close()
-    assert str(item.error) == "p: item 7: ValueError: as asked: deep"
-    assert "faulty_stage.py" in item.error.__notes__[0]
+    assert str(item.error).startswith("p: item 7: ValueError: as asked: deep (")
+    assert item.error is not None
+    assert item.error.origin is not None
+    assert "in act" in item.error.origin.traceback
 
 
 def _resolved(stage: Stage) -> Plan:
