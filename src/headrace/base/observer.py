@@ -2,7 +2,7 @@
 
 The pipeline knows nothing about profiling or monitoring: profiler, monitor, progress view and run folder all attach here. A
 hook that nobody overrides costs nothing. One that raises is logged and detached, and the item goes on. Hooks are called
-from the threads that do the work, `stage_finished` from the supervisor's: they must be quick and thread-safe.
+from the threads that do the work, `stage_finished` from the bookkeeper's: they must be quick and thread-safe.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ Read in this order:
     finisher.py        hands on a batch's results while the device runs the next; passages.py: spans of what was done
     remote.py          the same in a child process (shared_values.py: how values get there)
     bounded_queue.py   backpressure; batch_buffer.py: the memory of a batch
+    bookkeeping.py     spans for those who watch; punctuality.py: whether acks and heartbeats come in time
     outbox.py          results that are not durable yet; ordering.py: ordered output
     governor.py        cores and threads; opening.py: stages and models of one worker
     summary.py         counts, rates and percentiles while it runs

@@ -79,6 +79,14 @@ class BoundedQueue:
             self._wake_consumers(len(items))
         return stamps
 
+    def wait_for_room(self) -> None:
+        """Wait while the queue is full; whoever then adds without waiting keeps it about as full as its bounds say."""
+        with self._lock:
+            while not self._closed and self._items and self._is_full(self._items[-1]):
+                self._waiting_producers += 1
+                self._not_full.wait()
+                self._waiting_producers -= 1
+
     def take(self, limit: int, share: int = 1) -> list[Item]:
         """Return 1 to limit items, waiting for the first; [] once the queue is closed and empty.
 

@@ -12,7 +12,8 @@ class Reorderer:
     """Releases items in the order of their sequence; thread-safe.
 
     Args:
-        release: Called with released items, in order, one call at a time; it may block.
+        release: Called with released items, in order, one call at a time. It must not wait: whoever settles an item that failed
+            lets go of those behind it, and may be needed by whomever it waits for.
     """
 
     def __init__(self, release: Callable[[list[Item]], None]) -> None:
@@ -29,10 +30,6 @@ class Reorderer:
 
     def skip(self, sequence: int) -> None:
         """Note that an item will never come."""
-        # Read without the lock on purpose: a failure behind this point has nothing to release, and its worker may be the
-        # one that a blocked release waits for.
-        if sequence < self._next:
-            return
         with self._lock:
             if sequence >= self._next:
                 self._held.setdefault(sequence, None)

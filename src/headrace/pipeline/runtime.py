@@ -5,8 +5,9 @@ route. A station's workers run its stages and hand the items to the next station
 wait, and so on back to the receivers. The last stage is the delivery; then the job is settled, exactly once, and leaves.
 
 Who owns what: each queue belongs to its station; receivers and workers put, only the station's workers take. The supervisor
-thread sends acks, extends loans, brings back what waits for a retry, and flushes deliveries. The thread that called `run`
-only waits, so that it can hear signals.
+thread sends acks, extends loans and brings back what waits for a retry, and nothing else: it waits for nobody but the source,
+or loans would run out. The bookkeeper makes spans and looks for workers that hang; the flusher makes results durable. The
+thread that called `run` only waits, so that it can hear signals.
 
 How it ends. When the source has no more (or on the first SIGTERM or Ctrl-C) the receivers stop; once every job is settled
 the queues are closed in the order of the stations, the workers leave, deliveries and source are closed. What is not done
@@ -25,7 +26,6 @@ import random
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -44,7 +44,8 @@ from headrace.base.metering import Metering
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan
 from headrace.base.protocols import Instrument, KeepsResults, Source, TakesNotes
-from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind, Span, StageStatistics
+from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind, StageStatistics
+from headrace.pipeline.bookkeeping import Bookkeeper
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import ThreadBudget, calm_garbage_collector, limit_library_threads
 from headrace.pipeline.item import Item, measure
@@ -52,13 +53,13 @@ from headrace.pipeline.model_slots import ModelSlots
 from headrace.pipeline.opening import GroupSpec, groups, opening_error
 from headrace.pipeline.ordering import Reorderer
 from headrace.pipeline.outbox import Outbox
-from headrace.pipeline.passages import Passage
+from headrace.pipeline.punctuality import Punctuality
 from headrace.pipeline.receiving import ReceivingBook
 from headrace.pipeline.stall_watch import StallWatch
 from headrace.pipeline.station import RECEIVER, Station, Worker, WorkerThread, pause
 from headrace.pipeline.undelivered import of_undelivered
 from headrace.pipeline.warm_up import CostCurve, WarmUp
-from headrace.runs.run_folder import Receiving
+from headrace.runs.run_folder import Receiving, Tending
 from headrace.stages.stage import Fan, Joined, Stage, StageContext
 
 logger = logging.getLogger("headrace")
@@ -69,8 +70,6 @@ _POLL_SECONDS = 0.05
 #: How long threads that were told to leave may take before they are left behind (they are daemons).
 _LEAVE_SECONDS = 5.0
 _ABANDON_SECONDS = 1.0
-#: Spans made in one go; about a hundred microseconds.
-_SPANS_AT_ONCE = 48
 _OVER_LIMIT = Outcome(OutcomeKind.RETURNED, "more than the limit of this run")
 #: Longest pause before the source offers a failed job again.
 _MAX_RETRY_SECONDS = 60.0
@@ -94,7 +93,7 @@ class Runtime:
         counters: Where to count; None for new ones.
         limit: Stop after receiving so many jobs; None for no limit.
         clock: Stamps everything.
-        tick: Called by the supervisor every few tens of milliseconds, for views.
+        tick: Called by the bookkeeper every few tens of milliseconds, for views.
         metering: Whether and for which jobs workers read what passages cost; whoever profiles changes it during the run.
         instruments: What goes around the calls of the stages.
         warm_up: What is measured at warm-up beyond the Plan's own batch sizes.
@@ -155,11 +154,12 @@ class Runtime:
         self._reserved = 0
         self._stopping = False
         self._abandoning = False
-        self._closing = False
+        self._closing = threading.Event()
         self._sources_done = False
-        self.passages: deque[Passage] = deque()
+        self.bookkeeper = Bookkeeper(self)
+        self._punctuality = Punctuality()
         self._idle = threading.Event()
-        # Wakes the thread that called `run`, and the supervisor, before their time.
+        # Wakes the thread that called `run`, and the flusher, before their time.
         self._attention = threading.Event()
         self._num_receiving = plan.source.receivers
         self._receiving = ReceivingBook(plan.source.receivers)
@@ -176,7 +176,7 @@ class Runtime:
         self._num_heeded = 0
         self._leaving_since: float | None = None
         self.stations, self._routes = self._lay_out(budget)
-        self._reorderer = Reorderer(self._release_ordered) if plan.run.ordered else None
+        self._reorderer = Reorderer(_release_ordered) if plan.run.ordered else None
         self._outbox = Outbox(pipeline.delivery, self._delivered, self.clock)
         self._stalls = StallWatch(self, plan.run.stall_seconds)
         self._max_in_flight = self._capacity()
@@ -193,7 +193,14 @@ class Runtime:
             HeadraceError: If a part cannot be opened, or a worker breaks.
         """
         self._open()
-        supervisor = threading.Thread(target=self._guard(self._supervise), name="supervisor", daemon=True)
+        helpers = [
+            threading.Thread(target=self._guard(body), name=name, daemon=True)
+            for name, body in (
+                ("supervisor", self._supervise),
+                ("bookkeeper", self._keep_books),
+                ("flusher", self._flush_results),
+            )
+        ]
         receivers = [
             threading.Thread(
                 target=self._guard(self._receive), args=(number,), name=f"{RECEIVER}-{number}", daemon=True
@@ -206,14 +213,13 @@ class Runtime:
                 for call in self.before_receiving:
                     call()
                 with calm_garbage_collector():
-                    supervisor.start()
-                    for thread in receivers:
+                    for thread in (*helpers, *receivers):
                         thread.start()
                     self._wait()
                     for call in self.before_closing:
                         call()
             finally:
-                self._close(supervisor, receivers)
+                self._close(helpers, receivers)
         if self._crash is not None:
             raise self._crash
 
@@ -264,6 +270,15 @@ class Runtime:
         """Return what the receivers did up to now."""
         with self._lock:
             return self._receiving.total()
+
+    def tending(self) -> Tending:
+        """Return how punctual acks and heartbeats were up to now."""
+        return self._punctuality.tending()
+
+    def warnings(self) -> list[str]:
+        """Return what did not go as it should, for people."""
+        warning = self._punctuality.warning()
+        return [warning] if warning else []
 
     def notes(self) -> dict[str, int]:
         """Return what the source, the stages and the delivery counted."""
@@ -479,7 +494,7 @@ class Runtime:
                     self.abandon()
                     return
 
-    def _close(self, supervisor: threading.Thread, receivers: Sequence[threading.Thread]) -> None:
+    def _close(self, helpers: Sequence[threading.Thread], receivers: Sequence[threading.Thread]) -> None:
         try:
             self._let_leave(receivers)
             for station in self.stations:
@@ -489,11 +504,12 @@ class Runtime:
             for item in self._outbox.abandon():
                 self._settle(item, Outcome(OutcomeKind.RETRY, "deliver: the result could not be written", 0.0, True))
         finally:
-            self._closing = True
+            self._closing.set()
             self._something_due.set()
-            if supervisor.ident is not None:
-                supervisor.join(_LEAVE_SECONDS)
-            self._report_passages()
+            for thread in helpers:
+                if thread.ident is not None:
+                    thread.join(_LEAVE_SECONDS)
+            self.bookkeeper.report(None)
             for station in self.stations:
                 station.kill_children()  # of workers that did not leave; the others have closed theirs
             with self._lock:
@@ -722,15 +738,13 @@ class Runtime:
 
     def _put(self, station: Station, items: list[Item]) -> list[int]:
         if self._reorderer is not None and station.last_role == "deliver":
+            # Here and not when they are let go, which may be by somebody who must not wait: see `Reorderer`.
+            station.queue.wait_for_room()
             pushed = self.clock.now_ns()
             self._reorderer.push(items)
             # Those it let go have arrived in the queue since; the others left the worker when they were pushed.
             return [max(pushed, item.arrived) for item in items]
         return station.queue.put(items)
-
-    def _release_ordered(self, items: list[Item]) -> None:
-        for item in items:
-            item.route[item.position].queue.put([item])
 
     def _fan_out(self, parent: Item) -> int:
         fan = parent.value
@@ -849,8 +863,7 @@ class Runtime:
             if root.inside:
                 self._make_room()
         root.job.settle(outcome)
-        # Once everything is given back nothing is to be put in order, and releasing could block whoever gives it back.
-        if self._reorderer is not None and not self._abandoning:
+        if self._reorderer is not None and not self._abandoning:  # what is given back needs no order
             self._reorderer.skip(root.sequence)
         if self.observers.wants["job_settled"]:
             self.observers.notify("job_settled", root.job, outcome)
@@ -867,39 +880,44 @@ class Runtime:
             self._idle.set()
             self._attention.set()
 
-    # --- the supervisor
+    # --- the supervisor, the bookkeeper and the flusher
 
     def _supervise(self) -> None:
+        # Every call here is to be short and to wait for nobody: while it lasts no loan is extended.
         last_count, last_ns = 0, self.clock.now_ns()
-        while not self._closing:
-            self._pipeline.source.tend()
+        while not self._closing.is_set():
+            self._tend()
             self._bring_back()
-            self._flush_results()
-            self._report_passages()
-            if self._tick:
-                self._tick()
             now = self.clock.now_ns()
-            self._stalls.look(now / 1e9)
             if now - last_ns >= 1e9:
                 done = self.counters.delivered
                 self._limit_in_flight((done - last_count) / ((now - last_ns) / 1e9))
                 last_count, last_ns = done, now
-            self._something_due.wait(_TICK_SECONDS)
-            self._something_due.clear()
+            self._closing.wait(_TICK_SECONDS)
 
-    def _report_passages(self) -> None:
-        while self.passages:
-            spans: list[Span] = []
-            while self.passages and len(spans) < _SPANS_AT_ONCE:
-                spans.extend(self.passages.popleft().spans(self.plan_id))
-            self.observers.notify("stage_finished", spans)
-            pause(0)  # lets go of the GIL: a device that has just finished may be waiting for it
+    def _tend(self) -> None:
+        source, began = self._pipeline.source, self.clock.now_ns()
+        source.tend()
+        visibility = getattr(source, "visibility_seconds", None)
+        self._punctuality.tended(began / 1e9, self.clock.now_ns() / 1e9, visibility)
+
+    def _keep_books(self) -> None:
+        while not self._closing.is_set():
+            is_done = self.bookkeeper.report()
+            if self._tick:
+                self._tick()
+            self._stalls.look(self.clock.now_ns() / 1e9)
+            if is_done:
+                self._closing.wait(_TICK_SECONDS)
 
     def _flush_results(self) -> None:
-        # A source that ends waits until all is settled, and results that are not durable for company that never comes.
-        if self._inside == self._reserved and self._pipeline.source.is_exhausted and not self._outbox.is_stuck:
-            self._outbox.flush()
-        self._outbox.flush_if_due()
+        while not self._closing.is_set():
+            # A source that ends waits until all is settled, and results that are not durable for company that never comes.
+            if self._inside == self._reserved and self._pipeline.source.is_exhausted and not self._outbox.is_stuck:
+                self._outbox.flush()
+            self._outbox.flush_if_due()
+            self._something_due.wait(_TICK_SECONDS)
+            self._something_due.clear()
 
     def _bring_back(self) -> None:
         now = self.clock.now_ns() / 1e9
@@ -916,6 +934,11 @@ class Runtime:
         with self._lock:
             self._max_in_flight = self._capacity() if limit is None else min(limit, self._capacity())
             self._admission.notify_all()
+
+
+def _release_ordered(items: list[Item]) -> None:
+    for item in items:
+        item.route[item.position].queue.put([item], force=True)
 
 
 def _for_workers(plan: Plan, source: Source) -> Plan:

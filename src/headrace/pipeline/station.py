@@ -1,7 +1,7 @@
 """A station: one queue, the workers that live on it, and the group of stages that each worker runs.
 
 How this works: a worker takes items (a device worker a batch), runs its group, hands the items on, and leaves a note of what
-it did, of which the supervisor makes spans: a device is not to wait for bookkeeping. Cheap items are taken several at a
+it did, of which the bookkeeper makes spans: a device is not to wait for bookkeeping. Cheap items are taken several at a
 time, so that the hand-off does not cost more than the work; a worker never takes more than its fair share of the queue.
 A station whose first stage is inline has no queue and no workers: the receiver runs it.
 """
@@ -266,7 +266,7 @@ class Station:
             item.marks = []
         stamps = self._runtime.hand_on(items, self)
         if self._runtime.observers.wants["stage_finished"]:
-            self._runtime.passages.append(
+            self._runtime.bookkeeper.note(
                 Passage(self.stages, worker.name, served.process_id, served.dequeued, served.arrivals, marks, stamps)
             )
 

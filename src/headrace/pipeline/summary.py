@@ -1,6 +1,6 @@
 """What a run looks like in numbers, while it goes on and when it is over; kept in bounded memory.
 
-How this works: the hooks, called by the threads that do the work, only append to deques. The supervisor calls `digest`
+How this works: the hooks, called by the threads that do the work, only append to deques. The bookkeeper calls `digest`
 every few tens of milliseconds; it works in slices until its budget of time is spent and leaves the rest for the next call,
 so it never keeps the GIL for long. Counts and sums are exact; percentiles are of a uniform random sample of at most
 `RESERVOIR_SIZE` values for each stage and quantity. One lock orders `digest` and those who read (live view, `as_dict`).
@@ -69,6 +69,8 @@ SLICE_SIZE = 256
 #: Notes that may wait beyond the time given to a digest: lists of spans, some thousand spans in all, and other notes. With more
 #: of them a busy machine would leave more behind at each turn than it digests, and they are memory.
 MOST_SPAN_LISTS, MOST_NOTES = 100, 5_000
+#: So much longer a digest takes while that many wait.
+_CATCH_UP_SECONDS = 0.05
 
 _PERCENTILES = (50, 90, 99)
 # Two tables, so that each fits a terminal of 80 columns.
@@ -250,14 +252,16 @@ class Summary(Observer):
         """Work through what the hooks noted.
 
         Args:
-            budget_seconds: Stop after about this time (at least one slice is done) unless too much waits; the rest waits for
-                the next call. None goes on until nothing waits, however long it takes.
+            budget_seconds: Stop after about this time (at least one slice is done), or a little later where too much waits; the
+                rest waits for the next call. None goes on until nothing waits, however long it takes.
         """
-        end = math.inf if budget_seconds is None else time.perf_counter() + budget_seconds
+        now = time.perf_counter()
+        end = math.inf if budget_seconds is None else now + budget_seconds
         with self._lock:
             while self._waiting():
                 self._digest_slice()
-                if time.perf_counter() >= end and not self._is_behind():
+                now = time.perf_counter()
+                if now >= end and (now >= end + _CATCH_UP_SECONDS or not self._is_behind()):
                     break
 
     def backlog(self) -> int:

@@ -44,6 +44,8 @@ logger = logging.getLogger("headrace")
 
 #: How soon signals and signs of life are heeded; a death wakes the supervisor at once.
 _POLL_SECONDS = 0.05
+#: Before a worker that could not be started is tried again, at least.
+_LEAST_PAUSE_SECONDS = 0.1
 #: Deaths that are kept for the summary.
 _MOST_DEATHS = 100
 #: A pipe holds 200 KB or so; this is a fifth.
@@ -199,23 +201,56 @@ class Supervisor:
                 return  # what keeps the first from beginning would keep all of them, and each would say so
 
     def _start(self, post: _Post) -> None:
+        table: InFlightTable | None = None
+        pipe: tuple[Connection, ...] = ()
+        pid = -1
+        try:
+            table, pipe = InFlightTable(), Pipe()
+            pid = self._fork(pipe[0])
+        except OSError as error:  # no process, memory or file to be had now, which need not last
+            for end in pipe:
+                end.close()
+            if table is not None:
+                table.close()
+            self._put_off(post, error)
+            return
+        ours, theirs = pipe
+        seat = Seat(post.number, post.lives + 1, len(self._posts), table, self._blame, theirs, post.orphans)
+        if pid == 0:
+            raise SystemExit(self._work(seat))
+        theirs.close()
         post.lives += 1
         post.start_at = None
-        ours, theirs = Pipe()
-        table = InFlightTable()
-        seat = Seat(post.number, post.lives, len(self._posts), table, self._blame, theirs, post.orphans)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        post.orphans = []
+        post.worker = _Worker(pid, seat, ours, self._now())
+
+    def _fork(self, ours: Connection) -> int:
+        """Return the new worker's process id; 0 in the worker."""
+        for stream in (sys.stdout, sys.stderr):  # what waits in them would be written twice
+            with suppress(OSError, ValueError):
+                stream.flush()
         parent = os.getpid()
         with _held(signal.SIGINT, signal.SIGTERM):  # a worker has a handler of its own before it hears one
             pid = os.fork()
             if pid == 0:
-                self._become_worker(parent, ours)
-        if pid == 0:
-            raise SystemExit(self._work(seat))
-        theirs.close()
-        post.orphans = []
-        post.worker = _Worker(pid, seat, ours, self._now())
+                try:
+                    self._become_worker(parent, ours)
+                except OSError as error:  # not taken for a fork that failed: this is the worker
+                    raise RuntimeError("the worker could not leave its supervisor's files behind") from error
+        return pid
+
+    def _put_off(self, post: _Post, error: OSError) -> None:
+        now = self._now()
+        pause = _LEAST_PAUSE_SECONDS + self._restarts.pause(post.number, 0.0, False, self._random.random())
+        post.start_at = now + pause
+        self._tell_people(
+            f"worker {post.number} could not be started: {error.strerror or error}; tried again in {pause:.1f} s. The limits "
+            "of processes (ulimit -u, pids.max), of files (ulimit -n) and of memory are the usual causes"
+        )
+
+    def _tell_people(self, text: str) -> None:
+        with suppress(OSError):  # a terminal that is gone or a log on a full disk must not end the workers
+            self._say(text)
 
     def _become_worker(self, parent: int, ours: Connection) -> None:
         """Leave behind what is the supervisor's."""
@@ -280,7 +315,7 @@ class Supervisor:
     def _see_off(self, post: _Post, worker: _Worker, now: float) -> None:
         if worker.leave_by is not None and now > worker.leave_by and not worker.killed_for:
             self._kill(worker, "it had finished")
-            self._say(
+            self._tell_people(
                 f"worker {post.number} (process {worker.pid}) has finished and does not leave: killed after "
                 f"{self._leave_seconds:g} s; a thread that is no daemon is the usual cause"
             )
@@ -356,7 +391,7 @@ class Supervisor:
         self._note(self.result)
         if self._stopping and code == _INTERRUPTED:
             return  # asked before it had begun
-        self._say(
+        self._tell_people(
             f"worker {post.number} (process {worker.pid}) died: {cause}; {len(in_work)} jobs in work, {len(waiting)} waiting"
         )
         if self._stopping:
@@ -442,7 +477,7 @@ class Supervisor:
         while self._num_heeded < self._num_signals:
             self._num_heeded += 1
             if not self._stopping:
-                self._say("stopping: workers finish what they have")
+                self._tell_people("stopping: workers finish what they have")
                 self._stop()
             else:
                 self._kill_at = min(self._kill_at or now, now) + self._leave_seconds

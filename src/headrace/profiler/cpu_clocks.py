@@ -25,6 +25,8 @@ OTHER = "other Python threads"
 _ROLES = {
     "MainThread": "main thread",
     "supervisor": "supervising",
+    "bookkeeper": "making spans",
+    "flusher": "writing results",
     "headrace-span-writer": "writing spans",
     "headrace-live-view": "progress view",
     "headrace-profiler": "profiling",

@@ -102,6 +102,19 @@ class Receiving(msgspec.Struct, frozen=True, kw_only=True):
     """The same over the last tenth of the jobs."""
 
 
+class Tending(msgspec.Struct, frozen=True, kw_only=True):
+    """How punctual the thread was that sends acks and extends loans."""
+
+    calls: int
+    """Of the source's `tend`."""
+    longest_gap_seconds: float
+    """From the beginning of one to that of the next."""
+    longest_call_seconds: float
+    """Within one: the queue's own time."""
+    visibility_seconds: float | None = None
+    """How long a job is lent; None for sources that lend nothing."""
+
+
 class RunInfo(msgspec.Struct, kw_only=True):
     """What `run.json` holds. Unknown keys are ignored, so that a newer headrace may add some within one schema version."""
 
@@ -147,6 +160,8 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """The stages, in the order an item meets them."""
     receiving: Receiving | None = None
     """None in runs of before 2026-11-21, or that did not live to write it."""
+    tending: Tending | None = None
+    """None in runs of before 2026-11-22, or that did not live to write it."""
     summary: dict[str, Any] | None = None
     """Exact counts and sums of the whole run: the document `headrace.run/1` of `headrace run --json`."""
 

@@ -106,6 +106,11 @@ class QueueSource:
         return not getattr(self._address, "is_local", False)
 
     @property
+    def visibility_seconds(self) -> float | None:
+        """How long a received job is lent; None before the source is open."""
+        return None if self._open is None else self._open.queue.visibility_seconds
+
+    @property
     def shown_address(self) -> str:
         """What `headrace queue` takes to look at the queue; without secrets."""
         if isinstance(self._address, str):

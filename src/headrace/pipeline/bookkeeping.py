@@ -1,0 +1,83 @@
+"""The thread that makes spans of what workers did and gives them to those who watch.
+
+How this works: a worker leaves a `Passage` here, which costs it an append, and the bookkeeper makes spans of it. Only so many
+may wait: where workers leave more than one thread can write down, each waits a moment before it goes on, so that memory stays
+constant and every span is made. That wait is bounded, because an observer of a user's may hang. Acks and heartbeats are another
+thread's: they come on time however many spans there are.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from headrace.base.records import Span
+from headrace.pipeline.passages import Passage
+
+if TYPE_CHECKING:
+    from headrace.pipeline.runtime import Runtime
+
+#: Spans made in one go; about a hundred microseconds.
+_SPANS_AT_ONCE = 48
+#: Spans that may wait to be made, about: some 5 MB.
+_MOST_SPANS = 10_000
+#: Longest time without a look at the rest of what the bookkeeper does.
+_REPORT_SECONDS = 0.02
+#: How long a worker waits at most before it goes on all the same.
+_WAIT_SECONDS = 0.05
+
+
+class Bookkeeper:
+    """Makes spans; `note` from any thread, `report` from one.
+
+    Args:
+        runtime: Whose spans; knows who watches, and which Plan is in force.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._passages: deque[Passage] = deque()
+        self._spans_per_passage = 1.0
+        self._most = _MOST_SPANS
+        self._has_room = threading.Event()
+
+    def note(self, passage: Passage) -> None:
+        """Take what a worker did; waits a moment where too much waits already."""
+        self._passages.append(passage)
+        if len(self._passages) > self._most:
+            self._has_room.clear()
+            self._has_room.wait(_WAIT_SECONDS)
+
+    @property
+    def num_waiting(self) -> int:
+        """Passages of which no spans were made yet."""
+        return len(self._passages)
+
+    def report(self, budget_seconds: float | None = _REPORT_SECONDS) -> bool:
+        """Make spans and tell those who watch; return whether none is left to make.
+
+        Args:
+            budget_seconds: Stop after about this time; None goes on to the end.
+        """
+        ends = None if budget_seconds is None else time.perf_counter() + budget_seconds
+        while self._passages:
+            self._report_some()
+            if len(self._passages) <= self._most // 2:
+                if not self._has_room.is_set():
+                    self._has_room.set()
+                time.sleep(0)  # lets go of the GIL: a device that has just finished may be waiting for it
+            if ends is not None and time.perf_counter() >= ends:
+                break
+        return not self._passages
+
+    def _report_some(self) -> None:
+        spans: list[Span] = []
+        num_passages = 0
+        while self._passages and len(spans) < _SPANS_AT_ONCE:
+            spans.extend(self._passages.popleft().spans(self._runtime.plan_id))
+            num_passages += 1
+        self._spans_per_passage += 0.1 * (len(spans) / num_passages - self._spans_per_passage)
+        self._most = max(1, int(_MOST_SPANS / max(1.0, self._spans_per_passage)))
+        self._runtime.observers.notify("stage_finished", spans)
