@@ -218,6 +218,9 @@ class Message:
     """Unix seconds."""
     kept: bytes = b""
     """A result that could not be delivered yet, as `postpone` or `dead_letter` was given it; empty for none."""
+    malformed: str = ""
+    """Why it is no message of this queue, such as `message.malformed: ...`: somebody put it there past the adapter. `body` is
+    then what was found, as bytes that every queue can store. Empty: it is one."""
 
 
 @dataclass(frozen=True, slots=True)

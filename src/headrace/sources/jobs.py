@@ -10,7 +10,7 @@ message may take the other one; and so is what no sender needs: an id or an addr
 beside the data.
 
 A message that is no job is refused with a reason that begins with `message.` and a word: `json`, `field`, `duplicate`,
-`payload`, `deadline`, `version`, `size`.
+`payload`, `deadline`, `version`, `size`; `malformed` where it cannot even be read.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import msgspec
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import BadMessage
 from headrace.base.records import Job, Message, Outcome
+from headrace.sources.foreign import described
 
 #: Version of the format. 1: 2026-11, first.
 WIRE_VERSION = 1
@@ -125,8 +126,19 @@ def decode_message(
         settle: What `Job.settle` calls.
 
     Raises:
-        BadMessage: If the body is not a job; says what is wrong with it.
+        BadMessage: If the body is not a job; says what is wrong with it. Nothing else, whatever the sender wrote.
     """
+    if message.malformed:
+        raise BadMessage(message.malformed)
+    try:
+        return _decoded(message, clock, settle)
+    except BadMessage:
+        raise
+    except Exception as error:  # a defect of a decoder ends one message, not every worker that receives it
+        raise BadMessage(f"message.malformed: the message cannot be read: {described(error)}") from error
+
+
+def _decoded(message: Message, clock: Clock, settle: Callable[[Job, Outcome], None] | None) -> Job:
     try:
         wire = _decoder.decode(message.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

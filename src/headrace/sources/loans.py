@@ -92,6 +92,15 @@ class LoanCounts:
     """Outcomes that could not be sent in MAX_TRIES tries."""
 
 
+#: By what a message is known when it comes again. Not by its id alone, which in most services any sender can choose: two
+#: messages that share one and say different things are two jobs. Hashes of bytes are random in each process.
+Key = tuple[str, int]
+
+
+def _key(message: Message) -> Key:
+    return message.id, hash(message.body)
+
+
 class Loan:
     """One message lent to us."""
 
@@ -100,6 +109,7 @@ class Loan:
         "due_number",
         "is_suspect",
         "job",
+        "key",
         "lent_at",
         "lost",
         "max_receives",
@@ -112,6 +122,7 @@ class Loan:
 
     def __init__(self, message: Message, book: LoanBook, lent_at: float, max_receives: int) -> None:
         self.message = message
+        self.key = _key(message)
         self.due_number = 0
         self.receipt = message.receipt
         self.job: Job | None = None
@@ -178,11 +189,11 @@ class LoanBook:
         self._ack_seconds = ack_seconds
         self._lock = threading.Lock()
         self._tending = threading.Lock()
-        self._loans: dict[str, Loan] = {}
-        # Of messages by their ids: the loans themselves would stay, with what was received, long after their end.
-        self._due: list[tuple[float, int, str]] = []
+        self._loans: dict[Key, Loan] = {}
+        # Of messages by their keys: the loans themselves would stay, with what was received, long after their end.
+        self._due: list[tuple[float, int, Key]] = []
         self._num_due = 0
-        self._delivered: OrderedDict[str, None] = OrderedDict()
+        self._delivered: OrderedDict[Key, None] = OrderedDict()
         self._pending: dict[tuple[Action, float], list[Loan]] = {}
         self._num_pending = 0
         self._flush_at = 0.0
@@ -202,7 +213,7 @@ class LoanBook:
         """Enter a message just received; return None when no job is to be made of it."""
         now = self._now()
         with self._lock:
-            known = self._loans.get(message.id)
+            known = self._loans.get(_key(message))
             if known is not None:
                 known.receipt = message.receipt
                 known.lent_at = now
@@ -210,10 +221,10 @@ class LoanBook:
                 self.counts.adopted += 1
                 return None
             loan = Loan(message, self, now, self._max_receives)
-            self._loans[message.id] = loan
+            self._loans[loan.key] = loan
             blamed_for = self._enter(loan)
             self._schedule(loan, self._policy.extend_at(now))
-            if message.id in self._delivered:
+            if loan.key in self._delivered:
                 self.counts.redelivered += 1
                 self._put_off("ack", 0.0, [loan])
                 return None
@@ -298,7 +309,7 @@ class LoanBook:
         counts, count = self.counts, loan.message.receive_count
         if outcome.kind is OutcomeKind.DELIVERED:
             counts.delivered += 1
-            self._remember(loan.message.id)
+            self._remember(loan.key)
             return "ack", 0.0
         if outcome.kind is OutcomeKind.RETURNED:
             counts.returned += 1
@@ -393,24 +404,24 @@ class LoanBook:
         if self._seat is not None and loan.place is not None:
             self._seat.table.leave(loan.place)
         with self._lock:
-            if self._loans.get(loan.message.id) is loan:
-                del self._loans[loan.message.id]
+            if self._loans.get(loan.key) is loan:
+                del self._loans[loan.key]
 
-    def _remember(self, message_id: str) -> None:
-        self._delivered[message_id] = None
+    def _remember(self, key: Key) -> None:
+        self._delivered[key] = None
         if len(self._delivered) > NUM_REMEMBERED:
             self._delivered.popitem(last=False)
 
     def _schedule(self, loan: Loan, at: float) -> None:
         self._num_due += 1  # makes equal times comparable, and tells the loan's latest entry from earlier ones
         loan.due_number = self._num_due
-        heapq.heappush(self._due, (at, self._num_due, loan.message.id))
+        heapq.heappush(self._due, (at, self._num_due, loan.key))
         if len(self._due) > 2 * len(self._loans) + _FEW:
             # Those that have ended would stay for half of the visibility timeout.
             self._due = [entry for entry in self._due if self._scheduled(entry) is not None]
             heapq.heapify(self._due)
 
-    def _scheduled(self, entry: tuple[float, int, str]) -> Loan | None:
+    def _scheduled(self, entry: tuple[float, int, Key]) -> Loan | None:
         """Return the loan of an entry; None if it has ended, or the message was lent anew since."""
         loan = self._loans.get(entry[2])
         return loan if loan is not None and loan.due_number == entry[1] else None

@@ -25,6 +25,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -32,13 +33,14 @@ from headrace.base.errors import MissingExtra, QueueUnavailable, SettingsError, 
 from headrace.base.protocols import STALE
 from headrace.base.records import DeadLetter, Message, Postponed, QueueStatistics
 from headrace.base.settings import check
+from headrace.sources.foreign import as_bytes, read_guarded
 
 try:
     import redis
 except ImportError as error:
     raise MissingExtra("a queue in Redis", "redis") from error
 
-GROUP = CONSUMER = "headrace"
+GROUP = "headrace"
 #: Entries per script, so that no script holds up the server's other clients for long.
 MOST_PER_CALL = 500
 #: A long poll wakes this often to look for loans that ran out, beyond those it knows the moment of.
@@ -46,9 +48,9 @@ LONGEST_BLOCK_SECONDS = 1.0
 SOCKET_SECONDS = 10.0
 
 # KEYS everywhere: 1 stream, 2 lent, 3 held, 4 delayed, 5 dead.
-_PRELUDE = f"""
+_PRELUDE = """
 local stream, lent, held, delayed, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local group, consumer = '{GROUP}', '{CONSUMER}'
+local group, consumer = 'headrace', 'headrace'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function add(id, sent, body, kept)
@@ -58,7 +60,31 @@ local function add(id, sent, body, kept)
         redis.call('XADD', stream, '*', 'id', id, 'sent', sent, 'body', body)
     end
 end
+-- Entry and count of a receipt; nil where it is none: a stranger's.
+local function parsed(receipt) return string.match(receipt, '^(%d+%-%d+)/(%d+)$') end
+local function put(fields, name, value)
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+end
+local function without(found, names)
+    local fields = {}
+    for i = 1, #found, 2 do
+        if not names[found[i]] then put(fields, found[i], found[i + 1]) end
+    end
+    if #fields > 4000 then return {'fields', cjson.encode(fields)} end  -- more than `unpack` takes; a stranger's
+    return fields
+end
 """
+
+# The same for scripts that change something but store no new message. Where the memory is full (`maxmemory`), Redis refuses
+# commands that may need some, unless the script has written before: so it begins with a write that does nothing, and a full
+# queue can be received, extended, acked and so emptied.
+_CHANGE = (
+    _PRELUDE
+    + """
+redis.call('ZREM', lent, '')
+"""
+)
 
 # ARGV: delay in ms, then id and body of each message.
 _SEND = (
@@ -77,14 +103,17 @@ end
 
 # ARGV: most, visibility in ms. Returns rows {entry, count, fields}, the group's last entry, ms until the next is due or -1.
 _RECEIVE = (
-    _PRELUDE
+    _CHANGE
     + """
 local most, visibility = tonumber(ARGV[1]), tonumber(ARGV[2])
 local rows = {}
 
 for _, packed in ipairs(redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, most)) do
-    local message = cmsgpack.unpack(packed)
-    add(message[1], message[2], message[3], message[4])
+    local readable, message = pcall(cmsgpack.unpack, packed)
+    readable = readable and type(message) == 'table'
+    if not (readable and pcall(add, message[1], message[2], message[3], message[4])) then
+        redis.call('XADD', stream, '*', 'delayed', packed)  -- no message of ours: it goes the way of what is malformed
+    end
     redis.call('ZREM', delayed, packed)
 end
 
@@ -96,9 +125,9 @@ end
 -- Loans that ran out and messages that were held back: the next delivery of an entry that is pending already.
 for _, key in ipairs({lent, held}) do
     for _, receipt in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, most - #rows)) do
-        local entry, count = string.match(receipt, '^(.*)/(%d+)$')
+        local entry, count = parsed(receipt)
         redis.call('ZREM', key, receipt)
-        local claimed = redis.call('XCLAIM', stream, group, consumer, 0, entry)
+        local claimed = entry and redis.call('XCLAIM', stream, group, consumer, 0, entry) or {}
         if claimed[1] then lend(entry, count + 1, claimed[1][2]) end
     end
 end
@@ -132,12 +161,12 @@ return {rows, last, due}
 
 # ARGV: receipts. Returns those that are stale.
 _ACK = (
-    _PRELUDE
+    _CHANGE
     + """
 local stale = {}
 for _, receipt in ipairs(ARGV) do
     if redis.call('ZREM', lent, receipt) == 1 then
-        local entry = string.match(receipt, '^(.*)/')
+        local entry = parsed(receipt)
         redis.call('XACK', stream, group, entry)
         redis.call('XDEL', stream, entry)
     else
@@ -150,7 +179,7 @@ return stale
 
 # ARGV: delay in ms, receipts. Returns those that are stale.
 _NACK = (
-    _PRELUDE
+    _CHANGE
     + """
 local stale = {}
 for i = 2, #ARGV do
@@ -166,13 +195,14 @@ return stale
 
 # ARGV: ms, receipts. Returns those that are stale. Resets the idle time too, for people who look with XPENDING.
 _EXTEND = (
-    _PRELUDE
+    _CHANGE
     + """
 local stale = {}
 for i = 2, #ARGV do
     if redis.call('ZSCORE', lent, ARGV[i]) then
         redis.call('ZADD', lent, now + ARGV[1], ARGV[i])
-        redis.call('XCLAIM', stream, group, consumer, 0, string.match(ARGV[i], '^(.*)/'), 'IDLE', 0, 'JUSTID')
+        local entry = parsed(ARGV[i])
+        redis.call('XCLAIM', stream, group, consumer, 0, entry, 'IDLE', 0, 'JUSTID')
     else
         stale[#stale + 1] = ARGV[i]
     end
@@ -183,13 +213,13 @@ return stale
 
 # ARGV: of each, receipt, delay in ms, what is kept. Returns those that are stale.
 _POSTPONE = (
-    _PRELUDE
+    _CHANGE
     + """
 local stale = {}
 for i = 1, #ARGV, 3 do
     local found = {}
     if redis.call('ZREM', lent, ARGV[i]) == 1 then
-        local entry = string.match(ARGV[i], '^(.*)/')
+        local entry = parsed(ARGV[i])
         found = redis.call('XRANGE', stream, entry, entry)
         redis.call('XACK', stream, group, entry)
         redis.call('XDEL', stream, entry)
@@ -206,46 +236,39 @@ return stale
 """
 )
 
-# ARGV: receipt, reason, what is kept. Returns 1, or 0 when stale.
+# ARGV: receipt, reason, what is kept. Returns 1, or 0 when stale. The letter is written before the entry is removed: a
+# script that fails half-way stays half done.
 _DEAD_LETTER = (
-    _PRELUDE
+    _CHANGE
     + """
-if redis.call('ZREM', lent, ARGV[1]) == 0 then return 0 end
-local entry, count = string.match(ARGV[1], '^(.*)/(%d+)$')
+if not redis.call('ZSCORE', lent, ARGV[1]) then return 0 end
+local entry, count = parsed(ARGV[1])
 local found = redis.call('XRANGE', stream, entry, entry)
+if found[1] then
+    local fields = without(found[1][2], {kept = 1})
+    if ARGV[3] ~= '' then put(fields, 'kept', ARGV[3]) end
+    put(fields, 'reason', ARGV[2])
+    put(fields, 'count', count)
+    redis.call('XADD', dead, '*', unpack(fields))
+end
+redis.call('ZREM', lent, ARGV[1])
 redis.call('XACK', stream, group, entry)
 redis.call('XDEL', stream, entry)
-if not found[1] then return 0 end
-local fields = {}
-for i = 1, #found[1][2], 2 do
-    if found[1][2][i] ~= 'kept' then
-        fields[#fields + 1] = found[1][2][i]
-        fields[#fields + 1] = found[1][2][i + 1]
-    end
-end
-if ARGV[3] ~= '' then
-    fields[#fields + 1] = 'kept'
-    fields[#fields + 1] = ARGV[3]
-end
-fields[#fields + 1] = 'reason'
-fields[#fields + 1] = ARGV[2]
-fields[#fields + 1] = 'count'
-fields[#fields + 1] = count
-redis.call('XADD', dead, '*', unpack(fields))
-return 1
+return found[1] and 1 or 0
 """
 )
 
 # ARGV: most, 1 to leave behind what is kept. Returns how many were moved.
 _REDRIVE = (
-    _PRELUDE
+    _CHANGE
     + """
 local letters = redis.call('XRANGE', dead, '-', '+', 'COUNT', ARGV[1])
+local left_out = {reason = 1, count = 1}
+if ARGV[2] == '1' then left_out.kept = 1 end
 for _, letter in ipairs(letters) do
-    local fields = {}
-    for i = 1, #letter[2], 2 do fields[letter[2][i]] = letter[2][i + 1] end
-    if ARGV[2] == '1' then fields['kept'] = nil end
-    add(fields['id'], fields['sent'], fields['body'], fields['kept'])
+    local fields = without(letter[2], left_out)
+    if #fields == 0 then put(fields, 'reason', 'an empty letter') end
+    redis.call('XADD', stream, '*', unpack(fields))
     redis.call('XDEL', dead, letter[1])
 end
 return #letters
@@ -269,8 +292,8 @@ local function older(entry)
         local fields = found[1][2]
         for i = 1, #fields, 2 do
             if fields[i] == 'sent' then
-                local sent = tonumber(fields[i + 1])
-                if oldest < 0 or sent < oldest then oldest = sent end
+                local sent = tonumber(string.match(fields[i + 1], '^%d+$'))
+                if sent and (oldest < 0 or sent < oldest) then oldest = sent end
             end
         end
     end
@@ -285,12 +308,14 @@ end
 -- Of those offered again, the first hundred: more would hold up the server for a number that people only look at.
 for _, key in ipairs({lent, held}) do
     for _, receipt in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, 100)) do
-        older(string.match(receipt, '^(.*)/'))
+        local entry = parsed(receipt)
+        if entry then older(entry) end
     end
 end
 for _, packed in ipairs(redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT', 0, 100)) do
-    local sent = cmsgpack.unpack(packed)[2]
-    if oldest < 0 or sent < oldest then oldest = sent end
+    local readable, message = pcall(cmsgpack.unpack, packed)
+    local sent = readable and type(message) == 'table' and tonumber(message[2])
+    if sent and (oldest < 0 or sent < oldest) then oldest = sent end
 end
 local age = -1
 if oldest >= 0 then age = math.max(now - oldest, 0) end
@@ -298,21 +323,16 @@ return {never + expired + held_now + ready, in_flight, num_delayed, redis.call('
 """
 )
 
-# Returns messages that could be received now: {id, body, count, sent}. ARGV: most.
+# Returns messages that could be received now: {entry, count, fields}. ARGV: most.
 _PEEK = (
     _PRELUDE
     + """
 local rows, most = {}, tonumber(ARGV[1])
-local function row(fields, count)
-    local by = {}
-    for i = 1, #fields, 2 do by[fields[i]] = fields[i + 1] end
-    rows[#rows + 1] = {by['id'], by['body'], count, by['sent'], by['kept'] or ''}
-end
 for _, key in ipairs({lent, held}) do
     for _, receipt in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, most - #rows)) do
-        local entry, count = string.match(receipt, '^(.*)/(%d+)$')
-        local found = redis.call('XRANGE', stream, entry, entry)
-        if found[1] then row(found[1][2], tonumber(count)) end
+        local entry, count = parsed(receipt)
+        local found = entry and redis.call('XRANGE', stream, entry, entry) or {}
+        if found[1] then rows[#rows + 1] = {entry, tonumber(count), found[1][2]} end
     end
 end
 for _, one in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
@@ -320,7 +340,7 @@ for _, one in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
     for i = 1, #one, 2 do info[one[i]] = one[i + 1] end
     if info['name'] == group and #rows < most then
         local found = redis.call('XRANGE', stream, '(' .. info['last-delivered-id'], '+', 'COUNT', most - #rows)
-        for _, entry in ipairs(found) do row(entry[2], 0) end
+        for _, entry in ipairs(found) do rows[#rows + 1] = {entry[1], 0, entry[2]} end
     end
 end
 return rows
@@ -328,7 +348,7 @@ return rows
 )
 
 _PURGE = (
-    _PRELUDE
+    _CHANGE
     + """
 local count = redis.call('XLEN', stream) + redis.call('ZCARD', delayed)
 redis.call('DEL', stream, lent, held, delayed)
@@ -339,7 +359,7 @@ return count
 
 # Entries that somebody read past this adapter (XREADGROUP by hand) would be lent for ever. ARGV: idle ms.
 _ADOPT = (
-    _PRELUDE
+    _CHANGE
     + """
 local strays = 0
 for _, pending in ipairs(redis.call('XPENDING', stream, group, 'IDLE', ARGV[1], '-', '+', 1000)) do
@@ -423,7 +443,7 @@ class RedisQueue:
         with self._translated():
             while True:
                 rows, last, due_ms = self._run(_RECEIVE, [most, _ms(self._visibility_seconds)])
-                messages = [self._message(*row) for row in rows]
+                messages = [_message(*row) for row in rows]
                 left = give_up_at - time.monotonic()
                 if messages or left <= 0:
                     return messages
@@ -479,10 +499,7 @@ class RedisQueue:
             if dead:
                 letters = cast("list[Any]", self._redis.xrange(self._keys[4], count=max_messages))
                 return [_dead_letter(entry, fields) for entry, fields in letters]
-            return [
-                Message(id_.decode(), body, "", count, int(sent) / 1000, kept)
-                for id_, body, count, sent, kept in self._run(_PEEK, [max_messages])
-            ]
+            return [replace(_message(*row), receipt="") for row in self._run(_PEEK, [max_messages])]
 
     def redrive(self, max_messages: int | None = None, *, rework: bool = False) -> int:
         """Move the oldest dead letters back with a receive count of zero and return how many."""
@@ -535,11 +552,6 @@ class RedisQueue:
             if "BUSYGROUP" not in str(error):
                 raise
 
-    def _message(self, entry: bytes, count: int, fields: list[bytes]) -> Message:
-        by = dict(zip(fields[::2], fields[1::2], strict=True))
-        receipt = f"{entry.decode()}/{count}"
-        return Message(by[b"id"].decode(), by[b"body"], receipt, count, int(by[b"sent"]) / 1000, by.get(b"kept", b""))
-
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
         if self._closed:
@@ -556,7 +568,39 @@ def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _dead_letter(entry: bytes, fields: dict[bytes, bytes]) -> DeadLetter:
-    died_at = int(entry.partition(b"-")[0]) / 1000
-    reason, count = fields[b"reason"].decode(), int(fields[b"count"])
-    return DeadLetter(fields[b"id"].decode(), fields[b"body"], reason, count, died_at, fields.get(b"kept", b""))
+def _fields(flat: list[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _message(entry: bytes, count: int, flat: list[bytes]) -> Message:
+    """Return the message of an entry; anybody who may write to the stream can add one without the fields of ours."""
+    receipt = f"{entry.decode()}/{count}"
+
+    def read(by: dict[bytes, bytes]) -> Message:
+        return Message(by[b"id"].decode(), by[b"body"], receipt, count, int(by[b"sent"]) / 1000, by.get(b"kept", b""))
+
+    def read_malformed(by: dict[bytes, bytes], reason: str) -> Message:
+        return Message(entry.decode(), _as_found(by), receipt, count, _moment(entry), malformed=reason)
+
+    return read_guarded(_fields(flat), read, read_malformed)
+
+
+def _dead_letter(entry: bytes, by: dict[bytes, bytes]) -> DeadLetter:
+    """Return a dead letter; one that this adapter did not write shows what it has."""
+    reason = by.get(b"reason", b"no reason given").decode("utf-8", "backslashreplace")
+    count = int(by[b"count"]) if by.get(b"count", b"").isdigit() else 0
+    try:
+        return DeadLetter(by[b"id"].decode(), by[b"body"], reason, count, _moment(entry), by.get(b"kept", b""))
+    except (KeyError, UnicodeDecodeError):
+        found = {name: value for name, value in by.items() if name not in (b"reason", b"count")}
+        return DeadLetter(entry.decode(), _as_found(found), reason, count, _moment(entry))
+
+
+def _as_found(by: dict[bytes, bytes]) -> bytes:
+    """Return what a foreign entry holds: its body, or all of its fields as JSON."""
+    return by.get(b"body") or as_bytes({as_bytes(name).decode(): value for name, value in by.items()})
+
+
+def _moment(entry: bytes) -> float:
+    """Return when an entry was added, Unix seconds: its id says so, unless its sender chose it."""
+    return int(entry.partition(b"-")[0]) / 1000

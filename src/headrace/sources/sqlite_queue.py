@@ -30,6 +30,7 @@ from headrace.base.errors import QueueUnavailable, SourceError
 from headrace.base.protocols import STALE
 from headrace.base.records import DeadLetter, Message, Postponed, QueueStatistics
 from headrace.base.settings import check
+from headrace.sources.foreign import as_bytes, read_guarded
 from headrace.sources.steady_time import SteadyClock
 
 #: Version of the tables. 1: 2026-11, first. 2: 2026-11, column `kept`.
@@ -83,13 +84,17 @@ PRAGMA user_version = 2;
 """
 }
 
-_RECEIVE = """
+#: Of a message, in any type that somebody may have written past this adapter: the columns of SQLite take what they are given.
+_COLUMNS = (
+    "CAST(id AS BLOB), CAST(body AS BLOB), receive_count, typeof(sent_at), CAST(sent_at AS REAL), CAST(kept AS BLOB)"
+)
+_RECEIVE = f"""
 UPDATE messages SET visible_at = :until, lent = 1, receive_count = receive_count + 1
 WHERE number IN (
     SELECT number FROM messages WHERE queue = :queue AND visible_at <= :now
     ORDER BY visible_at, lent, sent_at, number LIMIT :most
 )
-RETURNING number, id, body, receive_count, sent_at, kept
+RETURNING number, {_COLUMNS}
 """
 _OURS = "number = ? AND receive_count = ? AND lent = 1 AND queue = ?"
 
@@ -251,17 +256,21 @@ class SqliteQueue:
         with self._reading() as connection:
             if dead:
                 rows = connection.execute(
-                    "SELECT id, body, reason, receive_count, died_at, kept FROM dead_letters WHERE queue = ?"
+                    "SELECT CAST(id AS BLOB), CAST(body AS BLOB), CAST(reason AS BLOB), CAST(receive_count AS INTEGER),"
+                    " CAST(died_at AS REAL), CAST(kept AS BLOB) FROM dead_letters WHERE queue = ?"
                     " ORDER BY number LIMIT ?",
                     (self._queue, max_messages),
                 ).fetchall()
-                return [DeadLetter(*row) for row in rows]
+                return [
+                    DeadLetter(as_bytes(id_).decode(), body, as_bytes(reason).decode(), *rest)
+                    for id_, body, reason, *rest in rows
+                ]
             rows = connection.execute(
-                "SELECT id, body, '', receive_count, sent_at, kept FROM messages WHERE queue = ? AND visible_at <= ?"
+                f"SELECT {_COLUMNS} FROM messages WHERE queue = ? AND visible_at <= ?"
                 " ORDER BY visible_at, lent, sent_at, number LIMIT ?",
                 (self._queue, self._clock.unix_seconds(), max_messages),
             ).fetchall()
-            return [Message(*row) for row in rows]
+            return [_message("", *row) for row in rows]
 
     def redrive(self, max_messages: int | None = None, *, rework: bool = False) -> int:
         """Move the oldest dead letters back, atomically, with a receive count of zero, and return how many."""
@@ -306,10 +315,7 @@ class SqliteQueue:
                 {"until": now + self._visibility_seconds, "queue": self._queue, "now": now, "most": max_messages},
             ).fetchall()
         rows.sort()  # RETURNING promises no order
-        return [
-            Message(id_, body, f"{number}.{count}", count, sent_at, kept)
-            for number, id_, body, count, sent_at, kept in rows
-        ]
+        return [_message(f"{row[0]}.{row[3]}", *row[1:]) for row in rows]
 
     def _each(self, statement: str, values: tuple[float, ...], receipts: Sequence[str]) -> dict[str, str]:
         """Carry out the statement for each receipt, in one transaction, and return those that it did not touch."""
@@ -360,6 +366,20 @@ class SqliteQueue:
             yield
         except sqlite3.Error as error:
             raise QueueUnavailable(f"{self.name}: {error}") from error
+
+
+def _message(receipt: str, id_: bytes, body: bytes, count: int, sent_type: str, sent_at: float, kept: bytes) -> Message:
+    """Return a row's message; anybody who may write to the file can add one whose columns hold something else."""
+
+    def read(_: object) -> Message:
+        if sent_type not in ("real", "integer"):
+            raise ValueError(f"sent_at is {sent_type}, expected a number")
+        return Message(id_.decode(), body, receipt, count, sent_at, kept)
+
+    def read_malformed(_: object, reason: str) -> Message:
+        return Message(as_bytes(id_).decode(), body, receipt, count, sent_at, malformed=reason)
+
+    return read_guarded(None, read, read_malformed)
 
 
 def _parse(receipt: str) -> tuple[int, int] | None:

@@ -21,7 +21,10 @@ because SQS counts receives for as long as a message lives: afterwards it is a n
 from __future__ import annotations
 
 import base64
+import binascii
 import contextlib
+import functools
+import hashlib
 import json
 import logging
 import math
@@ -38,6 +41,7 @@ from headrace.base.errors import MissingExtra, QueueUnavailable, SettingsError, 
 from headrace.base.protocols import STALE
 from headrace.base.records import DeadLetter, Message, Postponed, QueueStatistics
 from headrace.base.settings import check
+from headrace.sources.foreign import as_bytes, read_guarded
 
 try:
     import boto3
@@ -169,7 +173,7 @@ class SqsQueue:
                 if messages:  # what was lent is ours; the next call tells what is wrong
                     return messages
                 raise
-            messages += [self._message(one) for one in raw]
+            messages += [_as_message(one, receipt=one["ReceiptHandle"]) for one in raw]
             enough = len(messages) >= max_messages or len(raw) < most
             if (messages and enough) or (not messages and time.monotonic() >= give_up_at):
                 return messages
@@ -217,7 +221,7 @@ class SqsQueue:
         failures = dict.fromkeys(self._stale([one.message.receipt for one in postponed]), STALE)
         good = [one for one in postponed if one.message.receipt not in failures]
         entries = [
-            self._entry_as_fits(one.message.body, {"headrace.id": one.message.id}, one.kept, one.kept_brief)
+            self._entry_as_fits(one.message.body, _identity(one.message), one.kept, one.kept_brief)
             | {"DelaySeconds": min(LONGEST_DELAY_SECONDS, math.ceil(one.delay_seconds))}
             for one in good
         ]
@@ -248,7 +252,7 @@ class SqsQueue:
         if self._stale([message.receipt]):
             return False
         attributes = {
-            "headrace.id": message.id,
+            **_identity(message),
             "headrace.reason": reason[:LONGEST_REASON] or "no reason given",
             "headrace.receive_count": str(message.receive_count),
         }
@@ -294,9 +298,10 @@ class SqsQueue:
             letters = self._receive(url, most, 60, 1, self._client)
             if not letters:
                 break
+            messages = [_as_message(raw, receipt="") for raw in letters]
             entries = [
-                self._entry_as_fits(_body(raw), {"headrace.id": _id(raw)}, b"" if rework else _kept(raw))
-                for raw in letters
+                self._entry_as_fits(message.body, _identity(message), b"" if rework else message.kept)
+                for message in messages
             ]
             self._send(self._url, entries)
             with self._translated():
@@ -512,9 +517,6 @@ class SqsQueue:
             log.warning("%s: a message is too large to be moved with %s", self._name, attributes)
             return self._entry(body, {})
 
-    def _message(self, raw: dict[str, Any]) -> Message:
-        return _as_message(raw, receipt=raw["ReceiptHandle"])
-
     def _attributes(self, *names: str, url: str | None = None) -> dict[str, str]:
         with self._translated():
             answer = self._client.get_queue_attributes(QueueUrl=url or self._url, AttributeNames=list(names))
@@ -668,9 +670,33 @@ def _attribute(raw: dict[str, Any], key: str) -> str | None:
     return None if value is None else value.get("StringValue")
 
 
-def _id(raw: dict[str, Any]) -> str:
-    # A redriven message is a new one to SQS; its id stays the job's idempotency key.
-    return _attribute(raw, "headrace.id") or str(raw["MessageId"])
+def _number(text: object, default: int = 0) -> int:
+    """Return a number that somebody wrote, or the default where it is none."""
+    try:
+        return int(str(text))
+    except ValueError:
+        return default
+
+
+def _identity(message: Message) -> dict[str, str]:
+    """Return the attributes by which a message that is sent anew keeps its id."""
+    return {"headrace.id": message.id, "headrace.digest": _digest(message.id, message.body)}
+
+
+def _digest(id_: str, body: bytes) -> str:
+    return hashlib.blake2b(id_.encode() + b"\0" + body, digest_size=16).hexdigest()
+
+
+def _id(raw: dict[str, Any], body: bytes) -> str:
+    """Return a message's id: a redriven message is a new one to SQS, and its old id stays the job's idempotency key.
+
+    Any sender can set attributes, and forwarders copy them from one message to the next. An id is therefore believed beside
+    the very body that it was written for: two jobs never share one.
+    """
+    id_ = _attribute(raw, "headrace.id")
+    if id_ and _attribute(raw, "headrace.digest") == _digest(id_, body):
+        return id_
+    return str(raw["MessageId"])
 
 
 def _kept(raw: dict[str, Any]) -> bytes:
@@ -680,22 +706,44 @@ def _kept(raw: dict[str, Any]) -> bytes:
 
 def _body(raw: dict[str, Any]) -> bytes:
     text = str(raw["Body"])
-    return base64.b64decode(text) if _attribute(raw, "headrace.encoding") == "base64" else text.encode()
+    if _attribute(raw, "headrace.encoding") != "base64":
+        return text.encode()
+    body = base64.b64decode(text, validate=True)
+    if not body:
+        raise binascii.Error("nothing but padding")
+    return body
 
 
 def _as_message(raw: dict[str, Any], *, receipt: str) -> Message:
-    system = raw.get("Attributes", {})
-    count, sent_ms = int(system.get("ApproximateReceiveCount", 1)), int(system.get("SentTimestamp", 0))
-    return Message(_id(raw), _body(raw), receipt, count, sent_ms / 1000, _kept(raw))
+    return read_guarded(raw, functools.partial(_read, receipt), functools.partial(_read_malformed, receipt))
+
+
+def _read(receipt: str, raw: dict[str, Any]) -> Message:
+    body = _body(raw)
+    return Message(_id(raw, body), body, receipt, _receive_count(raw), _sent_at(raw), _kept(raw))
+
+
+def _read_malformed(receipt: str, raw: dict[str, Any], reason: str) -> Message:
+    body = as_bytes(raw.get("Body", ""))
+    return Message(str(raw["MessageId"]), body, receipt, _receive_count(raw), _sent_at(raw), malformed=reason)
+
+
+def _receive_count(raw: dict[str, Any]) -> int:
+    return _number(raw.get("Attributes", {}).get("ApproximateReceiveCount"), 1)
+
+
+def _sent_at(raw: dict[str, Any]) -> float:
+    """Return when SQS took the message, Unix seconds."""
+    return _number(raw.get("Attributes", {}).get("SentTimestamp")) / 1000
 
 
 def _letter(raw: dict[str, Any]) -> DeadLetter:
-    system = raw.get("Attributes", {})
+    message = _as_message(raw, receipt="")
     return DeadLetter(
-        _id(raw),
-        _body(raw),
+        message.id,
+        message.body,
         _attribute(raw, "headrace.reason") or "moved by SQS: received more often than its RedrivePolicy allows",
-        int(_attribute(raw, "headrace.receive_count") or system.get("ApproximateReceiveCount", 0)),
-        int(system.get("SentTimestamp", 0)) / 1000,
-        _kept(raw),
+        _number(_attribute(raw, "headrace.receive_count"), message.receive_count),
+        message.sent_at,
+        message.kept,
     )

@@ -8,14 +8,15 @@
             return lambda: MyQueue(..., visibility_seconds=self.visibility_seconds)  # each one the same queue
 
 `make_queue` opens the queue under test, empty at the start of each test; calling it twice opens it twice, as two workers
-would. Real services have no fake clock, so the suite uses a visibility timeout of a second and polls for what must come.
+would. A queue into which others can write past its adapter gives `put_malformed` too: calls that put what is no message of it.
+Real services have no fake clock, so the suite uses a visibility timeout of a second and polls for what must come.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import pytest
@@ -43,6 +44,11 @@ class QueueConformance:
         queue = make_queue()
         with contextlib.closing(queue):
             yield queue
+
+    @pytest.fixture
+    def put_malformed(self) -> Sequence[Callable[[], object]]:
+        """Return calls that each put one thing into the queue, past the adapter, that it cannot read."""
+        pytest.skip("this queue names nothing that its adapter cannot read: give the fixture put_malformed")
 
     def take(self, queue: Queue, count: int, *, patience_seconds: float = PATIENCE_SECONDS) -> list[Message]:
         """Return this many messages, received in as many calls as it needs; fewer when patience ends."""
@@ -353,6 +359,37 @@ class QueueConformance:
         assert queue.statistics().dead == 1
         queue.purge(dead=True)
         assert self.wait_until(lambda: queue.statistics().dead == 0)
+
+    def test_what_is_malformed_ends_alone(self, queue: Queue, put_malformed: Sequence[Callable[[], object]]) -> None:
+        """What cannot be read comes as a malformed message with what was there; the good ones beside it come as they are."""
+        for put in put_malformed:
+            put()
+            queue.send([b"good"])
+        messages = self.take(queue, 2 * len(put_malformed))
+        good = [message for message in messages if not message.malformed]
+        malformed = [message for message in messages if message.malformed]
+        assert [message.body for message in good] == [b"good"] * len(put_malformed)
+        assert all(message.malformed.startswith("message.malformed: ") for message in malformed)
+        assert all(message.id for message in malformed)
+        assert queue.ack([message.receipt for message in good]) == {}
+        queue.extend([message.receipt for message in malformed], 60)
+        assert all(queue.dead_letter(message, message.malformed) for message in malformed)
+        assert self.wait_until(lambda: self.total(queue) == 0)
+
+    def test_letters_of_what_is_malformed(self, queue: Queue, put_malformed: Sequence[Callable[[], object]]) -> None:
+        """The dead letter of what cannot be read can be looked at, has what was there, and can be redriven."""
+        for put in put_malformed:
+            put()
+        assert len(queue.peek(100)) <= len(put_malformed)  # and raises nothing
+        assert queue.statistics().dead == 0
+        messages = self.take(queue, len(put_malformed))
+        queue.extend([message.receipt for message in messages], 60)
+        assert all(queue.dead_letter(message, "cannot be read") for message in messages)
+        letters = cast("list[DeadLetter]", queue.peek(100, dead=True))
+        assert sorted(letter.body for letter in letters) == sorted(message.body for message in messages)
+        assert {letter.reason for letter in letters} == {"cannot be read"}
+        assert queue.redrive() == len(put_malformed)
+        assert len(self.take(queue, len(put_malformed))) == len(put_malformed)
 
     def test_two_workers_share(self, queue: Queue, make_queue: Callable[[], Queue]) -> None:
         """Two threads on two connections receive every message once while nothing goes wrong."""

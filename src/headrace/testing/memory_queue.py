@@ -45,6 +45,7 @@ class _Row:
     receipt: str = ""
     """Of the delivery that holds the message; empty when nobody does."""
     kept: bytes = b""
+    malformed: str = ""
 
 
 class MemoryQueue:
@@ -102,6 +103,13 @@ class MemoryQueue:
                 ids.append(id_)
             self._changed.notify_all()
             return ids
+
+    def put_malformed(self, found: bytes, why: str = "a test put it there") -> str:
+        """Store something that the queue cannot read, as somebody may who writes past its adapter; return its id."""
+        with self._changed:
+            (id_,) = self.send([found])
+            self._rows[id_].malformed = f"message.malformed: {why}"
+            return id_
 
     def receive(self, max_messages: int, *, wait_seconds: float = 0.0) -> list[Message]:
         """Return up to max_messages; wait up to wait_seconds for the first, except on a fake clock."""
@@ -202,7 +210,7 @@ class MemoryQueue:
             if dead:
                 return [letter for letter, _ in self._dead.values()][:max_messages]
             return [
-                Message(row.id, row.body, "", row.receive_count, row.sent_at, row.kept)
+                Message(row.id, row.body, "", row.receive_count, row.sent_at, row.kept, row.malformed)
                 for row in self._visible()[:max_messages]
             ]
 
@@ -260,7 +268,7 @@ class MemoryQueue:
         row.receipt = f"{row.id}/{self._num_delivered}"
         twice = self._random.random() < self._lies.duplicate_ratio
         row.visible_at_ns = self._in(0 if twice else self._visibility_seconds)
-        return Message(row.id, row.body, row.receipt, row.receive_count, row.sent_at, row.kept)
+        return Message(row.id, row.body, row.receipt, row.receive_count, row.sent_at, row.kept, row.malformed)
 
     def _held(
         self, receipts: Sequence[str], failures: dict[str, str], *, stale_is_told: bool = True

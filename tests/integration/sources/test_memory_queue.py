@@ -1,6 +1,6 @@
 """The memory queue keeps the same promises as the real services, when it does not lie."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -20,7 +20,16 @@ class _Shared(MemoryQueue):
 
 class TestMemoryQueue(QueueConformance):
     @pytest.fixture
-    def make_queue(self) -> Callable[[], Queue]:
+    def shared(self) -> MemoryQueue:
+        """Make the queue of one test."""
+        return _Shared(visibility_seconds=self.visibility_seconds)
+
+    @pytest.fixture
+    def make_queue(self, shared: MemoryQueue) -> Callable[[], Queue]:
         """Give the same object each time: memory is not shared otherwise."""
-        queue = _Shared(visibility_seconds=self.visibility_seconds)
-        return lambda: queue
+        return lambda: shared
+
+    @pytest.fixture
+    def put_malformed(self, shared: MemoryQueue) -> Sequence[Callable[[], object]]:
+        """Put what the queue is told to find unreadable."""
+        return [lambda: shared.put_malformed(b"?")]

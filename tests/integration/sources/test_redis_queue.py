@@ -1,13 +1,16 @@
 """The Redis queue on a real redis-server."""
 
 import contextlib
+import functools
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import pytest
 
 from headrace.base.errors import QueueUnavailable, SourceError
 from headrace.base.protocols import Queue
+from headrace.base.records import DeadLetter
 from headrace.sources.addresses import open_queue
 from headrace.testing.conformance import QueueConformance
 
@@ -24,6 +27,66 @@ class TestRedisQueue(QueueConformance):
     def make_queue(self, address: str) -> Callable[[], Queue]:
         """Open the same queue each time."""
         return lambda: open_queue(address, visibility_seconds=self.visibility_seconds)
+
+    @pytest.fixture
+    def put_malformed(self, address: str) -> Iterator[Sequence[Callable[[], object]]]:
+        """Add entries to the stream, and to what waits to enter it, that no sender of ours would."""
+        import redis
+
+        stream = "headrace:{" + address.partition("=")[2] + "}"
+        good = {"id": "a", "sent": "1", "body": "x"}
+        entries: list[dict[Any, Any]] = [
+            {"foo": b"bar \xff"},
+            good | {"id": b"\xff"},
+            good | {"sent": "soon"},
+            good | {"sent": ""},
+            {"id": "a", "sent": "1"},
+        ]
+        with contextlib.closing(redis.Redis.from_url(address.partition("?")[0])) as server:
+            yield [
+                *(functools.partial(server.xadd, stream, entry) for entry in entries),
+                lambda: server.zadd(f"{stream}:delayed", {b"\xc1 no msgpack": 0}),
+                lambda: server.zadd(f"{stream}:delayed", {b"\x07": 0}),
+            ]
+
+    def test_more_fields_than_a_script_passes_on(self, queue: Queue, address: str) -> None:
+        """An entry of thousands of fields is dead-lettered and redriven like others, its fields as one."""
+        import redis
+
+        with contextlib.closing(redis.Redis.from_url(address.partition("?")[0])) as server:
+            server.xadd("headrace:{" + address.partition("=")[2] + "}", {f"f{number}": "x" for number in range(9000)})
+        (message,) = self.take(queue, 1)
+        assert message.malformed
+        queue.dead_letter(message, "test")
+        (letter,) = cast("list[DeadLetter]", queue.peek(1, dead=True))
+        assert b"f8999" in letter.body
+        assert queue.redrive() == 1
+        assert len(self.take(queue, 1)) == 1
+
+    def test_what_nobody_lent_does_no_harm(self, queue: Queue, address: str) -> None:
+        """Receipts that a stranger wrote among ours are dropped, and messages come and go."""
+        import redis
+
+        stream = "headrace:{" + address.partition("=")[2] + "}"
+        with contextlib.closing(redis.Redis.from_url(address.partition("?")[0])) as server:
+            server.zadd(f"{stream}:lent", {"no receipt": 0, "what/1": 0, "1-1/1": 0})
+        queue.send([b"x"])
+        (message,) = self.take(queue, 1)
+        assert queue.ack([message.receipt]) == {}
+        assert self.wait_until(lambda: self.total(queue) == 0)
+
+    def test_a_foreign_letter_is_shown(self, queue: Queue, address: str) -> None:
+        """A dead letter that somebody else wrote is shown with what it has."""
+        import redis
+
+        with contextlib.closing(redis.Redis.from_url(address.partition("?")[0])) as server:
+            server.xadd("headrace:{" + address.partition("=")[2] + "}:dead", {"why": "by hand", "count": "few"})
+        (letter,) = cast("list[DeadLetter]", queue.peek(5, dead=True))
+        assert (letter.body, letter.reason, letter.receive_count) == (
+            b'{"why": "by hand"}',
+            "no reason given",
+            0,
+        )
 
     def test_a_deleted_stream_is_made_again(self, queue: Queue, address: str) -> None:
         """After somebody deleted the keys, the queue works on, empty."""

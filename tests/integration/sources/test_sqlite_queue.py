@@ -1,6 +1,9 @@
 """The SQLite queue on a real file."""
 
-from collections.abc import Callable
+import contextlib
+import functools
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,3 +20,24 @@ class TestSqliteQueue(QueueConformance):
     def make_queue(self, tmp_path: Path) -> Callable[[], Queue]:
         """Open the same file each time."""
         return lambda: open_queue(f"sqlite:///{tmp_path}/jobs.db", visibility_seconds=self.visibility_seconds)
+
+    @pytest.fixture
+    def put_malformed(self, tmp_path: Path, queue: Queue) -> Iterator[Sequence[Callable[[], object]]]:
+        """Add rows by hand whose columns hold what they should not."""
+        insert = (
+            "INSERT INTO messages (queue, visible_at, lent, receive_count, sent_at, id, body)"
+            " VALUES (1, 0, 0, 0, ?, CAST(? AS TEXT), ?)"
+        )
+        with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None, timeout=10)) as connection:
+            rows = [("soon", b"a", b"x"), (1.0, b"\xff", b"x"), (1.0, b"\xff\xfe", b""), (b"\xff", b"a", "text")]
+            yield [functools.partial(connection.execute, insert, row) for row in rows]
+
+    def test_a_body_that_is_text(self, tmp_path: Path, queue: Queue) -> None:
+        """A row that was inserted by hand, with text for its body, is a message like others."""
+        with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as connection:
+            connection.execute(
+                "INSERT INTO messages (queue, visible_at, lent, receive_count, sent_at, id, body)"
+                " VALUES (1, 0, 0, 0, 1, 'a', 'x')"
+            )
+        (message,) = self.take(queue, 1)
+        assert (message.id, message.body, message.malformed) == ("a", b"x", "")

@@ -1,9 +1,10 @@
 """The SQS queue on a moto server: conformance, never speed. moto deletes with old receipts, as SQS may."""
 
+import functools
 import json
 import uuid
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import boto3
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import headrace as hr
 from headrace.base.errors import QueueUnavailable, SourceError
 from headrace.base.protocols import STALE, Queue
+from headrace.base.records import DeadLetter, Postponed
 from headrace.sources.addresses import open_queue
 from headrace.sources.jobs import encode_job
 from headrace.testing import Receiver, Reply
@@ -48,6 +50,46 @@ class TestSqsQueue(QueueConformance):
         """Open the same queue each time."""
         address = f"sqs://{queue_name}?region=eu-west-1&endpoint={sqs_server}"
         return lambda: open_queue(address, visibility_seconds=self.visibility_seconds)
+
+    @pytest.fixture
+    def put_malformed(self, client: Any, queue_name: str) -> Sequence[Callable[[], object]]:
+        """Send bodies that are not what their attributes say."""
+        url = client.get_queue_url(QueueName=queue_name)["QueueUrl"]
+        base64 = {"headrace.encoding": {"DataType": "String", "StringValue": "base64"}}
+        return [
+            functools.partial(client.send_message, QueueUrl=url, MessageBody=body, MessageAttributes=base64)
+            for body in ("a", "!!!!", "grün", "====")
+        ]
+
+    def test_an_id_of_strangers_is_not_believed(self, queue: Queue, client: Any, queue_name: str) -> None:
+        """Three jobs with one and the same id in their attributes, copied from a message of ours or made up, are three."""
+        url = client.get_queue_url(QueueName=queue_name)["QueueUrl"]
+        queue.send([b"ours"])
+        (ours,) = self.take(queue, 1)
+        assert queue.postpone([Postponed(ours, 0.0, b"")]) == {}
+        (raw,) = client.receive_message(QueueUrl=url, MessageAttributeNames=["All"], VisibilityTimeout=0)["Messages"]
+        assert raw["MessageAttributes"]["headrace.id"]["StringValue"] == ours.id
+        for body in ("one", "two"):
+            client.send_message(QueueUrl=url, MessageBody=body, MessageAttributes=raw["MessageAttributes"])
+        made_up = {"headrace.id": {"DataType": "String", "StringValue": ours.id}}
+        client.send_message(QueueUrl=url, MessageBody="three", MessageAttributes=made_up)
+        ids = {message.body: message.id for message in self.take(queue, 4)}
+        assert ids[b"ours"] == ours.id
+        assert len(set(ids.values())) == 4
+
+    def test_a_foreign_letter_is_shown(self, queue: Queue, client: Any, queue_name: str) -> None:
+        """A letter that somebody else sent, or SQS moved with a stranger's attributes, is shown with what it has."""
+        dead_url = client.create_queue(QueueName=f"{queue_name}-dead")["QueueUrl"]
+        odd = {
+            "headrace.receive_count": {"DataType": "String", "StringValue": "many"},
+            "headrace.encoding": {"DataType": "String", "StringValue": "base64"},
+            "headrace.kept": {"DataType": "String", "StringValue": "text"},
+        }
+        client.send_message(QueueUrl=dead_url, MessageBody="!!", MessageAttributes=odd)
+        (letter,) = cast("list[DeadLetter]", queue.peek(5, dead=True))
+        assert (letter.body, letter.kept) == (b"!!", b"")
+        assert "moved by SQS" in letter.reason
+        assert queue.redrive() == 1
 
     def test_the_success_of_a_late_delete_is_not_believed(self, queue: Queue) -> None:
         """When the loan ran out, ack says STALE although the service answers success."""

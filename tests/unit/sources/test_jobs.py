@@ -183,3 +183,14 @@ def test_equal_keys_in_different_objects() -> None:
 def test_large_data_is_welcome() -> None:
     """What is limited is what stands beside the data."""
     assert decoded(encode_job(bytes(5_000_000))).payload == bytes(5_000_000)
+
+
+def test_whatever_a_decoder_raises_is_a_bad_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A defect of what reads messages ends one of them, with a code, and not its worker."""
+
+    def broken(*_: object) -> None:
+        raise KeyError("a defect")
+
+    monkeypatch.setattr("headrace.sources.jobs._refuse_duplicates", broken)
+    with pytest.raises(BadMessage, match=r"message\.malformed: the message cannot be read: KeyError: 'a defect'"):
+        decoded(b'{"url": "https://e.com"}')

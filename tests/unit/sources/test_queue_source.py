@@ -1,8 +1,10 @@
 """The queue source on a memory queue: acks in batches, loans extended, nothing twice, nothing lost."""
 
+import contextlib
 import json
 import logging
 import pickle
+import sqlite3
 import threading
 import tracemalloc
 from collections import Counter
@@ -686,3 +688,41 @@ def test_what_waits_for_its_ack_is_let_go() -> None:
     bench.queue.available = True
     bench.tend(6.0)
     assert bench.remaining() == 0
+
+
+def test_what_cannot_be_read_is_rejected_alone() -> None:
+    """A message that the queue itself cannot read is rejected with a code, and the good one beside it is a job."""
+    bench = Bench()
+    bench.queue.put_malformed(b"\xff?")
+    bench.send(1)
+    bad, good = bench.take()
+    assert (good.id, good.verdict) == ("j0", None)
+    assert bad.verdict is not None
+    assert bad.verdict.kind is OutcomeKind.REJECTED
+    bad.settle(bad.verdict)
+    good.settle(DELIVERED)
+    bench.tend()
+    (letter,) = bench.letters()
+    assert letter.reason.startswith("message.malformed: ")
+    assert letter.body == b"\xff?"
+    assert bench.remaining() == 0
+
+
+def test_messages_with_one_id_are_as_many_jobs(tmp_path: Path) -> None:
+    """An id that senders chose, the same for three messages, makes none of them a copy of another."""
+    path = tmp_path / "jobs.db"
+    queue = open_queue(f"sqlite:///{path}")
+    queue.send([encode_job(f"https://e.com/{number}", id=f"j{number}") for number in range(3)])
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("UPDATE messages SET id = 'same'")
+    source = QueueSource(queue, drain=True)
+    source.open(SourcePlan())
+    done = []
+    for _ in range(3):
+        for job in source.receive(1, 0.0) or []:
+            done.append(job.id)
+            job.settle(DELIVERED)
+    source.close()
+    assert done == ["j0", "j1", "j2"]
+    assert queue.statistics().visible == queue.statistics().in_flight == 0
+    queue.close()

@@ -272,7 +272,10 @@ def test_a_result_that_does_not_fit_is_left_out(bench: Bench) -> None:
                 {
                     "Id": "0",
                     "MessageBody": "body",
-                    "MessageAttributes": {"headrace.id": {"DataType": "String", "StringValue": "id-r-a"}},
+                    "MessageAttributes": {
+                        "headrace.id": {"DataType": "String", "StringValue": "id-r-a"},
+                        "headrace.digest": {"DataType": "String", "StringValue": ANY},
+                    },
                     "DelaySeconds": 60,
                 }
             ],
