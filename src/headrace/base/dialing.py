@@ -161,7 +161,7 @@ def look_up(host: str, port: int, seconds: float) -> tuple[Address, ...]:
     """Return every address of a host, by the system's resolver, which knows no time limit of its own.
 
     Raises:
-        Unresolved: If there is none, or none in time.
+        Unresolved: If there is none, or none in time, or no thread to wait for it.
     """
     answer: queue.SimpleQueue[tuple[Address, ...] | Exception] = queue.SimpleQueue()
     seconds = max(seconds, 0.001)
@@ -177,7 +177,12 @@ def look_up(host: str, port: int, seconds: float) -> tuple[Address, ...]:
 
     if not _look_ups.acquire(timeout=seconds):
         raise Unresolved(f"its name was not looked up: {_MOST_LOOK_UPS} others hang")
-    threading.Thread(target=ask, name="headrace-lookup", daemon=True).start()
+    try:
+        threading.Thread(target=ask, name="headrace-lookup", daemon=True).start()
+    except RuntimeError as error:
+        # The thread that gives the place back does not exist: without this, a shortage of threads would end all look-ups.
+        _look_ups.release()
+        raise Unresolved(f"its name was not looked up: {error}") from None
     try:
         found = answer.get(timeout=seconds)
     except queue.Empty:

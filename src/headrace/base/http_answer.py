@@ -2,30 +2,64 @@
 
 from __future__ import annotations
 
+import io
 import re
 import time
 from email.utils import parsedate_to_datetime
 
 #: Most that is read of the body of an answer to a POST.
 ANSWER_BYTES = 64 * 1024
-#: Longest `Retry-After` that is believed; a server that asks for more is asked again after this.
-LONGEST_RETRY_AFTER_SECONDS = 86_400.0
+#: Longest time that the body of an answer to a POST is waited for once all headers are there: they are the answer.
+ANSWER_SECONDS = 1.0
+#: Longest `Retry-After` that is believed; a server that asks for more is asked again after this. Less than the time after
+#: which a result is given up, or one answer would decide that there is no further try.
+LONGEST_RETRY_AFTER_SECONDS = 3_600.0
 
+_SWITCHING = re.compile(rb"^HTTP/\S+ 101\b", re.MULTILINE)
 #: A head to its end, the empty line; a status below 200 only announces another.
 _WHOLE_HEAD = re.compile(rb"^HTTP/\S+ [2-9](?:(?!^HTTP/).)*?^\r?\n", re.MULTILINE | re.DOTALL)
 
 
 class FirstBytes:
-    """Takes the body of an answer as libcurl hands it over, and ends the transfer when there is enough."""
+    """Takes the body of an answer as libcurl hands it over, and ends the transfer when there is enough.
 
-    def __init__(self) -> None:
+    Args:
+        head: Where the headers are written.
+    """
+
+    def __init__(self, head: io.BytesIO) -> None:
         self.data = bytearray()
+        self._head = head
+        self._whole_since: float | None = None
 
     def write(self, part: bytes) -> int:
         """Take a part; to take fewer bytes than given ends the transfer."""
         room = ANSWER_BYTES - len(self.data)
         self.data += part[:room]
         return min(len(part), room)
+
+    def is_enough(self, *_: int) -> bool:
+        """Return whether to end the transfer: all headers came, and the body does not end, or is to be another protocol.
+
+        libcurl asks often while anything moves, and once a second while nothing does.
+        """
+        if self._whole_since is None:
+            if not self._head.tell():
+                return False  # nearly always: nothing came yet
+            head = self._head.getvalue()
+            if not head.endswith(b"\r\n\r\n"):
+                return False
+            if is_switching(head):
+                return True
+            if is_whole(head):
+                self._whole_since = time.monotonic()
+            return False
+        return time.monotonic() - self._whole_since >= ANSWER_SECONDS
+
+
+def is_switching(head: bytes) -> bool:
+    """Return whether a server goes on in another protocol (101), which nobody asked for: no status will follow."""
+    return _SWITCHING.search(head) is not None
 
 
 def is_whole(head: bytes) -> bool:

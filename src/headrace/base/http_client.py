@@ -22,9 +22,10 @@ import certifi
 import pycurl
 
 from headrace import __version__
+from headrace.base.deadline import seconds_left
 from headrace.base.dialing import Dialer, Refused, Unresolved
-from headrace.base.errors import SettingsError
-from headrace.base.http_answer import FirstBytes, is_whole, retry_after_seconds
+from headrace.base.errors import DeadlinePassed, SettingsError
+from headrace.base.http_answer import FirstBytes, is_switching, is_whole, retry_after_seconds
 from headrace.base.network_rules import NetworkPlan, NetworkRules
 from headrace.base.settings import check
 
@@ -97,6 +98,7 @@ _CAUSES = {
     pycurl.E_SSL_CONNECT_ERROR: ("http.tls", False),
     pycurl.E_PEER_FAILED_VERIFICATION: ("http.tls", False),
 }
+_SWITCHING_PROTOCOLS = 101
 #: What a GET follows; see RFC 9110, 15.4.
 _REDIRECTS = {301, 302, 303, 307, 308}
 #: Nothing is decoded here: a megabyte can become a gigabyte. libcurl decodes only where its own option asks for it.
@@ -154,8 +156,9 @@ class HttpClient:
 
         Raises:
             HttpError: If there is none, it breaks a limit, or an address on the way may not be contacted.
+            DeadlinePassed: If the job in this thread's hands was wanted before any answer came.
         """
-        deadline = time.monotonic() + self._settings.timeout_seconds
+        deadline = self._deadline()
         if not self._is_set_to_get:
             self._set_to_get()
         for _ in range(self._settings.max_redirects + 1):
@@ -178,11 +181,13 @@ class HttpClient:
     def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Response:
         """Return the answer to a POST, redirects not followed.
 
-        The status and the headers are the answer. Of the body at most 64 KB are read, and one that is longer, stalls
-        or breaks off is cut: whoever posts a result wants to know that it was taken, and must not be held up by the rest.
+        The status and the headers are the answer. Of the body at most 64 KB are read, for a second or two, and one that is
+        longer, stalls or breaks off is cut, and the connection closed: whoever posts a result wants to know that it was
+        taken, and must not be held up by the rest. A server that changes the protocol (101) has answered, too.
 
         Raises:
             HttpError: If no status came, or not all headers, or the address may not be contacted.
+            DeadlinePassed: If the job in this thread's hands was wanted before any answer came.
         """
         self._is_set_to_get = False
         self._curl.setopt(pycurl.POST, 1)
@@ -196,10 +201,14 @@ class HttpClient:
         self._curl.setopt(pycurl.HEADERFUNCTION, self._head.write)
         self._curl.setopt(pycurl.LOW_SPEED_TIME, 0)  # a receiver may think for as long as the timeout
         self._forget_head()
-        answer = FirstBytes()
+        answer = FirstBytes(self._head)
+        self._curl.setopt(pycurl.NOPROGRESS, 0)
+        self._curl.setopt(pycurl.XFERINFOFUNCTION, answer.is_enough)
         try:
-            self._perform(url, answer, time.monotonic() + self._settings.timeout_seconds)
-        except HttpError:
+            self._perform(url, answer, self._deadline())
+        except (HttpError, DeadlinePassed):
+            if is_switching(self._head.getvalue()):
+                return Response(_SWITCHING_PROTOCOLS, b"")
             if not is_whole(self._head.getvalue()):
                 raise
         self._refuse_incomplete(url)
@@ -224,16 +233,31 @@ class HttpClient:
             if refusal is not None:
                 raise HttpError(refusal.code, url, refusal.why, permanent=False) from None
             code, message = error.args
+            self._refuse_late(url)
             name, permanent = _CAUSES.get(code, ("http.failed", False))
             raise HttpError("http.slow" if "too slow" in message else name, url, message, permanent=permanent) from None
         except Refused as error:
             raise HttpError(error.refusal.code, url, error.refusal.why, permanent=True) from None
         except Unresolved as error:
+            self._refuse_late(url)
             raise HttpError("http.resolve", url, str(error), permanent=False) from None
         except (UnicodeError, ValueError) as error:
             raise HttpError("ssrf.url", url, f"not an address ({error})", permanent=True) from None
         self._dialer.after_request()
         return int(self._curl.getinfo(pycurl.RESPONSE_CODE))
+
+    def _deadline(self) -> float:
+        """Return when the request that begins now is to be over, on `time.monotonic`."""
+        left = seconds_left()
+        limit = self._settings.timeout_seconds
+        return time.monotonic() + (limit if left is None else min(limit, left))
+
+    def _refuse_late(self, url: str) -> None:
+        # The job's own end, and no failure of the server: it may have had no more than a moment.
+        if (left := seconds_left()) is not None and left <= 0:
+            raise DeadlinePassed(
+                f"deadline.passed: the job's deadline passed before {without_secrets(url)} had answered"
+            ) from None
 
     def _admit(self, url: str, deadline: float) -> None:
         before = time.monotonic()
@@ -253,6 +277,7 @@ class HttpClient:
 
     def _set_to_get(self) -> None:
         self._curl.setopt(pycurl.HTTPGET, 1)
+        self._curl.setopt(pycurl.NOPROGRESS, 1)
         self._curl.setopt(pycurl.HTTPHEADER, _GET_HEADERS)
         self._curl.setopt(pycurl.HEADERFUNCTION, self._head.write)  # a method in C: libcurl calls it for each line
         self._curl.setopt(pycurl.LOW_SPEED_TIME, math.ceil(self._settings.slow_seconds))
@@ -293,7 +318,7 @@ def is_permanent(status: int) -> bool:
 
     408 (timeout), 425 (too early), 429 (too many) and all 5xx are worth another try; see RFC 9110 and RFC 6585.
     """
-    return 300 <= status < 500 and status not in (408, 425, 429)
+    return (status < 200 or 300 <= status < 500) and status not in (408, 425, 429)
 
 
 def without_secrets(url: str) -> str:

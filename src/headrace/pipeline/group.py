@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.clock import Clock
+from headrace.base.deadline import refuse_late, working_until
 from headrace.base.errors import ItemRejected, as_item_error
 from headrace.base.metering import Metering, Reading, ThreadMeter
 from headrace.base.policies.batching import ReleaseReason
@@ -131,6 +132,14 @@ class Group:
         return curve
 
     def _run_one(self, calls: Sequence[_Call], item: Item) -> None:
+        deadline = item.job.deadline_ns
+        if deadline is None:
+            self._run_calls(calls, item)
+            return
+        with working_until(deadline):
+            self._run_calls(calls, item, deadline)
+
+    def _run_calls(self, calls: Sequence[_Call], item: Item, deadline: int | None = None) -> None:
         read = self._meter.read if self._metering.on and item.weight else self._read_wall
         value = item.value
         bytes_in = item.num_bytes
@@ -138,6 +147,8 @@ class Group:
         before = read()
         for index, call, wants_job in calls:
             try:
+                if deadline is not None:
+                    refuse_late(deadline, before[0])
                 value = call(item.job, value) if wants_job else call(value)
             except Exception as error:
                 item.error = as_item_error(error).located(self.stages[index].name, item.id)

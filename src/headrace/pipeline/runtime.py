@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from headrace.base.clock import Clock, SystemClock
+from headrace.base.deadline import without_late_tries
 from headrace.base.errors import (
     DeliveryFailed,
     HeadraceError,
@@ -342,6 +343,7 @@ class Runtime:
             asked = error.retry_after_seconds if isinstance(error, ItemFailed) else 0.0
             delay = min(_MAX_RETRY_SECONDS, asked) + min(_MAX_RETRY_SECONDS, 2.0**doublings) * self.random()
             outcome = Outcome(OutcomeKind.RETRY, str(error), delay, undelivered, origin=error.origin)
+        outcome = without_late_tries(outcome, item.job.deadline_ns, self.clock.now_ns())
         logger.info("%s: %s", outcome.kind.value, error)
         _let_frames_go(error)
         item.error = None

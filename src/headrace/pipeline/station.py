@@ -17,7 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headrace.base.errors import DeadlinePassed, DeliveryPostponed, ItemFailed
+from headrace.base.deadline import late
+from headrace.base.errors import DeliveryPostponed, ItemFailed
 from headrace.base.policies.batching import BatchingPolicy, ReleaseReason
 from headrace.base.policies.retry import RetryPolicy
 from headrace.base.records import BatchFormed, StageStatistics
@@ -292,8 +293,11 @@ class Station:
         error = item.error
         if not isinstance(error, ItemFailed) or isinstance(error, DeliveryPostponed):
             return None
-        elapsed = (self._runtime.clock.now_ns() - item.first_try_ns) / 1e9
-        return self.retry.next_delay(item.tries, elapsed, self._runtime.random(), error.retry_after_seconds)
+        now = self._runtime.clock.now_ns()
+        elapsed = (now - item.first_try_ns) / 1e9
+        delay = self.retry.next_delay(item.tries, elapsed, self._runtime.random(), error.retry_after_seconds)
+        deadline = item.job.deadline_ns
+        return None if delay is None or (deadline is not None and now + delay * 1e9 > deadline) else delay
 
     @property
     def can_lose_a_thread(self) -> bool:
@@ -349,8 +353,7 @@ class Station:
             if item.job.lost and not self.only_delivers:
                 self._runtime.drop_lost(item)
             elif deadline is not None and now > deadline:
-                late = (now - deadline) / 1e9
-                self._runtime.fail(item, DeadlinePassed(f"the job's deadline passed {late:.3f} s ago"), self.name)
+                self._runtime.fail(item, late(deadline, now), self.name)
             else:
                 wanted.append(item)
         return wanted

@@ -441,6 +441,26 @@ def test_look_ups_leave_no_thread(server: Any, make_client: Any) -> None:
         time.sleep(0.01)
 
 
+def test_a_look_up_without_a_thread_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While no thread can be started names are not resolved, and as soon as one can, they are again."""
+    from headrace.base import dialing
+
+    monkeypatch.setattr(dialing, "_look_ups", threading.BoundedSemaphore(1))
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "headrace-lookup":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    for _ in range(3):
+        with pytest.raises(dialing.Unresolved, match="can't start new thread"):
+            dialing.look_up("localhost", 80, 5.0)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    assert dialing.look_up("localhost", 80, 5.0)
+
+
 def test_look_ups_that_hang_are_bounded(make_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """When as many look-ups hang as may, a name is told so within the time for it, and no thread is added."""
     from headrace.base import dialing

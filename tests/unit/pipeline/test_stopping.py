@@ -21,11 +21,13 @@ from headrace.base.records import Counters, Job, OutcomeKind
 from headrace.delivery.collect import Collect
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import budget
+from headrace.pipeline.group import Group
+from headrace.pipeline.item import Item
 from headrace.pipeline.runtime import Runtime
 from headrace.sources.jobs import encode_job
 from headrace.sources.queue_source import QueueSource
 from headrace.stages.stage import Stage, StageContext
-from headrace.testing import FaultyStage, ListSource, MemoryQueue
+from headrace.testing import FakeClock, FaultyStage, ListSource, MemoryQueue
 
 Run = Callable[..., Any]
 
@@ -459,7 +461,18 @@ def test_deadline_passed(run: Run) -> None:
     runtime.run()
     assert runtime.counters.rejected == 1
     (letter,) = queue.peek(1, dead=True)
-    assert "deadline passed" in letter.reason
+    assert "deadline.passed: the job's deadline passed" in letter.reason
+
+
+def test_a_result_that_is_late_is_not_delivered() -> None:
+    """Also where the delivery runs in the worker of the stage that took too long."""
+    clock, delivered = FakeClock(), []
+    stages = [hr.stage("s", len), hr.stage("deliver", len)]
+    group = Group(stages, [lambda value: clock.advance(2.0), delivered.append], clock, 1)
+    item = Item(Job("job-1", b"", deadline_ns=clock.now_ns() + 10**9), b"", ())
+    group.run([item], None)
+    assert delivered == []
+    assert str(item.error) == "deliver: item job-1: deadline.passed: the job's deadline passed 1.000 s ago"
 
 
 def test_lost_loan_is_counted_once() -> None:

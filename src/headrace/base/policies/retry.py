@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: Tries that the longest pause a destination may ask for leaves before a result is given up.
+_FURTHER_TRIES = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
@@ -69,10 +72,11 @@ class PostponePolicy:
             since: When it could not be delivered for the first time; None: now. A time in the future counts as now.
             tries: How often it was held back, >= 0.
             jitter: Uniform random number, 0 <= jitter < 1.
-            at_least_seconds: Until the destination may be called again; the jitter comes on top.
+            at_least_seconds: Until the destination may be called again; the jitter comes on top. However long it asks for, a
+                few tries fit into the time.
         """
         if since is not None and now - since >= self.give_up_seconds:
             return None
         doublings = min(tries, 60)  # by then any pause has met its limit
         pause: float = jitter * min(self.max_seconds, self.base_seconds * 2**doublings)
-        return min(at_least_seconds, self.give_up_seconds) + pause
+        return min(at_least_seconds, self.give_up_seconds / _FURTHER_TRIES) + pause
