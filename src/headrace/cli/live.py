@@ -60,7 +60,7 @@ class _View:
     rate_now: float | None
     """Jobs delivered per second of the window."""
     rate_mean: float | None
-    """Jobs delivered per second since the start."""
+    """Jobs delivered per second since the first was received."""
     seconds_left: float | None
     busy: dict[str, float]
     """{station: share of its workers' time in service, over the window}."""
@@ -213,7 +213,7 @@ def _view(earlier: _Reading, now: _Reading, total: int | None, done_before: int)
         total,
         done_before,
         rate_now,
-        progress.delivered / progress.elapsed_seconds if progress.elapsed_seconds > 0 else None,
+        progress.throughput,
         seconds_left,
         busy,
         max(busy, key=lambda name: busy[name]) if any(busy.values()) else None,

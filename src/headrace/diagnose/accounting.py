@@ -108,7 +108,7 @@ def _account(evidence: Evidence, stage: StageFacts, window: Window, samples: Blo
         cpu_demand=cpu_demand(spans, rows),
         busy_seconds=_busy(evidence, stage),
         utilization=_utilization(evidence, stage, window),
-        throughput=_throughput(evidence, stage, rows),
+        throughput=_throughput(evidence, stage, rows, window),
         bytes_in=weighted_mean(spans.bytes_in[rows].astype(float), weights),
         bytes_out=weighted_mean(spans.bytes_out[rows].astype(float), weights),
         # The sampler is a thread of the process that it watches and sees some moments more often than others.
@@ -168,15 +168,12 @@ def _utilization(evidence: Evidence, stage: StageFacts, window: Window) -> float
     return None if ratio is None else float(ratio)
 
 
-def _throughput(evidence: Evidence, stage: StageFacts, rows: Array) -> float | None:
-    """Return items per second between the first and the last start of work, so that filling and draining do not count."""
-    if not evidence.is_complete:
-        rate = stage.summary["throughput_per_second"] if stage.summary else None
-        return None if rate is None else float(rate)
-    started = evidence.spans.started[rows]
-    if not len(started) or started.max() <= started.min():
-        return None
-    return float((started < started.max()).sum() / ((started.max() - started.min()) / 1e9))
+def _throughput(evidence: Evidence, stage: StageFacts, rows: Array, window: Window) -> float | None:
+    """Return items per second of the window; where not every passage has a span, of the run."""
+    width = window.to_seconds - window.from_seconds
+    if evidence.is_complete and stage.items and width > 0:
+        return len(rows) / width
+    return stage.items / evidence.elapsed_seconds if stage.items and evidence.elapsed_seconds > 0 else None
 
 
 def _mean_depth(evidence: Evidence, stage: StageFacts, window: Window) -> float | None:

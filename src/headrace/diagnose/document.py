@@ -117,10 +117,15 @@ def latency_distribution(evidence: Evidence, window: Window) -> Distribution:
 
 
 def _throughput(evidence: Evidence, delivered: Completions, window: Window) -> float | None:
-    rate = delivered.rate(window.from_seconds, window.to_seconds)
-    if rate is None and not len(evidence.jobs):
-        rate = evidence.summary.get("throughput_per_second")
-    return rate
+    """Return jobs delivered per second, from the end of the warm-up or the first arrival to the last outcome.
+
+    A run too short to have its warm-up found counts from the first arrival: what piled up while a model warmed up is settled in
+    a burst, and the rate of a burst is none that the pipeline has.
+    """
+    if window.from_seconds > 0:
+        return delivered.rate(window.from_seconds, window.to_seconds)
+    done = evidence.info.counters.delivered if evidence.info.summary is not None else delivered.total
+    return done / evidence.elapsed_seconds if done > 1 and evidence.elapsed_seconds > 0 else None
 
 
 def _plan(evidence: Evidence) -> tuple[str, dict[str, Any]]:
@@ -139,7 +144,7 @@ def _not_measured(evidence: Evidence, stages: tuple[StageAccount, ...], throughp
     profile = evidence.profiling
     found = dict(profile.not_measured) if profile else {}
     if throughput is None:
-        found.setdefault("throughput", "fewer jobs were delivered than a rate needs")
+        found.setdefault("throughput", "fewer than two jobs were delivered")
     why = evidence.why_no_profile if profile is None else "the profiler wrote none"
     if not evidence.gauges:
         found.setdefault("resources", why)

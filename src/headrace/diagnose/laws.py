@@ -20,6 +20,7 @@ from headrace.diagnose.estimates import standard_error, weighted_mean
 from headrace.diagnose.evidence import Evidence, StageFacts
 from headrace.diagnose.gauges import Gauge
 from headrace.diagnose.span_columns import Array, SpanColumns
+from headrace.diagnose.steady_state import completions
 from headrace.runs.formats.profile import Check, CheckStatus, Window
 
 LITTLE = "Little's law, L = X R; Little 1961"
@@ -251,10 +252,12 @@ def _busy_workers(evidence: Evidence, stage: StageFacts, window: Window) -> floa
         return None
     if evidence.is_complete:
         return union_seconds(spans, rows, window.from_seconds, window.to_seconds) / width
-    rate = evidence.summary and stage.summary and stage.summary["throughput_per_second"]
+    done = completions(evidence)
+    settled = done.rate(window.from_seconds, window.to_seconds)
+    rate = settled * stage.items / done.total if settled and stage.summary else None
     inside = np.concatenate([window_rows(spans, name, window) for name in of_station])
     passages = len(window_rows(spans, stage.name, window))
-    return float(rate) * union_seconds(spans, inside, 0.0, math.inf) / passages if rate and passages else None
+    return rate * union_seconds(spans, inside, 0.0, math.inf) / passages if rate and passages else None
 
 
 def union_seconds(spans: SpanColumns, rows: Array, first: float, last: float) -> float:

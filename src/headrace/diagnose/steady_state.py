@@ -69,10 +69,9 @@ class Completions:
         return float(self.seconds[int(np.searchsorted(self.count, self.count[-1]))])
 
     def rate(self, first: float, last: float) -> float | None:
-        """Return completions per second between two moments; None if there are too few to tell.
+        """Return completions per second of a steady stretch that ends with an outcome; None if there are too few to tell.
 
-        Counted from just after one completion to another, so that the time before the first is not part of it; where batches
-        are completed, from the end of one batch.
+        Counted from just after its first completion; where batches are completed, from the end of one batch.
         """
         low, high = np.searchsorted(self.seconds, first, "left"), np.searchsorted(self.seconds, last, "right")
         seconds, count = self.seconds[low:high], self.count[low:high]
@@ -83,7 +82,7 @@ class Completions:
         if not self.is_sampled and self.batch > 1:
             gaps = np.diff(seconds[start : start + self.batch + 1])
             start += int(np.argmax(gaps))
-        width = float(seconds[-1] - seconds[start])
+        width = last - float(seconds[start])
         done = float(count[-1] - count[start])
         return done / width if width > 0 and done >= self.batch else None
 

@@ -11,8 +11,7 @@ so it never keeps the GIL for long. Counts and sums are exact; percentiles are o
     complete                whether everything that was observed is counted
     elapsed_seconds         from the first job received to the last thing observed
     counters                received, delivered, rejected, dead_lettered, retried, returned, lost, notes
-    throughput_per_second   jobs delivered, between the first and the last that was settled for good; null with fewer than two.
-                            Of n jobs in batches of b it reads up to (b - 1) / n too high; the stages' do not.
+    throughput_per_second   jobs delivered / elapsed_seconds; null with fewer than two
     latency_seconds         distribution; arrival of a job to its being settled as delivered
     stages                  list in the order of first work, each:
       name, workers         workers is null where nobody said how many there are
@@ -22,7 +21,7 @@ so it never keeps the GIL for long. Counts and sums are exact; percentiles are o
       busy_seconds          service summed over workers; a batch counts once
       utilization_ratio     busy time over workers x elapsed; null without workers
       blocked_ratio         the same for the time in which workers, their work done, waited for room in the next queue
-      throughput_per_second items, between the first and the last start of work; null with a single start
+      throughput_per_second items / elapsed_seconds of the run
       batches               null, or: count, mean_size, release_reasons {reason: number}
     reasons                 why jobs were rejected or dead-lettered, the most frequent first, each:
       code, count           what the reason begins with, such as ssrf.port; without such a code the stage's name, or "other"
@@ -76,7 +75,6 @@ _PERCENTILES = (50, 90, 99)
 # Two tables, so that each fits a terminal of 80 columns.
 _WORK = ("stage", "workers", "items", "failed", "rate", "busy", "blocked", "batch")
 _TIMES = ("stage", "service: p50", "p90", "p99", "mean", "wait: p50", "p90")
-_FINAL = (OutcomeKind.DELIVERED, OutcomeKind.REJECTED, OutcomeKind.DEAD_LETTERED)
 _BAD = (OutcomeKind.REJECTED, OutcomeKind.DEAD_LETTERED)
 
 
@@ -173,6 +171,8 @@ class Progress:
     """By stage, since the start; in the order of first work."""
     passages: Mapping[str, int]
     """By stage: items that went through it."""
+    throughput: float | None
+    """Jobs delivered per second, from the first received to the last thing observed; None with fewer than two."""
 
     @property
     def finished(self) -> int:
@@ -224,7 +224,6 @@ class Summary(Observer):
         self._stages: dict[str, _Stage] = {}
         self._first_ns: int | None = None
         self._last_ns = 0
-        self._settling: tuple[int, int, int] | None = None  # first and last settled for good, delivered after the first
 
     def begins_at(self, done_before: int, left: int) -> None:
         """Note how many entries of the source were done by earlier starts of this run, and how many are left."""
@@ -282,6 +281,7 @@ class Summary(Observer):
                 (self._now() - self._first_ns) / 1e9 if self._first_ns is not None else 0.0,
                 {stage.name: stage.busy_ns / 1e9 for stage in self._in_order()},
                 {stage.name: stage.items for stage in self._in_order()},
+                self._throughput(),
             )
 
     def counters(self) -> Counters:
@@ -402,9 +402,6 @@ class Summary(Observer):
         else:
             counted.returned += 1
         arrived = self._arrivals.pop((job_id, attempt), None)
-        if kind in _FINAL:
-            first, last, delivered = self._settling or (now, now, -(kind is OutcomeKind.DELIVERED))
-            self._settling = (first, max(last, now), delivered + (kind is OutcomeKind.DELIVERED))
         self._saw(now, now)
         return now - arrived if kind is OutcomeKind.DELIVERED and arrived is not None else None
 
@@ -462,15 +459,13 @@ class Summary(Observer):
         return (self._last_ns - self._first_ns) / 1e9 if self._first_ns is not None else 0.0
 
     def _throughput(self) -> float | None:
-        if self._settling is None or self._settling[1] == self._settling[0]:
-            return None
-        first, last, delivered = self._settling
-        return delivered / ((last - first) / 1e9)
+        # From the first arrival: what piled up before a slow stage is settled in a burst, and a burst is no rate.
+        elapsed, delivered = self._elapsed_seconds(), self._counted.delivered
+        return delivered / elapsed if delivered > 1 and elapsed > 0 else None
 
     def _stage_row(self, stage: _Stage, elapsed: float) -> dict[str, Any]:
         workers = self.workers.get(stage.name)
         known = bool(workers) and elapsed > 0
-        window = _window(stage)
         return {
             "name": stage.name,
             "workers": workers,
@@ -479,7 +474,7 @@ class Summary(Observer):
             "busy_seconds": stage.busy_ns / 1e9,
             "utilization_ratio": utilization(stage.busy_ns / 1e9, elapsed, workers or 1) if known else None,
             "blocked_ratio": utilization(_blocked_seconds(stage), elapsed, workers or 1) if known else None,
-            "throughput_per_second": window.throughput if window else None,
+            "throughput_per_second": stage.items / elapsed if elapsed > 0 else None,
             "batches": {
                 "count": stage.num_batches,
                 "mean_size": stage.num_batched / stage.num_batches,

@@ -140,7 +140,7 @@ def test_utilization_is_of_all_workers() -> None:
     assert only_stage(summary)["utilization_ratio"] == pytest.approx(2 / 12)
 
 
-def test_stage_throughput_leaves_out_the_last_batch() -> None:
+def test_the_window_of_efficiency_leaves_out_the_last_batch() -> None:
     """Three batches of four that start every two seconds are 2 items/s: the last has not been paid for yet."""
     summary = Summary()
     for number in (4, 0, 2):  # spans may come out of order
@@ -148,7 +148,6 @@ def test_stage_throughput_leaves_out_the_last_batch() -> None:
     window = summary.as_dict() and summary.efficiency_window("process")
     assert window is not None
     assert (window.items, window.seconds, window.throughput) == (8, 4.0, 2.0)
-    assert only_stage(summary)["throughput_per_second"] == 2.0
     assert summary.efficiency("process", 2.5) == pytest.approx(0.8)
 
 
@@ -156,7 +155,7 @@ def test_no_window_from_a_single_start() -> None:
     """One batch gives no rate, and neither does a stage that never worked."""
     summary = Summary()
     summary.stage_finished(batch(0, 4))
-    assert only_stage(summary)["throughput_per_second"] is None
+    assert summary.efficiency_window("process") is None
     assert summary.efficiency_window("nothing") is None
     assert summary.efficiency("process", 1.0) is None
 
@@ -172,7 +171,7 @@ def test_batches_are_counted_with_their_reasons() -> None:
 
 
 def test_outcomes_latency_and_throughput_of_jobs() -> None:
-    """Jobs are counted by outcome; latency is of those delivered; the rate lies between the first and the last settled."""
+    """Jobs are counted by outcome; latency is of those delivered; the rate is of all the time."""
     clock = FakeClock()
     summary = Summary(clock=clock)
     jobs = [Job(str(number), b"") for number in range(14)]
@@ -186,18 +185,33 @@ def test_outcomes_latency_and_throughput_of_jobs() -> None:
     assert (counters["received"], counters["delivered"], counters["rejected"], counters["retried"]) == (14, 12, 1, 1)
     assert document["latency_seconds"]["num_samples"] == 12
     assert document["latency_seconds"]["p50"] == pytest.approx(17.0)
-    assert document["throughput_per_second"] == pytest.approx(12 / 26)
+    assert document["throughput_per_second"] == pytest.approx(12 / 28)
     assert document["elapsed_seconds"] == pytest.approx(28.0)
 
 
-def test_first_delivered_does_not_count_in_the_rate() -> None:
-    """Three jobs delivered every two seconds are one every two seconds."""
+@pytest.mark.parametrize("apart", [0.0, 0.001])
+def test_results_that_are_settled_together_are_no_rate(apart: float) -> None:
+    """Ten jobs that took two seconds and are settled in a burst, as a Parquet file's are, are five a second, in each view."""
     clock = FakeClock()
     summary = Summary(clock=clock)
-    for number in range(3):
-        clock.advance(2.0)
-        summary.job_settled(Job(str(number), b""), DELIVERED)
-    assert summary.as_dict()["throughput_per_second"] == pytest.approx(0.5)
+    jobs = [Job(str(number), b"") for number in range(10)]
+    summary.job_received(jobs)
+    clock.advance(2.0 - 10 * apart)
+    for job in jobs:
+        clock.advance(apart)
+        summary.job_settled(job, DELIVERED)
+    assert summary.as_dict()["throughput_per_second"] == pytest.approx(5.0)
+    assert summary.progress().throughput == pytest.approx(5.0)
+
+
+def test_one_delivered_job_has_no_rate() -> None:
+    """A rate of a single event is null."""
+    clock = FakeClock()
+    summary = Summary(clock=clock)
+    summary.job_received([Job("a", b"")])
+    clock.advance(2.0)
+    summary.job_settled(Job("a", b""), DELIVERED)
+    assert summary.as_dict()["throughput_per_second"] is None
 
 
 def test_a_job_that_comes_again_has_its_own_latency() -> None:

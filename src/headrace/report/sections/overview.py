@@ -72,7 +72,8 @@ def _outcomes(document: ProfileDocument) -> str:
 
 
 def _tiles(document: ProfileDocument) -> list[Html]:
-    tiles = [_tile("throughput", rate(document.throughput), "jobs delivered per second, in the steady part")]
+    since = "from the end of the warm-up" if document.window.from_seconds > 0 else "from the first arrival"
+    tiles = [_tile("throughput", rate(document.throughput), f"jobs delivered per second, {since} to the last outcome")]
     tiles += [_quantile_tile(quantile) for quantile in document.latency.percentiles]
     delivered = document.counters.get("delivered")
     if isinstance(delivered, int):
