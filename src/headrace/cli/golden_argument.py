@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from headrace.validate.golden import Golden
     from headrace.validate.variant_spec import VariantSpec
 
@@ -43,18 +45,71 @@ def read_items(
         raise SettingsError(
             f"{path} is a folder: name the pipeline that decodes and preprocesses its images, with --pipeline MODULE:ATTRIBUTE"
         )
-    from headrace.base.words import counted
     from headrace.cli.loading import load_pipeline
-    from headrace.stages.module import ProcessStage
+    from headrace.cli.module_argument import stage_of_model
     from headrace.validate.golden_folder import read_golden_folder
 
-    modules = [stage.module for stage in load_pipeline(pipeline).stages if isinstance(stage, ProcessStage)]
-    if len(modules) != 1:
-        raise SettingsError(
-            f"{pipeline} has {counted(len(modules), 'module')}, and one must prepare the images; make the set yourself: .npz"
-        )
+    loaded = load_pipeline(pipeline)
+    module = stage_of_model(loaded, spec.model.artifact).module
     say(f"{path}: decoding and preprocessing with {pipeline}")
-    return read_golden_folder(Path(path), modules[0], _names(spec), labelled=labelled, say=say)
+    return read_golden_folder(Path(path), module, _names(spec), labelled=labelled, stages=loaded.stages, say=say)
+
+
+def read_feed(
+    path: str | None, pipeline: str | None, model: str, say: Callable[[str], object]
+) -> np.ndarray | dict[str, np.ndarray] | None:
+    """Return what a model is called with: (items, ...), or {input: array} of a file that names a model's several inputs.
+
+    Args:
+        path: As `read_items` takes it, or an .npz file with one array for each input, of one call.
+        pipeline: Likewise.
+        model: The file.
+        say: Told what was left out.
+
+    Raises:
+        SettingsError: If it cannot be read.
+    """
+    from headrace.validate.golden import read_arrays
+    from headrace.validate.variant_spec import parse_variant
+
+    if path is None:
+        return None
+    spec = parse_variant(model)
+    names = [one.name for one in spec.open().inputs]
+    if len(names) > 1:
+        return read_arrays(Path(path), names)
+    found = read_items(path, pipeline, spec, say, labelled=False)
+    return None if found is None else found.inputs
+
+
+def noise(spec: VariantSpec, pipeline: str | None, num_items: int) -> Golden:
+    """Return noise that a model with one input takes, of the size that the pipeline prepares where one is named.
+
+    Raises:
+        SettingsError: If nothing can be made up for it.
+    """
+    from headrace.validate.made_up import Shapes, make_up
+
+    model, prepared = spec.open(), prepared_shape(pipeline, spec.model.artifact)
+    first = model.inputs[0]
+    known: list[Shapes] = [{first.name: ("batch", *prepared)}] if prepared else []
+    return make_up(spec.model, model.inputs, model.metadata, known).golden(num_items)
+
+
+def prepared_shape(pipeline: str | None, model: str | None) -> tuple[int, ...] | None:
+    """Return the shape of an image as a pipeline prepares it for a model; None where that cannot be told."""
+    if pipeline is None:
+        return None
+    from headrace.base.errors import SettingsError
+    from headrace.cli.loading import load_pipeline
+    from headrace.cli.module_argument import stage_of_model
+    from headrace.validate.prepared import before_model, shape_of_any
+
+    loaded = load_pipeline(pipeline)
+    try:
+        return shape_of_any(before_model(stage_of_model(loaded, model).module, loaded.stages))
+    except SettingsError:
+        return None
 
 
 def _names(spec: VariantSpec) -> list[str] | None:

@@ -21,7 +21,8 @@ must have no item and no source (photograph, camera) in common. With --run nothi
 share of the run to matter, or where --slo and --rate are met already.
 With --pipeline and --source the whole pipeline is measured with what was found, and nothing recommended that gains it nothing.
 --explain shows what the engine makes of one variant: which layers run in int8, and what conversions cost. --portability says
-for each engine what would fail there: operators, batch sizes, precisions, and what is missing on this machine.
+for each engine what would fail there: operators, batch sizes, precisions, and what is missing on this machine. It calls the
+file with --golden, which may be an .npz file with one array for each of several inputs; else with noise.
 
 MODULE:ATTRIBUTE in the place of MODEL names a recipe, an object of yours with `example`, `build()`, `fit(network, teacher)` and
 `evaluate(network)`: the PyTorch network is converted, and pruned and trained again too.
@@ -400,15 +401,15 @@ def _write_page(
 def _explain(args: argparse.Namespace) -> int:
     import numpy as np
 
+    from headrace.cli.golden_argument import noise
     from headrace.cli.optimization_text import census_text
     from headrace.validate.census import check_can_tell, take_census
-    from headrace.validate.golden import made_up
     from headrace.validate.variant_spec import parse_variant
 
     spec = parse_variant(args.model, args.threads)
     check_can_tell(spec)
     size = args.batch or 1
-    given = _items(args, args.data, labelled=False) or made_up(spec.open().inputs[0], size)
+    given = _items(args, args.data, labelled=False) or noise(spec, args.pipeline, size)
     items = given.inputs if given.is_made_up else given.at(spec.model.input_side)
     batch = np.ascontiguousarray(items[np.arange(size) % len(items)])
     document = _with_layers(args, spec, take_census(spec, batch), items)
@@ -438,6 +439,7 @@ def _with_layers(
 
 def _portability(args: argparse.Namespace, *, of_recipe: bool) -> int:
     from headrace.base.errors import SettingsError
+    from headrace.cli.golden_argument import prepared_shape, read_feed
     from headrace.cli.optimization_text import portability_text
     from headrace.optimize.portability import find_portability
     from headrace.runs.processor import cpu_flags
@@ -446,7 +448,11 @@ def _portability(args: argparse.Namespace, *, of_recipe: bool) -> int:
         raise SettingsError(
             f"--portability {args.model}: there is no such file; expected an ONNX file, or a recipe as MODULE:ATTRIBUTE"
         )
-    document = find_portability(Path(args.model), cpu_flags(), of_recipe=of_recipe)
+    given = args.golden or args.data
+    document = find_portability(
+        Path(args.model), cpu_flags(), of_recipe=of_recipe, items=read_feed(given, args.pipeline, args.model, _say),
+        prepared=None if given else prepared_shape(args.pipeline, args.model),
+    )  # fmt: skip
     if args.json:
         _print_json(document)
     else:

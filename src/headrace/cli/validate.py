@@ -14,8 +14,9 @@ or changed. All that the ledger gets, where there is one, is that the golden set
 A golden set is an .npz file with the arrays inputs (items, ...), as the model takes them, and labels (items,); or a folder with
 labels.jsonl or a folder for each class, which --pipeline decodes and preprocesses. For --metric map, map50 and iou it
 holds boxes with classes, or masks, in place of labels. Without labels the two must agree; without a golden set they are held
-against each other on noise, which can only show that B is broken. What B was calibrated on or trained with cannot judge it:
-name it as --data, and a golden set is refused that shares an item with it, or a source (photograph, camera) where known.
+against each other on noise, which can only show that B is broken (of the size that --pipeline prepares where an axis is free).
+What B was calibrated on or trained with cannot judge it: name it as --data, and a golden set is refused that shares an item
+with it, or a source (photograph, camera) where known.
 
 Exit status: 0 B may stand in for A; 1 it may not; 3 an engine is not installed; 4 it cannot be told yet, and such a B is not
 to be used either; 130 interrupted.
@@ -90,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Validate, and print the verdict."""
-    from headrace.cli.golden_argument import read_items
+    from headrace.cli.golden_argument import prepared_shape, read_items
     from headrace.cli.golden_uses import counting
     from headrace.cli.loading import load_pipeline
     from headrace.validate.disjoint import check_disjoint
@@ -118,7 +119,8 @@ def run(args: argparse.Namespace) -> int:
     if needed:
         _say(needed)
     with counting(args.ledger, _say) as count:
-        document = validate_variants(a, b, golden, policy, say=_say)
+        prepared = None if golden else prepared_shape(args.pipeline, a.model.artifact)
+        document = validate_variants(a, b, golden, policy, say=_say, prepared=prepared)
         if golden is not None:
             count(document)
     encoded = as_json(document, indented=True)

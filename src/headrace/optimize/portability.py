@@ -1,8 +1,8 @@
 """What would fail on which engine, before anybody deploys: operators, batch sizes, precisions, and what is missing here.
 
-What is installed is asked: the engine opens the file and is called with batches of noise. Of what is not, such as TensorRT on
-a machine without a GPU, the file alone tells something: operators that no other engine knows, quantization of a kind that it
-does not take.
+What is installed is asked: the engine opens the file and is called with batches of what the caller gave, or of noise, in a
+process of its own, for a crash is an answer too. Of what is not, such as TensorRT on a machine without a GPU, the file alone
+tells something: operators that no other engine knows, quantization of a kind that it does not take.
 
 References:
     NVIDIA TensorRT documentation, "Working with Quantized Types" (QuantizeLinear and DequantizeLinear, symmetric, INT8) and the
@@ -18,14 +18,16 @@ from pathlib import Path
 
 import numpy as np
 
-from headrace.base.errors import EngineError, HeadraceError, MissingExtra
+from headrace.base.errors import EngineError, MissingExtra, SettingsError
+from headrace.base.plan import ModelPlan
 from headrace.base.words import counted
-from headrace.engines import engine
+from headrace.engines import open_model
 from headrace.engines.onnx_engine import why_not
 from headrace.optimize.onnx_files import load, numpy_helper, onnx
 from headrace.runs.formats.portability import Outcome, Place, PortabilityDocument
 from headrace.runs.processor import BFLOAT16_FLAGS, FLOAT16_FLAGS, INT8_FLAGS
-from headrace.validate.golden import made_up
+from headrace.validate.made_up import Shapes, make_up
+from headrace.validate.trials import Feed, Trial, try_calls
 
 #: Batches that a pipeline may form.
 _BATCHES = (1, 3, 8)
@@ -60,26 +62,50 @@ class _File:
     precision: str
     unsigned: bool
     """Whether activations are quantized without a sign, or around another number than 0."""
+    has_states: bool
+    """Whether it takes several inputs: then all but the first, and all but the first output, may be states without items."""
+    batch_axes: tuple[int, ...]
+    """Of each output: where the file names the batch of the first input there, else the first."""
 
 
-def find_portability(artifact: Path, flags: frozenset[str], *, of_recipe: bool = False) -> PortabilityDocument:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What engines are called with."""
+
+    feeds: Mapping[int, Feed]
+    """{batch size: what one call is given}; empty: nothing is known that the model takes."""
+    why_none: str = ""
+    """Why there is nothing."""
+
+
+def find_portability(
+    artifact: Path,
+    flags: frozenset[str],
+    *,
+    of_recipe: bool = False,
+    items: np.ndarray | Feed | None = None,
+    prepared: tuple[int, ...] | None = None,
+) -> PortabilityDocument:
     """Return where an ONNX file can run.
 
     Args:
         artifact: The file.
         flags: Of the processor.
         of_recipe: Whether a recipe's network was converted to it just now, so that PyTorch has run it.
+        items: (items, ...) as the model takes them, or {input: array} of one call; None: noise.
+        prepared: Shape of an item as the pipeline prepares it, for noise; None: not known.
 
     Raises:
         EngineError: If it is no ONNX file.
     """
     file = _look(artifact)
+    asked = _asked(artifact, items, prepared)
     return PortabilityDocument(
         artifact=str(artifact),
         sha256=hashlib.sha256(artifact.read_bytes()).hexdigest(),
         opset=file.opset,
         precision=file.precision,
-        places=(*(_place(file, name, options, flags) for name, options in PLACES), _on_pytorch(of_recipe)),
+        places=(*(_place(file, asked, name, options, flags) for name, options in PLACES), _on_pytorch(of_recipe)),
     )
 
 
@@ -104,7 +130,15 @@ def _look(artifact: Path) -> _File:
         fixed_batch=axis[0].dim_value or None if axis else None,
         precision="int8" if quantized else "f16" if half else "f32",
         unsigned=any(_is_unsigned(node, weights) for node in nodes if node.op_type == "QuantizeLinear"),
+        has_states=len(inputs) > 1,
+        batch_axes=tuple(_batch_axis(value, axis[0].dim_param if axis else "") for value in model.graph.output),
     )
+
+
+def _batch_axis(output: onnx.ValueInfoProto, batch: str) -> int:
+    """Return the axis of an output that bears the batch's name; recognisers of text may have it second, after time."""
+    names = [axis.dim_param for axis in output.type.tensor_type.shape.dim]
+    return names.index(batch) if batch and batch in names else 0
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -122,20 +156,44 @@ def _is_unsigned(node: onnx.NodeProto, weights: Mapping[str, onnx.TensorProto]) 
     return zero is None or zero.data_type != onnx.TensorProto.INT8 or bool(np.any(numpy_helper.to_array(zero)))
 
 
-def _place(file: _File, name: str, options: Mapping[str, str], flags: frozenset[str]) -> Place:
+def _asked(artifact: Path, items: np.ndarray | Feed | None, prepared: tuple[int, ...] | None) -> _Asked:
+    """Return what engines are called with: what was given, else noise that ONNX Runtime answers."""
+    plan = ModelPlan(artifact=str(artifact), threads=1)
+    try:
+        model = open_model(plan, None, 1)
+    except EngineError as error:
+        return _Asked({}, str(error))
+    first = model.inputs[0]
+    if isinstance(items, Mapping):
+        return _Asked({len(items[first.name]): items})
+    if items is not None:
+        return _Asked({size: {first.name: items[np.arange(size) % len(items)]} for size in _BATCHES})
+    known: list[Shapes] = [{first.name: ("batch", *prepared)}] if prepared else []
+    try:
+        made = make_up(plan, model.inputs, model.metadata, known)
+    except SettingsError as error:
+        return _Asked({}, str(error))
+    return _Asked({size: made.feed(size) for size in _BATCHES})
+
+
+def _place(file: _File, asked: _Asked, name: str, options: Mapping[str, str], flags: frozenset[str]) -> Place:
     fails = list(_seen_in_file(file, name, options))
     outcome: Outcome = "fails"
+    called = True
     try:
         missing = why_not(options["provider"]) if "provider" in options else None
         if missing is None and not fails:
-            fails += _tried(file, name, options)
+            wrong, called, missing = _tried(file, asked, name, options)
+            fails += wrong
     except MissingExtra as error:
         missing = str(error)
     slow = [] if fails or missing else list(_slow(file, name, options, flags))
     if not fails:
-        outcome = "not here" if missing else "poorly" if slow else "runs"
-    findings = (*fails, *([missing] if missing else []), *slow)
-    return Place(engine=name, options=dict(options), outcome=outcome, findings=findings)
+        outcome = "not here" if missing else "opens" if not called else "poorly" if slow else "runs"
+    notes = [missing] if missing else []
+    if outcome == "opens":
+        notes.append(f"it was not called: {asked.why_none}")
+    return Place(engine=name, options=dict(options), outcome=outcome, findings=(*fails, *notes, *slow))
 
 
 def _on_pytorch(of_recipe: bool) -> Place:
@@ -175,38 +233,38 @@ def _seen_in_file(file: _File, name: str, options: Mapping[str, str]) -> Iterato
             )
 
 
-def _tried(file: _File, name: str, options: Mapping[str, str]) -> Iterator[str]:
-    """Open the file and give what went wrong with it, at several batch sizes."""
-    try:
-        model = engine(name).open(file.path, threads=1, options=options)
-        if len(model.inputs) != 1:
-            return  # nothing can be made up that fits together
-        noise = made_up(model.inputs[0], max(_BATCHES)).inputs
-    except MissingExtra:
-        raise
-    except HeadraceError as error:
-        yield str(error)
-        return
-    refused = {}
-    for size in _BATCHES:
-        try:
-            _check_answer(model(np.ascontiguousarray(noise[:size])), size)
-        except Exception as error:  # engines raise their own types
-            refused[size] = " ".join(str(error).split())[:200]
+def _tried(file: _File, asked: _Asked, name: str, options: Mapping[str, str]) -> tuple[list[str], bool, str | None]:
+    """Open the file and call it, elsewhere; return what went wrong, whether it was called, and what is missing."""
+    plan = ModelPlan(artifact=str(file.path), engine=name, threads=1, options=dict(options))
+    tried = try_calls(plan, list(asked.feeds.values()))
+    if tried.missing or tried.refused:
+        return [tried.refused] if tried.refused else [], False, tried.missing or None
+    refused = {
+        size: why
+        for size, trial in zip(asked.feeds, tried.calls, strict=True)
+        if (why := _why_no_answer(trial, size, file, asked))
+    }
     if refused and file.fixed_batch is not None and file.fixed_batch not in refused:
-        yield (
+        wrong = (
             f"it takes batches of {file.fixed_batch} alone, and a pipeline forms any: export it with a dynamic first axis "
             "(dynamic_axes, or a Dim), or set the stage's batch to that and pad"
         )
-    elif refused:
-        sizes = ", ".join(map(str, refused))
-        yield f"it refuses {'a batch' if len(refused) == 1 else 'batches'} of {sizes}: {next(iter(refused.values()))}"
+        return [wrong], True, None
+    sizes = ", ".join(map(str, refused))
+    wrong = f"it refuses {'a batch' if len(refused) == 1 else 'batches'} of {sizes}: {next(iter(refused.values()), '')}"
+    return [wrong] if refused else [], bool(asked.feeds), None
 
 
-def _check_answer(answer: object, size: int) -> None:
-    for array in answer.values() if isinstance(answer, Mapping) else (np.asarray(answer),):
-        if not array.ndim or len(array) != size:
-            raise EngineError(f"{counted(size, 'item')} give an answer of the shape {list(array.shape)}")
+def _why_no_answer(trial: Trial, size: int, file: _File, asked: _Asked) -> str:
+    """Return what is wrong with an answer; empty: nothing. Of several inputs some may be states, and so may outputs."""
+    if trial.shapes is None:
+        return trial.why
+    for shape, axis in list(zip(trial.shapes.values(), file.batch_axes, strict=False))[
+        : 1 if file.has_states else None
+    ]:
+        if len(shape) <= axis or shape[axis] != size:
+            return f"{counted(size, 'item')} give an answer of the shape {shape}"
+    return ""
 
 
 def _slow(file: _File, name: str, options: Mapping[str, str], flags: frozenset[str]) -> Iterator[str]:

@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import SettingsError
-from headrace.base.protocols import TensorSpec
 
 #: Names of arrays in a file.
 SOURCES, SLICE, TRUTH = "sources", "slice_", "truth_"
@@ -160,25 +159,23 @@ def spread(num_items: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, num_items - 1, min(num_items, most)).round().astype(int))
 
 
-def made_up(spec: TensorSpec, num_items: int) -> Golden:
-    """Return noise of the shape that a model takes; free axes beyond the first are 1.
+def read_arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return {input: array} of an `.npz` file: what one call of a model with several inputs is given.
 
     Raises:
-        SettingsError: If a model takes no numbers.
+        SettingsError: If it cannot be read, or does not have one array for each input.
     """
-    lengths = [axis if isinstance(axis, int) else 1 for axis in spec.shape[1:]]
-    kind = spec.dtype.removeprefix("tensor(").removesuffix(")")
-    random = np.random.default_rng(0)
-    if kind in ("float", "double", "float16"):
-        dtype: Any = {"float": np.float32, "double": np.float64, "float16": np.float16}[kind]
-        inputs = random.standard_normal((num_items, *lengths)).astype(dtype)
-    elif kind in ("uint8", "int8"):
-        inputs = random.integers(0, 127, (num_items, *lengths)).astype(kind)
-    else:
-        raise SettingsError(
-            f"input {spec.name} takes {spec.dtype}, for which nothing sensible can be made up; give --golden"
-        )
-    return Golden(name="noise", inputs=inputs, labels=None, sha256="", is_made_up=True)
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            missing = [name for name in names if name not in arrays]
+            if not missing:
+                return {name: arrays[name] for name in names}
+            has = ", ".join(arrays) or "none"
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        has = f"no arrays that can be read ({error})"
+    raise SettingsError(
+        f"{path} has {has}; expected an .npz file with an array for each of the model's inputs, by its name: {', '.join(names)}"
+    )
 
 
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray | None, dict[str, np.ndarray]]:

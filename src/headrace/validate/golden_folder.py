@@ -26,18 +26,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 
 from headrace.base.errors import DecodeRejected, SettingsError
-from headrace.base.plan import ModelPlan, Plan
 from headrace.base.words import counted
-from headrace.stages.decode import DecodeStage, ResizeStage
 from headrace.stages.image_header import image_format, read_header
-from headrace.stages.module import Module, ProcessStage
-from headrace.stages.stage import Stage, StageContext
+from headrace.stages.module import Module
+from headrace.stages.stage import Stage
 from headrace.validate.golden import Golden, fingerprint
 from headrace.validate.marks import Marks, padded, placed_boxes, placed_mask, placement, read_marks
+from headrace.validate.prepared import Preparation, before_model
 
 LABELS = "labels.jsonl"
 _IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
@@ -65,16 +63,19 @@ def read_golden_folder(
     names: Sequence[str] | None = None,
     *,
     labelled: bool = True,
+    stages: Sequence[Stage] = (),
     say: Callable[[str], object] = lambda text: None,
 ) -> Golden:
     """Return the golden set of a folder.
 
     Args:
         folder: With `labels.jsonl`, or with a folder for each class.
-        module: Of the pipeline; its input must be an image.
+        module: Of the pipeline; its input must be an image, or stages of the pipeline make its input of one.
         names: Of the classes in the order of the model's output; None: labels must be numbers, or folders in the order of
             their names.
-        labelled: Whether labels are asked for; without, any images will do, in folders or not.
+        labelled: Whether labels are asked for; without, any images will do, in folders or not, and each child of a fan-out is
+            an item.
+        stages: Of the whole pipeline, for a module that does not decode itself.
         say: Told what was left out.
 
     Raises:
@@ -83,46 +84,56 @@ def read_golden_folder(
     """
     rows = _rows(folder, labelled, names)
     numbers = _numbers(rows, names, folder) if labelled and rows[0].label is not None else None
-    calls = _preprocessing(module)
+    before = before_model(module, stages)
+    prepare = Preparation(before)
     digest = hashlib.sha256()
     kept: list[int] = []
     looks: list[tuple[float, float, float]] = []
     with _Growing() as inputs, _Growing() as masks:
-        marked = _Marked(module.input, masks)
+        marked = _Marked(getattr(before[0], "wanted", None), masks)
         for number, row in enumerate(rows):
             data = _read(row.file)
             try:
-                array, look, decoded = _one(calls, data)
+                found = prepare(data)
             except DecodeRejected:
                 continue
-            inputs.add(array, row.file)
-            digest.update(array.tobytes())
-            if row.marks is not None:
-                marked.add(row.marks, data, decoded, array.shape, row.file)
-            kept.append(number)
-            looks.append(look)
+            if labelled and len(found.inputs) != 1:
+                raise SettingsError(
+                    f"{row.file}: the pipeline makes {counted(len(found.inputs), 'item')} of it for the model, and what "
+                    "is true is known of the image as a whole: make the golden set yourself, as .npz"
+                )
+            for array in found.inputs:
+                inputs.add(array, row.file)
+                digest.update(array.tobytes())
+                if row.marks is not None:
+                    marked.add(row.marks, data, found.decoded, array.shape, row.file)
+                kept.append(number)
+                looks.append(found.look)
         arrays, truth = inputs.array(), marked.truth()
     if not kept:
         raise SettingsError(f"{folder}: none of its {counted(len(rows), 'image')} can be decoded")
-    if len(kept) < len(rows):
-        say(f"{folder}: {len(rows) - len(kept)} of {counted(len(rows), 'image')} cannot be decoded and are left out")
+    if len(set(kept)) < len(rows):
+        say(
+            f"{folder}: {len(rows) - len(set(kept))} of {counted(len(rows), 'image')} cannot be decoded and are left out"
+        )
     paths = [rows[number].file for number in kept]
     labels = None if numbers is None else np.array([numbers[number] for number in kept], np.int64)
     slices, sources = _slices(looks), _sources([rows[number] for number in kept])
     return Golden(
         name=str(folder), inputs=arrays, labels=labels, sha256=fingerprint(digest, labels, truth, slices, sources),
         slices=slices, sources=sources, truth=truth, files=[str(path) for path in paths],
-        scaled=lambda side: _scaled(module, paths, side),
+        scaled=lambda side: _scaled(before, paths, side),
         some_sources=frozenset(rows[number].source for number in kept) - {""},
     )  # fmt: skip
 
 
-def _scaled(module: Module, files: Sequence[Path], side: int) -> np.ndarray:
+def _scaled(before: Sequence[Stage], files: Sequence[Path], side: int) -> np.ndarray:
     """Return images that can be decoded as a model of that `input_side` takes them, (items, ...)."""
-    calls = _preprocessing(module, side)
+    prepare = Preparation(before, side)
     with _Growing() as inputs:
-        for file in files:
-            inputs.add(_one(calls, _read(file))[0], file)
+        for file in dict.fromkeys(files):  # once, however many items were made of it
+            for array in prepare(_read(file)).inputs:
+                inputs.add(array, file)
         return inputs.array()
 
 
@@ -232,43 +243,6 @@ def _numbers(rows: Sequence[_Row], names: Sequence[str] | None, folder: Path) ->
     if unknown:
         raise SettingsError(f"{folder}: {unknown[0]!r} is no class of the model; expected {', '.join(names[:12])}")
     return [places[str(label)] for label in labels]
-
-
-def _preprocessing(module: Module, side: int | None = None) -> list[tuple[Stage, Callable[[Any], Any]]]:
-    """Return the module's stages before its model, opened one after the other, for a model of that `input_side`."""
-    stages = module.stages()
-    before = stages[: next(place for place, stage in enumerate(stages) if isinstance(stage, ProcessStage))]
-    if not any(isinstance(stage, DecodeStage) for stage in before):
-        raise SettingsError(
-            f"{type(module).__name__}.input is no ImageInput: a folder of images is no golden set for it; give an .npz file"
-        )
-    plan = Plan(model=ModelPlan(input_side=side))
-    return [(stage, stage.open(_context(stage, place, before, plan))) for place, stage in enumerate(before)]
-
-
-def _context(stage: Stage, place: int, stages: Sequence[Stage], plan: Plan) -> StageContext:
-    def no_model(path: str | None = None) -> Any:
-        raise SettingsError(f"stage {stage.name} opens a model before the model: make the golden set yourself, as .npz")
-
-    following = stages[place + 1] if place + 1 < len(stages) else None
-    return StageContext(stage=stage.name, worker=0, plan=plan, options={}, next_stage=following, open_model=no_model)
-
-
-def _one(
-    calls: Sequence[tuple[Stage, Callable[[Any], Any]]], data: bytes
-) -> tuple[np.ndarray, tuple[float, float, float], tuple[int, int]]:
-    """Return an image as the model takes it, what it looks like, and the (height, width) that was decoded."""
-    value: Any = data
-    look, decoded = (0.0, 0.0, 0.0), (0, 0)
-    for stage, call in calls:
-        value = call(value)
-        if isinstance(stage, DecodeStage):
-            decoded = value.shape[:2]
-            pixels = float(decoded[0] * decoded[1])
-        if isinstance(stage, DecodeStage | ResizeStage):
-            grey = cv2.cvtColor(value, cv2.COLOR_RGB2GRAY)
-            look = (pixels, float(grey.mean()), float(cv2.Laplacian(grey, cv2.CV_64F).var()))
-    return np.ascontiguousarray(value), look, decoded
 
 
 def _slices(looks: Sequence[tuple[float, float, float]]) -> Mapping[str, np.ndarray]:

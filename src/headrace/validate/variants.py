@@ -44,17 +44,19 @@ from headrace.runs.processor import cpu_flags, why_slow
 from headrace.validate.accuracy import judge_accuracy
 from headrace.validate.census import LEAST_INT8_SHARE, is_quantized, take_census
 from headrace.validate.detections import LAYOUTS
-from headrace.validate.golden import Golden, made_up, spread
+from headrace.validate.golden import Golden, spread
 from headrace.validate.half_precision import LARGEST, broken, is_half, named
 from headrace.validate.interrupts import noticing
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.layer_errors import ITEMS, first_beyond, layer_errors
+from headrace.validate.made_up import MadeUp, make_up
 from headrace.validate.model_speed import Settled, Speed, measure_speed
 from headrace.validate.parity import BANDS, compare_outputs, has_broken, joined
 from headrace.validate.policy import Policy
 from headrace.validate.robustness import judge_robustness
 from headrace.validate.same_detections import MOST_CHANGED, SURE, changed_detections
 from headrace.validate.slices import worst_first
+from headrace.validate.trials import try_calls
 from headrace.validate.variant_spec import VariantSpec, variant_text
 
 #: Items whose answers are compared number by number.
@@ -183,6 +185,11 @@ class _Validation:
                 try:
                     opened.model(batch)
                 except Exception as error:  # engines raise their own types
+                    if name == "A":  # then nothing is known of B
+                        raise SettingsError(
+                            f"A, {opened.spec.text}, refuses a batch of {size} of {self.golden.name}: {error}; give items that "
+                            "it takes with --golden, and a --batch that it takes"
+                        ) from None
                     return _gate("static", "rejected", f"{name} refuses a batch of {size}: {error}")
         a, b = (f"{one.model.inputs[0].dtype}{list(one.model.inputs[0].shape)}" for one in (self.a, self.b))
         says = f"both take {a}" if self._is_same_size() else f"A takes {a}, B {b}: the same images in another size"
@@ -402,6 +409,7 @@ def validate_variants(
     say: Callable[[str], object] = lambda text: None,
     kept: KeptAnswers | None = None,
     settled: Settled | None = None,
+    prepared: tuple[int, ...] | None = None,
 ) -> ValidationDocument:
     """Return whether B may stand in for A.
 
@@ -414,27 +422,33 @@ def validate_variants(
         say: Told about each gate, one line at a time.
         kept: What incumbents answered before, and where it is kept for the next candidate; None: it is asked anew.
         settled: As `measure_speed` takes it: the gate of speed is a race then.
+        prepared: Shape of an item as the pipeline prepares it, for noise; None: not known.
 
     Raises:
         EngineError: If A cannot be opened. A B that cannot be is rejected.
         MissingExtra: If an engine is not installed, of A or of B.
-        SettingsError: If a file does not exist, or the model takes inputs for which nothing can be made up and there is no
-            golden set.
+        SettingsError: If a file does not exist, A takes several inputs or refuses the golden set, or takes inputs for which
+            nothing can be made up and there is no golden set.
     """
     policy = policy or Policy()
     for spec in (a, b):
         artifact = spec.model.artifact
         check(artifact is None or Path(artifact).is_file(), "model file", artifact, "a file that exists")
     first = _open(a)
-    golden = golden or made_up(first.model.inputs[0], PARITY_ITEMS)
+    _check_one_input(first)
     try:
         second = _open(b)
     except MissingExtra:  # says nothing about B: installed, it may be right
         raise
     except HeadraceError as error:
-        gate = _gate("static", "rejected", f"B cannot be opened: {error}")
-        nothing = VariantSide(name=b.text, variant={}, open_seconds=0.0)
-        return _document(first.side(), nothing, [gate], golden, policy, [], interrupted=False)
+        why = f"B cannot be opened: {error}"
+        return _rejected_at_once(first.side(), b, why, golden, policy)
+    if golden is None:
+        noise = _noise(first, second, prepared)
+        why = _crash(b, noise, policy.batch)
+        golden = noise.golden(PARITY_ITEMS)
+        if why:
+            return _rejected_at_once(first.side(), b, why, golden, policy)
     with noticing() as is_interrupted:
         known = _known(kept, a, golden, policy)
         validation = _Validation(first, second, golden, policy, is_interrupted, say, known, settled)
@@ -451,6 +465,42 @@ def validate_variants(
         slices=worst_first(validation.slices),
         num_slices=len(validation.slices),
     )
+
+
+def _rejected_at_once(
+    a: VariantSide, b: VariantSpec, why: str, golden: Golden | None, policy: Policy
+) -> ValidationDocument:
+    """Return the rejection of a B that was never called in this process."""
+    nothing = VariantSide(name=b.text, variant={}, open_seconds=0.0)
+    none = Golden(name="noise", inputs=np.empty((0,)), labels=None, sha256="", is_made_up=True)
+    return _document(a, nothing, [_gate("static", "rejected", why)], golden or none, policy, [], interrupted=False)
+
+
+def _check_one_input(opened: _Opened) -> None:
+    inputs = opened.model.inputs
+    if len(inputs) > 1:
+        raise SettingsError(
+            f"{opened.spec.text} takes {len(inputs)} inputs ({', '.join(one.name for one in inputs)}), and an item of a golden "
+            "set is one array: two such models cannot be held against one another here; headrace run --shadow compares them "
+            "on what the pipeline feeds them"
+        )
+
+
+def _noise(a: _Opened, b: _Opened, prepared: tuple[int, ...] | None) -> MadeUp:
+    """Return how to make up what both take: free axes as the pipeline has them, else B's file, else what A answers."""
+    spec = a.model.inputs[0]
+    shapes: list[tuple[int | str, ...]] = [("batch", *prepared)] if prepared else []
+    shapes.append(b.model.inputs[0].shape)
+    return make_up(a.spec.model, [spec], a.model.metadata, [{spec.name: shape} for shape in shapes])
+
+
+def _crash(b: VariantSpec, noise: MadeUp, batch: int) -> str:
+    """Return in words how B ends the process that calls it with noise of a guessed size; nothing where it does not."""
+    if not noise.is_guessed:
+        return ""
+    shape = list(noise.shapes[noise.specs[0].name])
+    crashes = [trial.why for trial in try_calls(b.model, [noise.feed(batch)]).calls if trial.ended]
+    return f"B was called with noise {shape}: {crashes[0]}" if crashes else ""
 
 
 def _known(kept: KeptAnswers | None, a: VariantSpec, golden: Golden, policy: Policy) -> KeptAnswers:

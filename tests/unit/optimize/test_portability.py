@@ -115,6 +115,93 @@ def test_int8_is_for_one_target_or_the_other(case: Any, tmp_path: Path, signed: 
     assert place(document, "onnx", provider="tensorrt").outcome == there
 
 
+def free(path: Path, *, inputs: list[Any], nodes: list[Any], outputs: list[Any], **constants: Any) -> Path:
+    """Write a network of these inputs and outputs, (name, type, shape) each."""
+    graph = helper.make_graph(
+        nodes, "net", [helper.make_tensor_value_info(*one) for one in inputs],
+        [helper.make_tensor_value_info(*one) for one in outputs],
+        [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+FLOAT, INT32 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32
+
+
+def test_free_axes_whole_numbers_and_states_are_called(tmp_path: Path) -> None:
+    """An image of any size, an index into a table, a state without items: all of them run on both engines."""
+    pooled = [
+        helper.make_node("MaxPool", ["x"], ["p"], kernel_shape=[32, 32]),
+        helper.make_node("GlobalMaxPool", ["p"], ["y"]),
+    ]
+    looked_up = [helper.make_node("Gather", ["table", "x"], ["y"])]
+    stepped = [helper.make_node("Add", ["x", "bias"], ["y"]), helper.make_node("Identity", ["state"], ["next"])]
+    table = np.ones((5, 2), np.float32)
+    files = [
+        free(
+            tmp_path / "image.onnx", inputs=[("x", FLOAT, ["n", 3, "h", "w"])], nodes=pooled,
+            outputs=[("y", FLOAT, ["n", 3, 1, 1])],
+        ),
+        free(
+            tmp_path / "index.onnx", inputs=[("x", INT32, ["n", 7])], nodes=looked_up, outputs=[("y", FLOAT, ["n", 7, 2])],
+            table=table,
+        ),
+        free(
+            tmp_path / "state.onnx", inputs=[("x", FLOAT, ["n", 4]), ("state", FLOAT, [2, 3])], nodes=stepped,
+            outputs=[("y", FLOAT, ["n", 4]), ("next", FLOAT, [2, 3])], bias=np.float32(1),
+        ),
+    ]  # fmt: skip
+    for file in files:
+        document = find_portability(file, ALL_FLAGS)
+        assert place(document, "onnx").outcome == "runs"
+        assert place(document, "openvino", precision="f32").outcome == "runs"
+
+
+def test_a_batch_that_is_not_the_first_axis_of_the_answer_is_known_by_its_name(tmp_path: Path) -> None:
+    """Recognisers of text answer (time, items, characters)."""
+    nodes = [helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0, 2])]
+    file = free(
+        tmp_path / "time.onnx", inputs=[("x", FLOAT, ["n", 5, 4])], nodes=nodes, outputs=[("y", FLOAT, [5, "n", 4])]
+    )
+    assert place(find_portability(file, ALL_FLAGS), "onnx").outcome == "runs"
+
+
+def test_what_was_not_called_is_not_said_to_run(tmp_path: Path) -> None:
+    """Where nothing can be made up it opens, and says what to give; with that it is called."""
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
+    file = free(
+        tmp_path / "odd.onnx", inputs=[("x", FLOAT, ["n", "k"])], nodes=nodes, outputs=[("y", FLOAT, ["n", 7, 11])],
+        shape=np.int64([-1, 7, 11]),
+    )  # fmt: skip
+    found = place(find_portability(file, ALL_FLAGS), "onnx")
+    assert found.outcome == "opens"
+    assert "it was not called" in found.findings[0]
+    assert "give --golden" in found.findings[0]
+    items = np.zeros((2, 77), np.float32)
+    assert place(find_portability(file, ALL_FLAGS, items=items), "onnx").outcome == "runs"
+
+
+def test_several_inputs_are_given_by_their_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In an .npz file with an array for each, of one call."""
+    nodes = [
+        helper.make_node("Concat", ["a", "b"], ["both"], axis=1),
+        helper.make_node("Reshape", ["both", "shape"], ["y"]),
+    ]
+    file = free(
+        tmp_path / "two.onnx", inputs=[("a", FLOAT, ["n", "j"]), ("b", FLOAT, ["n", "k"])], nodes=nodes,
+        outputs=[("y", FLOAT, ["n", 7, 11])], shape=np.int64([-1, 7, 11]),
+    )  # fmt: skip
+    feed = tmp_path / "feed.npz"
+    np.savez(feed, a=np.zeros((2, 70), np.float32), b=np.zeros((2, 7), np.float32))
+    assert main(["optimize", str(file), "--portability", "--golden", str(feed), "--json"]) == 0
+    places = json.loads(capsys.readouterr().out)["places"]
+    assert places[0]["outcome"] == "runs"
+    np.savez(feed, a=np.zeros((2, 70), np.float32))
+    assert main(["optimize", str(file), "--portability", "--golden", str(feed)]) == 2
+    assert "an array for each of the model's inputs, by its name: a, b" in capsys.readouterr().err
+
+
 def test_the_command_prints_it(case: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """As text and as JSON."""
     assert main(["optimize", str(case.model), "--portability"]) == 0

@@ -11,10 +11,11 @@ import msgspec
 
 SCHEMA = "headrace.portability/1"
 
-#: `runs`: it opened here and took batches of several sizes; `poorly`: it would, at a price that is told; `fails`: it would not;
+#: `runs`: it opened here and took batches of several sizes; `opens`: it opened here, and nothing was known to call it with;
+#: `poorly`: it runs, at a price that is told; `fails`: it does not, or ends the process that calls it;
 #: `not here`: what runs it is missing on this machine, and what is told could be seen from the file alone; `needs a recipe`: it
 #: runs networks of the user's code, and no file.
-Outcome = Literal["runs", "poorly", "fails", "not here", "needs a recipe"]
+Outcome = Literal["runs", "opens", "poorly", "fails", "not here", "needs a recipe"]
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
