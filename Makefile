@@ -1,13 +1,14 @@
 # What people and continuous integration run; `make` lists it. Nothing here needs root.
 # Settings: PYTHON=/path/to/python3.12   interpreter for new virtual environments (3.11 or newer)
 #           ARGS="-k queue -x"           handed on to pytest, `headrace demo` or the benchmarks
+#           CORPUS=folder SECONDS=600    for `make fuzz`: images of others, and how long
 #           VERSION=0.2.0                for `make changelog`
 #           BUILDER=podman               what makes the container image; else docker, podman or buildah, whichever is there
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow lint types imports bench docs format changelog lock audit sbom image clean venv
+.PHONY: help demo test test-slow fuzz lint types imports bench docs format changelog lock audit sbom image clean venv
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # The first interpreter that is new enough; empty if none is. Looked for only where an environment has to be made.
@@ -65,6 +66,9 @@ test: $(DEV) ## run all tests, except those marked slow, gpu or network; what me
 
 test-slow: $(DEV) ## run the tests that take minutes
 	$(BIN)/python -m pytest -m "slow and not gpu and not network" $(ARGS) || [ $$? -eq 5 ] # 5: none is marked slow
+
+fuzz: $(DEV) ## run the decoders over the files of a folder and damaged copies: CORPUS=folder SECONDS=600
+	$(BIN)/python tools/fuzz_decoders.py $(CORPUS) --seconds $(or $(SECONDS),300) $(ARGS)
 
 lint: $(DEV) ## check style and format (ruff)
 	$(BIN)/ruff check .
