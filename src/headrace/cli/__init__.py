@@ -1,8 +1,8 @@
 """The command line: one module per command, each with `add_arguments(parser)` and `run(args) -> exit status`.
 
 A command's module docstring is its help. Results go to stdout, progress and errors to stderr. Exit status: 0 done; 1 a
-negative answer to a goal that the user stated; 2 misuse; 3 something missing on this machine; 4 inconclusive; 70 a defect
-of headrace itself; 130 interrupted, with what was measured kept.
+negative answer to a goal that the user stated, or nothing came of the work; 2 misuse; 3 something missing on this machine;
+4 inconclusive; 70 a defect of headrace itself; 130 interrupted, with what was measured kept.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ COMMANDS = {
 }
 
 EXIT_DONE = 0
+EXIT_NEGATIVE = 1
 EXIT_MISUSE = 2
 EXIT_MISSING = 3
 EXIT_DEFECT = 70

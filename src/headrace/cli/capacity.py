@@ -17,7 +17,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from headrace.cli import EXIT_DONE
+from headrace.cli import EXIT_DONE, EXIT_NEGATIVE
 from headrace.cli.change_arguments import add_change_arguments, change_of
 from headrace.cli.terminal import say, write, write_json
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from headrace.runs.formats.prediction import TrackRecord
     from headrace.tune.capacity import Need, Wanted
 
-EXIT_NEGATIVE = 1
 EXIT_INCONCLUSIVE = 4
 
 

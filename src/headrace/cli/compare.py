@@ -21,7 +21,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
+from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
 from headrace.cli.output_file import check_output, write_output
 from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, stdout_kept
 from headrace.cli.terminal import as_json, open_console, speaker, write_machine_readable
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 _say = speaker("compare")
 
-EXIT_NEGATIVE = 1
 EXIT_INCONCLUSIVE = 4
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from headrace.diagnose.diagnosis import Goal
     from headrace.runs.formats.diagnosis import DiagnosisDocument
 
-EXIT_NEGATIVE = 1
 EXIT_INCONCLUSIVE = 4
 
 
@@ -57,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _status(document: DiagnosisDocument) -> int:
-    from headrace.cli import EXIT_DONE
+    from headrace.cli import EXIT_DONE, EXIT_NEGATIVE
     from headrace.runs.formats.diagnosis import VerdictClass
 
     if document.good_enough is False:

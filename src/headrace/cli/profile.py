@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Profile the pipeline and print the analysis."""
-    from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
+    from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
     from headrace.profiler.profile import ProfileSettings, profile
 
     with stdout_kept(args.json):
@@ -81,6 +81,8 @@ def run(args: argparse.Namespace) -> int:
         status = EXIT_INTERRUPTED if result.interrupted else EXIT_DONE
         if status == EXIT_DONE:
             status = _look_further(args, pipeline, result.plan, output)
+        if status == EXIT_DONE and (result.is_in_vain or result.ended_early):
+            status = EXIT_NEGATIVE
     _print(output, as_json=args.json)
     return status
 
@@ -159,16 +161,19 @@ class _Interrupt:
 
 def _print(folder: Path, *, as_json: bool) -> None:
 
-    from headrace.cli.profile_text import as_text, hot_spots_text
+    from headrace.cli.profile_text import as_text, failures_text, hot_spots_text
     from headrace.diagnose import profile_document
     from headrace.profiler import isolation, layers
     from headrace.runs.reader import read_run
 
-    document = profile_document(read_run(folder))
+    run = read_run(folder)
+    document = profile_document(run)
     if as_json:
         write_json(document)
         return
     parts = [as_text(document)]
+    if failures := failures_text(run.info):
+        parts.insert(0, failures)
     if document.layers is not None:
         parts.append(layers.as_text(document.layers))
     if document.isolation is not None:

@@ -13,6 +13,7 @@ from headrace.base.words import aligned, counted, wrapped
 
 if TYPE_CHECKING:
     from headrace.runs.formats.profile import BlockedSplit, Distribution, ProfileDocument, StageAccount
+    from headrace.runs.run_folder import RunInfo
 
 _TIMES = ("stage", "wait", "service", "= cpu", "+ run delay", "+ blocked", "on", "next full")
 _WORK = ("stage", "workers", "items", "failed", "rate", "busy", "p50", "p90", "p99")
@@ -32,6 +33,20 @@ def as_text(document: ProfileDocument) -> str:
     below = (_cpu(document), _overhead(document), _checks(document), _missing(document))
     parts += [wrapped(part) for part in below if part]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def failures_text(info: RunInfo) -> str:
+    """Return what failed in a run, as its folder's summary says; empty if nothing did."""
+    from headrace.pipeline.reasons import shown_reasons
+
+    summary = info.summary or {}
+    lines = shown_reasons(summary.get("reasons", []))
+    if not lines:
+        return ""
+    in_vain = (
+        [] if summary["counters"]["delivered"] else ["Nothing was delivered: the figures below are of work in vain."]
+    )
+    return "\n".join([*in_vain, "what failed:", *lines]) + "\n"
 
 
 def hot_spots_text(record: Path, *, limit: int = 12) -> str:

@@ -10,7 +10,7 @@
 
 The first Ctrl-C finishes what was received within the Plan's run.grace_seconds and gives the rest back to the source; a
 second one gives everything back at once. The exit status is then 130; it is 0 where SIGTERM ended a worker of a queue, and all
-that it had received was finished.
+that it had received was finished. It is 1 where jobs were received and nothing was delivered, or more failed than --max-failed.
 
 A run over a folder or a list of URLs that was cut off, however it ended, goes on with --resume: what is in its results is
 not done again.
@@ -83,6 +83,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--supervise", type=positive, metavar="N", help="run N worker processes, and start again those that die"
     )
+    parser.add_argument(
+        "--max-failed", metavar="N|SHARE%",
+        help="end the run with exit status 1 once more jobs than this were rejected or dead-lettered: 5, or 5%%",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.run/1)")
 
 
@@ -102,10 +106,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _status(result: Result) -> int:
-    """Return 130 for what a signal cut short, 0 for a service that was asked to stop and finished what it had."""
-    from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
+    """Return 130 for what a signal cut short, 1 where nothing came of the work, 0 for a service that was asked to stop."""
+    from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
 
-    return EXIT_INTERRUPTED if result.interrupted and result.drained_by != signal.SIGTERM else EXIT_DONE
+    if result.interrupted and result.drained_by != signal.SIGTERM:
+        return EXIT_INTERRUPTED
+    return EXIT_NEGATIVE if result.ended_early or result.is_in_vain else EXIT_DONE
 
 
 def _run_worker(args: argparse.Namespace, seat: Seat) -> Ended:
@@ -145,6 +151,7 @@ def _execute(
         seat=seat,
         resume=args.resume,
         checkpoint=args.checkpoint or True,
+        max_failed=args.max_failed,
     )
     args.queue = getattr(pipeline.source, "shown_address", None)
     task = next((stage.task for stage in pipeline.stages if stage.kind == "device"), "")
@@ -182,6 +189,7 @@ def as_dict(result: Any) -> dict[str, Any]:
         "emulated": result.is_emulated,
         "warnings": list(result.warnings),
         "interrupted": result.interrupted,
+        "ended_early": result.ended_early,
         "run_folder": None if result.run_folder is None else str(result.run_folder),
         "before": None if result.before is None else dataclasses.asdict(result.before),
     }
@@ -218,6 +226,10 @@ def _print_table(args: argparse.Namespace, result: Any, beside: ShadowDocument |
         console.print(f"next: {beside.next_command}", soft_wrap=True)
         if beside.attempt:
             console.print(f"written to the ledger as {beside.attempt}")
+    if result.ended_early:
+        console.print(f"ended early: {result.ended_early}", soft_wrap=True)
+    elif result.is_in_vain:
+        console.print("nothing was delivered (exit status 1)")
     if result.counters.rejected or result.counters.dead_lettered:
         for line in _where_the_bad_are(args, result):
             console.print(line, soft_wrap=True)

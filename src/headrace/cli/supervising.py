@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.records import OutcomeKind
 from headrace.cli.terminal import speaker, write, write_json
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
 
     import headrace.pipeline.execute  # noqa: F401 - once, here: every worker is forked with it
     from headrace.base.seat import Ended
-    from headrace.cli import reported
+    from headrace.cli import EXIT_DONE, EXIT_NEGATIVE, reported
     from headrace.cli.pipeline_arguments import open_plan, stdout_kept
     from headrace.pipeline.governor import limit_library_threads
     from headrace.pipeline.supervisor import Supervisor
@@ -73,7 +74,14 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
         _say(result.reason)
     _write(args, result)
     _tell(args, result)
-    return result.status
+    return result.status or (EXIT_NEGATIVE if _is_in_vain(result) else EXIT_DONE)
+
+
+def _is_in_vain(result: Supervised) -> bool:
+    """Return whether jobs failed and none was ever delivered."""
+    return not result.outcomes[OutcomeKind.DELIVERED] and any(
+        result.outcomes[kind] for kind in (OutcomeKind.REJECTED, OutcomeKind.DEAD_LETTERED, OutcomeKind.RETRY)
+    )
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -83,7 +91,12 @@ def _check(args: argparse.Namespace) -> None:
         raise SettingsError(
             f"--supervise {args.supervise}: at most {MOST_WORKERS} workers, each a process; one or two for each core are usual"
         )
-    for option, given in (("--limit", args.limit), ("--shadow", args.shadow), ("--ledger", args.ledger)):
+    for option, given in (
+        ("--limit", args.limit),
+        ("--shadow", args.shadow),
+        ("--ledger", args.ledger),
+        ("--max-failed", args.max_failed),
+    ):
         if given:
             raise SettingsError(f"{option} is for one worker; leave it or --supervise out")
     if args.output:
@@ -134,7 +147,7 @@ def as_text(num_workers: int, result: Supervised) -> str:
     lines = [f"{num_workers} workers: {outcomes}; {result.num_deaths} deaths, {result.restarts} restarts"]
     reasons = merged_reasons(json.loads(document)["reasons"] for document in result.documents)
     if reasons:
-        lines += ["why jobs were rejected or dead-lettered:", *shown_reasons(reasons)]
+        lines += ["what failed:", *shown_reasons(reasons)]
         lines.append("look at them: headrace queue peek QUEUE --dead; try them again: headrace queue redrive QUEUE")
     return "\n".join(lines)
 

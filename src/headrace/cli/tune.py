@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.base.words import escaped
-from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
+from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
 from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, positive, seconds, stdout_kept
 from headrace.cli.terminal import say, speaker, write, write_json
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _say = speaker("tune")
 
-EXIT_NEGATIVE = 1
 EXIT_INCONCLUSIVE = 4
 #: Where the better Plan goes unless -o says otherwise.
 PLAN_FILE = "plan.toml"

@@ -25,6 +25,8 @@ from headrace.base.settings import check
 from headrace.engines import ENGINES
 from headrace.pipeline.checkpoint import Before, Checkpoint
 from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.failure_limit import FailureLimit, MostFailed
+from headrace.pipeline.failure_log import FailureLog
 from headrace.pipeline.following import Following, PlanFollower
 from headrace.pipeline.governor import ThreadBudget, budget, usable_cores
 from headrace.pipeline.model_slots import ModelSlots
@@ -101,6 +103,17 @@ class Result:
     before: Before | None = None
     """How far the run was when it was resumed; None where it was not."""
 
+    ended_early: str = ""
+    """Why the run was ended, or counts as failed, although nobody stopped it; empty: neither."""
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether jobs were received, some failed, and nothing was ever delivered."""
+        counters = self.counters
+        num_failed = counters.rejected + counters.dead_lettered + counters.retried
+        delivered = counters.delivered + (self.before.delivered if self.before else 0)
+        return num_failed > 0 and not delivered
+
     @property
     def is_emulated(self) -> bool:
         """Whether the device was emulated: its times are made up."""
@@ -126,6 +139,7 @@ def run(
     seat: Seat | None = None,
     resume: bool = False,
     checkpoint: str | Path | bool = True,
+    max_failed: str | float | None = None,
 ) -> Result:
     """Run a pipeline until its source has no more, or until SIGTERM or Ctrl-C.
 
@@ -150,6 +164,8 @@ def run(
         resume: Go on with what an earlier run over the same folder or list left, however it ended.
         checkpoint: Folder in which to keep what that takes; True: beside the results, where they can be read back (JSON
             Lines, Parquet); False: nowhere.
+        max_failed: End the run once more jobs than this were rejected or dead-lettered: a number (5), or a share of those that
+            ended (0.05 or "5%"); None: never. `Result.ended_early` then says so.
 
     Raises:
         SettingsError: If the Plan does not fit the pipeline; nothing has run.
@@ -181,7 +197,8 @@ def run(
         runtime.before_receiving.append(seat.begin)
     # After the Runtime has found the Plan possible: one that is not leaves neither checkpoint nor folder behind.
     kept = _kept(pipeline, resolved, checkpoint, resume=resume, force=force, any_model=follow is not None)
-    running = _Run(pipeline, resolved, runtime, summary, metering, threads.warnings, kept)
+    limit_failed = None if max_failed is None else FailureLimit(MostFailed.parse(max_failed), runtime.end)
+    running = _Run(pipeline, resolved, runtime, summary, metering, threads.warnings, kept, limit_failed)
     with keeping(kept, pipeline, runtime, force=force or follow is not None):
         if kept is not None:
             summary.begins_at(kept.num_done, len(kept.left))
@@ -246,7 +263,9 @@ class _Run:
     metering: Metering
     warnings: Sequence[str]
     kept: Checkpoint | None
+    limit_failed: FailureLimit | None = None
     record: _Record = field(default_factory=_Record)
+    failures: FailureLog = field(default_factory=FailureLog)
     in_force: dict[str, Plan] = field(init=False)
     """{id: Plan}, in the order in which they came into force."""
 
@@ -257,7 +276,8 @@ class _Run:
     def tell(self, observers: Sequence[Observer], seat: Seat | None) -> None:
         """Let all who observe know of the run: its own summary, folder and checkpoint, the supervisor, and others."""
         beside = [*([OutcomeCounter(seat.table)] if seat else ()), *([self.kept.observer] if self.kept else ())]
-        self.runtime.observers = Observers([self.summary, *self.record.writers, *beside, *observers])
+        beside += [self.limit_failed] if self.limit_failed else []
+        self.runtime.observers = Observers([self.summary, self.failures, *self.record.writers, *beside, *observers])
         self.summary.workers.update(
             (stage.name, station.num_workers) for station in self.runtime.stations for stage in station.stages
         )
@@ -289,6 +309,7 @@ class _Run:
             status = "interrupted" if self.runtime.interrupted else "finished"
             ended = True
         finally:
+            self.failures.close()
             self.record.close()
             result = self.result()
             was_begun = ended or self.runtime.counters.received > 0
@@ -341,6 +362,7 @@ class _Run:
             drained_by=runtime.first_signal if runtime.is_drained else None,
             run_folder=folder.path if folder else None,
             before=self.kept.before if self.kept else None,
+            ended_early=runtime.ended_because or (self.limit_failed.verdict() if self.limit_failed else ""),
         )
 
 

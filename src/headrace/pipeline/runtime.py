@@ -103,6 +103,7 @@ class Runtime:
 
     Attributes:
         first_signal: The one that ended the run; None: none did.
+        ended_because: Why it ended before its source did, without a signal; empty: it did not.
         begun: Set when the first job has come, before it goes anywhere.
         before_receiving: Called by the thread that called `run` when the workers have opened their stages; may raise.
         before_closing: Called by the thread that called `run` when every job has been settled, before the workers leave.
@@ -144,6 +145,7 @@ class Runtime:
         self._warm_up = warm_up or WarmUp()
         self._slots = slots
         self.interrupted = False
+        self.ended_because = ""
         self._pipeline = pipeline
         self._limit = limit
         self._tick = tick
@@ -234,6 +236,15 @@ class Runtime:
             station.queue.wake()
         if again:
             self.abandon()
+
+    def end(self, reason: str) -> None:
+        """Receive no more and finish what is inside, because there is no sense in going on."""
+        with self._lock:
+            self.ended_because = self.ended_because or reason
+            self._stopping = True
+            self._admission.notify_all()
+        for station in self.stations:
+            station.queue.wake()
 
     def abandon(self) -> None:
         """Give everything that is not settled back to the source at once."""
@@ -344,7 +355,6 @@ class Runtime:
             delay = min(_MAX_RETRY_SECONDS, asked) + min(_MAX_RETRY_SECONDS, 2.0**doublings) * self.random()
             outcome = Outcome(OutcomeKind.RETRY, str(error), delay, undelivered, origin=error.origin)
         outcome = without_late_tries(outcome, item.job.deadline_ns, self.clock.now_ns())
-        logger.info("%s: %s", outcome.kind.value, error)
         _let_frames_go(error)
         item.error = None
         self._settle(item, outcome)

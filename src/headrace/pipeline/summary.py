@@ -23,9 +23,12 @@ so it never keeps the GIL for long. Counts and sums are exact; percentiles are o
       blocked_ratio         the same for the time in which workers, their work done, waited for room in the next queue
       throughput_per_second items / elapsed_seconds of the run
       batches               null, or: count, mean_size, release_reasons {reason: number}
-    reasons                 why jobs were rejected or dead-lettered, the most frequent first, each:
-      code, count           what the reason begins with, such as ssrf.port; without such a code the stage's name, or "other"
-      example               the rest of the first such reason, cut
+    reasons                 why deliveries of jobs failed, the most frequent first, each:
+      code                  what the reason begins with, such as ssrf.port; without such a code the stage's name, or "other"
+      count                 jobs that were rejected or dead-lettered for it
+      retried, returned     deliveries whose jobs are tried again, or were given back without its counting against them
+      example, first_item   the rest of the first such reason, cut, and the job it was of
+      origin                null, or where in the user's code: error (type), file, line, function, traceback
 
 A distribution has mean, p50, p90, p99, num_samples (in the percentiles) and num_needed {percentile: samples}; a percentile
 of too small a sample is null. Version 1: 2026-11, first.
@@ -52,7 +55,7 @@ from headrace.base.records import BatchFormed, Counters, Job, Outcome, OutcomeKi
 from headrace.base.statistics import percentile, samples_needed, utilization
 from headrace.base.units import format_duration
 from headrace.base.words import aligned
-from headrace.pipeline.reasons import Reasons, parse_reason, shown_reasons
+from headrace.pipeline.reasons import Failure, Reasons, failure_of, shown_reasons
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -75,7 +78,6 @@ _PERCENTILES = (50, 90, 99)
 # Two tables, so that each fits a terminal of 80 columns.
 _WORK = ("stage", "workers", "items", "failed", "rate", "busy", "blocked", "batch")
 _TIMES = ("stage", "service: p50", "p90", "p99", "mean", "wait: p50", "p90")
-_BAD = (OutcomeKind.REJECTED, OutcomeKind.DEAD_LETTERED)
 
 
 class Reservoir:
@@ -214,7 +216,7 @@ class Summary(Observer):
         self.left: int | None = None
         self._lock = threading.Lock()
         self._received: deque[tuple[int, Sequence[Job]]] = deque()
-        self._settled: deque[tuple[int, str, int, OutcomeKind, tuple[str, str] | None]] = deque()
+        self._settled: deque[tuple[int, str, int, OutcomeKind, Failure | None]] = deque()
         self._spans: deque[Sequence[Span]] = deque()
         self._formed: deque[BatchFormed] = deque()
         self._rest: list[Span] = []
@@ -244,8 +246,8 @@ class Summary(Observer):
     def job_settled(self, job: Job, outcome: Outcome) -> None:
         """Note how a delivery of a job ended."""
         # Not the job itself: its payload may be large.
-        reason = parse_reason(outcome.reason, job.id) if outcome.kind in _BAD else None
-        self._settled.append((self._now(), job.id, job.attempt, outcome.kind, reason))
+        failure = None if outcome.kind is OutcomeKind.DELIVERED else failure_of(job, outcome)
+        self._settled.append((self._now(), job.id, job.attempt, outcome.kind, failure))
 
     def digest(self, budget_seconds: float | None = 0.001) -> None:
         """Work through what the hooks noted.
@@ -385,12 +387,12 @@ class Summary(Observer):
         self._saw(now, now)
 
     def _digest_settled(
-        self, now: int, job_id: str, attempt: int, kind: OutcomeKind, reason: tuple[str, str] | None
+        self, now: int, job_id: str, attempt: int, kind: OutcomeKind, failure: Failure | None
     ) -> int | None:
         """Count an outcome, and return the latency in ns of a job that was delivered."""
         counted = self._counted
-        if reason is not None:
-            self._reasons.add(*reason)
+        if failure is not None:
+            self._reasons.add(failure)
         if kind is OutcomeKind.DELIVERED:
             counted.delivered += 1
         elif kind is OutcomeKind.REJECTED:
@@ -547,7 +549,7 @@ def _readable(document: Mapping[str, Any]) -> list[list[Any]]:
         ]
     ]
     if document["reasons"]:
-        parts.append(["why jobs were rejected or dead-lettered:", *shown_reasons(document["reasons"])])
+        parts.append(["what failed:", *shown_reasons(document["reasons"])])
     if stages:
         parts.append([_WORK, *(_work_row(stage) for stage in stages)])
         parts.append([_TIMES, *(_times_row(stage) for stage in stages)])

@@ -253,7 +253,4 @@ class _OpenFinite:
                 heapq.heappush(self._again, (due, place, attempt + 1, entry))
             else:
                 counts.dead_lettered += 1
-                log.warning(
-                    "%s is given up after %d of %d tries: %s", entry.id, attempt, self._max_receives, outcome.reason
-                )
             self._changed.notify_all()

@@ -55,7 +55,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
 
 def test_this_machine_has_to_be_allowed(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Without a word of the operator's the job is rejected with the rule, and no log holds the address's secrets."""
-    assert main(["run", "allowed_jobs.py:pipeline", "-o", "run"]) == 0
+    assert main(["run", "allowed_jobs.py:pipeline", "-o", "run"]) == 1
     assert asked == []
     written = Path("run/errors.jsonl").read_text() + "".join(capsys.readouterr())
     error = json.loads(Path("run/errors.jsonl").read_text().splitlines()[0])
@@ -87,7 +87,7 @@ def test_the_environment_adds_to_the_plan(asked: list[str], monkeypatch: pytest.
 def test_a_denied_address_stays_denied(asked: list[str]) -> None:
     """The Plan's deny beats `--allow`."""
     Path("plan.toml").write_text('[network]\ndeny = ["127.0.0.0/8"]\n')
-    assert main(["run", "allowed_jobs.py:pipeline", "--plan", "plan.toml", "--allow", "127.0.0.1"]) == 0
+    assert main(["run", "allowed_jobs.py:pipeline", "--plan", "plan.toml", "--allow", "127.0.0.1"]) == 1
     assert asked == []
 
 

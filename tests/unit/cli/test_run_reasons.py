@@ -55,7 +55,7 @@ def test_submit_is_silent_about_public_callbacks(
 
 def test_the_end_of_a_run_says_why_and_what_to_do(submitted: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Code, count, advice, and the commands that show the dead letters and send them back; following them does it."""
-    assert main(["run", "reasons_jobs.py:pipeline"]) == 0
+    assert main(["run", "reasons_jobs.py:pipeline"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "3 ssrf.port: http://localhost:8000/results" in out
     assert "--allow localhost:8000" in out
@@ -68,7 +68,7 @@ def test_the_end_of_a_run_says_why_and_what_to_do(submitted: str, capsys: pytest
 
 def test_the_reasons_are_data_too(submitted: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`--json` has every code with its count and an example."""
-    assert main(["run", "reasons_jobs.py:pipeline", "--json"]) == 0
+    assert main(["run", "reasons_jobs.py:pipeline", "--json"]) == 1
     (reason,) = json.loads(capsys.readouterr().out)["reasons"]
     assert (reason["code"], reason["count"]) == ("ssrf.port", 3)
     assert reason["example"].startswith("http://localhost:8000/results")
@@ -78,7 +78,7 @@ def test_a_run_without_a_queue_names_the_log(submitted: str, capsys: pytest.Capt
     """Where there are no dead letters, errors.jsonl has the reasons."""
     Path("list.txt").write_text("http://127.0.0.1:1/a.jpg\n")
     arguments = ["run", "reasons_jobs.py:pipeline", "--source", "list.txt"]
-    assert main([*arguments, "-o", "out", "--force"]) == 0
+    assert main([*arguments, "-o", "out", "--force"]) == 1
     out = capsys.readouterr().out
     assert "1 ssrf.port: " in out
     assert "each has a line in out/errors.jsonl" in out

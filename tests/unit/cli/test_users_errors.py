@@ -134,3 +134,30 @@ def test_a_broken_source_is_not_called_a_defect_of_headrace(folder: Path, capsys
     said = capsys.readouterr().err
     assert "KeyError: 'asset'" in said
     assert "defect of headrace" not in said
+
+
+@pytest.mark.parametrize("command", [["run"], ["profile", "--no-overhead", "-o", "out"]])
+def test_nothing_delivered_is_said_and_fails(
+    folder: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where nothing came of the work, reason, place and first item are shown, and the exit status is 1."""
+    name, *options = command
+    assert main([name, "faulty_jobs:process", *options, "--set", "source.max_receives=1"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "what failed: 2 process: AttributeError" in out
+    assert f"(faulty_jobs.py:{LINE}) (delivery 1 of 1) [first " in out
+
+
+def test_what_is_to_be_tried_again_has_its_reason(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing was rejected or dead-lettered, and still the summary says what failed."""
+    assert main(["run", "faulty_jobs:process", "--limit", "2"]) == 1
+    out = capsys.readouterr().out
+    assert "2 received, 0 delivered, 2 retried" in out
+    assert "; 2 to be tried again]" in " ".join(out.split())
+
+
+def test_too_many_failures_end_the_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--max-failed` makes one failure too many the run's end."""
+    arguments = ["--max-failed", "1", "--set", "source.max_receives=1"]
+    assert main(["run", "faulty_jobs:process", *arguments]) == 1
+    assert "ended early: 2 jobs failed, allowed were 1 (max_failed)" in capsys.readouterr().out
