@@ -20,7 +20,9 @@ HeadraceError
     │   ├── DeliveryRejected  the receiver answers that it will never take this
     │   └── DeadlinePassed    the job's deadline passed before the work was done
     └── ItemFailed            worth another try
+        ├── Crowded           others would have to wait for it: its host, receiver or task has more than its share
         ├── FetchFailed       the download failed for now
+        │   └── FetchPostponed its server is left alone for a while
         ├── DeliveryFailed    the result could not be delivered for now
         │   └── DeliveryPostponed its destination is left alone for a while
         ├── StageFailed       a user's stage raised
@@ -192,13 +194,27 @@ class ItemFailed(ItemError):
 
     Attributes:
         retry_after_seconds: How long the other side asked to be left alone before that.
+        is_postponed: Whether nothing was tried, because trying here and now is of no use: the item is as good as before.
     """
 
     retry_after_seconds: float = 0.0
+    is_postponed: bool = False
+
+
+class Crowded(ItemFailed):
+    """What it goes to has more than its share of a stage: others would have to wait for it."""
+
+    is_postponed = True
 
 
 class FetchFailed(ItemFailed):
     """The download failed for now."""
+
+
+class FetchPostponed(FetchFailed):
+    """The server is left alone for a while: it did not answer too often of late."""
+
+    is_postponed = True
 
 
 class DeliveryFailed(ItemFailed):
@@ -207,6 +223,8 @@ class DeliveryFailed(ItemFailed):
 
 class DeliveryPostponed(DeliveryFailed):
     """The result's destination is left alone for a while: nothing is gained by trying again here and now."""
+
+    is_postponed = True
 
 
 class StageFailed(ItemFailed):

@@ -67,12 +67,14 @@ class HttpError(Exception):
     Attributes:
         code: Stable name of the cause, with which the message begins: `http.timeout`, `ssrf.address`, ...
         permanent: Whether another try cannot help.
+        is_unreachable: Whether the host as a whole could not be reached, whatever it was to be asked.
     """
 
     def __init__(self, code: str, url: str, message: str, *, permanent: bool) -> None:
         super().__init__(f"{code}: {without_secrets(url)}: {message}")
         self.code = code
         self.permanent = permanent
+        self.is_unreachable = code in ("http.resolve", "http.connect", "http.tls")
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,8 @@ class Outcome:
     """Where in the user's code the failure comes from; None where that had no part in it."""
     excused: bool = False
     """With RETURNED: a try that failed for no fault of the job's; it is not to count against it."""
+    spared: bool = False
+    """With RETRY: nothing was tried. A source that can offer the job again as if it was new does so."""
 
 
 DELIVERED = Outcome(OutcomeKind.DELIVERED)

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from urllib.parse import quote
 
 from headrace.base.clock import Clock, SystemClock
+from headrace.base.destinations import Destination, Destinations
 from headrace.base.errors import DeliveryFailed, DeliveryPostponed, DeliveryRejected, SettingsError
 from headrace.base.http_client import HttpClient, HttpError, HttpSettings, Response, is_permanent, without_secrets
 from headrace.base.network_rules import NetworkPlan, NetworkRules
@@ -20,7 +21,6 @@ from headrace.base.policies.retry import PostponePolicy
 from headrace.base.records import Job, Kept
 from headrace.base.settings import build, check
 from headrace.delivery import kept_results
-from headrace.delivery.destinations import Destination, Destinations
 from headrace.delivery.encoding import encode
 from headrace.delivery.signing import Secrets, parse_secrets
 
@@ -42,7 +42,7 @@ class CallbackSettings(HttpSettings):
     postpone_max_seconds: float = 300.0
     """Longest pause between two tries of such a result: how long after its receiver is back it is delivered at the latest."""
     breaker_failures: int = 5
-    """Failures in a row after which a destination (host and port) is left alone."""
+    """Failures in a row after which a destination is left alone: an address, all below the beginning of a path, or a host."""
     breaker_seconds: float = 5.0
     """For how long at first; doubles with each probe that fails."""
     breaker_max_seconds: float = 60.0
@@ -171,7 +171,7 @@ class Callback:
                 destination.was_not_called()
                 raise DeliveryRejected(str(error)) from None
             self._count("no_answer")
-            self._failed(destination, "no answer", str(error))
+            self._failed(destination, "no answer", str(error), whole_host=error.is_unreachable)
         except BaseException:
             destination.was_not_called()
             raise
@@ -218,7 +218,7 @@ class Callback:
         if wait is not None:
             self._count("refused_while_open")
             how = destination.last_failure
-            self._postpone(f"{without_secrets(url)} was not called: its host failed too often of late ({how})", wait)
+            self._postpone(f"{without_secrets(url)} was not called: it failed too often of late ({how})", wait)
         return destination
 
     def _headers(self, job: Job, body: bytes) -> dict[str, str]:
@@ -239,9 +239,17 @@ class Callback:
             self._count("disabled_addresses")
         raise DeliveryRejected(what)
 
-    def _failed(self, destination: Destination, how: str, what: str, retry_after_seconds: float = 0.0) -> NoReturn:
+    def _failed(
+        self,
+        destination: Destination,
+        how: str,
+        what: str,
+        retry_after_seconds: float = 0.0,
+        *,
+        whole_host: bool = False,
+    ) -> NoReturn:
         now = self._now()
-        if destination.failed(now, how):
+        if destination.failed(now, how, whole_host=whole_host):
             self._count("breaker_opened")
         wait = destination.retry_in(now)
         if wait is not None:

@@ -39,6 +39,8 @@ class GroupSpec:
     """Where models are put so that they can be switched; None: they stay. Never sent to another process."""
     model_calls: int = 1
     """Calls that the model should run side by side."""
+    shared: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By stage, what its workers in one process share; empty until they are opened, so that none of it is sent."""
 
 
 @dataclass(slots=True)
@@ -76,6 +78,7 @@ def open_group(spec: GroupSpec, clock: Clock, metering: Metering | None = None) 
             next_stage=later,
             open_model=_ModelOpener(spec, stage, variants),
             counts=counts,
+            shared=spec.shared.setdefault(stage.name, {}),
         )
         call = stage.open(context)
         for instrument in spec.instruments:

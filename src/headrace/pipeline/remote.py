@@ -68,6 +68,7 @@ class _Failure(msgspec.Struct, array_like=True):
     reason: str
     stage: str | None
     origin: Origin | None
+    retry_after_seconds: float
 
 
 class _NotStarted(msgspec.Struct, array_like=True):
@@ -329,6 +330,8 @@ def _revived(failure: _Failure) -> ItemError:
     known = isinstance(cls, type) and issubclass(cls, ItemError)
     error: ItemError = cls(failure.reason) if known and cls is not None else StageFailed(failure.reason)
     error.stage, error.origin = failure.stage, failure.origin
+    if isinstance(error, errors.ItemFailed):
+        error.retry_after_seconds = failure.retry_after_seconds
     return error
 
 
@@ -431,4 +434,5 @@ class _Child:
 def _failure(error: ItemError) -> _Failure:
     # A user's own subclass means what the nearest class of ours means: to try again or not.
     kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == errors.__name__)
-    return _Failure(kind, error.reason, error.stage, error.origin)
+    asked = error.retry_after_seconds if isinstance(error, errors.ItemFailed) else 0.0
+    return _Failure(kind, error.reason, error.stage, error.origin, asked)

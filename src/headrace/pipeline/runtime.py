@@ -58,7 +58,7 @@ from headrace.pipeline.punctuality import Punctuality
 from headrace.pipeline.receiving import ReceivingBook
 from headrace.pipeline.stall_watch import StallWatch
 from headrace.pipeline.station import RECEIVER, Station, Worker, WorkerThread, pause
-from headrace.pipeline.undelivered import of_undelivered
+from headrace.pipeline.undelivered import of_postponed, of_undelivered
 from headrace.pipeline.warm_up import CostCurve, WarmUp
 from headrace.runs.run_folder import Receiving, Tending
 from headrace.stages.stage import Fan, Joined, Stage, StageContext
@@ -340,7 +340,12 @@ class Runtime:
         error.located(stage, item.id)
         undelivered = isinstance(error, DeliveryFailed)
         has_result = bool(item.route) and item.route[item.position].only_delivers
-        if has_result and self._keeper is not None and item.job.keeps_results:
+        postponed = None
+        if isinstance(error, ItemFailed) and error.is_postponed and not (has_result or undelivered):
+            postponed = of_postponed(item, error, self.clock.unix_seconds(), self.random())
+        if postponed is not None:
+            outcome = postponed
+        elif has_result and self._keeper is not None and item.job.keeps_results:
             outcome = of_undelivered(item, error, self._keeper, self.clock.unix_seconds(), self.random())
         elif isinstance(error, ItemRejected):
             outcome = Outcome(OutcomeKind.REJECTED, str(error), origin=error.origin)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.base.deadline import late
-from headrace.base.errors import DeliveryPostponed, ItemFailed
+from headrace.base.errors import ItemFailed
 from headrace.base.policies.batching import BatchingPolicy, ReleaseReason
 from headrace.base.policies.retry import RetryPolicy
 from headrace.base.records import BatchFormed, StageStatistics
@@ -291,7 +291,7 @@ class Station:
         Then its budget is used up, or no try here and now can help.
         """
         error = item.error
-        if not isinstance(error, ItemFailed) or isinstance(error, DeliveryPostponed):
+        if not isinstance(error, ItemFailed) or error.is_postponed:
             return None
         now = self._runtime.clock.now_ns()
         elapsed = (now - item.first_try_ns) / 1e9

@@ -1,13 +1,21 @@
-"""How a job ends, for now, whose result could not be delivered: held back with its result, or dead-lettered with it."""
+"""How a job ends, for now, that has to wait for somebody else.
+
+Its result could not be delivered: it is held back with its result, or dead-lettered with it. Or nothing was tried, because its
+server is left alone or others would have to wait: it is held back as if it was new.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
-from headrace.base.errors import DeliveryRejected, ItemError, ItemFailed, ItemRejected
+from headrace.base.errors import Crowded, DeliveryRejected, ItemError, ItemFailed, ItemRejected
+from headrace.base.policies.retry import PostponePolicy
 from headrace.base.protocols import KeepsResults
 from headrace.base.records import Job, Kept, Outcome, OutcomeKind
 from headrace.pipeline.item import Item
+
+#: Age of a job beyond which it is no longer held back for a server as if it was new.
+_LONGEST_SECONDS = PostponePolicy().give_up_seconds
 
 
 def of_undelivered(item: Item, error: ItemError, keeper: KeepsResults, now: float, jitter: float) -> Outcome:
@@ -36,6 +44,27 @@ def of_undelivered(item: Item, error: ItemError, keeper: KeepsResults, now: floa
         _written(item.job, Kept(value, since, earlier.tries + 1), keeper) for value in (item.value, msgspec.UNSET)
     )
     return Outcome(OutcomeKind.RETRY, str(error), delay, True, kept, brief, error.origin)
+
+
+def of_postponed(item: Item, error: ItemFailed, now: float, jitter: float) -> Outcome | None:
+    """Return the outcome of an item for which nothing was tried; None if it is to count as a try.
+
+    It counts where the source cannot offer a job as if it was new. So it does where a server has been away for longer than
+    anything waits for it: then the job has its last tries, and an end.
+
+    Args:
+        item: What failed.
+        error: Why; its `retry_after_seconds` is the pause.
+        now: Unix seconds.
+        jitter: Uniform random number, 0 <= jitter < 1.
+    """
+    job = item.job
+    if not job.keeps_results:
+        return None
+    if not isinstance(error, Crowded) and job.sent_at is not None and now - job.sent_at > _LONGEST_SECONDS:
+        return None
+    delay = error.retry_after_seconds * (1.0 + jitter / 2)
+    return Outcome(OutcomeKind.RETRY, str(error), delay, spared=True)
 
 
 def _written(job: Job, kept: Kept, keeper: KeepsResults) -> bytes:

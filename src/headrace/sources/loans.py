@@ -142,7 +142,8 @@ class Loan:
     def postponed(self) -> Postponed:
         """Return what the queue is to offer again later."""
         assert self.outcome is not None
-        return Postponed(self.latest(), self.outcome.delay_seconds, self.outcome.kept, self.outcome.kept_brief)
+        kept = self.outcome.kept or self.message.kept
+        return Postponed(self.latest(), self.outcome.delay_seconds, kept, self.outcome.kept_brief)
 
     def settle(self, job: Job | None, outcome: Outcome) -> None:
         """Leave the outcome for the next `tend`; never waits, any thread."""
@@ -314,7 +315,7 @@ class LoanBook:
         if outcome.kind is OutcomeKind.RETURNED:
             counts.returned += 1
             return "nack", 0.0
-        if outcome.kind is OutcomeKind.RETRY and outcome.kept:
+        if outcome.kind is OutcomeKind.RETRY and (outcome.kept or outcome.spared):
             counts.retried += 1
             counts.postponed += 1
             return "postpone", 0.0

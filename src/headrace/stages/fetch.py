@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from headrace.base.errors import FetchFailed, FetchRejected
+from headrace.base.destinations import Destinations
+from headrace.base.errors import FetchFailed, FetchPostponed, FetchRejected
 from headrace.base.http_client import HttpClient, HttpError, HttpSettings, is_permanent, without_secrets
 from headrace.base.network_rules import NetworkRules
-from headrace.base.settings import build
+from headrace.base.policies.breaker import BreakerPolicy
+from headrace.base.settings import build, check
 from headrace.stages.local_files import file_reader
 from headrace.stages.stage import Stage, StageContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchSettings(HttpSettings):
+    """Limits of one download, and when a server that does not answer is left alone; `[stages.fetch.options]`."""
+
+    breaker_failures: int = 5
+    """Failures in a row after which a server is left alone: an address, all below the beginning of a path, or a host."""
+    breaker_seconds: float = 5.0
+    """For how long at first; doubles with each probe that fails."""
+    breaker_max_seconds: float = 60.0
+    """And at most."""
+
+    def __post_init__(self) -> None:
+        """Check every value."""
+        HttpSettings.__post_init__(self)
+        for key in ("breaker_seconds", "breaker_max_seconds"):
+            check(getattr(self, key) > 0, key, getattr(self, key), "more than 0")
+        check(self.breaker_failures >= 1, "breaker_failures", self.breaker_failures, "a whole number >= 1")
 
 
 class FetchStage(Stage):
@@ -25,7 +48,10 @@ class FetchStage(Stage):
     Jobs may be a stranger's: which addresses and which files they may name is the Plan's `[network]`. The reason of a refusal
     begins with a stable code, such as `ssrf.address`, `http.too_large` or `file.refused`.
 
-    Options (`[stages.fetch.options]`): those of `headrace.base.http_client.HttpSettings`.
+    A server that did not answer several times in a row is left alone for a while: jobs for it are postponed without a call, and
+    counted in `NAME.refused_while_open`; `NAME.breaker_opened` counts how often that began. An error status is an answer.
+
+    Options (`[stages.fetch.options]`): see `FetchSettings`.
     """
 
     kind = "io"
@@ -34,7 +60,7 @@ class FetchStage(Stage):
 
     def open(self, context: StageContext) -> Callable[[Any], Any]:
         """Return a fetcher with a connection of its own, kept alive."""
-        settings = build(HttpSettings, context.options, f"[stages.{self.name}.options]")
+        settings = build(FetchSettings, context.options, f"[stages.{self.name}.options]")
 
         def count_connection(number: int, seconds: float) -> None:
             context.count(f"{self.name}.connections", number)
@@ -42,6 +68,13 @@ class FetchStage(Stage):
 
         network = context.plan.network
         client = HttpClient(settings, count_connection, NetworkRules(network))
+        policy = BreakerPolicy(
+            failures=settings.breaker_failures,
+            open_seconds=settings.breaker_seconds,
+            max_open_seconds=max(settings.breaker_seconds, settings.breaker_max_seconds),
+            probe_seconds=2 * settings.timeout_seconds,
+        )
+        servers = _Servers(context.shared.setdefault("servers", Destinations(policy)), client, context, self.name)
         read_file = file_reader(network.files, settings.max_bytes)
         # An address may be written by somebody who has no access to this machine, whatever it came through.
         read_address = file_reader(network.files or [], settings.max_bytes)
@@ -55,11 +88,56 @@ class FetchStage(Stage):
             if scheme == "file":
                 return read_address(_path(payload))
             if scheme in ("http", "https"):
-                return download(client, payload)
+                return servers.download(payload)
             shown = without_secrets(payload)
             raise FetchRejected(f"ssrf.scheme: address {shown!r} cannot be fetched; expected http, https or file")
 
         return fetch_one
+
+
+class _Servers:
+    """Downloads for one worker, and leaves alone what did not answer any of them."""
+
+    def __init__(self, known: Destinations, client: HttpClient, context: StageContext, name: str) -> None:
+        self._known = known
+        self._client = client
+        self._context = context
+        self._name = name
+
+    def download(self, url: str) -> bytes:
+        """Return the body behind an address; raises what `download` does, and FetchPostponed."""
+        server = self._known.of(url)
+        wait = server.admit(time.monotonic())
+        if wait is not None:
+            self._context.count(f"{self._name}.refused_while_open")
+            error = FetchPostponed(
+                f"http.left_alone: {without_secrets(url)} was not called: it failed too often of late ({server.last_failure})"
+            )
+            error.retry_after_seconds = wait
+            raise error
+        try:
+            body = download(self._client, url)
+        except NoAnswer as unanswered:
+            if server.failed(time.monotonic(), unanswered.code, whole_host=unanswered.is_unreachable):
+                self._context.count(f"{self._name}.breaker_opened")
+            raise
+        except (FetchFailed, FetchRejected) as answer:
+            if answer.reason.startswith("http.status"):
+                server.answered()
+            else:
+                server.was_not_called()
+            raise
+        except BaseException:
+            server.was_not_called()
+            raise
+        server.answered()
+        return body
+
+
+class NoAnswer(FetchFailed):
+    """The server did not answer, or not to the end."""
+
+    is_unreachable = False
 
 
 def _path(url: str) -> Path:
@@ -83,7 +161,11 @@ def download(client: HttpClient, url: str) -> bytes:
     try:
         response = client.get(url)
     except HttpError as error:
-        raise (FetchRejected if error.permanent else FetchFailed)(str(error)) from None
+        if error.permanent:
+            raise FetchRejected(str(error)) from None
+        failure = NoAnswer(str(error))
+        failure.is_unreachable = error.is_unreachable
+        raise failure from None
     if response.status in (200, 203):  # 206 would be a part that nobody asked for, 204 nothing
         return response.body
     kind = FetchRejected if response.status < 300 or is_permanent(response.status) else FetchFailed

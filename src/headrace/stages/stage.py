@@ -41,6 +41,8 @@ class StageContext:
     """The stage that the same worker calls next with this one's result; None if the result leaves the worker."""
     open_model: OpenModel
     counts: dict[str, int] = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict)
+    """What the stage's workers in this process share, such as what they know of a server; the first one puts it there."""
 
     def count(self, name: str, number: int = 1) -> None:
         """Add to one of the run's counters, such as `decode.decoder.simplejpeg`."""

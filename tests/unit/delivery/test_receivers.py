@@ -198,14 +198,14 @@ def test_answers_are_counted_by_class(server: Any, context: Any) -> None:
 
 
 def test_a_destination_that_fails_is_left_alone(server: Any, context: Any) -> None:
-    """After failures in a row nobody calls its host, each job is told until when; other hosts are called as ever."""
+    """After failures in a row nobody calls it, each job is told until when; other hosts are called as ever."""
     clock = FakeClock()
     delivery = opened(context, clock, breaker_failures=3, breaker_seconds=5)
     server.status = 503
     assert [post(delivery, job(server)) for _ in range(2)] == [DeliveryFailed] * 2
     assert post(delivery, job(server)) is DeliveryPostponed  # the third opens it: no use to try again here
-    with pytest.raises(DeliveryPostponed, match="was not called: its host failed too often") as caught:
-        delivery.deliver(job(server, "/another"), 1)
+    with pytest.raises(DeliveryPostponed, match="was not called: it failed too often") as caught:
+        delivery.deliver(job(server), 1)
     assert caught.value.retry_after_seconds == 5.0
     assert len(server.calls) == 3
     # Another name of the same machine is another destination.
@@ -252,15 +252,14 @@ def test_retries_have_a_budget(server: Any, context: Any) -> None:
     assert context.counts["deliver.retries_withheld"] == kinds.count(DeliveryPostponed)
 
 
-def test_strangers_addresses_do_not_fill_the_memory(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many hosts jobs name, so many are remembered."""
-    monkeypatch.setattr("headrace.delivery.destinations.MOST_REMEMBERED", 5)
-    destinations = opened(context)._destinations
-    for number in range(50):
-        destinations.of(f"http://host-{number}/")
-        destinations.disable(f"http://host/{number}")
-    assert len(destinations._known) == len(destinations._gone) == 5
-    assert destinations.is_disabled("http://host/49")
+def test_a_tenant_that_fails_leaves_its_neighbours_alone(server: Any, context: Any) -> None:
+    """On a host that many share the address that fails is left alone, and every result for another is posted."""
+    server.script = {"/hooks/bad": 500}
+    delivery = opened(context, FakeClock(), breaker_failures=3)
+    ends = [post(delivery, job(server, "/hooks/bad")) for _ in range(20)]
+    assert [post(delivery, job(server, f"/hooks/{name}")) for name in ("a", "b", "a")] == [None] * 3
+    assert ends[2:] == [DeliveryPostponed] * 18
+    assert [call.path for call in server.calls].count("/hooks/bad") == 3
 
 
 # --- kept results

@@ -8,16 +8,28 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.base.errors import DeliveryFailed, DeliveryPostponed, DeliveryRejected, ItemError
+from headrace.base.errors import (
+    Crowded,
+    DeliveryFailed,
+    DeliveryPostponed,
+    DeliveryRejected,
+    FetchPostponed,
+    ItemError,
+    ItemFailed,
+)
 from headrace.base.policies.retry import PostponePolicy
 from headrace.base.protocols import KeepsResults
 from headrace.base.records import Job, Kept, OutcomeKind
 from headrace.delivery.callback import Callback
+from headrace.delivery.collect import Collect
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import run as execute
 from headrace.pipeline.item import Item
-from headrace.pipeline.undelivered import of_undelivered
-from headrace.testing import ListSource
+from headrace.pipeline.undelivered import of_postponed, of_undelivered
+from headrace.sources.jobs import encode_job
+from headrace.sources.queue_source import QueueSource
+from headrace.stages.stage import Stage
+from headrace.testing import ListSource, MemoryQueue
 
 NOW = 1_800_000_000.0
 
@@ -146,3 +158,49 @@ def test_the_item_of_a_job_that_is_not_routed_has_no_result() -> None:
     pipeline = Pipeline(source, modules={"known": Doubler()}, delivery=callback)
     execute(pipeline, hr.Plan.from_table({"source": {"wait_seconds": 0.05}, "model": {"engine": "emulated"}}))
     assert source.final(OutcomeKind.REJECTED) == {"0"}
+
+
+def postponed(error: ItemFailed, *, keeps: bool = True, age: float = 60.0) -> Any:
+    """Return how a job ends for which nothing was tried."""
+    job = Job("job-1", b"")
+    job.keeps_results, job.sent_at = keeps, NOW - age
+    error.retry_after_seconds = 10.0
+    return of_postponed(Item(job, b"", ()), error, NOW, 0.5)
+
+
+def test_what_was_not_tried_is_as_good_as_before() -> None:
+    """A queue offers the job again as if it was new, after the pause and a part of it."""
+    got = postponed(FetchPostponed("left alone"))
+    assert (got.kind, got.delay_seconds, got.spared) == (OutcomeKind.RETRY, 12.5, True)
+
+
+def test_a_source_that_cannot_offer_it_as_new_counts_a_try() -> None:
+    """Or a list with a server that is gone would never come to its end."""
+    assert postponed(FetchPostponed("left alone"), keeps=False) is None
+
+
+def test_nobody_waits_for_ever() -> None:
+    """A job older than a day counts its tries for a server that is away, but never for being one of too many."""
+    assert postponed(FetchPostponed("left alone"), age=90_000) is None
+    assert postponed(Crowded("too many"), age=90_000).spared
+
+
+def test_a_postponed_download_uses_up_no_delivery() -> None:
+    """Through a queue: a job whose server is left alone comes again with a receive count of one, and is done in the end."""
+    queue = MemoryQueue()
+    queue.send([encode_job(b"x", id="job-1")])
+    attempts: list[int] = []
+
+    class Fetch(Stage):
+        def open(self, context: Any) -> Any:
+            return self.fetch
+
+        def fetch(self, value: bytes) -> bytes:
+            attempts.append(1)
+            if len(attempts) < 8:
+                raise FetchPostponed("http.left_alone: away")
+            return value
+
+    execute(Pipeline(QueueSource(queue, drain=True, max_receives=2), stages=[Fetch("fetch")], delivery=Collect()), None)
+    assert len(attempts) == 8
+    assert queue.statistics().dead == 0

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.base.errors import FetchFailed, FetchRejected, SettingsError
+from headrace.base.errors import FetchFailed, FetchPostponed, FetchRejected, SettingsError
 from headrace.base.network_rules import NetworkPlan
 from headrace.stages.fetch import FetchStage
 
@@ -271,3 +271,28 @@ def test_options_are_checked(make_context: Any, options: dict[str, Any], message
     """Unknown and impossible options are told before the first item, with their place in the Plan."""
     with pytest.raises(SettingsError, match=message):
         FetchStage("fetch").open(make_context(options=options))
+
+
+def test_a_server_that_does_not_answer_is_left_alone(make_context: Any) -> None:
+    """After failures in a row it is not called, by any worker of the stage; jobs for it are to come later, others go on."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    context = make_context(options={"breaker_failures": 3, "breaker_seconds": 60})
+    stage = FetchStage("fetch")
+    first, second = stage.open(context), stage.open(context)
+    for _ in range(3):
+        with pytest.raises(FetchFailed, match=r"^http\.connect: "):
+            first(f"http://127.0.0.1:{port}/a")
+    with pytest.raises(FetchPostponed, match=r"^http\.left_alone: .* was not called") as caught:
+        second(f"http://127.0.0.1:{port}/b")
+    assert 0 < caught.value.retry_after_seconds <= 60
+    assert context.counts["fetch.breaker_opened"] == context.counts["fetch.refused_while_open"] == 1
+
+
+def test_an_error_status_leaves_nobody_alone(make_context: Any, server: Any) -> None:
+    """A server that answers works, whatever it answers."""
+    server.answers["/a"] = (503, b"")
+    fetch = FetchStage("fetch").open(make_context(options={"breaker_failures": 1}))
+    for _ in range(3):
+        with pytest.raises(FetchFailed, match=r"^http\.status: "):
+            fetch(f"{server.url}/a")

@@ -1,0 +1,210 @@
+"""What is known of the servers that a run calls: who does not answer, who refuses, who wants nothing more.
+
+How this works. Many tenants may share one host (gateways, webhook services), and one host may fail for all of them. What is
+known therefore has levels: the host (scheme, name, port), the first parts of the path, the whole path, the address with its
+query. Each level that has ever failed has a circuit breaker; a call goes through if all levels above it let it.
+
+- A host that cannot be reached at all (name, connection, TLS) fails as a whole.
+- An address that answers an error, or not in time, fails itself. A level above it fails with it the first time only, until
+  something below that level succeeds: it opens when several *different* parts fail in a row, and one tenant that fails all
+  day leaves its neighbours alone.
+
+The retry budget is the host's; an address that fails has a part of its own in it, and cannot use up the others'. Callers may
+name any number of addresses, so only the latest are remembered: forgetting one costs a few calls.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+from headrace.base.policies.breaker import Breaker, BreakerPolicy, BreakerState, RetryBudget
+
+T = TypeVar("T")
+
+#: Places, hosts' budgets, and addresses that are gone, that are remembered.
+MOST_REMEMBERED = 10_000
+#: Parts of a path that are levels of their own, above the whole address.
+_MOST_PARTS = 3
+
+
+class _Place:
+    """One level: a host, the beginning of a path, or an address."""
+
+    def __init__(self, policy: BreakerPolicy, retry_ratio: float) -> None:
+        self.breaker = Breaker(policy)
+        self.budget = RetryBudget(retry_ratio)
+        self.how = ""
+        self._failing: set[str] = set()
+
+    def failed(self, now: float, how: str, part: str = "") -> bool:
+        """Note a failure of the place, or of a part of it; return whether that opened its breaker."""
+        self.how = how
+        if part and part in self._failing and self.breaker.state(now) is BreakerState.CLOSED:
+            return False  # it is known to fail, which says nothing of the others
+        self._failing.add(part)
+        before = self.breaker.num_opened
+        self.breaker.failed(now)
+        if self.breaker.num_opened > before:
+            self._failing.clear()
+        return self.breaker.num_opened > before
+
+    def succeeded(self) -> None:
+        """Note that something below it answered as one does that works."""
+        self._failing.clear()
+        self.breaker.succeeded()
+
+
+class Destination:
+    """One address, with the levels above it. Thread-safe.
+
+    Attributes:
+        last_failure: What happened last where a call was not let through, without the address that was called: that of
+            another job.
+    """
+
+    def __init__(self, known: Destinations, levels: Sequence[str]) -> None:
+        self.last_failure = ""
+        self._known = known
+        self._levels = levels
+
+    def admit(self, now: float) -> float | None:
+        """Return None if it may be called, or else seconds for which it is to be left alone; see `Breaker.admit`."""
+        with self._known.lock:
+            admitted: list[_Place] = []
+            for place in self._places():
+                wait = place.breaker.admit(now)
+                if wait is not None:
+                    self.last_failure = place.how
+                    for other in admitted:
+                        other.breaker.withdrawn()
+                    return wait
+                admitted.append(place)
+            self._known.budget(self._levels[0]).deposit()
+            if (address := self._known.place(self._levels[-1])) is not None:
+                address.budget.deposit()
+            return None
+
+    def answered(self) -> None:
+        """Note that it answered as one does that works."""
+        with self._known.lock:
+            for place in self._places():
+                place.succeeded()
+
+    def was_not_called(self) -> None:
+        """Note that a call that was admitted did not take place."""
+        with self._known.lock:
+            for place in self._places():
+                place.breaker.withdrawn()
+
+    def failed(self, now: float, how: str, *, whole_host: bool = False) -> bool:
+        """Note that it did not answer, or could not do what it was asked to; return whether that opened a breaker.
+
+        Args:
+            now: Seconds of any clock that does not jump.
+            how: What happened, for those that are not let through.
+            whole_host: The host could not be reached at all.
+        """
+        with self._known.lock:
+            if whole_host:
+                return self._known.make(self._levels[0]).failed(now, how)
+            opened = self._known.make(self._levels[-1]).failed(now, how)
+            for above, part in zip(self._levels[-2::-1], self._levels[:0:-1], strict=True):
+                opened |= self._known.make(above).failed(now, how, part)
+            return opened
+
+    def retry_in(self, now: float) -> float | None:
+        """Return None if a retry may follow at once, which takes a token, or else seconds for which it is left alone."""
+        with self._known.lock:
+            wait = max((place.breaker.seconds_open(now) for place in self._places()), default=0.0)
+            if wait > 0:
+                return wait
+            own = self._known.make(self._levels[-1]).budget.withdraw()
+            return None if own and self._known.budget(self._levels[0]).withdraw() else 0.0
+
+    def _places(self) -> list[_Place]:
+        places = (self._known.place(level) for level in self._levels)
+        return [place for place in places if place is not None]
+
+
+class Destinations:
+    """Those of one run. Thread-safe.
+
+    Args:
+        policy: Of every breaker.
+        retry_ratio: Of every retry budget.
+    """
+
+    def __init__(self, policy: BreakerPolicy, retry_ratio: float = 0.1) -> None:
+        self.lock = threading.Lock()
+        self._policy = policy
+        self._retry_ratio = retry_ratio
+        self._places: OrderedDict[str, _Place] = OrderedDict()
+        self._budgets: OrderedDict[str, RetryBudget] = OrderedDict()
+        self._gone: OrderedDict[str, None] = OrderedDict()
+
+    def of(self, url: str) -> Destination:
+        """Return the destination of an address."""
+        return Destination(self, _levels(url))
+
+    def place(self, level: str) -> _Place | None:
+        """Return what is known of a level; None if it never failed. The lock is the caller's, here and below."""
+        return self._places.get(level)
+
+    def make(self, level: str) -> _Place:
+        """Return what is known of a level, from now on if nothing was."""
+        found = self._places.pop(level, None) or _Place(self._policy, self._retry_ratio)
+        _remember(self._places, level, found)
+        return found
+
+    def budget(self, host: str) -> RetryBudget:
+        """Return the retry budget of a host."""
+        found = self._budgets.pop(host, None) or RetryBudget(self._retry_ratio)
+        _remember(self._budgets, host, found)
+        return found
+
+    def disable(self, url: str) -> None:
+        """Note that an address wants nothing more."""
+        with self.lock:
+            _remember(self._gone, url, None)
+
+    def is_disabled(self, url: str) -> bool:
+        """Return whether an address said that it wants nothing more."""
+        return url in self._gone
+
+
+def _remember(known: OrderedDict[str, T], key: str, value: T) -> None:
+    known[key] = value
+    if len(known) > MOST_REMEMBERED:
+        known.popitem(last=False)
+
+
+def _levels(url: str) -> list[str]:
+    """Return the host of an address, the beginnings of its path, its path, and with its query if it has one."""
+    parts = url.split("/", 3)
+    level = _host("/".join(parts[:3]))
+    path, _, query = (parts[3] if len(parts) > 3 else "").partition("?")
+    levels = [level]
+    for part in path.split("/", _MOST_PARTS):
+        level = f"{level}/{part}"
+        levels.append(level)
+    return [*levels, f"{level}?{query}"] if query else levels
+
+
+@functools.lru_cache(maxsize=4096)
+def _host(beginning: str) -> str:
+    try:
+        parts = urlsplit(beginning)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+        return f"{parts.scheme}://{parts.hostname}:{port}"
+    except ValueError:
+        return ""  # no address: the call will say so
+
+
+def host_of(url: str) -> str:
+    """Return scheme, host and port of an address in one spelling; empty if it is none."""
+    return _host("/".join(url.split("/", 3)[:3]))
