@@ -4,6 +4,9 @@ Activations unsigned (UInt8), weights signed (Int8) for each output channel, wri
 DequantizeLinear: ONNX Runtime's own defaults, signed activations for a tensor as a whole, were measured at 1.04 times the
 speed of float32 (ResNet-18, one thread), these at 2.9, and the same file on OpenVINO at 8.0.
 
+ONNX Runtime fails on some networks, and writes files for others that nobody can open. So a file is checked, opened and called
+before it counts, and where one way of quantizing fails the next is tried.
+
 References:
     ONNX Runtime, "Quantize ONNX Models"; B. Jacob et al., "Quantization and Training of Neural Networks for Efficient
     Integer-Arithmetic-Only Inference", CVPR 2018.
@@ -14,15 +17,16 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from headrace.base.errors import EngineError
-from headrace.optimize.onnx_files import load
+from headrace.engines.onnx_engine import make_session_options, open_session
+from headrace.optimize.onnx_files import LEAST_OPSET, load, onnx, opset_of
 from headrace.optimize.presets import X86_VNNI, Preset
 from headrace.validate.golden import spread
 
@@ -71,41 +75,86 @@ def quantize(
         calibrator: One of `CALIBRATORS`: how values become ranges.
 
     Raises:
-        EngineError: If the model is quantized already, takes several inputs, or ONNX Runtime cannot quantize it.
+        EngineError: If the model takes several inputs, or ONNX Runtime makes no file of it that can be called.
     """
-    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
-
     signed = signed or preset.signed
     name, fixed_size = only_input(artifact)
     items = calibration[spread(len(calibration), CALIBRATORS[calibrator].items)]
+    size = fixed_size or _BATCH
+    refused: dict[str, str] = {}
+    for way in _WAYS if opset_of(load(artifact)) >= LEAST_OPSET else _WAYS[-1:]:
+        try:
+            with _quiet():
+                _write(
+                    artifact, output, _Reader(name, items, size), way, signed, preset, CALIBRATORS[calibrator].method
+                )
+            _check(output, {name: np.ascontiguousarray(items[np.arange(fixed_size or 1) % len(items)])})
+        except Exception as error:  # ONNX Runtime raises its own types, none of them public
+            refused[way.weights] = " ".join(str(error).split())[:_LONGEST_WORDS]
+            continue
+        return {
+            "activations": "int8" if signed else "uint8", "weights": way.weights, "preset": preset.name,
+            "calibrator": calibrator, "calibration_items": len(items),
+        }  # fmt: skip
+    why = "; ".join(f"{weights}: {words}" for weights, words in refused.items())
+    raise EngineError(f"ONNX Runtime cannot quantize {artifact.name} in any way that can be opened ({why})")
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How ONNX Runtime quantizes weights."""
+
+    weights: str
+    """As the ledger has it."""
+    per_channel: bool
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+#: In the order of trying. ONNX Runtime 1.31 cannot fit scales of weights to a bias of two axes, which Gemm may have.
+_WAYS = (
+    _Way("int8 per channel", per_channel=True),
+    _Way("int8 per channel, biases as they are", True, {"QDQDisableWeightAdjustForInt32Bias": True}),
+    _Way("int8 per tensor", per_channel=False),
+)
+_LONGEST_WORDS = 200
+
+
+def _write(artifact: Path, output: Path, reader: _Reader, way: _Way, signed: bool, preset: Preset, method: str) -> None:
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+
+    # Else a ReLU is left to the ranges of int8, and is missing where its tensor goes back to float32.
+    keep = {"QDQKeepRemovableActivations": True, "CalibPercentile": _PERCENTILE}
+    quantize_static(
+        str(artifact),
+        str(output),
+        reader,
+        quant_format=QuantFormat.QDQ,
+        activation_type=QuantType.QInt8 if signed else QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+        per_channel=way.per_channel,
+        reduce_range=preset.reduce_range,
+        calibrate_method=CalibrationMethod[method],
+        extra_options={**keep, **way.options, **preset.options},
+    )
+
+
+def _check(output: Path, feed: Mapping[str, np.ndarray]) -> None:
+    """Raise what a file is that is not valid, cannot be opened, or cannot be called."""
+    onnx.checker.check_model(load(output))
+    options = make_session_options(threads=1, options={})
+    open_session(output, options).run(None, dict(feed))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep to itself what calibrators print of their progress, and warnings of what is done on purpose."""
     level = _NOISY.level
     _NOISY.setLevel(logging.ERROR)
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # where calibrators tell of their progress
-            quantize_static(
-                str(artifact),
-                str(output),
-                _Reader(name, items, fixed_size or _BATCH),
-                quant_format=QuantFormat.QDQ,
-                activation_type=QuantType.QInt8 if signed else QuantType.QUInt8,
-                weight_type=QuantType.QInt8,
-                per_channel=True,
-                reduce_range=preset.reduce_range,
-                calibrate_method=CalibrationMethod[CALIBRATORS[calibrator].method],
-                # Else a ReLU is left to the ranges of int8, and is missing where its tensor goes back to float32.
-                extra_options={"QDQKeepRemovableActivations": True, "CalibPercentile": _PERCENTILE, **preset.options},
-            )
-    except Exception as error:  # ONNX Runtime raises its own types, none of them public
-        raise EngineError(f"ONNX Runtime cannot quantize {artifact.name}: {error}") from error
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
     finally:
         _NOISY.setLevel(level)
-    return {
-        "activations": "int8" if signed else "uint8",
-        "weights": "int8 per channel",
-        "preset": preset.name,
-        "calibrator": calibrator,
-        "calibration_items": len(items),
-    }
 
 
 def only_input(artifact: Path) -> tuple[str, int]:

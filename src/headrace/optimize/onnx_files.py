@@ -14,13 +14,15 @@ from headrace.engines.onnx_engine import open_session
 
 try:
     import onnx
-    from onnx import numpy_helper
+    from onnx import numpy_helper, version_converter
 except ImportError as missing:
     raise MissingExtra("changing model files", "onnx") from missing
 
 #: Of one Protocol Buffers message.
 _MOST_BYTES = 2**31
-__all__ = ["Graph", "fold", "load", "numpy_helper", "onnx", "save"]
+#: In which DequantizeLinear has scales for each channel.
+LEAST_OPSET = 13
+__all__ = ["LEAST_OPSET", "Graph", "fold", "load", "numpy_helper", "onnx", "opset_of", "save"]
 
 
 def load(artifact: Path) -> Any:
@@ -54,7 +56,8 @@ def save(model: Any, output: Path) -> None:
 def fold(artifact: Path, output: Path) -> None:
     """Write a model with its constants computed and its batch normalizations folded into convolutions, in standard operators.
 
-    Every node has a name then, by which it is found again in models made from this one.
+    Operators older than `LEAST_OPSET` are replaced by those of it, where ONNX can do that: int8 is written in those. Every
+    node has a name then, by which it is found again in models made from this one.
 
     Raises:
         EngineError: If ONNX Runtime cannot open it.
@@ -70,10 +73,25 @@ def fold(artifact: Path, output: Path) -> None:
         whole.unlink()
     else:
         open_session(artifact, options)
-    model = load(output)
+    model = _raised(load(output))
     for number, node in enumerate(model.graph.node):
         node.name = node.name or f"{node.op_type}_{number}"
     save(model, output)
+
+
+def opset_of(model: Any) -> int:
+    """Return the version of the standard operators that a model is written in; 0 where it uses none."""
+    return max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=0)
+
+
+def _raised(model: Any) -> Any:
+    """Return a model in operators that int8 can be written in; as it is, where it has them or cannot be converted."""
+    if opset_of(model) >= LEAST_OPSET:
+        return model
+    try:
+        return version_converter.convert_version(model, LEAST_OPSET)
+    except Exception:  # it raises types of its own for operators that it does not know; then int8 is written per tensor
+        return model
 
 
 class Graph:

@@ -23,7 +23,7 @@ from headrace.base.plan import ModelPlan
 from headrace.base.words import counted
 from headrace.engines import open_model
 from headrace.engines.onnx_engine import why_not
-from headrace.optimize.onnx_files import load, numpy_helper, onnx
+from headrace.optimize.onnx_files import load, numpy_helper, onnx, opset_of
 from headrace.runs.formats.portability import Outcome, Place, PortabilityDocument
 from headrace.runs.processor import BFLOAT16_FLAGS, FLOAT16_FLAGS, INT8_FLAGS
 from headrace.validate.made_up import Shapes, make_up
@@ -124,7 +124,7 @@ def _look(artifact: Path) -> _File:
     half = any(tensor.data_type == onnx.TensorProto.FLOAT16 for tensor in weights.values())
     return _File(
         path=artifact,
-        opset=max((one.version for one in model.opset_import if one.domain in ("", "ai.onnx")), default=0),
+        opset=opset_of(model),
         foreign={domain: tuple(sorted(names)) for domain, names in foreign.items()},
         integer=tuple(integer),
         fixed_batch=axis[0].dim_value or None if axis else None,

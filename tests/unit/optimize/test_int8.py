@@ -175,3 +175,62 @@ def test_percentiles_leave_out_what_is_rare(
 def arrays(path: Path) -> list[np.ndarray]:
     """Return the weights of a model file."""
     return [onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(str(path)).graph.initializer]
+
+
+def older(case: Any, path: Path) -> Path:
+    """Write the network in the operators of opset 12, as PaddlePaddle exports its models."""
+    model = onnx.load(str(case.model))
+    model.opset_import[0].version = 12
+    onnx.save(model, str(path))
+    return path
+
+
+def test_a_model_in_older_operators_is_folded_into_newer_ones(case: Any, nets: ModuleType, tmp_path: Path) -> None:
+    """DequantizeLinear has scales for each channel since opset 13: before, the file could not be opened."""
+    fold(older(case, tmp_path / "old.onnx"), tmp_path / "folded.onnx")
+    made = quantize(tmp_path / "folded.onnx", case.calibration.inputs, tmp_path / "int8.onnx")
+    assert made["weights"] == "int8 per channel"
+    assert right(case, nets, tmp_path / "int8.onnx") > 0.98
+
+
+def test_what_stays_in_older_operators_is_quantized_per_tensor(case: Any, nets: ModuleType, tmp_path: Path) -> None:
+    """As a file that can be opened and called."""
+    made = quantize(older(case, tmp_path / "old.onnx"), case.calibration.inputs, tmp_path / "int8.onnx")
+    assert made["weights"] == "int8 per tensor"
+    assert len(nets.answers(tmp_path / "int8.onnx", case.inputs[:2])) == 2
+
+
+def dense(path: Path, *, integers: bool = False) -> Path:
+    """Write a classifier whose bias has two axes, which ONNX Runtime stumbles over; of whole numbers where asked."""
+    random = np.random.default_rng(0)
+    kind = onnx.TensorProto.INT32 if integers else onnx.TensorProto.FLOAT
+    nodes = [
+        onnx.helper.make_node("Cast", ["x"], ["f"], to=onnx.TensorProto.FLOAT),
+        onnx.helper.make_node("Gemm", ["f", "w", "b"], ["y"]),
+    ]
+    graph = onnx.helper.make_graph(
+        nodes, "dense", [onnx.helper.make_tensor_value_info("x", kind, ["n", 8])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 5])],
+        [
+            onnx.numpy_helper.from_array(random.standard_normal((8, 5)).astype(np.float32), "w"),
+            onnx.numpy_helper.from_array(np.ones((1, 5), np.float32), "b"),
+        ],
+    )  # fmt: skip
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 15)], ir_version=8), str(path))
+    return path
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_where_one_way_fails_the_next_is_tried(tmp_path: Path, integers: bool) -> None:
+    """Instead of NumPy's words on arrays; the file says which way it was."""
+    items = np.random.default_rng(0).integers(0, 9, (32, 8)).astype(np.int32 if integers else np.float32)
+    made = quantize(dense(tmp_path / "dense.onnx", integers=integers), items, tmp_path / "int8.onnx")
+    assert made["weights"] == "int8 per channel, biases as they are"
+
+
+def test_what_no_way_can_quantize_is_told_with_each_reason(tmp_path: Path) -> None:
+    """Calibration data that the model does not take, for instance."""
+    with pytest.raises(
+        EngineError, match=r"cannot quantize dense.onnx in any way .*int8 per channel: .*int8 per tensor: "
+    ):
+        quantize(dense(tmp_path / "dense.onnx"), np.zeros((32, 3), np.float32), tmp_path / "int8.onnx")
