@@ -30,6 +30,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from headrace.base.errors import DecodeRejected, HeadraceError, ItemError, ItemFailed, ItemRejected, SettingsError
+    from headrace.base.meaning import Meaning
     from headrace.base.observer import Observer
     from headrace.base.plan import Plan
     from headrace.base.records import Job, Outcome, Span
@@ -52,11 +53,15 @@ if TYPE_CHECKING:
     from headrace.stages.module import Module
     from headrace.stages.postprocess import nms
     from headrace.stages.stage import Fan, Joined, Stage, fan_out, join, stage
+    from headrace.validate.meanings import Classes, Detections, Embedding, Mask, Numbers, Text
 
 _WHERE = {
     "ArrayInput": "headrace.stages.inputs",
     "BytesInput": "headrace.stages.inputs",
+    "Classes": "headrace.validate.meanings",
     "DecodeRejected": "headrace.base.errors",
+    "Detections": "headrace.validate.meanings",
+    "Embedding": "headrace.validate.meanings",
     "Fan": "headrace.stages.stage",
     "HeadraceError": "headrace.base.errors",
     "ImageInput": "headrace.stages.inputs",
@@ -65,7 +70,10 @@ _WHERE = {
     "ItemRejected": "headrace.base.errors",
     "Job": "headrace.base.records",
     "Joined": "headrace.stages.stage",
+    "Mask": "headrace.validate.meanings",
+    "Meaning": "headrace.base.meaning",
     "Module": "headrace.stages.module",
+    "Numbers": "headrace.validate.meanings",
     "Observer": "headrace.base.observer",
     "Outcome": "headrace.base.records",
     "Pipeline": "headrace.pipeline.definition",
@@ -75,6 +83,7 @@ _WHERE = {
     "SettingsError": "headrace.base.errors",
     "Span": "headrace.base.records",
     "Stage": "headrace.stages.stage",
+    "Text": "headrace.validate.meanings",
     "TextInput": "headrace.stages.inputs",
     "callback": "headrace.delivery.callback:Callback",
     "collect": "headrace.delivery.collect:Collect",
@@ -99,7 +108,10 @@ _WHERE = {
 __all__ = [
     "ArrayInput",
     "BytesInput",
+    "Classes",
     "DecodeRejected",
+    "Detections",
+    "Embedding",
     "Fan",
     "HeadraceError",
     "ImageInput",
@@ -108,7 +120,10 @@ __all__ = [
     "ItemRejected",
     "Job",
     "Joined",
+    "Mask",
+    "Meaning",
     "Module",
+    "Numbers",
     "Observer",
     "Outcome",
     "Pipeline",
@@ -118,6 +133,7 @@ __all__ = [
     "SettingsError",
     "Span",
     "Stage",
+    "Text",
     "TextInput",
     "callback",
     "collect",

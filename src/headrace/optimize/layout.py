@@ -25,9 +25,9 @@ import numpy as np
 from headrace.runs.formats.optimization import Layout
 from headrace.runs.formats.profile import Estimate
 from headrace.validate.detections import detections_in
+from headrace.validate.meanings import Detections
 from headrace.validate.model_speed import BLOCK_SECONDS, ROUNDS, Settled, Speed, measure_turns
 from headrace.validate.parity import compare_outputs, joined
-from headrace.validate.same_detections import are_alike
 from headrace.validate.variant_spec import VariantSpec
 
 #: Rounds of A, B, A of one comparison of the sweep: the fewest that give an interval.
@@ -166,7 +166,9 @@ def answers_alike(spec: VariantSpec, items: np.ndarray, batches: Sequence[int]) 
     detections = [[detections_in(one) for one in calls] for calls in answers]
     if all(one is not None for calls in detections for one in calls):
         first, second = ([image for found in calls for image in found or ()] for calls in detections)
-        return 0.0 if len(first) == len(second) and all(map(are_alike, first, second)) else math.inf
+        same = Detections()
+        alike = all(same.same(one, other) >= same.least for one, other in zip(first, second, strict=False))
+        return 0.0 if len(first) == len(second) and alike else math.inf
     try:
         first, second = map(joined, answers)
     except ValueError:

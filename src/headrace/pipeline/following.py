@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import HeadraceError
+from headrace.base.meaning import Declared
 from headrace.base.plan import ModelPlan, Plan
 from headrace.base.protocols import Model
 from headrace.engines import open_model
@@ -30,9 +31,9 @@ logger = logging.getLogger("headrace.run")
 #: How often the file is looked at.
 LOOK_SECONDS = 1.0
 
-#: Given the answers of the model in use and of the new one to the same batches, and the new one's `[model]` table: why it may
-#: not take over, or None.
-Judge = Callable[[Sequence[Any], Sequence[Any], ModelPlan], str | None]
+#: Given the answers of the model in use and of the new one to the same batches, the new one's `[model]` table, and what is
+#: known of the answers: why it may not take over, or None.
+Judge = Callable[[Sequence[Any], Sequence[Any], ModelPlan, Declared], str | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +154,7 @@ class PlanFollower:
         if settings.artifact is None or dict(model.variant) in slot.variants:
             return None  # the module's own model, or one that was here before: whoever goes back has a reason
         before = [slot.model(batch) for batch in samples]
-        return self._following.judge(before, after, settings)
+        return self._following.judge(before, after, settings, slot.declared())
 
     def _text(self) -> str | None:
         try:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.base.meaning import Declared, Output
 from headrace.base.protocols import Model, TensorSpec
 from headrace.pipeline.shadow import Shadow
 
@@ -32,16 +33,25 @@ class ModelSlot:
         default: The model file that the module names.
         threads: Threads inside one call.
         calls: Workers that share it.
+        output: What its answers mean, as the module declares it.
         variants: Of every model that it has held.
     """
 
     def __init__(
-        self, model: Model, task: str, default: str | None, threads: int, calls: int, shadow: Shadow | None = None
+        self,
+        model: Model,
+        task: str,
+        default: str | None,
+        threads: int,
+        calls: int,
+        shadow: Shadow | None = None,
+        output: Output = None,
     ) -> None:
         self.task = task
         self.default = default
         self.threads = threads
         self.calls = calls
+        self.output = output
         self.variants = [dict(model.variant)]
         self._model = model
         self._shadow = shadow
@@ -84,8 +94,12 @@ class ModelSlot:
             return model(batch)
         began = time.perf_counter()
         answers = model(batch)
-        self._shadow.offer(batch, answers, time.perf_counter() - began)
+        self._shadow.offer(batch, answers, time.perf_counter() - began, self.declared())
         return answers
+
+    def declared(self) -> Declared:
+        """Return what is known of the answers of the model that it holds."""
+        return Declared(self.output, self._model.metadata)
 
     def samples(self) -> list[Any]:
         """Return copies of recent batches."""
@@ -110,10 +124,12 @@ class ModelSlots:
         self._slots: dict[tuple[str, str | None, int], ModelSlot] = {}
         self._lock = threading.Lock()
 
-    def around(self, model: Model, *, task: str, default: str | None, threads: int, calls: int) -> ModelSlot:
+    def around(
+        self, model: Model, *, task: str, default: str | None, threads: int, calls: int, output: Output = None
+    ) -> ModelSlot:
         """Return the slot of a model; workers that open the same one share it."""
         with self._lock:
-            made = ModelSlot(model, task, default, threads, calls, self._shadow)
+            made = ModelSlot(model, task, default, threads, calls, self._shadow, output)
             return self._slots.setdefault((task, default, threads), made)
 
     def all(self) -> list[ModelSlot]:

@@ -111,7 +111,9 @@ class _ModelOpener:
             self._variants.append(variant)
         if self._spec.slots is None:
             return model
-        return self._spec.slots.around(model, task=self._stage.task, default=path, threads=threads, calls=calls)
+        return self._spec.slots.around(
+            model, task=self._stage.task, default=path, threads=threads, calls=calls, output=self._stage.output_of(path)
+        )
 
 
 def opening_error(stage: str, error: Exception) -> HeadraceError:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.base.meaning import NOTHING_DECLARED, Declared
 from headrace.base.protocols import Model
 
 logger = logging.getLogger("headrace.run")
@@ -27,8 +28,9 @@ logger = logging.getLogger("headrace.run")
 _MOST_FAILURES = 10
 _LOWEST_PRIORITY = 19
 
-#: Told of each batch that both answered: the answers in use, the candidate's, and the seconds of both calls.
-Compare = Callable[[Any, Any, float, float], object]
+#: Told of each batch that both answered: the answers in use, the candidate's, the seconds of both calls, and what is known of
+#: the answers.
+Compare = Callable[[Any, Any, float, float, Declared], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class _Offer:
     batch: Any
     answers: Any
     seconds: float
+    declared: Declared
 
 
 class Shadow:
@@ -85,7 +88,13 @@ class Shadow:
             self._wake.notify()
         self._thread.join()
 
-    def offer(self, batch: np.ndarray | Mapping[str, np.ndarray], answers: Any, seconds: float) -> None:
+    def offer(
+        self,
+        batch: np.ndarray | Mapping[str, np.ndarray],
+        answers: Any,
+        seconds: float,
+        declared: Declared = NOTHING_DECLARED,
+    ) -> None:
         """Take a batch, if there is nothing to do; never waits for the candidate."""
         if not self._is_idle:
             self.num_passed_by += 1
@@ -95,7 +104,7 @@ class Shadow:
         with self._wake:
             if self._is_idle:  # else another worker was faster
                 self._is_idle = False
-                self._offer = _Offer(copied, kept, seconds)
+                self._offer = _Offer(copied, kept, seconds, declared)
                 self._wake.notify()
 
     def _work(self) -> None:
@@ -123,7 +132,7 @@ class Shadow:
         began = time.perf_counter()
         try:
             answers = self._candidate(offer.batch)
-            self._compare(offer.answers, answers, offer.seconds, time.perf_counter() - began)
+            self._compare(offer.answers, answers, offer.seconds, time.perf_counter() - began, offer.declared)
         except Exception as error:  # a shadow cannot fail a job, whatever its engine raises
             self._num_in_a_row += 1
             said = str(error) or type(error).__name__

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import SettingsError, WrongResultCount
+from headrace.base.meaning import Meaning, Output
 from headrace.base.plan import StageDefaults
 from headrace.base.settings import check
 from headrace.stages.decode import DecodeStage, ResizeStage, TextStage
@@ -60,10 +61,13 @@ class Module(abc.ABC):
     Attributes:
         model: The default artifact, relative to the file that defines the class; a Plan may name another variant of it.
         input: What the model needs; the Plan decides how to decode to it.
+        output: What the model's answers mean, such as `hr.Detections()`, or {name of an output: meaning}; None: found from the
+            model's file and the answers' shapes. By it two variants of the model are compared.
     """
 
     model: str | Path | None = None
     input: Input = BytesInput()
+    output: Output = None
 
     def load(self, context: ModuleContext) -> None:  # noqa: B027 - optional on purpose
         """Make ready: open the model. Called once in each worker that runs `process`."""
@@ -103,6 +107,12 @@ class Module(abc.ABC):
             raise SettingsError(
                 f"{type(self).__name__}.input is {self.input!r}; expected ImageInput(...), BytesInput(), TextInput() or "
                 "ArrayInput()"
+            )
+        declared = self.output.values() if isinstance(self.output, Mapping) else [self.output]
+        if self.output is not None and not all(isinstance(one, Meaning) for one in declared):
+            raise SettingsError(
+                f"{type(self).__name__}.output is {self.output!r}; expected hr.Classes(), hr.Detections(), hr.Text(), "
+                "hr.Mask(), hr.Embedding(), hr.Numbers(), your own hr.Meaning, or {name of an output: one of them}"
             )
         if isinstance(self.input, ImageInput):
             stages.append(DecodeStage(f"{prefix}decode", self.input, task=task, scales=True))
@@ -151,6 +161,10 @@ class ProcessStage(Stage):
     def defaults(self) -> StageDefaults:
         """Return what the Plan's resolution needs to know, the module's model file included."""
         return dataclasses.replace(super().defaults(), model=_model_file(self.module) or "")
+
+    def output_of(self, path: str | None) -> Output:
+        """Return what the module declares, for its own model; one that it opens beside it may answer anything."""
+        return self.module.output if path == _model_file(self.module) else None
 
     def open(self, context: StageContext) -> Callable[[Any], Sequence[Any]]:
         """Return `process` of a loaded copy, checked for the number of its results."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from headrace.base.meaning import Output
 from headrace.base.plan import Executor, Kind, Plan, StageDefaults
 from headrace.base.protocols import Model
 from headrace.base.settings import refuse_options
@@ -91,6 +92,10 @@ class Stage:
             task=self.task,
             computes=self.computes,
         )
+
+    def output_of(self, path: str | None) -> Output:
+        """Return what the answers of the model that it opens from `path` mean, where that is declared."""
+        return None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"

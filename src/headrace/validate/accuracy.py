@@ -1,7 +1,8 @@
 """The last gate of a variant by itself: are its answers as good as the incumbent's, within a margin?
 
 Both answer the whole golden set. Where items have scores (right or not, or a number from 0 to 1) they are compared item by
-item; where only the set has a value, by drawing items again. Where nobody knows what is right the two must agree.
+item; where only the set has a value, by drawing items again. Where nobody knows what is right the two must agree by what their
+answers mean.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from headrace.base.meaning import Meaning
 from headrace.base.words import counted
 from headrace.runs.formats.variants import SliceResult, WorstItem
+from headrace.validate.agreement import Agreement, naming
 from headrace.validate.detections import are_detections
 from headrace.validate.golden import Golden
 from headrace.validate.judged import MOST_WORST, OUTCOMES, GoldenGate, Judged, set_says, set_values
@@ -57,6 +60,7 @@ def judge_accuracy(
     is_interrupted: Callable[[], bool],
     kept: KeptAnswers | None = None,
     again: Again | None = None,
+    meaning: Meaning | None = None,
 ) -> Judged:
     """Return whether B's answers to a golden set are as good as A's.
 
@@ -69,6 +73,7 @@ def judge_accuracy(
         is_interrupted: Asked between batches.
         kept: What A answered to this set, asked by this policy's metric and batch; None: nothing is known.
         again: Asks both about some items once more, so that the worst masks can be drawn; None: they are not.
+        meaning: Of the answers, fitted, by which they are compared where nothing is labelled; None: not known.
 
     Raises:
         SettingsError: If the metric does not fit the answers.
@@ -79,12 +84,16 @@ def judge_accuracy(
             golden=golden, policy=policy, names=names, is_interrupted=is_interrupted, kept=kept,
             recount=policy.metric.recount, again=again,
         ).judge(a, b)  # fmt: skip
-    return _Gate(golden=golden, policy=policy, names=names, is_interrupted=is_interrupted, kept=kept).judge(a, b)
+    return _Gate(
+        golden=golden, policy=policy, names=names, is_interrupted=is_interrupted, kept=kept, meaning=meaning
+    ).judge(a, b)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Gate(GoldenGate):
     """Asks item by item, or the set as a whole."""
+
+    meaning: Meaning | None = None
 
     def judge(self, a: Calls, b: Calls) -> Judged:
         golden, metric = self.golden, self.policy.metric
@@ -97,6 +106,8 @@ class _Gate(GoldenGate):
                 f"not known: {golden.name} has boxes or masks and no labels; score them with --metric map, map50 or iou"
             )
             return self.said("skipped", says)
+        if metric.is_default and golden.labels is None and self.meaning is not None:
+            return self._by_meaning(a, b)
         first, second = self.kept.once("accuracy", lambda: self._answers(a)), self._answers(b)
         if self.is_interrupted() or first is None or second is None:
             return self.said("inconclusive", "interrupted")
@@ -114,6 +125,34 @@ class _Gate(GoldenGate):
         return self._of_items(first, second)
 
     # --- asking
+
+    def _by_meaning(self, a: Calls, b: Calls) -> Judged:
+        """Return whether both answer the same, by what the answers mean."""
+        assert self.meaning is not None
+        first = self.kept.once(("accuracy", repr(self.meaning)), lambda: self._read(a))
+        second = self._read(b)
+        if first is None or second is None:
+            return self.said("inconclusive", "interrupted")
+        if second[1] > first[1]:
+            says = f"{counted(second[1], 'call')} of B give a NaN or an infinity, of A {first[1]}"
+            return self.said("rejected", says, {"broken": float(second[1])})
+        agreement = Agreement(self.meaning, naming(self.names))
+        changed = agreement.add_read(first[0], second[0])
+        why = agreement.why_not_of_parts()
+        if why is not None:
+            return self.said("rejected", f"{why} ({agreement.says()})", {"agreement": agreement.mean})
+        before, after = (_Answers(None, one, None, 0, 0) for one in (np.zeros_like(changed), changed))
+        return self._of_items(before, after)
+
+    def _read(self, calls: Calls) -> tuple[list[Any], int] | None:
+        """Return the answer to each item, and how many calls gave what is no number; None if it was interrupted."""
+        assert self.meaning is not None
+        read: list[Any] = []
+        broken = 0
+        for answers in calls():
+            broken += has_broken(answers)
+            read += self.meaning.read(answers)
+        return None if self.is_interrupted() or len(read) < len(self.golden) else (read, broken)
 
     def _answers(self, calls: Calls) -> _Answers | None:
         """Return what a variant answered; None if it was interrupted."""
@@ -254,8 +293,8 @@ class _Gate(GoldenGate):
         metric, margin, alpha = self.policy.metric, self.policy.max_drop, self.policy.alpha
         if means is None:
             what = (
-                f"another first answer for {found.discordance:.2%} of {found.num_items:,} items (labels would tell which is "
-                "right)"
+                f"another {'first ' if self._is_of_classes() else ''}answer for {found.discordance:.2%} of {found.num_items:,} "
+                "items (labels would tell which is right)"
             )
         elif metric.is_default:
             what = f"{means[1]:.2%} right against {means[0]:.2%}, of {found.num_items:,} items"
@@ -278,6 +317,9 @@ class _Gate(GoldenGate):
             f"{what}; {points}; {limit}: undecided, {more} (so many can show it only up to {enough:.2g} % of differing "
             "answers)"
         )
+
+    def _is_of_classes(self) -> bool:
+        return self.meaning is None or self.meaning.name == "classes"
 
     # --- as a set
 

@@ -48,7 +48,7 @@ def compare_outputs(a: Any, b: Any) -> Parity:
         b: The same of the other.
     """
     firsts, seconds = by_name(a), by_name(b)
-    problems = _shape_problems(firsts, seconds)
+    problems = shape_problems(firsts, seconds)
     num_items = len(next(iter(firsts.values()))) if firsts else 0
     if problems:
         return Parity(
@@ -122,7 +122,8 @@ def has_broken(outputs: Any) -> bool:
     return any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in by_name(outputs).values())
 
 
-def _shape_problems(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+def shape_problems(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """Return in words which outputs are not of the same shape."""
     if len(a) != len(b):
         return (f"A has {len(a)} outputs ({', '.join(a)}), B {len(b)} ({', '.join(b)})",)
     pairs = zip(a.items(), b.items(), strict=True)

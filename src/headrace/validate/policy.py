@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.base.meaning import Output
 from headrace.base.settings import check
 from headrace.validate.metrics import TOP_1, Metric
 
@@ -30,6 +31,8 @@ class Policy:
     metric: Metric = TOP_1
     """How answers are scored."""
 
+    output: Output = None
+    """What the answers mean, as the module of the pipeline declares it; None: found from the file and the answers."""
     robustness: bool = False
     """Whether spoiled images are asked too; a drop within a kind of them counts as one within a part of the set."""
 

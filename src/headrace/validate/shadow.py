@@ -2,7 +2,8 @@
 
 A golden set is what somebody chose once; traffic is what it is. Nobody knows the right answers there, so what is tested is
 whether both give the same: a changed answer may have been wrong before, so that the share of changed answers bounds the harm.
-Detections are the same where each finds what the other is sure of (`same_detections`).
+What is the same is decided by what answers mean: classes, detections, text, masks, embeddings (`meaning_choice`). A kind of
+answer that is lost nearly always, such as one class, is a reason to roll back however rare it is.
 The test may be looked at at any time (`noninferiority`), and so may the times of calls, pair by pair on the same batch
 (`median_sequence`). They are no fair race: the candidate runs at the lowest priority beside a pipeline that uses the same
 cores. What is faster there is faster; what is slower there may be so for that alone, so that it is a reason to keep what is in
@@ -17,24 +18,24 @@ from typing import Any, Literal
 
 import numpy as np
 
+from headrace.base.meaning import NOTHING_DECLARED, Declared
 from headrace.base.units import format_duration
 from headrace.base.words import counted
 from headrace.pipeline.shadow import Failures
 from headrace.runs.formats.shadow import ShadowDocument
-from headrace.validate.detections import LAYOUTS
+from headrace.validate.agreement import Agreement, naming, why_unknown
 from headrace.validate.failures import MOST_FAILING, judge_failures
+from headrace.validate.meaning_choice import class_names, meaning_of
+from headrace.validate.meanings import Detections
 from headrace.validate.median_sequence import median_interval
 from headrace.validate.noninferiority import Decision, Finding, judge_drop
-from headrace.validate.parity import BANDS, compare_outputs, has_broken, num_broken, top_1
-from headrace.validate.same_detections import SURE, changed_detections
+from headrace.validate.parity import has_broken, num_broken
 
 Advice = Literal["promote", "keep", "roll back"]
 
 #: Batches of which the times are kept: bounded; where one stops does not matter to the interval.
 _MOST_TIMES = 4096
 _MOST_ITEMS = 1_000_000
-#: Where answers are no scores, one further off than this is another answer.
-_SAME = 5 * BANDS["int8"]
 NO_FAILURES = Failures()
 
 
@@ -55,18 +56,31 @@ class ShadowRecord:
         self._times: list[float] = []
         self._seconds: list[tuple[float, float]] = []
         self._broken = 0
-        self._of_detections = False
+        self._agreement: Agreement | None = None
+        self._unknown = ""
         self._lock = threading.Lock()
 
-    def add(self, incumbent: Any, candidate: Any, incumbent_seconds: float, candidate_seconds: float) -> None:
-        """Note one batch that both answered."""
-        detections = changed_detections(incumbent, candidate)
-        changed = _changed(incumbent, candidate) if detections is None else detections
-        # Of detections whole calls: an image alone has an axis of items no more.
-        count = num_broken if detections is None else has_broken
+    def add(
+        self,
+        incumbent: Any,
+        candidate: Any,
+        incumbent_seconds: float,
+        candidate_seconds: float,
+        declared: Declared = NOTHING_DECLARED,
+    ) -> None:
+        """Note one batch that both answered.
+
+        Raises:
+            ValueError: If the candidate's answers cannot be held against the others.
+        """
         with self._lock:
+            if self._agreement is None:
+                self._begin(incumbent, declared)
+            assert self._agreement is not None
+            changed = self._agreement.add(incumbent, candidate)
+            # Of detections whole calls: an image alone has an axis of items no more.
+            count = has_broken if isinstance(self._agreement.meaning, Detections) else num_broken
             self._num_batches += 1
-            self._of_detections = detections is not None
             self._broken += max(0, count(candidate) - count(incumbent))
             if self._num_items < _MOST_ITEMS:
                 self._changed.append(changed)
@@ -74,6 +88,12 @@ class ShadowRecord:
             if len(self._times) < _MOST_TIMES and incumbent_seconds > 0 and candidate_seconds > 0:
                 self._times.append(math.log(incumbent_seconds / candidate_seconds))
                 self._seconds.append((incumbent_seconds, candidate_seconds))
+
+    def _begin(self, incumbent: Any, declared: Declared) -> None:
+        meaning = meaning_of([incumbent], declared)
+        names = class_names(declared.metadata)
+        self._agreement = Agreement(meaning, naming(names))
+        self._unknown = "" if meaning.is_known else why_unknown(incumbent)
 
     def document(self, num_passed_by: int = 0, failures: Failures = NO_FAILURES) -> ShadowDocument:
         """Return what is known so far, and what to do.
@@ -85,18 +105,22 @@ class ShadowRecord:
         with self._lock:
             changed = np.concatenate(self._changed) if self._changed else np.empty(0)
             times, seconds, broken = list(self._times), list(self._seconds), self._broken
+            agreement, unknown = self._agreement, self._unknown
+            lost = agreement.why_not_of_parts() if agreement else None
             num_calls = self._num_batches + failures.num
         found = judge_drop(-changed, self._margin)
         ratio = median_interval(times)
         speed = None if ratio is None else (math.exp(ratio.low), math.exp(ratio.mid), math.exp(ratio.high))
         share = f"{found.drop:.2%} of {found.num_items:,} answers changed, {self._margin:.2%} are allowed"
-        if self._of_detections:
-            share += (
-                f" (matched as detections: what the one is sure of, score {SURE:g} or more, the other does not find)"
-            )
+        if agreement is not None:
+            share += f" (compared as {agreement.meaning.name})"
         failing = judge_failures(failures.num, num_calls)
         told = _told(failures, num_calls, failing)
         advice, says = _advice(broken, found, share, speed, may_fail=failing == "not known")
+        if unknown and found.drop > 0 and not broken:
+            advice, says = "keep", f"{share}; {unknown}"
+        elif advice != "roll back" and lost:
+            advice, says = "roll back", f"{lost}; {share}"
         if failures.has_stopped or failing == "more":
             advice, says = "roll back", told
         elif told:
@@ -161,17 +185,3 @@ def _advice(
         kind = "slower here" if speed[2] < 1.0 else "not surely faster"
         return "keep", f"{share}: less for sure; but {kind}, and beside a pipeline nobody can tell by how much"
     return "promote", f"{share}: less for sure; and faster for sure"
-
-
-def _changed(incumbent: Any, candidate: Any) -> np.ndarray:
-    """Return (items,) 1.0 where the two give different answers."""
-    found = compare_outputs(incumbent, candidate)
-    if found.shapes:
-        raise ValueError(
-            f"it answers in another shape: {'; '.join(found.shapes)}. Only detections can be matched whatever their number, "
-            f"and they are read from {LAYOUTS}"
-        )
-    first, second = top_1(incumbent), top_1(candidate)
-    if first is not None and second is not None:
-        return np.asarray(first != second, float)
-    return np.full(found.num_items, float(found.worst_l2 > _SAME))

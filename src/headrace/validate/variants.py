@@ -2,7 +2,9 @@
 
     static     both open, take the same inputs, and any batch size
     census     of a quantized B: how much of it the engine really computes in int8
-    parity     the answers to the same items, number by number: NaN, infinities, shapes, distances
+    parity     the answers to the same items, by what they mean and number by number: NaN, infinities, shapes, distances
+    batches    whether an answer depends on the neighbours in the batch
+    extremes   NaN or infinity for black, white, noise, tiny numbers, where A gives none
     speed      calls in turn on one batch, against the noise of the same minutes
     accuracy   right answers on a golden set, or the same answers where the right ones are not known: a test that may be looked
                at after every item, with the margin stated before
@@ -14,7 +16,6 @@ the speed of its original on two engines, and 20 points apart in accuracy. After
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import HeadraceError, MissingExtra, SettingsError
+from headrace.base.meaning import Declared, Meaning
 from headrace.base.protocols import Model
 from headrace.base.settings import check
 from headrace.base.units import format_duration
@@ -42,6 +44,7 @@ from headrace.runs.formats.variants import (
 )
 from headrace.runs.processor import cpu_flags, why_slow
 from headrace.validate.accuracy import judge_accuracy
+from headrace.validate.agreement import Agreement, naming, why_unknown
 from headrace.validate.census import LEAST_INT8_SHARE, is_quantized, take_census
 from headrace.validate.detections import LAYOUTS
 from headrace.validate.golden import Golden, spread
@@ -50,11 +53,13 @@ from headrace.validate.interrupts import noticing
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.layer_errors import ITEMS, first_beyond, layer_errors
 from headrace.validate.made_up import MadeUp, make_up
+from headrace.validate.meaning_choice import class_names, meaning_of
+from headrace.validate.meanings import Detections, Numbers
 from headrace.validate.model_speed import Settled, Speed, measure_speed
 from headrace.validate.parity import BANDS, compare_outputs, has_broken, joined
 from headrace.validate.policy import Policy
+from headrace.validate.probing import Apart, apart_in_batches, broken_by, largest_batch, probes, rounding_of
 from headrace.validate.robustness import judge_robustness
-from headrace.validate.same_detections import MOST_CHANGED, SURE, changed_detections
 from headrace.validate.slices import worst_first
 from headrace.validate.trials import try_calls
 from headrace.validate.variant_spec import VariantSpec, variant_text
@@ -63,10 +68,12 @@ from headrace.validate.variant_spec import VariantSpec, variant_text
 PARITY_ITEMS = 64
 #: Without labels, an answer further off than so many bands is no rounding.
 MOST_BANDS = 5.0
+#: Share of the items of which a channel may be further off than that.
+_MOST_OFF = 0.25
 #: How long a census lasts.
 _CENSUS_SECONDS = 0.5
 #: Those that need no labels and take seconds: what a search asks of every candidate.
-CHEAP_GATES: tuple[GateName, ...] = ("static", "census", "parity", "speed")
+CHEAP_GATES: tuple[GateName, ...] = ("static", "census", "parity", "batches", "extremes", "speed")
 ALL_GATES: tuple[GateName, ...] = (*CHEAP_GATES, "accuracy", "robustness")
 #: Outcomes that leave open whether B may stand in for A: what was asked and is not known is not passed.
 OPEN: tuple[Outcome, ...] = ("inconclusive", "skipped")
@@ -147,12 +154,14 @@ class _Validation:
     slices: tuple[SliceResult, ...] = ()
     layers: tuple[LayerError, ...] = ()
     diverges_at: str = ""
+    meaning: Meaning | None = None
+    """Of the answers, fitted to A's; None: not known, or not asked for yet."""
 
     def run(self, gates: Sequence[GateName]) -> None:
         """Ask until one rejects."""
         asked = {
-            "static": self._static, "census": self._census, "parity": self._parity, "speed": self._speed,
-            "accuracy": self._accuracy, "robustness": self._robustness,
+            "static": self._static, "census": self._census, "parity": self._parity, "batches": self._batches,
+            "extremes": self._extremes, "speed": self._speed, "accuracy": self._accuracy, "robustness": self._robustness,
         }  # fmt: skip
         for name in gates:
             if self.is_interrupted():
@@ -212,9 +221,9 @@ class _Validation:
         first, second = self.kept.once("parity", lambda: self._some(self.a)), self._some(self.b)
         if first is None or second is None:
             return _gate("parity", "inconclusive", "interrupted")
-        changed = _changed_detections(first, second)
-        if changed is not None or (self.policy.metric.recount is not None and self.policy.metric.recount.any_order):
-            return self._of_detections(first, second, changed)
+        self._find_meaning(first)
+        if isinstance(self.meaning, Detections) or self._is_any_order():
+            return self._of_detections(first, second)
         try:
             found = compare_outputs(joined(first), joined(second))
         except ValueError:
@@ -248,21 +257,73 @@ class _Validation:
         )
         if self.policy.retrained:
             return _gate("parity", "passed", f"{says}; another network, which need not answer alike", values, {})
-        if found.relative_l2 <= band:
+        agreement = self._agreement(first, second)
+        if agreement is not None:
+            values["changed"], values["agreement"] = agreement.changed, agreement.mean
+            says = f"{says}; {agreement.says()}"
+        why = self._why_not_alike(agreement, first, second, found.relative_l2, band)
+        if why is None and found.relative_l2 <= band:
             return _gate("parity", "passed", says, values, limits)
         says += self._where()
-        if self.golden.labels is None and not self.golden.truth and found.relative_l2 > MOST_BANDS * band:
-            return _gate("parity", "rejected", f"{says}: that is no rounding", values, limits)
+        if why is not None and not self._is_truth_known():
+            return _gate("parity", "rejected", f"{why}: that is no rounding ({says})", values, limits)
         self.warnings.append(f"the answers differ by more than {self.b.precision()} usually does: {says}")
         return _gate("parity", "passed", f"{says}; whether that matters the accuracy tells", values, limits)
 
-    def _of_detections(self, a: Sequence[Any], b: Sequence[Any], changed: np.ndarray | None) -> Gate:
+    def _find_meaning(self, answers: Sequence[Any]) -> None:
+        """Settle what answers mean, by those of A."""
+        try:
+            found = meaning_of(answers, Declared(self.policy.output, self.a.model.metadata))
+        except (ValueError, SettingsError) as error:
+            if self.policy.output is not None:
+                raise SettingsError(f"the answers are not what the module's output declares: {error}") from error
+            return  # whoever asks for a metric is told what it reads
+        self.meaning = found if found.is_known else None
+
+    def _is_any_order(self) -> bool:
+        recount = self.policy.metric.recount
+        return recount is not None and recount.any_order
+
+    def _is_truth_known(self) -> bool:
+        return self.golden.labels is not None or bool(self.golden.truth)
+
+    def _agreement(self, a: Sequence[Any], b: Sequence[Any]) -> Agreement | None:
+        """Return how far answers agree by what they mean; None if that is not known, or the items are noise."""
+        if self.meaning is None or self.golden.is_made_up:
+            return None
+        found = Agreement(self.meaning, naming(class_names(self.a.model.metadata)))
+        for one, other in zip(a, b, strict=True):
+            found.add(one, other)
+        return found
+
+    def _why_not_alike(
+        self, agreement: Agreement | None, a: Sequence[Any], b: Sequence[Any], relative_l2: float, band: float
+    ) -> str | None:
+        """Return why the answers are not the same but for what a precision rounds; None if they are."""
+        if agreement is not None:
+            return agreement.why_not()
+        limit = MOST_BANDS * band
+        if relative_l2 > limit:
+            return f"relative L2 {relative_l2:.2g}, at most {limit:g}"
+        if self.golden.is_made_up:  # channels hardly move on noise
+            return None
+        numbers = Numbers(tolerance=limit)
+        found = Agreement(numbers.fitted(a))
+        for one, other in zip(a, b, strict=True):
+            found.add(one, other)
+        if found.changed <= _MOST_OFF:
+            return None
+        return (
+            f"a channel is off by more than {limit:g} of its spread for {found.num_changed} of {found.num_items} items; "
+            f"{why_unknown(a[0])}"
+        )
+
+    def _of_detections(self, a: Sequence[Any], b: Sequence[Any]) -> Gate:
         """Return whether detections are whole and alike: they come in any order and number, and are matched.
 
         Args:
             a: Answers of A, call by call.
             b: Of B, to the same items.
-            changed: (items,) 1 where they differ; None: the layout is none that is known beyond doubt.
         """
         broken_a, broken_b = (sum(has_broken(one) for one in answers) for answers in (a, b))
         values: dict[str, float | None] = {"broken": float(broken_b)}
@@ -276,19 +337,67 @@ class _Validation:
         judge = (
             "the accuracy gate matches them with what is true" if is_judged else "--metric map tells how right they are"
         )
-        if changed is None:
+        if not isinstance(self.meaning, Detections):
             says = f"no NaN or infinity that A does not have; detections come in any order and number: {judge}"
             return _gate("parity", "passed", says, values)
-        share, limits = float(changed.mean()), {"changed": MOST_CHANGED}
-        values["changed"] = share
-        says = (
-            f"of {int(changed.sum())} of {len(changed)} items one of the two does not find what the other is sure of (score "
-            f"{SURE:g} or more), matched as detections, in any order and number"
-        )
-        is_known = self.golden.labels is not None or bool(self.golden.truth)
-        if share > MOST_CHANGED and not is_known and not self.policy.retrained:
-            return _gate("parity", "rejected", f"{says}: that is no rounding", values, limits)
+        try:
+            agreement = self._agreement(a, b)
+        except ValueError as error:
+            return _gate("parity", "rejected", str(error), values)
+        if agreement is None:
+            return _gate("parity", "passed", "no NaN or infinity that A does not have, on noise", values)
+        limits = {"changed": self.meaning.most_changed, "agreement": self.meaning.usual}
+        values["changed"], values["agreement"] = agreement.changed, agreement.mean
+        why = agreement.why_not()
+        if why is not None and not self._is_truth_known() and not self.policy.retrained:
+            return _gate("parity", "rejected", f"{why}: that is no rounding ({agreement.says()})", values, limits)
+        says = agreement.says() if why is None else f"{why} ({agreement.says()})"
         return _gate("parity", "passed", f"{says}; {judge}", values, limits)
+
+    def _batches(self) -> Gate | None:
+        """Ask whether B's answer to an item depends on its neighbours; what depends on them in A as much is no defect of B."""
+        size = largest_batch(self.b.model, self.policy.batch)
+        apart, limit = self._apart(self.b, size), rounding_of(self.b.precision())
+        if apart is None:
+            return None
+        values: dict[str, float | None] = {"off": _finite(apart.off), "changed": apart.changed}
+        limits = {"off": limit}
+        says = f"the same answers in batches of 1, 2 and {size}, but for {apart.off:.2g} of a channel's spread"
+        if apart.off <= limit and not apart.changed:
+            return _gate("batches", "passed", says, values, limits)
+        own = self.kept.once(("batches", size), lambda: self._apart(self.a, size))
+        if own is not None and own.off >= apart.off / 2:
+            return _gate(
+                "batches", "passed", f"answers depend on the neighbours in the batch, and A's too ({says})", values
+            )
+        changed = "" if apart.changed is None else f", another answer for {apart.changed:.0%} of the items"
+        return _gate(
+            "batches", "rejected",
+            f"B's answer to an item depends on what else is in the batch: in one of {apart.size} it is off by {apart.off:.2g} "
+            f"of a channel's spread from that to the item alone{changed}; {limit:g} is rounding",
+            values, limits,
+        )  # fmt: skip
+
+    def _apart(self, opened: _Opened, size: int) -> Apart | None:
+        return apart_in_batches(
+            opened.model, probes(self._items(opened), size), sorted({1, min(2, size), size}), self.meaning
+        )
+
+    def _extremes(self) -> Gate | None:
+        """Ask whether B gives NaN for inputs at the edge, where A does not."""
+        if not self._is_same_size():
+            return None
+        engines = {one.spec.model.engine for one in (self.a, self.b)}
+        found = broken_by(
+            self.a.model, self.b.model, probes(self._items(self.a), PARITY_ITEMS), same_engine=len(engines) == 1
+        )
+        values: dict[str, float | None] = {"broken": float(len(found))}
+        if found:
+            says = f"B gives a NaN or an infinity, or fails, where A gives numbers: for {', '.join(found)}"
+            return _gate("extremes", "rejected", says, values, {"broken": 0.0})
+        return _gate(
+            "extremes", "passed", "numbers for black, white, noise and tiny inputs wherever A gives them", values
+        )
 
     def _overflow(self) -> str:
         """Return in words what half precision does not hold between B's layers, where B computes in it; else nothing."""
@@ -349,8 +458,8 @@ class _Validation:
         everything = np.arange(len(self.golden))
         judged = judge_accuracy(
             lambda: self._calls(self.a, everything), lambda: self._calls(self.b, everything), self.golden, self.policy,
-            names=_class_names(self.a.model), is_interrupted=self.is_interrupted, kept=self.kept,
-            again=self._again,
+            names=class_names(self.a.model.metadata), is_interrupted=self.is_interrupted, kept=self.kept,
+            again=self._again, meaning=self.meaning,
         )  # fmt: skip
         self.warnings += judged.warnings
         self.worst, self.slices = judged.worst, judged.slices
@@ -569,25 +678,6 @@ def _next(a: VariantSide, b: VariantSide, verdict: str, golden: Golden) -> str |
     if verdict != "inconclusive" or not golden.is_made_up:
         return None
     return f"headrace validate {quoted(a.name)} {quoted(b.name)} --golden GOLDEN.npz"
-
-
-def _class_names(model: Model) -> list[str] | None:
-    """Return what the classes are called, in the order of the output, where the model's file says so."""
-    try:
-        names = json.loads(model.metadata.get("names", "null"))
-    except ValueError:
-        return None
-    return [str(name) for name in names] if isinstance(names, list) else None
-
-
-def _changed_detections(a: Sequence[Any], b: Sequence[Any]) -> np.ndarray | None:
-    """Return (items,) 1 where what two variants detect differs; None unless all answers are detections beyond doubt."""
-    try:
-        found = [changed_detections(one, other) for one, other in zip(a, b, strict=True)]
-    except SettingsError:  # numbers of detections that are not one for each item: whoever asks for a metric is told
-        return None
-    known = [one for one in found if one is not None]
-    return np.concatenate(known) if known and len(known) == len(found) else None
 
 
 def _cpu_values(found: Speed) -> dict[str, float | None]:

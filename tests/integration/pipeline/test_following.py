@@ -33,6 +33,7 @@ class Scaled(hr.Module):
     """Multiplies by what its model holds."""
 
     input = hr.ArrayInput()
+    output = hr.Numbers()
 
     def __init__(self, model: Path) -> None:
         self.model = model

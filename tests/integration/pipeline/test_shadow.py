@@ -81,7 +81,7 @@ class Enough(FiniteSource):
 def shadowed(candidate: Candidate, share: float = 1.0, calls: int = 1) -> tuple[Shadow, list[tuple[Any, Any]]]:
     """Run beside a candidate until it was called so often; return the shadow and what was compared."""
     compared: list[tuple[Any, Any]] = []
-    shadow = Shadow(candidate, lambda a, b, one, other: compared.append((a, b)), share=share)
+    shadow = Shadow(candidate, lambda a, b, *_: compared.append((a, b)), share=share)
     delivery = Collect()
     source = Enough(candidate, calls)
     settings = ["process.batch=4", 'model.engine="emulated"', "model.options.launch_seconds=0.001"]

@@ -56,7 +56,15 @@ def test_the_fastest_that_is_still_right_is_recommended(case: Any, ledger: Ledge
     chosen = attempt(document, "int8", "openvino")
     assert document.recommended == chosen.candidate
     assert (chosen.verdict, chosen.gate) == ("accept", None)
-    assert [gate.name for gate in chosen.validation.gates] == ["static", "census", "parity", "speed", "accuracy"]
+    assert [gate.name for gate in chosen.validation.gates] == [
+        "static",
+        "census",
+        "parity",
+        "batches",
+        "extremes",
+        "speed",
+        "accuracy",
+    ]
     assert chosen.drop is not None
     assert chosen.drop.high <= 0.02 + 1e-9
     slow = attempt(document, "openvino", "openvino")

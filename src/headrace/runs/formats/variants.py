@@ -12,7 +12,9 @@ import msgspec
 SCHEMA = "headrace.validate/1"
 
 #: In the order in which they are asked, cheapest first.
-GateName = Literal["static", "census", "parity", "speed", "accuracy", "robustness", "pipeline", "shadow"]
+GateName = Literal[
+    "static", "census", "parity", "batches", "extremes", "speed", "accuracy", "robustness", "pipeline", "shadow"
+]
 Outcome = Literal["passed", "rejected", "inconclusive", "skipped"]
 
 

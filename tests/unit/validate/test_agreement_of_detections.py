@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from headrace.base.plan import ModelPlan
+from headrace.validate.agreement import Agreement
 from headrace.validate.detections import OVERLAP, Boxes, detections_in
-from headrace.validate.same_detections import SURE, are_alike, changed_detections
+from headrace.validate.meanings import SURE, Detections
 from headrace.validate.shadow import ShadowRecord
 from headrace.validate.switching import why_not_switch
 
+SAME = Detections()
 NEW = ModelPlan(artifact="new.onnx", engine="onnx")
 
 
@@ -44,7 +46,7 @@ MOVED = (1, 0, 11, 10, 0, 0.7)
 )
 def test_what_is_alike(a: list[Any], b: list[Any], alike: bool) -> None:
     """Order, small shifts, unsure boxes and scores about a half change nothing; a lost, new or renamed object does."""
-    assert are_alike(boxes(*a), boxes(*b)) is alike
+    assert (SAME.same(boxes(*a), boxes(*b)) >= SAME.least) is alike
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -65,7 +67,7 @@ def test_boxes_are_matched_as_the_library_matches_them(seed: int) -> None:
         with _quiet():
             evaluation.evaluate()
         matched.append(bool((evaluation.evalImgs[0]["dtMatches"] > 0).all()))
-    assert are_alike(found, others) is all(matched)
+    assert (SAME.same(found, others) >= SAME.least) is all(matched)
 
 
 def padded(images: list[list[Any]], rows: int) -> dict[str, np.ndarray]:
@@ -93,8 +95,7 @@ def six(images: list[list[Any]], rows: int) -> np.ndarray:
 @pytest.mark.parametrize("layout", [padded, six])
 def test_other_numbers_of_rows_are_matched(layout: Any) -> None:
     """Only the item that lost something has changed."""
-    changed = changed_detections(layout([[CAT], [CAT, DOG]], 2), layout([[MOVED], [DOG]], 7))
-    assert changed is not None
+    changed = Agreement(SAME).add(layout([[CAT], [CAT, DOG]], 2), layout([[MOVED], [DOG]], 7))
     assert changed.tolist() == [0, 1]
 
 
@@ -102,7 +103,6 @@ def test_six_columns_that_hold_no_boxes_are_no_detections() -> None:
     """Features have numbers below 0, scores above 1 and labels with fractions."""
     assert detections_in(np.random.default_rng(0).standard_normal((4, 5, 6))) is None
     assert detections_in(np.ones((4, 10))) is None
-    assert changed_detections(np.ones((4, 10)), np.ones((4, 10))) is None
 
 
 def test_a_shadow_of_a_detector_is_judged_by_what_it_finds() -> None:
@@ -116,7 +116,7 @@ def test_a_shadow_of_a_detector_is_judged_by_what_it_finds() -> None:
     document = blind.document()
     assert (document.advice, document.num_items) == ("roll back", 800)
     assert document.disagreement == pytest.approx(0.5)
-    assert "matched as detections" in document.says
+    assert "compared as detections" in document.says
 
 
 def test_what_no_one_can_match_is_told_with_what_can_be() -> None:
@@ -141,7 +141,7 @@ def test_a_detector_may_take_over_that_finds_the_same() -> None:
     assert why_not_switch(before, [padded([[MOVED], [DOG]], 4), padded([[DOG, CAT]], 3)], NEW) is None
     blind = why_not_switch(before, [padded([[], []], 4), padded([[DOG, CAT]], 3)], NEW)
     assert blind is not None
-    assert "2 of 3 recent items" in blind
+    assert "2 of 3 items" in blind
     broken = padded([[CAT], [DOG]], 1)
     broken["scores"][0] = np.nan
     refusal = why_not_switch(before, [broken, before[1]], NEW)
