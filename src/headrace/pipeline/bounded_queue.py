@@ -120,6 +120,19 @@ class BoundedQueue:
                 else:
                     self._wait_for_items(None)
 
+    def remove_newest(self, count: int, may_go: Callable[[Item], bool]) -> list[Item]:
+        """Take out at most so many of those that may go, the newest first, and return them."""
+        with self._lock:
+            kept: list[Item] = []
+            gone: list[Item] = []
+            while self._items and len(gone) < count:
+                item = self._items.pop()
+                (gone if may_go(item) else kept).append(item)
+            self._items.extend(reversed(kept))
+            self._bytes -= sum(item.num_bytes for item in gone)
+            self._make_room()
+        return gone
+
     def remove_all(self) -> list[Item]:
         """Return everything in the queue and leave it empty."""
         with self._lock:
@@ -179,13 +192,16 @@ class BoundedQueue:
         items = [self._items.popleft() for _ in range(count)]
         for item in items:
             self._bytes -= item.num_bytes
+        self._make_room()
+        return items
+
+    def _make_room(self) -> None:
         if (
             self._waiting_producers
             and len(self._items) <= self._capacity // 2
             and self._bytes <= self._capacity_bytes // 2
         ):
             self._not_full.notify_all()
-        return items
 
     def _wait_for_items(self, seconds: float | None) -> None:
         self._waiting_consumers += 1

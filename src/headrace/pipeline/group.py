@@ -106,8 +106,13 @@ class Group:
                     slot.array = None
         return unpack
 
-    def warm_up(self, item: Item) -> CostCurve | None:
-        """Run each batch size that will be used, with a real item, and return what each cost; None without a device."""
+    def warm_up(self, item: Item, before_call: Callable[[int], object] = lambda size: None) -> CostCurve | None:
+        """Run each batch size that will be used, with a real item, and return what each cost; None without a device.
+
+        Args:
+            item: Stays as it is.
+            before_call: Called with the size of each batch before it is run.
+        """
         device = next((calls[0] for batched, calls in self._segments if batched), None)
         if device is None:
             return None
@@ -127,6 +132,7 @@ class Group:
                 max_batch=self._max_batch,
                 more=self._warm_up,
                 now_ns=self._now_ns,
+                before_call=before_call,
             )
         curve.cpu_seconds = time.thread_time() - cpu_began
         return curve

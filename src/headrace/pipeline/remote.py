@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 _START_SECONDS = 120.0
 _STOP_SECONDS = 2.0
 _now_ns = SystemClock.now_ns
+#: What a child says before each call of a warm-up, followed by the size of the batch: each has the time limit of its items. No
+#: answer begins like this: those are arrays.
+_CALLING = b"calling "
 
 
 class _Request(msgspec.Struct, array_like=True):
@@ -161,7 +164,7 @@ class RemoteGroup:
             values = pack([item.value], self._arena)
         except StageFailed:
             return CostCurve(device)  # the item's own turn will tell
-        answer = self._ask(_Request(values, self._arena.name, None, True, False), None)
+        answer = self._ask(_Request(values, self._arena.name, None, True, False), self._limit)
         if isinstance(answer, ItemError):
             return CostCurve(device, not_measured=f"the stage's process was lost during warm-up: {answer}")
         curve = answer.curve or CostCurve(device)
@@ -187,14 +190,18 @@ class RemoteGroup:
             return WorkerDied("the run was stopped")
         try:
             connection.send_bytes(msgspec.msgpack.encode(request))
-            if not connection.poll(limit):
+            message = _receive(connection, limit)
+            while message is not None and message.startswith(_CALLING):  # a warm-up that goes on
+                limit = None if self._limit is None else self._limit * int(message.removeprefix(_CALLING))
+                message = _receive(connection, limit)
+            if message is None:
                 process.kill()
                 self._restart()
                 return TimeLimitExceeded(
                     f"took longer than {self._limit_name} = {self._limit:g} and was stopped; raise the limit or look at "
                     "the item"
                 )
-            answer = msgspec.msgpack.decode(connection.recv_bytes(), type=_Answer)
+            answer = msgspec.msgpack.decode(message, type=_Answer)
             self._has_answered = True
             return answer
         except (EOFError, OSError):
@@ -318,6 +325,11 @@ def _kill_all() -> None:
         group.kill()
 
 
+def _receive(connection: Connection, limit: float | None) -> bytes | None:
+    """Return the next message; None if it does not come within the limit, seconds."""
+    return connection.recv_bytes() if connection.poll(limit) else None
+
+
 def _described_end(code: int | None) -> str:
     try:
         return signal.Signals(-(code or 0)).name
@@ -355,7 +367,7 @@ def child_main(connection: Connection, spec: GroupSpec, answers_prefix: str) -> 
         results.close()
         return
     connection.send_bytes(b"ready")
-    child = _Child(opened.group, opened.counts, opened.variants, results, metering)
+    child = _Child(opened.group, opened.counts, opened.variants, results, metering, connection)
     with calm_garbage_collector(), contextlib.suppress(EOFError, OSError):
         while True:
             connection.send_bytes(child.answer(msgspec.msgpack.decode(connection.recv_bytes(), type=_Request)))
@@ -378,6 +390,7 @@ class _Child:
     variants: list[dict[str, Any]]
     results: Arena
     metering: Metering
+    connection: Connection
     requests: Arena | None = None
 
     def answer(self, request: _Request) -> bytes:
@@ -391,7 +404,7 @@ class _Child:
         curve = None
         self.metering.on = request.metered
         if request.warm_up:
-            curve = self.group.warm_up(items[0])
+            curve = self.group.warm_up(items[0], lambda size: self.connection.send_bytes(b"%s%d" % (_CALLING, size)))
         else:
             give_results = self.group.run(items, ReleaseReason(request.reason) if request.reason else None)
             if give_results is not None:

@@ -54,6 +54,7 @@ from headrace.pipeline.model_slots import ModelSlots
 from headrace.pipeline.opening import GroupSpec, groups, opening_error
 from headrace.pipeline.ordering import Reorderer
 from headrace.pipeline.outbox import Outbox
+from headrace.pipeline.prefetch import Prefetch
 from headrace.pipeline.punctuality import Punctuality
 from headrace.pipeline.receiving import ReceivingBook
 from headrace.pipeline.stall_watch import StallWatch
@@ -182,6 +183,7 @@ class Runtime:
         self._reorderer = Reorderer(_release_ordered) if plan.run.ordered else None
         self._outbox = Outbox(pipeline.delivery, self._delivered, self.clock)
         self._stalls = StallWatch(self, plan.run.stall_seconds)
+        self._prefetch = Prefetch(self, pipeline.source)
         self._max_in_flight = self._capacity()
         self._first_is_alone = first_alone
         delivery = pipeline.delivery
@@ -378,6 +380,30 @@ class Runtime:
         outcome = Outcome(OutcomeKind.RETURNED, "its visibility timeout ran out before it was done")
         self._settle(item, outcome, counter="lost")
 
+    @property
+    def num_inside(self) -> int:
+        """Jobs that count against the limit, with those that were asked for."""
+        return self._inside
+
+    def limit_in_flight(self, limit: int | None) -> None:
+        """Let so many jobs be in flight, as far as queues and workers can hold them; None: as many as that."""
+        with self._lock:
+            before, most = self._max_in_flight, self._capacity()
+            self._max_in_flight = most if limit is None else min(limit, most)
+            if self._max_in_flight > before:
+                self._admission.notify_all()
+
+    def give_back(self, count: int, reason: str) -> None:
+        """Let the source offer jobs again that nobody has begun with for a while: the newest, and each only once."""
+        if self._limit is not None or self._stopping:  # those of a limited run do not come again
+            return
+        for station in self.stations:
+            if station.has_queue and not station.only_delivers:
+                gone = station.queue.remove_newest(count, _may_go_back)
+                for item in gone:
+                    self.take_back(item, reason)
+                count -= len(gone)
+
     # --- laying out, opening, closing
 
     def _lay_out(self, budget: ThreadBudget) -> tuple[list[Station], dict[str, tuple[Station, ...]]]:
@@ -434,6 +460,7 @@ class Runtime:
             self._pipeline.delivery.open(context)
             parts.callback(self._pipeline.delivery.close)
             self._parts = parts.pop_all()
+        self._prefetch.begin()
 
     def _start_workers(self) -> None:
         # Before any other thread: it changes the environment, and a process that another thread starts at that moment gets
@@ -901,15 +928,9 @@ class Runtime:
 
     def _supervise(self) -> None:
         # Every call here is to be short and to wait for nobody: while it lasts no loan is extended.
-        last_count, last_ns = 0, self.clock.now_ns()
         while not self._closing.is_set():
             self._tend()
             self._bring_back()
-            now = self.clock.now_ns()
-            if now - last_ns >= 1e9:
-                done = self.counters.delivered
-                self._limit_in_flight((done - last_count) / ((now - last_ns) / 1e9))
-                last_count, last_ns = done, now
             self._closing.wait(_TICK_SECONDS)
 
     def _tend(self) -> None:
@@ -923,7 +944,9 @@ class Runtime:
             is_done = self.bookkeeper.report()
             if self._tick:
                 self._tick()
-            self._stalls.look(self.clock.now_ns() / 1e9)
+            now = self.clock.now_ns() / 1e9
+            self._stalls.look(now)
+            self._prefetch.look(now)
             if is_done:
                 self._closing.wait(_TICK_SECONDS)
 
@@ -943,14 +966,9 @@ class Runtime:
                 _, _, item, station = heapq.heappop(self._retries)
             station.queue.put([item], force=True)
 
-    def _limit_in_flight(self, throughput: float) -> None:
-        if self.plan.source.max_in_flight is not None or throughput <= 0:
-            return
-        workers = sum(station.num_workers for station in self.stations)
-        limit = self._pipeline.source.in_flight_limit(throughput, workers)
-        with self._lock:
-            self._max_in_flight = self._capacity() if limit is None else min(limit, self._capacity())
-            self._admission.notify_all()
+
+def _may_go_back(item: Item) -> bool:
+    return item.parent is None and item.job.attempt == 1 and not item.tries
 
 
 def _release_ordered(items: list[Item]) -> None:

@@ -163,6 +163,16 @@ class Station:
         self.variants: list[list[dict[str, Any]]] = []
 
     @property
+    def max_batch(self) -> int:
+        """Items that one worker has in hand at most, where it takes batches; else 1."""
+        return self._spec.max_batch
+
+    @property
+    def num_busy(self) -> int:
+        """Workers that have something in hand."""
+        return sum(1 for worker in self.workers if worker.busy_since)
+
+    @property
     def num_workers(self) -> int:
         """Workers that the Plan asks for."""
         return (self.settings.workers or 1) if self.has_queue else self._spec.plan.source.receivers
@@ -274,11 +284,10 @@ class Station:
     def statistics(self) -> StageStatistics:
         """Return queue and workers as they are now."""
         state = self.queue.state()
-        busy = sum(1 for worker in self.workers if worker.busy_since)
         return StageStatistics(
             self.name,
             self.num_workers,
-            busy,
+            self.num_busy,
             state.depth,
             state.depth_bytes,
             state.capacity,

@@ -61,6 +61,7 @@ def measure_curve(
     max_batch: int,
     more: WarmUp,
     now_ns: Callable[[], int],
+    before_call: Callable[[int], object] = lambda size: None,
 ) -> None:
     """Fill in a cost curve.
 
@@ -72,8 +73,9 @@ def measure_curve(
         max_batch: The Plan's.
         more: What is wanted beyond that.
         now_ns: The run's clock.
+        before_call: Called with the size of each batch before it: whoever watches for calls that hang wants to know.
     """
-    trial = _Trial(curve, call, value, now_ns)
+    trial = _Trial(curve, call, value, now_ns, before_call)
     try:
         for size in warm_up_sizes(max_batch):
             trial.begin(size, buffer)
@@ -143,8 +145,16 @@ class _Budget:
 class _Trial:
     """Calls the stage and notes what it costs."""
 
-    def __init__(self, curve: CostCurve, call: Callable[[Any], Any], value: Any, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        curve: CostCurve,
+        call: Callable[[Any], Any],
+        value: Any,
+        now_ns: Callable[[], int],
+        before_call: Callable[[int], object],
+    ) -> None:
         self.curve = curve
+        self._before_call = before_call
         self.value = value
         self._call = call
         self._now_ns = now_ns
@@ -169,6 +179,7 @@ class _Trial:
 
     def _timed(self, size: int) -> tuple[float, float]:
         inputs = self._buffers[size].stack([self.value] * size)  # again each time: a stage may write into its batch
+        self._before_call(size)
         cpu_began, began = time.thread_time_ns(), self._now_ns()
         results = self._call(inputs)
         ended, cpu_ended = self._now_ns(), time.thread_time_ns()

@@ -203,6 +203,26 @@ def test_time_limit_in_a_batch(run: Run) -> None:
     assert set(ran.results) == {"0", "2"}
 
 
+@pytest.mark.real_clock
+@pytest.mark.parametrize("limit", ["time_limit_seconds", "stall_seconds"])
+def test_the_first_item_has_a_limit_too(run: Run, limit: str) -> None:
+    """The model is warmed up with the first item: where it hangs, it is stopped and blamed like any other."""
+    stage = {**IN_PROCESS, "batch": 2, **({limit: 0.6} if limit == "time_limit_seconds" else {})}
+    plan = {"stages": {"p": stage}, "run": {"stall_seconds": 0.6} if limit == "stall_seconds" else {}}
+    ran = run([FaultyStage("p", kind="device")], ["!hang", "x", "y"], plan)
+    assert set(ran.results) == {"1", "2"}
+    assert "0.6 and was stopped" in ran.reason("0")
+
+
+def test_a_slow_warm_up_is_no_hang(run: Run) -> None:
+    """Each of its calls may take as long as its items may: together they may take longer."""
+    plan = {"stages": {"p": {**IN_PROCESS, "batch": 4, "time_limit_seconds": 0.6}}}
+    ran = run([FaultyStage("p", kind="device")], ["!sleep 0.25"], plan)
+    assert set(ran.results) == {"0"}
+    assert "worker_restarts" not in ran.result.counters.notes
+    assert list(ran.result.cost_curves["p"]) == [1, 2, 4]
+
+
 def test_memory_limit_blames_one_item(run: Run) -> None:
     """An item that asks for more memory than the limit fails with a MemoryError; its process lives and serves the others."""
     plan = {"stages": {"p": {**IN_PROCESS, "memory_limit_bytes": "256MB"}}}

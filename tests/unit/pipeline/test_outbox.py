@@ -203,6 +203,7 @@ def test_jobs_whose_results_were_not_durable_come_again(tmp_path: Path) -> None:
     give_up_at = time.monotonic() + 60
     while len(first._rows) < 7 and time.monotonic() < give_up_at:
         time.sleep(0.01)
+    dead.limit_in_flight(0)  # nor receives
     assert queue.statistics().in_flight == 7
     second = Parquet(tmp_path / "second", rows_per_file=1000, seconds_per_file=0.1)
     runtime_of(QueueSource(queue, drain=True), second).run()
