@@ -425,7 +425,7 @@ def test_stopped_worker_gives_back_to_the_queue() -> None:
     queue = queue_of(30)
     runtime = runtime_of([hr.stage("s", lambda x: gate.wait(100))], QueueSource(queue))
     thread = started(runtime)
-    wait_until(lambda: queue.statistics().in_flight > 5)
+    wait_until(lambda: queue.statistics().in_flight > 2)
     runtime.stop()
     runtime.stop()
     thread.join(25)
