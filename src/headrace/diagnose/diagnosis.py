@@ -37,12 +37,6 @@ def diagnosis_document(run: Run, goals: Sequence[Goal] = ()) -> DiagnosisDocumen
         replay = Replay.of(run)
     except CannotReplay as reason:
         return _refused(run, profile_document(run), goals, str(reason))
-    if replay.document.latency.num_samples < FEWEST_JOBS:
-        says = (
-            f"{replay.document.latency.num_samples} jobs were delivered while the run was steady, and a verdict needs "
-            f"{FEWEST_JOBS}: profile more items"
-        )
-        return _refused(run, replay.document, goals, says)
     candidates, bounds = tuple(find_candidates(replay)), tuple(find_bounds(replay))
     ranking = rank(Facts.of(replay, candidates, bounds))
     simulated = replay.simulate(Change()).throughput

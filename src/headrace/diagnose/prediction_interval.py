@@ -1,4 +1,4 @@
-"""How far a simulated ratio may be off: the spread of the run and the record of the simulator, joined."""
+"""How far a simulated ratio may be off: the spread of the run, the misfit of its own replay, and the simulator's record."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ def nine_in_ten(num_simulations: int) -> float:
     return _STUDENT[num_simulations]
 
 
-def interval(mid: float, logs: Sequence[float], error: float = USUAL_ERROR) -> Estimate:
+def interval(mid: float, logs: Sequence[float], misfit: float, error: float = USUAL_ERROR) -> Estimate:
     """Return a predicted ratio with the interval that holds nine in ten.
 
     Args:
         mid: The ratio, > 0.
         logs: Logarithms of the ratios of 8 or 12 simulations of resampled jobs.
+        misfit: The run as simulated over the run as measured, less 1, > -1. Whatever the simulator missed of the run itself may
+            be missed of the changed run, too, so that no interval is narrower.
         error: By how far nine in ten of earlier predictions of large changes were off, as a share.
     """
     model = max(_LEAST_ERROR, error * min(1.0, abs(math.log(mid)) / _FULL_CHANGE))
-    width = math.exp(math.hypot(nine_in_ten(len(logs)) * float(np.std(logs, ddof=1)), model))
+    width = math.exp(math.hypot(nine_in_ten(len(logs)) * float(np.std(logs, ddof=1)), model, math.log1p(misfit)))
     return Estimate(low=mid / width, mid=mid, high=mid * width)

@@ -1,9 +1,10 @@
 """Predicts what a change of a recorded run would do, with an interval, and says when it cannot.
 
 The prediction is the measured throughput times the ratio of two simulations, changed and as recorded. The ratio's interval
-joins two spreads: of the run, by simulating resampled blocks of its jobs, and of the simulator, by how far earlier predictions
-of this ledger were off once measured; until there are enough of those, by how far they were off in `benchmarks/whatif_error`.
-The interval of the throughput adds how well the recorded one is known.
+joins three spreads: of the run, by simulating resampled blocks of its jobs; of the run's own replay, by how far it misses what
+was measured; and of the simulator, by how far earlier predictions of this ledger were off once measured (until there are
+enough, by how far they were off in `benchmarks/whatif_error`). The interval of the throughput adds how well the recorded one is
+known. A run whose replay is 40 % off is refused, as diagnosis refuses it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from headrace.diagnose.prediction_interval import USUAL_ERROR, interval, nine_in
 from headrace.diagnose.replay import Replay, Simulated
 from headrace.diagnose.replay.plans import check_costs, not_simulated
 from headrace.diagnose.replay.structure import group_stages
-from headrace.diagnose.trust import FEWEST_JOBS
 from headrace.runs.formats.prediction import Change, PredictedMetric, PredictionDocument, TrackRecord
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.run_folder import headrace_version
@@ -50,6 +50,7 @@ def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -
         CannotReplay: If it lies beyond what was measured.
     """
     record = record or TrackRecord(num=0)
+    replay.check_understood()
     base, after, plan = replay.simulate(), replay.simulate(change), replay.changed_plan(change)
     document = replay.document
     check_costs(replay.plan, plan, change, replay.needs.stages)
@@ -72,7 +73,7 @@ def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -
         limit_after=limit_in_words(after),
         simulated_base=base.throughput,
         record=record,
-        warnings=_warnings(replay, change, base),
+        warnings=_warnings(replay, change),
         is_emulated=document.is_emulated,
     )
 
@@ -147,7 +148,7 @@ def _interval(replay: Replay, change: Change, mid: float, record: TrackRecord) -
     error = USUAL_ERROR
     if record.num >= _ENOUGH_RECORDED and record.p90_error is not None:
         error = record.p90_error
-    return interval(mid, logs, error)
+    return interval(mid, logs, replay.misfit, error)
 
 
 def _throughput(replay: Replay, ratio: Estimate) -> PredictedMetric:
@@ -227,21 +228,15 @@ def _cpu(replay: Replay, base: Simulated, after: Simulated) -> PredictedMetric:
     )
 
 
-def _warnings(replay: Replay, change: Change, base: Simulated) -> tuple[str, ...]:
+def _warnings(replay: Replay, change: Change) -> tuple[str, ...]:
     found = []
     if not replay.document.trusted:
         found.append(f"the run is not trusted: {'; '.join(replay.document.distrust)}")
-    if replay.document.latency.num_samples < FEWEST_JOBS:
-        found.append(
-            f"it rests on {counted(replay.document.latency.num_samples, 'job')}, and {FEWEST_JOBS} are the fewest that a "
-            "diagnosis takes: profile more items"
-        )
     found += [f"not all of the run could be read: {problem}" for problem in replay.document.problems]
-    off = base.throughput / replay.throughput - 1
-    if abs(off) > 0.15:
+    if abs(replay.misfit) > 0.15:
         found.append(
-            f"as recorded the simulator gives {base.throughput:.4g}/s and {replay.throughput:.4g}/s were measured "
-            f"({off:+.0%}): it does not understand this run well, and the prediction may be off by as much"
+            f"as recorded the simulator gives {replay.simulate().throughput:.4g}/s and {replay.throughput:.4g}/s were measured "
+            f"({replay.misfit:+.0%}): it does not understand this run well, and the interval is as wide"
         )
     if replay.machine.others > 0.5 and not change.quiet:
         found.append(

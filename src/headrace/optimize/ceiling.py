@@ -38,6 +38,7 @@ def ceiling_of(replay: Replay) -> Ceiling:
     stage = next((stage.name for stage in stages if stage.kind == "device"), None)
     if stage is None:
         raise SettingsError(f"{run.path}: no stage runs a model; expected a run of a pipeline with one")
+    replay.check_understood()
     ratio = replay.ratio(Change(speedups={stage: _FREE}))
     shares = shares_of({one.name: one.busy_seconds for one in stages})
     return told(stage, ratio, shares, diagnosis_document(run).first)

@@ -28,6 +28,7 @@ class Forecast:
         """Return it for a run; None if the run cannot be simulated or no stage of it runs a model."""
         try:
             replay = Replay.of(run)
+            replay.check_understood()
         except (HeadraceError, ValueError):
             return None
         stage = next((stage.name for stage in replay.document.stages if stage.kind == "device"), None)

@@ -45,10 +45,12 @@ class Simulator:
     """headrace's own diagnosis."""
 
     def replay(self, run: Run) -> Any:
-        """Return the run, ready to be simulated."""
+        """Return the run, ready to be simulated; raises CannotReplay for one that is not understood."""
         from headrace.diagnose.replay import Replay
 
-        return Replay.of(run)
+        replay = Replay.of(run)
+        replay.check_understood()
+        return replay
 
     def predict(self, replay: Any, change: Change, record: TrackRecord) -> PredictionDocument:
         """Return a prediction with its interval."""

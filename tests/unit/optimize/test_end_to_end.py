@@ -88,7 +88,7 @@ def measured(
         stage="process", found=search,
     )  # fmt: skip
     with Ledger(folder / "ledger.sqlite") as ledger:
-        told = judge_end_to_end(question, runs=folder, ledger=ledger, blocks=Blocks(pairs=6, seconds=0.1))
+        told = judge_end_to_end(question, runs=folder, ledger=ledger, blocks=Blocks(pairs=6, seconds=0.3))
     return told, judged(search, told, anyway=False)
 
 
@@ -211,7 +211,7 @@ def test_a_pipeline_that_fails_with_it_keeps_what_it_has(tmp_path: Path) -> None
     question = Question(
         pipeline=pipeline, source=source, before=plan, after=missing, stage="process", found=search
     )  # fmt: skip
-    told = judge_end_to_end(question, runs=tmp_path, blocks=Blocks(pairs=6, seconds=0.1))
+    told = judge_end_to_end(question, runs=tmp_path, blocks=Blocks(pairs=6, seconds=0.3))
     assert told.verdict == "worse"
     assert "gone.onnx" in told.says
     assert Path(told.run).parent == tmp_path

@@ -20,6 +20,7 @@ import numpy as np
 from headrace.base.documents import encode_document
 from headrace.base.plan import Plan
 from headrace.base.settings import check, unknown_key
+from headrace.base.words import counted
 from headrace.diagnose.cpu_account import NATIVE
 from headrace.diagnose.document import document_of
 from headrace.diagnose.evidence import Evidence, collect
@@ -41,6 +42,7 @@ from headrace.diagnose.simulator import Trace, simulate
 from headrace.diagnose.simulator.system import System
 from headrace.diagnose.span_columns import Array
 from headrace.diagnose.steady_state import completions
+from headrace.diagnose.trust import FEWEST_JOBS
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import ProfileDocument
 from headrace.runs.reader import Run
@@ -71,6 +73,8 @@ _MOST_WAKE_SECONDS, _MOST_PACE, _SPEED_ROUNDS = 200e-6, 1.25, 5
 _SPEED_FOUND, _MOST_LEFT = 0.005, 0.5
 #: Models that compute less than this share of a call wait for a device, and use no threads of this machine.
 _LEAST_CPU_SHARE = 0.3
+#: Of a run's simulated and measured throughput: beyond it the run is not understood, and nothing can be predicted from it.
+UNDERSTOOD = 0.40
 #: Samples of blocked threads below which nothing is said about the GIL.
 _FEWEST_SAMPLES = 20
 
@@ -147,6 +151,11 @@ class Replay:
         needs = find_needs(evidence, document)
         if document.throughput is None:
             raise CannotReplay("the run delivered too few jobs for a rate; profile more items")
+        if document.latency.num_samples < FEWEST_JOBS:
+            raise CannotReplay(
+                f"{counted(document.latency.num_samples, 'job')} were delivered while the run was steady, and a verdict or a "
+                f"prediction needs {FEWEST_JOBS}: profile more items"
+            )
         plan = Plan.from_table(document.plan)
         machine = find_machine(evidence, document, needs)
         costs = {}
@@ -160,6 +169,20 @@ class Replay:
     def throughput(self) -> float:
         """Jobs per second, as measured in the steady part of the recorded run."""
         return self.document.throughput or 0.0
+
+    @property
+    def misfit(self) -> float:
+        """The run as simulated over the run as measured, less 1: above 0 it is simulated too fast."""
+        return self.simulate().throughput / self.throughput - 1
+
+    def check_understood(self) -> None:
+        """Raise CannotReplay where the simulation misses the run as it was by so much that it can predict nothing."""
+        if abs(self.misfit) > UNDERSTOOD:
+            raise CannotReplay(
+                f"as recorded the simulator gives {self.simulate().throughput:.4g}/s and {self.throughput:.4g}/s were measured "
+                f"({self.misfit:+.0%}, at most {UNDERSTOOD:.0%} is allowed): it does not understand this run, and predicts "
+                "nothing of it. headrace diagnose says what may be missing; a longer run on a quiet machine may do"
+            )
 
     @property
     def throughput_error(self) -> float:

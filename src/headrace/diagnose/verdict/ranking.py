@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from headrace.base.errors import SettingsError
 from headrace.diagnose.replay import CannotReplay
+from headrace.diagnose.replay.replay import UNDERSTOOD
 from headrace.diagnose.verdict import (
     agreement,
     cores,
@@ -58,8 +59,8 @@ _MOST_PARTNERS = 4
 _OWN = ("stage", "device", "cores", "gil")
 _DOUBLED = ("queue", "in_flight", "batch")
 _FIFTH_OF_DOUBLE = math.log(FASTER) / math.log(2)
-#: Of a run's simulated and measured throughput: beyond it the run is not understood.
-_UNDERSTOOD, _KNOWN_WELL = 0.40, 0.15
+#: Of a run's simulated and measured throughput: beyond it a verdict is less sure.
+_KNOWN_WELL = 0.15
 #: The runner-up's score over the first's, below which the first stands alone.
 _CLEAR = 0.7
 #: Share of the time that makes a special cause sure.
@@ -155,7 +156,7 @@ def _not_understood(facts: Facts, ranked: Sequence[_Scored]) -> _Scored | None:
     the holder, the run as simulated is much faster than it was.
     """
     far = _misfit(facts)
-    if far is None or far <= _UNDERSTOOD:
+    if far is None or far <= UNDERSTOOD:
         return None
     by_facts = _by_facts(facts, ranked)
     if by_facts is not None:
@@ -331,7 +332,7 @@ def _doubt(facts: Facts, best: _Scored, ranked: Sequence[_Scored]) -> _Scored | 
     """Return what to say instead if the evidence does not bear out the simulation; None if it does."""
     proposal = best.proposal
     far = _misfit(facts)
-    is_far = far is not None and far > _UNDERSTOOD
+    is_far = far is not None and far > UNDERSTOOD
     by_facts = _by_facts(facts, ranked) if is_far else None
     if by_facts is not None and by_facts.proposal.share > proposal.share:
         return by_facts
@@ -362,7 +363,7 @@ def _inconclusive(facts: Facts, says: str, nearest: Proposal | None) -> Proposal
         says=says,
         rule=(
             "two of three kinds of evidence (busy, queue gradient, critical path) must agree with the simulation, and that "
-            f"with the measured throughput within {_UNDERSTOOD:.0%}"
+            f"with the measured throughput within {UNDERSTOOD:.0%}"
         ),
         resources=nearest.resources if nearest else (),
         share=0.0,
@@ -384,10 +385,9 @@ def _isolate(facts: Facts) -> str:
 def _misfit(facts: Facts) -> float | None:
     """Return by how much the simulation of the run as it was misses the measured throughput, as a share."""
     try:
-        simulated = facts.replay.simulate(Change()).throughput
+        return abs(facts.replay.misfit) if facts.throughput > 0 else None
     except (CannotReplay, SettingsError):
         return None
-    return abs(simulated / facts.throughput - 1) if facts.throughput > 0 else None
 
 
 def _confidence(facts: Facts, first: _Scored, others: Sequence[_Scored]) -> Confidence:

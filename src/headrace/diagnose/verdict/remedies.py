@@ -36,12 +36,13 @@ def _remedy(replay: Replay, advice: Advice) -> Remedy:
 def predicted_ratio(replay: Replay, change: Change) -> Estimate | None:
     """Return the throughput of a change over that of the run, with its interval; None if it is refused."""
     try:
+        replay.check_understood()
         mid = replay.ratio(change)
         seeds = range(1, _RESAMPLES + 1)
         logs = [math.log(replay.ratio(change, seed=seed, num_jobs=_JOBS, resampled=True)) for seed in seeds]
     except (CannotReplay, SettingsError, ValueError):
         return None
-    return interval(mid, logs)
+    return interval(mid, logs, replay.misfit)
 
 
 def whatif_command(replay: Replay, change: Change) -> str:

@@ -77,11 +77,29 @@ def test_the_rate_is_no_better_known_than_that_of_the_run(replay_of: Make) -> No
     assert spread > throughput.ratio.high / throughput.ratio.mid
 
 
-def test_few_jobs_are_warned_of(replay_of: Make) -> None:
-    """Fewer jobs than a diagnosis takes: predicted all the same, with a warning."""
-    few = replay_of(WAITING, num=20)
-    assert any("rests on" in warning for warning in predict(few, Change()).warnings)
-    assert not any("rests on" in warning for warning in predict(replay_of(WAITING), Change()).warnings)
+def test_fewer_jobs_than_a_diagnosis_takes_are_refused(replay_of: Make) -> None:
+    """What is too little for a verdict is too little for a prediction."""
+    with pytest.raises(CannotReplay, match=r"20 jobs were delivered .* needs 30"):
+        replay_of(WAITING, num=20)
+
+
+def test_a_run_whose_replay_is_far_off_predicts_nothing(replay_of: Make) -> None:
+    """One worker of 4 ms an item that delivered 100/s: what held it up is not known, and a diagnosis would not say either."""
+    replay = replay_of([step("work", cpu=0.004), step("deliver", cpu=1e-6)])
+    assert replay.misfit == pytest.approx(1.5, rel=0.05)
+    with pytest.raises(CannotReplay, match="does not understand this run"):
+        predict(replay, Change(speedups={"work": 2.0}))
+
+
+def test_the_interval_is_as_wide_as_the_replay_is_off(replay_of: Make) -> None:
+    """A quarter too fast as recorded: neither no change nor a large one is known better than that, and it is said."""
+    replay = replay_of([step("work", cpu=0.008), step("deliver", cpu=1e-6)], gap=0.01)
+    for speedup in (1.0, 2.0):
+        document = predict(replay, Change(speedups={"work": speedup}))
+        ratio = document.throughput.ratio
+        assert ratio is not None
+        assert ratio.high / ratio.mid >= 1 + replay.misfit >= 1.2
+        assert any("the interval is as wide" in warning for warning in document.warnings)
 
 
 def test_latency_of_full_queues_is_refused_with_the_next_option(replay_of: Make) -> None:
@@ -101,7 +119,7 @@ def test_latency_at_a_rate_is_predicted_on_a_quiet_machine(replay_of: Make) -> N
 def test_latency_beside_fluctuating_neighbours_is_refused(replay_of: Make) -> None:
     """Threads that waited for a core most of their time: what others do next decides, so there is no number."""
     noisy = [step("decode", cpu=0.004, delay=0.006), step("deliver", cpu=1e-5)]
-    metric = predict(replay_of(noisy), Change(arrival_rate=40.0)).latency_p50
+    metric = predict(replay_of(noisy, gap=0.004), Change(arrival_rate=40.0)).latency_p50
     assert metric.predicted is None
     assert "quiet machine" in metric.refused
 
@@ -123,7 +141,7 @@ def test_beyond_what_was_measured_there_is_no_number(replay_of: Make) -> None:
 def test_stage_timers_take_waiting_for_a_core_for_work(replay_of: Make) -> None:
     """Timers say that 4 workers on 2 busy cores gain twice; there is no core for them."""
     steps = [step("decode", cpu=0.004, delay=0.004, workers=4), step("deliver", cpu=1e-6)]
-    replay = replay_of(steps)
+    replay = replay_of(steps, gap=0.002)
     change = Change(settings=("decode.workers=8",))
     assert naive_ratio(replay, change) == pytest.approx(2.0)
     assert predict(replay, change).throughput.ratio.mid == pytest.approx(1.0, rel=0.02)  # type: ignore[union-attr]
@@ -198,7 +216,8 @@ def test_an_interval_holds_nine_in_ten_resampled_runs(replay_of: Make) -> None:
 
 def test_recorded_cpu_time_is_what_was_measured(replay_of: Make) -> None:
     """The processes used 12 ms a job; with half of the stages' work gone about half of that is left. Not measured: none."""
-    replay, change = replay_of([step("work", cpu=0.004), step("deliver", cpu=1e-6)]), Change(speedups={"work": 2.0})
+    replay = replay_of([step("work", cpu=0.004), step("deliver", cpu=1e-6)], gap=0.004)
+    change = Change(speedups={"work": 2.0})
     assert predict(replay, change).cpu_per_item.base is None
     account = CpuAccount(
         total_seconds=0.012 * 120,
