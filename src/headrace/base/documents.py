@@ -1,10 +1,16 @@
-"""Writes every document of headrace as JSON: one converter, so that a NumPy scalar in one of them ends no command."""
+"""Writes and reads every document of headrace as JSON.
+
+One converter writes, so that a NumPy scalar in a document ends no command. One function reads, since files may come from
+anybody: however they are damaged, the caller has one error to explain.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+
+_Document = TypeVar("_Document")
 
 
 def plain(value: Any) -> Any:
@@ -45,3 +51,19 @@ def encode_document(document: Any, *, indent: bool = False, or_text: bool = Fals
     """
     encoded = (_lenient_encoder if or_text else _encoder).encode(document)
     return msgspec.json.format(encoded, indent=2) if indent else encoded
+
+
+def decode_document(content: bytes | str, kind: type[_Document]) -> _Document:
+    """Return the document that JSON holds. Not for threads at work: build a `msgspec.json.Decoder` when the module is imported.
+
+    Args:
+        content: Of anybody's making.
+        kind: A struct of `headrace.runs.formats`, or another type that msgspec knows.
+
+    Raises:
+        msgspec.DecodeError: If it is no such document: broken, of another form, no UTF-8, or nested too deeply.
+    """
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (UnicodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error

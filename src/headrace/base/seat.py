@@ -18,6 +18,7 @@ from headrace.base.records import Job, Outcome
 
 #: Between two signs of life.
 _PULSE_SECONDS = 0.1
+_news = msgspec.msgpack.Decoder(Death | Redriven)
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
@@ -74,7 +75,7 @@ class Seat:
                     news = self.connection.recv_bytes()
                 except EOFError:  # the supervisor is dead, and so will this process be
                     return
-                match msgspec.msgpack.decode(news, type=Death | Redriven):
+                match _news.decode(news):
                     case Redriven(id=message_id):
                         self.blame.redriven(message_id)
                     case death:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.base.documents import decode_document
 from headrace.base.errors import LedgerError, SettingsError
 
 if TYPE_CHECKING:
@@ -65,11 +66,11 @@ def _of_comparison(file: Path) -> tuple[ComparisonDocument, float, str]:
     from headrace.runs.formats.comparison import SCHEMA, ComparisonDocument
 
     try:
-        compared = msgspec.json.decode(file.read_bytes(), type=ComparisonDocument)
+        compared = decode_document(file.read_bytes(), ComparisonDocument)
         written = file.stat().st_mtime
     except OSError as error:
         raise SettingsError(f"{file} cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         raise SettingsError(
             f"{file} is no comparison ({error}); expected what `headrace compare -o FILE` writes"
         ) from error

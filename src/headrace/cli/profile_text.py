@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from headrace.base.documents import decode_document
 from headrace.base.units import format_duration
 from headrace.base.words import aligned, counted, wrapped
 
@@ -62,8 +63,8 @@ def hot_spots_text(record: Path, *, limit: int = 12) -> str:
     stem = record.name.removesuffix(".speedscope.json")
     try:
         file = own_file(record.parent.parent, record.with_name(f"{stem}.json"))
-        found = msgspec.json.decode(file.read_bytes(), type=HotSpots)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        found = decode_document(file.read_bytes(), HotSpots)
+    except (OSError, msgspec.DecodeError) as error:
         return f"hot spots of {stem} cannot be read: {error}\n"
     rows = [
         (f"{spot.self_share:4.0%}  {spot.total_share:5.0%}", spot.function, f"{spot.file}:{spot.line}")

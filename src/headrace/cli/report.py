@@ -21,6 +21,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.documents import decode_document
 from headrace.base.errors import HeadraceError, SettingsError
 from headrace.cli.terminal import say, write, write_json
 from headrace.runs.run_folder import REPORT_FILE
@@ -102,10 +103,10 @@ def _read_comparison(file: Path) -> ComparisonDocument:
     from headrace.runs.formats import comparison
 
     try:
-        document = msgspec.json.decode(file.read_bytes(), type=comparison.ComparisonDocument)
+        document = decode_document(file.read_bytes(), comparison.ComparisonDocument)
     except OSError as error:
         raise SettingsError(f"--compare {file} cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         raise SettingsError(
             f"--compare {file} is not a comparison ({error}); expected what `headrace compare A B -o FILE` writes"
         ) from error

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
+from headrace.base.documents import decode_document
 from headrace.diagnose.gauges import Gauges, StateSamples
 from headrace.diagnose.jobs import Jobs, find_jobs
 from headrace.diagnose.span_columns import SpanColumns, load_spans
@@ -158,12 +159,12 @@ def _rank(name: str) -> int:
 def _read_json(folder: Path, name: str, kind: type[_Document], problems: list[str]) -> _Document | None:
     file = folder / name
     try:
-        return msgspec.json.decode(own_file(folder, file).read_bytes(), type=kind)
+        return decode_document(own_file(folder, file).read_bytes(), kind)
     except FileNotFoundError:
         return None
     except OSError as error:
         problems.append(f"{file.name} cannot be read and is left out: {error.strerror}")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         problems.append(f"{file.name} is damaged and is left out: {error}")
     return None
 

@@ -29,6 +29,11 @@ class _Tensor(msgspec.Struct, forbid_unknown_fields=True):
     data_offsets: tuple[_Count, _Count]
 
 
+# Built before threads start: msgspec crashes where two workers that open a model compile its types at once.
+_header_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_tensor_decoder = msgspec.json.Decoder(_Tensor)
+
+
 def safetensors_fault(artifact: Path) -> str | None:
     """Return what is wrong with a file; None if its header fits it.
 
@@ -45,9 +50,9 @@ def safetensors_fault(artifact: Path) -> str | None:
             )
         header = file.read(length)
     try:
-        parts = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
+        parts = _header_decoder.decode(header)
         parts.pop("__metadata__", None)
-        tensors = {name: msgspec.json.decode(part, type=_Tensor) for name, part in parts.items()}
+        tensors = {name: _tensor_decoder.decode(part) for name, part in parts.items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return f"its header cannot be read: {error}"
     return _fault_of(tensors, size - 8 - length)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from headrace.base.clock import Clock
-from headrace.base.documents import encode_document
+from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import LedgerError
 from headrace.ledger import database
 from headrace.runs.formats.events import Event
@@ -77,7 +77,7 @@ class Entries(Generic[Entry]):
 
     def _decoded(self, number: int, text: str) -> Entry:
         try:
-            return msgspec.structs.replace(msgspec.json.decode(text, type=self.kind), id=f"{self.letter}{number}")
+            return msgspec.structs.replace(decode_document(text, self.kind), id=f"{self.letter}{number}")
         except msgspec.DecodeError as error:
             raise LedgerError(
                 f"the ledger {self._path}, table {self.table}, holds what cannot be read: {error}"

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from headrace.base.clock import Clock, SystemClock
-from headrace.base.documents import encode_document
+from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import LedgerError
 from headrace.ledger import database
 from headrace.ledger.attempts import Attempts
@@ -256,8 +256,8 @@ class Ledger:
 
     def _decoded(self, text: str, kind: Any) -> Any:
         try:
-            return msgspec.json.decode(text, type=kind)
-        except (msgspec.DecodeError, UnicodeError) as error:
+            return decode_document(text, kind)
+        except msgspec.DecodeError as error:
             raise LedgerError(f"the ledger {self.path} holds an entry that cannot be read: {error}") from error
 
 
@@ -294,7 +294,7 @@ def _encoded(record: msgspec.Struct) -> str:
     """Return JSON of a record; what could not be read back must not be written."""
     content = encode_document(record)
     try:
-        msgspec.json.decode(content, type=type(record))
+        decode_document(content, type(record))
     except msgspec.DecodeError as error:
         raise ValueError(f"the prediction holds what cannot be written down: {error}") from error
     return content.decode()

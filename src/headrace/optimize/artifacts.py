@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.base.documents import encode_document
+from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import EngineError
 from headrace.engines.model_files import ModelFiles, model_files
 from headrace.runs.formats.optimization import Artifact
@@ -117,7 +117,7 @@ class ArtifactStore:
     @staticmethod
     def _read(place: Path) -> Artifact:
         try:
-            kept = msgspec.json.decode((place / _RECORD).read_bytes(), type=Artifact)
+            kept = decode_document((place / _RECORD).read_bytes(), Artifact)
         except msgspec.DecodeError as error:
             raise EngineError(
                 f"{place / _RECORD} cannot be read: {error}; remove the folder, and it is made anew"

@@ -89,6 +89,10 @@ class _Answer(msgspec.Struct, array_like=True):
     variants: list[dict[str, Any]]
 
 
+# Built before threads start: where two decode the first message of a type at once, msgspec compiles it twice and crashes.
+_requests, _answers = msgspec.msgpack.Decoder(_Request), msgspec.msgpack.Decoder(_Answer)
+
+
 class RemoteGroup:
     """The parent's side of one child; has the methods of `Group`.
 
@@ -201,7 +205,7 @@ class RemoteGroup:
                     f"took longer than {self._limit_name} = {self._limit:g} and was stopped; raise the limit or look at "
                     "the item"
                 )
-            answer = msgspec.msgpack.decode(message, type=_Answer)
+            answer = _answers.decode(message)
             self._has_answered = True
             return answer
         except (EOFError, OSError):
@@ -370,7 +374,7 @@ def child_main(connection: Connection, spec: GroupSpec, answers_prefix: str) -> 
     child = _Child(opened.group, opened.counts, opened.variants, results, metering, connection)
     with calm_garbage_collector(), contextlib.suppress(EOFError, OSError):
         while True:
-            connection.send_bytes(child.answer(msgspec.msgpack.decode(connection.recv_bytes(), type=_Request)))
+            connection.send_bytes(child.answer(_requests.decode(connection.recv_bytes())))
     child.close()
 
 

@@ -45,6 +45,8 @@ class _BytesHeader(msgspec.Struct, array_like=True):
 
 
 _headers = msgspec.msgpack.Encoder()
+# Built before threads start: see `remote`.
+_array_headers, _bytes_headers = msgspec.msgpack.Decoder(_ArrayHeader), msgspec.msgpack.Decoder(_BytesHeader)
 
 
 class Arena:
@@ -204,10 +206,10 @@ def unpack(message: bytes, arena: Arena, *, copy: bool) -> Any:
 
     def outside(code: int, data: memoryview) -> Any:
         if code == _BYTES:
-            return arena.bytes(msgspec.msgpack.decode(data, type=_BytesHeader))
+            return arena.bytes(_bytes_headers.decode(data))
         if code == _TUPLE:
             return tuple(msgspec.msgpack.decode(data, ext_hook=outside))
-        array = arena.array(msgspec.msgpack.decode(data, type=_ArrayHeader))
+        array = arena.array(_array_headers.decode(data))
         if code == _SCALAR:
             return array[()]
         return array.copy() if copy else array

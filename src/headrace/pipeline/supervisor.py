@@ -52,6 +52,7 @@ _MOST_DEATHS = 100
 _IDS_AT_ONCE, _NEWS_AT_ONCE = 250, 4
 _PR_SET_PDEATHSIG = 1
 _DEFECT, _INTERRUPTED = 70, 130
+_said = msgspec.msgpack.Decoder(Redriven | Ended)
 
 #: Runs in the worker and returns its exit status; raises what the command line knows how to report.
 Work = Callable[[Seat], int]
@@ -281,7 +282,7 @@ class Supervisor:
     def _hear(self, worker: _Worker) -> None:
         with suppress(EOFError, OSError):
             while not worker.ended and worker.connection.poll():
-                said = msgspec.msgpack.decode(worker.connection.recv_bytes(), type=Redriven | Ended)
+                said = _said.decode(worker.connection.recv_bytes())
                 if isinstance(said, Redriven):
                     self._blame.redriven(said.id)
                     self._tell_workers([said])

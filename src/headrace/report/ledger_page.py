@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from headrace.base.documents import decode_document
 from headrace.base.words import counted
 from headrace.report.charts import Chart, axis, plot
 from headrace.report.frame import framed
@@ -77,8 +78,7 @@ class _Race:
 
     def in_use(self) -> Mapping[str, Any]:
         """Return the `[model]` table of the Plan in use; empty: the model as given."""
-        found: dict[str, Any] = msgspec.json.decode(self.against)
-        return found
+        return decode_document(self.against, dict[str, Any])
 
     def says(self, machine: str) -> str:
         """Return it in words.

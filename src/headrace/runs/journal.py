@@ -21,6 +21,8 @@ from typing import Any
 
 import msgspec
 
+from headrace.base.documents import decode_document
+
 logger = logging.getLogger("headrace")
 
 
@@ -154,7 +156,7 @@ def _whole_lines(file: int) -> bytes:
 
 def _decoded(line: bytes) -> dict[str, Any] | None:
     try:
-        record = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        record = decode_document(line, Any)
+    except msgspec.DecodeError:
         return None
     return record if isinstance(record, dict) else None

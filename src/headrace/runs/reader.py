@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.base.documents import decode_document
 from headrace.base.errors import RunFolderError
 from headrace.base.records import SCHEMA_VERSION
 from headrace.runs.errors_log import ErrorLine
@@ -84,9 +85,11 @@ class Run:
         folder = self.path / SPANS_FOLDER
         if not folder.is_dir():
             problems.append(f"there is no folder {SPANS_FOLDER}: nothing was measured, or it was removed")
+        room = _rows_that_fit()
         for file in sorted(folder.glob("[!.]*.parquet")):
             try:
-                tables.append(_read_span_file(own_file(self.path, file)))
+                tables.append(_read_span_file(own_file(self.path, file), room))
+                room -= len(tables[-1])
             except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors are subclasses of these
                 problems.append(f"{SPANS_FOLDER}/{file.name} cannot be read and is left out: {_first_line(error)}")
         return pa.concat_tables(tables).unify_dictionaries(), problems
@@ -103,8 +106,8 @@ class Run:
         lines, num_unreadable, problems = [], 0, []
         for line in content.splitlines():
             try:
-                lines.append(msgspec.json.decode(line, type=ErrorLine))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                lines.append(decode_document(line, ErrorLine))
+            except msgspec.DecodeError:
                 not_written = _not_written(line)
                 if not_written is None:
                     num_unreadable += bool(line)
@@ -141,6 +144,8 @@ def read_run(path: str | Path) -> Run:
     return Run(path, _decode_info(file, content))
 
 
+#: Memory that a span takes while a run is read.
+_ROW_BYTES = 300
 #: Nanoseconds of 146 years.
 _LARGEST = 1 << 62
 
@@ -152,15 +157,15 @@ class _Version(msgspec.Struct):
 def _decode_info(file: Path, content: bytes) -> RunInfo:
     try:
         # The version alone first: of a newer one nothing else need have the form known here.
-        version = msgspec.json.decode(content, type=_Version).schema_version
+        version = decode_document(content, _Version).schema_version
         if version > SCHEMA_VERSION:
             raise RunFolderError(
                 f"{file} has schema version {version}, and this headrace reads up to {SCHEMA_VERSION}; "
                 "it was written by a newer headrace: upgrade with pip install -U headrace"
             )
-        _check_numbers(msgspec.json.decode(content))
-        return msgspec.json.decode(content, type=RunInfo)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        _check_numbers(decode_document(content, Any))
+        return decode_document(content, RunInfo)
+    except msgspec.DecodeError as error:
         raise RunFolderError(
             f"{file} is damaged ({error}); it was cut off or edited. The spans beside it may still be whole: copy a "
             f"{RUN_JSON} of the same pipeline and machine there to read them, or run again"
@@ -176,11 +181,22 @@ def _check_numbers(value: Any) -> None:
         raise msgspec.ValidationError(f"{value:.3g} is larger than any count or time")
 
 
-def _read_span_file(file: Path) -> Any:
+def _rows_that_fit() -> int:
+    """Return how many spans half of the free memory takes."""
+    import psutil
+
+    return int(psutil.virtual_memory().available / 2 / _ROW_BYTES)
+
+
+def _read_span_file(file: Path, room: int) -> Any:
     content = pq.ParquetFile(file)
     if content.metadata.num_rows > MOST_ROWS:
         raise ValueError(
             f"it has {content.metadata.num_rows:,} rows; headrace writes at most {MOST_ROWS:,} into one file"
+        )
+    if content.metadata.num_rows > room:
+        raise ValueError(
+            f"it has {content.metadata.num_rows:,} rows, and the memory that is free takes {max(room, 0):,} more"
         )
     table = content.read()
     if "weight" not in table.column_names:  # schema version 1 wrote every span
@@ -193,8 +209,8 @@ def _read_span_file(file: Path) -> Any:
 
 def _not_written(line: bytes) -> dict[str, int] | None:
     try:
-        return msgspec.json.decode(line, type=dict[str, dict[str, int]])["not_written"]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
+        return decode_document(line, dict[str, dict[str, int]])["not_written"]
+    except (msgspec.DecodeError, KeyError):
         return None
 
 

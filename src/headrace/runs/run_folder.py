@@ -24,7 +24,7 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.base.clock import Clock, SystemClock
-from headrace.base.documents import encode_document
+from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import RunFolderError
 from headrace.base.records import SCHEMA_VERSION, Counters
 from headrace.runs.formats import isolation, layers, profiling
@@ -261,7 +261,7 @@ class RunFolder:
         with self._lock:
             changed = msgspec.structs.replace(self.info, **changes)
             content = encode_document(changed, indent=True, or_text=True)
-            msgspec.json.decode(content, type=RunInfo)  # What cannot be read back must not be written.
+            decode_document(content, RunInfo)  # What cannot be read back must not be written.
             self.info = changed
             try:
                 replace_file(self.path / RUN_JSON, content + b"\n")

@@ -190,11 +190,11 @@ def _refuse_duplicates(body: bytes) -> None:
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> None:
-    keys = dict(pairs)
-    if len(keys) < len(pairs):
-        names = [key for key, _ in pairs]
-        twice = next(key for key in keys if names.count(key) > 1)
-        raise BadMessage(f"message.duplicate: the key {twice[:60]!r} stands twice in one object")
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise BadMessage(f"message.duplicate: the key {key[:60]!r} stands twice in one object")
+        seen.add(key)
 
 
 # Numbers are not looked at: Python refuses those of more than 4,300 digits.

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import SettingsError
+from headrace.validate.golden_files import read_arrays
 
 #: Names of arrays in a file.
 SOURCES, SLICE, TRUTH = "sources", "slice_", "truth_"
@@ -180,27 +180,8 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
 
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray | None, dict[str, np.ndarray]]:
     """Return inputs, labels, and the arrays that divide the set."""
-    try:
-        with np.load(path, allow_pickle=False) if path.suffix == ".npz" else _Bare(path) as arrays:
-            if "inputs" not in arrays:
-                raise SettingsError(f"{path}: no array named inputs; it has {', '.join(arrays) or 'none'}")
-            parts = {name: arrays[name] for name in arrays if name == SOURCES or name.startswith((SLICE, TRUTH))}
-            return arrays["inputs"], arrays.get("labels"), parts
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise SettingsError(
-            f"{path} is no golden set that can be read ({error}); expected an .npz file with the array inputs, and labels if "
-            "they are known, or an .npy file of inputs"
-        ) from None
-
-
-class _Bare(dict[str, np.ndarray]):
-    """An `.npy` file, as if it were an `.npz` file with one array."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(inputs=np.load(path, allow_pickle=False))
-
-    def __enter__(self) -> _Bare:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    arrays = read_arrays(path)
+    if "inputs" not in arrays:
+        raise SettingsError(f"{path}: no array named inputs; it has {', '.join(arrays) or 'none'}")
+    parts = {name: arrays[name] for name in arrays if name == SOURCES or name.startswith((SLICE, TRUTH))}
+    return arrays["inputs"], arrays.get("labels"), parts

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,12 +27,14 @@ from typing import Any
 
 import numpy as np
 
+from headrace.base.documents import decode_document
 from headrace.base.errors import DecodeRejected, SettingsError
 from headrace.base.words import counted
 from headrace.stages.image_header import image_format, read_header
 from headrace.stages.module import Module
 from headrace.stages.stage import Stage
 from headrace.validate.golden import Golden, fingerprint
+from headrace.validate.golden_files import MOST_CLASSES, file_in, read_file
 from headrace.validate.marks import Marks, padded, placed_boxes, placed_mask, placement, read_marks
 from headrace.validate.prepared import Preparation, before_model
 
@@ -92,7 +93,7 @@ def read_golden_folder(
     with _Growing() as inputs, _Growing() as masks:
         marked = _Marked(getattr(before[0], "wanted", None), masks)
         for number, row in enumerate(rows):
-            data = _read(row.file)
+            data = read_file(row.file)
             try:
                 found = prepare(data)
             except DecodeRejected:
@@ -132,16 +133,9 @@ def _scaled(before: Sequence[Stage], files: Sequence[Path], side: int) -> np.nda
     prepare = Preparation(before, side)
     with _Growing() as inputs:
         for file in dict.fromkeys(files):  # once, however many items were made of it
-            for array in prepare(_read(file)).inputs:
+            for array in prepare(read_file(file)).inputs:
                 inputs.add(array, file)
         return inputs.array()
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise SettingsError(f"{file} cannot be read: {error.strerror}; take its line out, or put it back") from None
 
 
 def _rows(folder: Path, labelled: bool, names: Sequence[str] | None) -> list[_Row]:
@@ -163,12 +157,16 @@ def _listed(manifest: Path, names: Sequence[str] | None) -> Iterator[_Row]:
     kind: tuple[bool, ...] | None = None
     for number, line in enumerate(_text(manifest).splitlines(), 1):
         try:
-            said = json.loads(line)
-            file, label = manifest.parent / said["file"], said.get("label")
-        except (ValueError, KeyError, TypeError, AttributeError):
+            said = decode_document(line, dict[str, Any])
+            name, label = said["file"], said.get("label")
+            if type(label) is int and not 0 <= label < MOST_CLASSES:
+                raise ValueError(f"label = {label:.6g} is the place of no class")
+        except (ValueError, KeyError) as error:
             raise SettingsError(
-                f'{manifest}, line {number}: {line[:80]!r} is no label; expected {{"file": "a.jpg", "label": "cat"}}'
+                f'{manifest}, line {number}: {line[:80]!r} is no label ({error}); expected {{"file": "a.jpg", "label": "cat"}}'
             ) from None
+        where = f"{manifest}, line {number}"
+        file = file_in(manifest.parent, name, where)
         own = tuple(said.get(key) is not None for key in _TOLD)
         if not any(own):  # then nothing is known of it
             continue
@@ -180,12 +178,12 @@ def _listed(manifest: Path, names: Sequence[str] | None) -> Iterator[_Row]:
                 f"{manifest}, line {number} has {told}, and lines before have {before}: all need the same"
             )
         kind = own
-        marks = read_marks(said, names, f"{manifest}, line {number}", manifest.parent)
+        marks = read_marks(said, names, where, manifest.parent)
         yield _Row(file, label, str(said.get("source") or ""), marks)
 
 
 def _text(manifest: Path) -> str:
-    data = manifest.read_bytes()
+    data = read_file(manifest)
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -203,19 +201,19 @@ _TOLD = ("label", "boxes", "mask")
 def _masks(manifest: Path) -> set[Path]:
     """Return the masks that lines name, which are no images; a line that cannot be read names none."""
     masks = set()
-    for line in manifest.read_text("utf-8", "replace").splitlines() if manifest.is_file() else ():
-        with contextlib.suppress(ValueError, LookupError, TypeError):
-            masks.add(manifest.parent / json.loads(line)["mask"])
+    for line in read_file(manifest).decode("utf-8", "replace").splitlines() if manifest.is_file() else ():
+        with contextlib.suppress(ValueError, LookupError, SettingsError):
+            masks.add(file_in(manifest.parent, decode_document(line, dict[str, Any])["mask"], str(manifest)))
     return masks
 
 
 def _known_sources(manifest: Path) -> Mapping[Path, str]:
     """Return {image: source}, where lines tell it; a line that cannot be read tells nothing."""
     found = {}
-    for line in manifest.read_text("utf-8", "replace").splitlines() if manifest.is_file() else ():
-        with contextlib.suppress(ValueError, LookupError, TypeError):
-            said = json.loads(line)
-            found[manifest.parent / said["file"]] = str(said.get("source") or "")
+    for line in read_file(manifest).decode("utf-8", "replace").splitlines() if manifest.is_file() else ():
+        with contextlib.suppress(ValueError, LookupError, SettingsError):
+            said = decode_document(line, dict[str, Any])
+            found[file_in(manifest.parent, said["file"], str(manifest))] = str(said.get("source") or "")
     return found
 
 

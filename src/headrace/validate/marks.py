@@ -8,19 +8,22 @@ Both are in pixels of the image as it is seen, upright by its EXIF orientation.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import cv2
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from headrace.base.errors import SettingsError
+from headrace.base.plan import DecodePlan
 from headrace.stages.images import scaled_size
 from headrace.stages.inputs import ImageInput
 from headrace.validate.detections import box_problem
+from headrace.validate.golden_files import MOST_CLASSES, file_in, read_array, read_file
 
 Array = np.ndarray
 
@@ -81,7 +84,7 @@ def read_marks(said: Mapping[str, Any], names: Sequence[str] | None, where: str,
     Raises:
         SettingsError: If a box is none, or a class is not known.
     """
-    mask = None if said.get("mask") is None else folder / str(said["mask"])
+    mask = None if said.get("mask") is None else file_in(folder, said["mask"], where)
     if said.get("boxes") is None:
         return None if mask is None else Marks(mask=mask)
     rows, classes = said["boxes"], said.get("classes")
@@ -135,14 +138,22 @@ def placed_mask(file: Path, place: Placement) -> Array:
     return np.ascontiguousarray(scaled[place.top : place.top + place.size[0], place.left : place.left + place.size[1]])
 
 
+def _read_picture(data: IO[bytes]) -> Array:
+    """Return the numbers of a PNG, (height, width), of a palette's colours too; they are the classes."""
+    try:
+        with Image.open(data, formats=["PNG"]) as image:
+            if image.width * image.height > DecodePlan().max_pixels:
+                raise ValueError(f"it has {image.width} x {image.height} pixels")
+            return np.asarray(image)
+    except Exception as error:  # Pillow raises whatever a damaged chunk leads it to
+        raise ValueError(f"{error!s:.200}") from None
+
+
 def _read_mask(file: Path) -> Array:
     try:
-        if file.suffix == ".npy":
-            mask = np.load(file, allow_pickle=False)
-        else:
-            with Image.open(file, formats=["PNG"]) as image:
-                mask = np.asarray(image)  # of a palette the numbers, which are the classes
-    except (OSError, ValueError, EOFError, UnidentifiedImageError) as error:
+        data = io.BytesIO(read_file(file))
+        mask = read_array(data) if file.suffix == ".npy" else _read_picture(data)
+    except ValueError as error:
         raise SettingsError(
             f"mask {file} cannot be read ({error}); expected a PNG of one channel, or .npy, in the folder"
         ) from None
@@ -161,7 +172,7 @@ def _is_row(row: Any) -> bool:
 
 
 def _class(said: Any, names: Sequence[str] | None, where: str) -> int:
-    if type(said) is int and said >= 0:
+    if type(said) is int and 0 <= said < MOST_CLASSES:
         return said
     if isinstance(said, str) and names is not None and said in names:
         return list(names).index(said)

@@ -14,10 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
-from headrace.base.documents import encode_document
+from headrace.base.documents import decode_document, encode_document
 from headrace.base.plan import ModelPlan
 from headrace.validate.variant_spec import VariantSpec
 
@@ -66,7 +65,7 @@ def _resident(name: str) -> int:
 
 def _main(items: str, model: str) -> None:
     batch = np.load(items, allow_pickle=False)
-    spec = VariantSpec("", msgspec.json.decode(model, type=ModelPlan))
+    spec = VariantSpec("", decode_document(model, ModelPlan))
     before = _resident("VmRSS")
     opened = spec.open()
     for _ in range(_CALLS):

@@ -265,3 +265,19 @@ def test_fingerprints_tell_machines_apart() -> None:
         assert hardware_fingerprint(machine) != hardware_fingerprint(msgspec.structs.replace(machine, **change)), change
     built_in = [msgspec.structs.replace(machine, memory_bytes=16 * 2**30 - kept) for kept in (300_000_000, 301_000_000)]
     assert hardware_fingerprint(built_in[0]) == hardware_fingerprint(built_in[1])
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000 + "]" * 100_000, '"\\ud800"', "{", "7"])
+def test_an_entry_of_a_stranger_is_named(tmp_path: Path, make_document: Make, text: str) -> None:
+    """Text that no JSON reader takes, or that is of another form, is a LedgerError."""
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path) as ledger:
+        ledger.write_prediction(make_document())
+    connection = sqlite3.connect(path)
+    with connection:  # the file is the stranger's, who need not keep its rule that predictions stand
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {name}")
+        connection.execute("UPDATE predictions SET change = ?", (text,))
+    connection.close()
+    with pytest.raises(LedgerError, match="cannot be read"), Ledger(path) as ledger:
+        ledger.predictions()

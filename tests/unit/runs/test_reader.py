@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -147,3 +148,19 @@ def test_unknown_keys_of_the_same_version_are_ignored(folder: RunFolder) -> None
     table = json.loads((folder.path / "run.json").read_text())
     (folder.path / "run.json").write_text(json.dumps(table | {"new": 1}))
     assert read_run(folder.path).info.pipeline == "app:pipeline"
+
+
+def test_spans_beyond_the_free_memory_are_left_out(
+    folder: RunFolder, make_span: MakeSpan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal rows take no space in files and all of it in memory: files are read as long as they fit, the others are named."""
+    for number in range(4):
+        write(folder, *[make_span(number)] * 100)
+    folder.finish("finished")
+    free = psutil.virtual_memory()._replace(available=250 * 2 * 300)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+    run = read_run(folder.path)
+    assert len(run.spans()) == 200
+    assert [problem for problem in run.problems if "the memory that is free takes 50 more" in problem] == run.problems[
+        -2:
+    ]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import BadMessage
 from headrace.base.records import Job, Message
+from headrace.sources import jobs
 from headrace.sources.jobs import decode_message, encode_job
 from headrace.testing import FakeClock
 from headrace.testing.hostile.messages import handmade_messages, hostile_messages
@@ -194,3 +195,23 @@ def test_whatever_a_decoder_raises_is_a_bad_message(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("headrace.sources.jobs._refuse_duplicates", broken)
     with pytest.raises(BadMessage, match=r"message\.malformed: the message cannot be read: KeyError: 'a defect'"):
         decoded(b'{"url": "https://e.com"}')
+
+
+def test_many_keys_are_checked_in_one_pass() -> None:
+    """The last of 20,000 keys stands twice: found by one look at each, for a sender chooses how many there are."""
+    looked = 0
+
+    class Key(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal looked
+            looked += 1
+            return str.__eq__(self, str(other))
+
+        __hash__ = str.__hash__
+
+    pairs = [(Key(f"k{number}"), 0) for number in range(20_000)]
+    with pytest.raises(BadMessage, match=r"message\.duplicate: the key 'k19999'"):
+        jobs._no_duplicates([*pairs, (Key("k19999"), 0)])
+    assert looked < 100_000

@@ -118,7 +118,7 @@ def test_other_boxes_are_another_golden_set(write: Write) -> None:
         ({"boxes": [[1, 2, 3]], "classes": [0]}, r"line 1: \[1, 2, 3\] is no box; expected four numbers"),
         ({"boxes": [[1, 2, "3", 4]], "classes": [0]}, "four numbers"),
         ({"boxes": [[9, 2, 3, 4]], "classes": [0]}, "x1 < x2"),
-        ({"boxes": [[1, 2, float("nan"), 4]], "classes": [0]}, "finite"),
+        ({"boxes": [[1, 2, float("nan"), 4]], "classes": [0]}, "is no label"),
         ({"boxes": [[1, 2, 3, 4]], "classes": [-1]}, "class -1 is none"),
         ({"boxes": [[1, 2, 3, 4]], "classes": [True]}, "class True is none"),
         ({"boxes": [[1, 2, 3, 4]], "classes": ["ox"]}, "class 'ox' is none.*cat, dog"),

@@ -294,7 +294,7 @@ def test_bad_golden_sets_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", inputs=np.array([{}], dtype=object))
     (tmp_path / "no.npz").write_bytes(b"PK not really")
     for name, says in (
-        ("none.npz", "No such file"), ("other.npz", "it has images"), ("short.npz", r"expected \(3,\)"),
+        ("none.npz", "does not exist"), ("other.npz", "it has images"), ("short.npz", r"expected \(3,\)"),
         ("text.npz", "whole numbers"), ("empty.npz", "at least one"), ("objects.npz", "no golden set"),
         ("no.npz", "no golden set"),
     ):  # fmt: skip

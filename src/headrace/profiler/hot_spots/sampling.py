@@ -21,6 +21,7 @@ from types import TracebackType
 
 import msgspec
 
+from headrace.base.documents import decode_document
 from headrace.base.errors import HeadraceError, MissingExtra, SettingsError
 from headrace.pipeline import group
 from headrace.pipeline.execute import RunInProgress
@@ -338,7 +339,7 @@ class _SpyFile(msgspec.Struct):
 def _samples(file: Path, workers: Sequence[WorkerThread]) -> Iterable[tuple[str, Counter[Stack]]]:
     """Yield each worker's name and how often each of its stacks was seen; of workers that were seen at work."""
     try:
-        content = msgspec.json.decode(file.read_bytes(), type=_SpyFile)
+        content = decode_document(file.read_bytes(), _SpyFile)
     except msgspec.DecodeError as error:
         raise HeadraceError(f"py-spy wrote something else than expected: {error}; expected py-spy 0.4") from error
     frames = [Frame(one.name, one.file or "", one.line or 0) for one in content.shared.frames]

@@ -28,6 +28,7 @@ import msgspec
 import numpy as np
 import onnxruntime
 
+from headrace.base.documents import decode_document
 from headrace.base.errors import EngineError, HeadraceError
 from headrace.base.protocols import TensorSpec
 from headrace.base.settings import build
@@ -200,7 +201,7 @@ def _read_profile(file: str) -> list[_Event]:
     data = path.read_bytes()
     path.unlink()
     try:
-        return msgspec.json.decode(data, type=list[_Event])
+        return decode_document(data, list[_Event])
     except msgspec.DecodeError as error:
         raise EngineError(
             f"ONNX Runtime {onnxruntime.__version__} wrote a profile that cannot be read: {error}; it may be of another format "
