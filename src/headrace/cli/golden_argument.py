@@ -69,7 +69,7 @@ def read_feed(
     Raises:
         SettingsError: If it cannot be read.
     """
-    from headrace.validate.golden import read_arrays
+    from headrace.validate.golden import read_inputs
     from headrace.validate.variant_spec import parse_variant
 
     if path is None:
@@ -77,7 +77,7 @@ def read_feed(
     spec = parse_variant(model)
     names = [one.name for one in spec.open().inputs]
     if len(names) > 1:
-        return read_arrays(Path(path), names)
+        return read_inputs(Path(path), names)
     found = read_items(path, pipeline, spec, say, labelled=False)
     return None if found is None else found.inputs
 

@@ -159,22 +159,18 @@ def spread(num_items: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, num_items - 1, min(num_items, most)).round().astype(int))
 
 
-def read_arrays(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+def read_inputs(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Return {input: array} of an `.npz` file: what one call of a model with several inputs is given.
 
     Raises:
         SettingsError: If it cannot be read, or does not have one array for each input.
     """
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            missing = [name for name in names if name not in arrays]
-            if not missing:
-                return {name: arrays[name] for name in names}
-            has = ", ".join(arrays) or "none"
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        has = f"no arrays that can be read ({error})"
+    arrays = read_arrays(path)
+    if set(names) <= set(arrays):
+        return {name: arrays[name] for name in names}
     raise SettingsError(
-        f"{path} has {has}; expected an .npz file with an array for each of the model's inputs, by its name: {', '.join(names)}"
+        f"{path} has {', '.join(arrays) or 'none'}; expected an .npz file with an array for each of the model's inputs, by its "
+        f"name: {', '.join(names)}"
     )
 
 
