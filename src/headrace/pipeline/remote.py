@@ -91,6 +91,7 @@ class _Answer(msgspec.Struct, array_like=True):
 
 # Built before threads start: where two decode the first message of a type at once, msgspec compiles it twice and crashes.
 _requests, _answers = msgspec.msgpack.Decoder(_Request), msgspec.msgpack.Decoder(_Answer)
+_not_started = msgspec.msgpack.Decoder(_NotStarted)
 
 
 class RemoteGroup:
@@ -286,7 +287,7 @@ class RemoteGroup:
             return  # nothing is to start any more
         why = _NotStarted(f"it died ({_described_end(self._process.exitcode)})")
         if message:
-            why = msgspec.msgpack.decode(message, type=_NotStarted)
+            why = _not_started.decode(message)
         failure = HeadraceError(f"the process for stage {self._spec.stages[0].name} could not start: {why.reason}")
         failure.origin = why.origin
         raise failure
