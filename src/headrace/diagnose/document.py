@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from headrace.base.documents import encode_document
+from headrace.base.documents import decode_document, encode_document
 from headrace.diagnose.accounting import stage_accounts
 from headrace.diagnose.blocked_split import count_samples
 from headrace.diagnose.cpu_account import cpu_account, why_no_account
@@ -89,7 +89,7 @@ def document_of(evidence: Evidence) -> ProfileDocument:
         isolation=evidence.isolation,
         hot_spots=hot_spots(run.path),
         versions=info.versions,
-        hardware=msgspec.json.decode(encode_document(info.hardware)),
+        hardware=decode_document(encode_document(info.hardware), dict[str, Any]),
         variants=tuple(info.variants),
         warnings=tuple(info.warnings),
         problems=evidence.problems,

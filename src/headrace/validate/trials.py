@@ -11,7 +11,6 @@ missing names the call, and another process goes on after it.
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from headrace.base.documents import decode_document
 from headrace.base.errors import HeadraceError, MissingExtra
 from headrace.base.plan import ModelPlan
 from headrace.validate.variant_spec import VariantSpec
@@ -128,7 +128,7 @@ def _told(folder: Path) -> tuple[dict[str, str] | None, list[Trial]]:
     lines = (folder / _TOLD).read_text().splitlines()
     if not lines:
         return None, []
-    return json.loads(lines[0]), [msgspec.json.decode(line, type=Trial) for line in lines[1:]]
+    return decode_document(lines[0], dict[str, str]), [decode_document(line, Trial) for line in lines[1:]]
 
 
 # --- in the child
@@ -155,7 +155,7 @@ def _main(folder: str, first: str, end: str, until_whole: str) -> None:
 def _open(place: Path, tell: Callable[[object], None]) -> Any:
     """Return the model, None if it does not open, and tell about it."""
     try:
-        model = VariantSpec("", msgspec.json.decode((place / _PLAN).read_bytes(), type=ModelPlan)).open()
+        model = VariantSpec("", decode_document((place / _PLAN).read_bytes(), ModelPlan)).open()
     except MissingExtra as error:
         tell({"missing": str(error)})
         return None
