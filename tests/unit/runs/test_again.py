@@ -17,7 +17,7 @@ from headrace.runs.again import profile_again
 JOBS = """
 import headrace as hr
 
-pipeline = hr.Pipeline(hr.folder("none"), stages=[hr.stage("size", len)], delivery=hr.collect())
+pipeline = hr.Pipeline(hr.folder("none"), stages=[hr.stage("size", str)], delivery=hr.collect())
 """
 
 
