@@ -6,6 +6,7 @@ module.py         the class that users write
 fetch.py          address or path -> bytes
 image_header.py   what the head of an image file says
 decode_limits.py  whether a file may be decoded at all
+bare_files.py     copies of files without what their first picture does not need
 decoders.py       the libraries that decode, each in the room that it needs
 decode.py         bytes -> image, at the smallest scale that the module's input allows
 images.py         resize, crop and normalise, straight into the batch's buffer

@@ -7,14 +7,15 @@ SIMD code, and cost more than the next larger power of two (5/8 to 7/8: more tha
 What may be decoded is settled before, from the header: see `decode_limits`. Which decoder served is counted, and so is every
 rejection by its code. The odd file that the strict and fast decoder refuses goes to a tolerant one, except where the strict one
 finds data missing: the tolerant ones would make it up, in grey. That verdict is asked for whichever decoder comes first, so the
-same file is accepted or rejected whatever the Plan says.
+same file is accepted or rejected whatever the Plan says. Nor do pixels depend on it, but for the transforms of JPEG: what one
+decoder misreads goes to the other.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import cv2
 import numpy as np
@@ -22,6 +23,7 @@ import numpy as np
 from headrace.base.errors import DecodeRejected
 from headrace.base.plan import DecodePlan
 from headrace.base.settings import refuse_options
+from headrace.stages.bare_files import still_png
 from headrace.stages.decode_limits import admitted, reduction
 from headrace.stages.decoders import Decoder, TurboJpeg, decode_opencv, decode_pillow, read_jpeg
 from headrace.stages.image_header import ImageHeader
@@ -32,6 +34,11 @@ from headrace.stages.stage import Stage, StageContext
 if "OPENCV_LOG_LEVEL" not in os.environ:
     # It writes a line for each damaged file straight to stderr; the item's reason says it already.
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+
+
+#: What Pillow reads rightly and OpenCV does not always: transparent pixels and small frames of GIF, colour masks and palettes
+#: of BMP, 16 bits and alpha of TIFF. So it comes first whatever the Plan says, and pixels do not depend on the Plan.
+_FOR_PILLOW = frozenset({"gif", "bmp", "tiff"})
 
 
 def decode(data: bytes, *, short_side: int | None = None, plan: DecodePlan | None = None) -> np.ndarray:
@@ -88,16 +95,16 @@ class DecodeChain:
 
     def _decode(self, data: bytes, header: ImageHeader) -> np.ndarray:
         factor = 1
-        if header.format == "jpeg":
+        if header.format == "png" and header.is_misread:
+            data = still_png(data)
+        elif header.format == "jpeg":
             factor = reduction(header.height, header.width, self._cover)
             if header.components == 4 or next(iter(self._decoders)) != "simplejpeg":
                 _refuse_torn(data, header)
         refusals: dict[str, Exception] = {}
-        for name, decoder in self._decoders.items():
-            if name == "simplejpeg" and header.format != "jpeg":
-                continue
+        for name in self._order(header):
             try:
-                image = decoder(data, header, factor)
+                image = self._decoders[name](data, header, factor)
             except Exception as error:  # every decoder has its own ways to refuse
                 if name == "simplejpeg":
                     _raise_if_torn(error)
@@ -106,6 +113,14 @@ class DecodeChain:
             self._counts[f"decode.decoder.{name}"] = self._counts.get(f"decode.decoder.{name}", 0) + 1
             return image
         raise _refused(data, header, refusals)
+
+    def _order(self, header: ImageHeader) -> Iterable[str]:
+        """Return which decoders to ask, one after the other."""
+        if header.format == "jpeg":
+            return self._decoders
+        if header.format not in _FOR_PILLOW:
+            return (name for name in self._decoders if name != "simplejpeg")
+        return ("pillow",) if header.is_misread else ("pillow", "opencv")
 
 
 @contextlib.contextmanager

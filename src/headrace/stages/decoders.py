@@ -20,6 +20,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image, ImageFile, UnidentifiedImageError
 
+from headrace.stages.bare_files import bare_jpeg
 from headrace.stages.image_header import ImageHeader
 
 #: A decoder takes the bytes, their header and by what to reduce a JPEG (1, 2, 4, 8), and returns uint8 (h, w, 3) RGB, upright.
@@ -99,6 +100,21 @@ def read_jpeg(
     Raises:
         ValueError: With libjpeg's own words, or because it sees another size than the header says.
     """
+    try:
+        return _read_jpeg(data, header, factor, colorspace, buffer, is_fast=is_fast)
+    except ValueError as error:
+        if not any(warning in str(error) for warning in _HARMLESS):
+            raise
+    return _read_jpeg(bare_jpeg(data), header, factor, colorspace, buffer, is_fast=is_fast)
+
+
+#: libjpeg's warnings of what may stand in the header; what comes behind its first warning it keeps to itself.
+_HARMLESS = ("extraneous bytes", "bad ICC marker", "unknown JFIF revision")
+
+
+def _read_jpeg(
+    data: bytes, header: ImageHeader, factor: int, colorspace: str, buffer: np.ndarray | None, *, is_fast: bool
+) -> np.ndarray:
     size = reduced_size(header, factor)
     shape = (*size, _CHANNELS[colorspace])
     num_bytes = shape[0] * shape[1] * shape[2]
@@ -117,7 +133,7 @@ def read_jpeg(
         min_factor=1.0,  # never enlarge
         buffer=room,
     )
-    _check_size(image.shape, shape)
+    _check_size(header, factor, *image.shape[:2])
     return image
 
 
@@ -129,9 +145,7 @@ def decode_opencv(data: bytes, header: ImageHeader, factor: int) -> np.ndarray:
     image = cv2.imdecode(np.frombuffer(data, np.uint8), _REDUCED[factor] | cv2.IMREAD_IGNORE_ORIENTATION)
     if image is None:
         raise ValueError("not decodable")
-    expected = reduced_size(header, factor)
-    is_turned = header.format == "tiff" and image.shape[0] != expected[0]  # by OpenCV itself
-    _check_size(image.shape[:2], expected[::-1] if is_turned else expected)
+    _check_size(header, factor, *image.shape[:2])
     return upright(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), header.orientation)
 
 
@@ -147,16 +161,18 @@ def decode_pillow(data: bytes, header: ImageHeader, factor: int) -> np.ndarray:
     if factor > 1:
         # Rounded down: it takes the largest factor that covers what it is asked for.
         image.draft("RGB", (max(1, header.width // factor), max(1, header.height // factor)))
-    _check_size((image.height, image.width), reduced_size(header, factor))
+    _check_size(header, factor, image.height, image.width)
     image.load()
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))  # convert() would clip, not scale
     return upright(np.asarray(image.convert("RGB")), header.orientation)
 
 
-def _check_size(seen: tuple[int, ...], expected: tuple[int, ...]) -> None:
-    if seen != expected:
-        raise ValueError(f"it sees {seen} (height, width, ...) where the header says {expected}")
+def _check_size(header: ImageHeader, factor: int, height: int, width: int) -> None:
+    expected = reduced_size(header, factor)
+    is_turned = header.format == "tiff" and (width, height) == expected  # by the libraries themselves
+    if (height, width) != expected and not is_turned:
+        raise ValueError(f"it sees {height} x {width} (height x width) where the header says {expected}")
 
 
 def upright(image: np.ndarray, exif_orientation: int) -> np.ndarray:

@@ -12,7 +12,7 @@ References:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from headrace.base.errors import DecodeRejected
@@ -54,6 +54,8 @@ class ImageHeader(NamedTuple):
     """EXIF orientation, 1 to 8 (1: upright); of TIFF always 1: there the decoders turn."""
     complete: bool = True
     """Whether the end of the file is where its header or its last mark says."""
+    is_misread: bool = False
+    """Whether OpenCV must not see it: a PNG with any part of an animation, a BMP with colour masks."""
 
 
 def image_format(data: bytes) -> str | None:
@@ -85,19 +87,36 @@ def _corrupt(format_: str, what: str) -> DecodeRejected:
     return DecodeRejected(f"decode.corrupt: the header is not one of {format_}: {what}; check what the sender stored")
 
 
-def _jpeg(data: bytes) -> ImageHeader:
-    position, orientation, end = 2, 1, len(data)
-    frame: tuple[int, int, int, int, float] | None = None
+def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the marker, the position and the length of each segment of a JPEG until its first pixels, which come last.
+
+    Raises:
+        DecodeRejected: If there are too many; struct.error or IndexError, if the file ends before.
+    """
+    position, end = 2, len(data)
     for _ in range(_MOST_PARTS):
         start, marker, length = _segment(data, position)
         if start != 0xFF or marker in (0x00, 0xFF):  # padding; libjpeg skips it too
             position = data.find(b"\xff", position + 1)
             if position < 0:
-                break
+                raise _corrupt("jpeg", "the picture does not begin")
             continue
         if marker in _STANDALONE:
             position += 2
             continue
+        yield marker, position, length
+        if marker == 0xDA:
+            return
+        position += 2 + length
+        if position >= end:
+            raise IndexError
+    raise _corrupt("jpeg", f"more than {_MOST_PARTS:,} segments come before the picture")
+
+
+def _jpeg(data: bytes) -> ImageHeader:
+    position, orientation = 2, 1
+    frame: tuple[int, int, int, int, float] | None = None
+    for marker, position, length in jpeg_segments(data):
         if marker in _FRAMES:
             # As libjpeg does; otherwise it might go by another frame than we do.
             if frame is not None:
@@ -107,14 +126,7 @@ def _jpeg(data: bytes) -> ImageHeader:
             raise _corrupt("jpeg", f"marker {marker:02X} stands before the picture")
         elif marker == 0xE1 and orientation == 1 and data.startswith(_EXIF_MAGIC, position + 4):
             orientation = _orientation(data[position + 10 : position + 2 + length])
-        elif marker == 0xDA:
-            break
-        position += 2 + length
-        if position >= end:
-            raise IndexError
-    else:
-        raise _corrupt("jpeg", f"more than {_MOST_PARTS:,} segments come before the picture")
-    if frame is None or position < 0:
+    if frame is None:
         raise _corrupt("jpeg", "the picture begins without a size")
     height, width, components, marker, coefficient_bytes = frame
     # One pass with every component is decoded row by row; anything else is kept whole and may go over it again and again.
@@ -169,7 +181,7 @@ def _png(data: bytes) -> ImageHeader:
     channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}.get(colour)
     if channels is None or depth not in (1, 2, 4, 8, 16):
         raise _corrupt("png", f"it has colour type {colour} and {depth} bits")
-    frames, orientation, complete, packed_bytes = _png_parts(data)
+    frames, orientation, complete, packed_bytes, is_animated = _png_parts(data)
     # The decoder unpacks all that is there, also what lies behind the last row: a megabyte of it is a second.
     most = _most_packed_bytes(height, (width * depth * channels + 7) // 8, bool(interlaced))
     if complete and min(width, height) > 0 and packed_bytes > most:
@@ -178,7 +190,8 @@ def _png(data: bytes) -> ImageHeader:
             f"so many need {most:,} at most: check what the sender stored"
         )
     size = max(3.0, channels * depth / 8)
-    return ImageHeader("png", width, height, size, 0.0, channels, max(1, frames), 1, orientation, complete)
+    frames = max(1, frames)
+    return ImageHeader("png", width, height, size, 0.0, channels, frames, 1, orientation, complete, is_animated)
 
 
 def _most_packed_bytes(height: int, row_bytes: int, interlaced: bool) -> int:
@@ -192,24 +205,29 @@ def _most_packed_bytes(height: int, row_bytes: int, interlaced: bool) -> int:
     return rows + rows // 8 + 10 * height * (4 if interlaced else 1) + 1024
 
 
-def _png_parts(data: bytes) -> tuple[int, int, bool, int]:
-    """Return the number of frames, the orientation, whether the end is there, and the bytes of compressed pixels."""
+def _png_parts(data: bytes) -> tuple[int, int, bool, int, bool]:
+    """Return frames, orientation, whether the end is there, bytes of compressed pixels, and whether anything is animated."""
     # To the end, because OpenCV makes room for whatever length a chunk gives: 12 bytes can ask for 4 GB.
-    position, end, frames, orientation, packed_bytes = 33, len(data), 1, 1, 0
+    position, end, frames, orientation, packed_bytes, is_animated = 33, len(data), 1, 1, 0, False
     for _ in range(_MOST_PARTS):
         if position + 12 > end:
-            return frames, orientation, False, packed_bytes
+            return frames, orientation, False, packed_bytes, is_animated
         length, kind = _png_chunk(data, position)
-        if kind == b"IEND":
-            return frames, orientation, True, packed_bytes
         if kind == b"IDAT":
             packed_bytes += length
-        elif kind == b"acTL":
-            frames = int.from_bytes(data[position + 8 : position + 12], "big")
+        elif kind == b"IEND":
+            return frames, orientation, True, packed_bytes, is_animated
+        elif kind in _PNG_ANIMATION:
+            is_animated = True
+            if kind == b"acTL":
+                frames = int.from_bytes(data[position + 8 : position + 12], "big")
         elif kind == b"eXIf":
             orientation = _orientation(data[position + 8 : position + 8 + length])
         position += 12 + length
     raise _corrupt("png", f"it has more than {_MOST_PARTS:,} chunks")
+
+
+_PNG_ANIMATION = frozenset({b"acTL", b"fcTL", b"fdAT"})
 
 
 def _webp(data: bytes) -> ImageHeader:
@@ -299,7 +317,11 @@ def _bmp(data: bytes) -> ImageHeader:
         width, height, _, bits, compression = _bmp_header(data, 18)
     height = abs(height)  # negative: from the top
     stored = int.from_bytes(data[10:14], "little") + (width * bits + 31) // 32 * 4 * height
-    return ImageHeader("bmp", width, height, 4.0, complete=compression != 0 or stored <= len(data))
+    complete = compression != 0 or stored <= len(data)
+    return ImageHeader("bmp", width, height, 4.0, complete=complete, is_misread=compression in _BMP_MASKS)
+
+
+_BMP_MASKS = (3, 6)
 
 
 def _tiff(data: bytes) -> ImageHeader:

@@ -9,7 +9,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from headrace.base.errors import DecodeRejected
 from headrace.runs.formats.variants import BoxShown, Outline, WorstItem
+from headrace.stages.decode import decode
 from headrace.validate.corruptions import Pixels
 from headrace.validate.golden import Golden
 
@@ -60,9 +62,8 @@ def thumbnails(items: Iterable[WorstItem], golden: Golden | None) -> dict[WorstI
 def _of_file(file: str) -> np.ndarray | None:
     """Return uint8 (height, width, 3), BGR; None if it cannot be read."""
     try:
-        data = np.frombuffer(Path(file).read_bytes(), np.uint8)
-        return np.asarray(found) if (found := cv2.imdecode(data, cv2.IMREAD_REDUCED_COLOR_2)) is not None else None
-    except (OSError, cv2.error):
+        return decode(Path(file).read_bytes(), short_side=SIDE)[:, :, ::-1]
+    except (OSError, DecodeRejected):
         return None
 
 

@@ -151,6 +151,27 @@ def test_odd_files_have_the_right_pixels() -> None:
         assert np.abs(image - expected).mean() < 2.5, kind  # CMYK is turned to RGB by two formulas
 
 
+def test_pixels_do_not_depend_on_the_decoder() -> None:
+    """Whichever decoder the Plan names, the picture is the same; JPEGs within what their transforms differ."""
+    for file in files():
+        images = [decode(file.data, plan=DecodePlan(decoder=name)) for name in DECODERS if verdict(file.data) == "ok"]  # type: ignore[arg-type]
+        limit = 2.5 if file.data.startswith(b"\xff\xd8") else 0.0
+        assert all(np.abs(image.astype(int) - images[0]).mean() <= limit for image in images), file.kind
+
+
+def test_the_default_image_of_an_animation() -> None:
+    """Of an animated PNG the default image is taken, also where the animation does not show it or cannot be read."""
+    for kind, colour in (("without its default image", (0, 0, 255)), ("whose first frame is broken", (64, 128, 192))):
+        for decoder in DECODERS:
+            image = decode(odd_files()[f"animation {kind}"], plan=DecodePlan(decoder=decoder))  # type: ignore[arg-type]
+            assert (image == colour).all(), (kind, decoder)
+
+
+def test_colour_masks_of_a_bmp() -> None:
+    """The masks in the header of a BMP say which byte is red."""
+    assert (decode(odd_files()["bmp with masks in its header"]) == (200, 100, 50)).all()
+
+
 def test_the_reason_names_the_setting() -> None:
     """A bomb is told with its size, the limit and the setting that raises it."""
     with pytest.raises(DecodeRejected) as caught:

@@ -41,6 +41,39 @@ def png(
     return PNG_MAGIC + header + b"".join(chunks) + png_chunk(b"IDAT", pixels) + png_chunk(b"IEND")
 
 
+def skipping_png(width: int, height: int, *, default: bytes, frames: Sequence[bytes]) -> bytes:
+    """Return an animated RGBA PNG whose default image is no frame of the animation.
+
+    Args:
+        width: Pixels.
+        height: Pixels.
+        default: Rows of the default image, compressed.
+        frames: The same of each frame.
+    """
+    still = png(
+        width, height, colour=6, chunks=[png_chunk(b"acTL", struct.pack(">II", len(frames), 0))], pixels=default
+    )
+    parts = []
+    for number, rows in enumerate(frames):
+        control = struct.pack(">IIIIIHHBB", 2 * number, width, height, 0, 0, 1, 10, 0, 0)
+        parts += [png_chunk(b"fcTL", control), png_chunk(b"fdAT", struct.pack(">I", 2 * number + 1) + rows)]
+    end = len(still) - 12
+    return still[:end] + b"".join(parts) + still[end:]
+
+
+def rgba_rows(width: int, height: int, colour: tuple[int, int, int, int], filter_: int = 0) -> bytes:
+    """Return the compressed rows of a PNG in one colour; filters above 4 do not exist."""
+    return zlib.compress((bytes([filter_]) + bytes(colour) * width) * height)
+
+
+def masked_bmp(width: int, height: int, colour: tuple[int, int, int]) -> bytes:
+    """Return a BMP in one colour with 32 bits a pixel, whose masks stand within a header of 52 bytes."""
+    masks = struct.pack("<III", 0xFF000000, 0xFF0000, 0xFF00)  # red last, where most files have nothing
+    head = struct.pack("<IiiHHIIiiII", 52, width, height, 1, 32, 3, 0, 0, 0, 0, 0) + masks
+    pixels = bytes([0, *colour[::-1]]) * (width * height)
+    return b"BM" + struct.pack("<IHHI", 66 + len(pixels), 0, 0, 66) + head + pixels
+
+
 def zeros(number: int) -> bytes:
     """Return so many zero bytes, compressed to a thousandth."""
     compressor, block = zlib.compressobj(9), bytes(1 << 20)

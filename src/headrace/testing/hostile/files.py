@@ -87,6 +87,17 @@ def odd_files() -> dict[str, bytes]:
         "exif cut off": binary.with_segments(jpeg, binary.jpeg_segment(0xE1, b"Exif\0\0II*\0\xff\xff\xff\x7f")),
         "film behind a jpeg": jpeg + b"\0\0\0\x18ftypmp42" + bytes(5000),
         "padding between segments": jpeg[:2] + b"\xff" * 40 + jpeg[2:],
+        "bytes between segments": jpeg[:20] + b"\0\1\2" + jpeg[20:],
+        "broken colour profile in a jpeg": binary.with_segments(jpeg, _broken_profile()),
+        "animation whose first frame is broken": broken_animation(),
+        "animation without its default image": binary.skipping_png(
+            64,
+            64,
+            default=binary.rgba_rows(64, 64, (0, 0, 255, 255)),
+            frames=[binary.rgba_rows(64, 64, (255, 0, 0, 255))] * 2,
+        ),
+        "gif frame smaller than its screen": gif[:6] + struct.pack("<HH", 300, 200) + gif[10:],
+        "bmp with masks in its header": binary.masked_bmp(64, 64, (200, 100, 50)),
         "bytes between pixels and end": jpeg[:-2] + b"\0" * 3 + jpeg[-2:],
     }
 
@@ -121,6 +132,16 @@ def foreign_files() -> dict[str, bytes]:
         "zeros": bytes(10_000),
         **unusual_jpegs(),
     }
+
+
+def broken_animation() -> bytes:
+    """Return a PNG with a good default image and an animation that cannot be read; OpenCV 5.0 dies of it."""
+    good, broken = (binary.rgba_rows(128, 64, (64, 128, 192, 255), filter_) for filter_ in (0, 9))
+    return binary.skipping_png(128, 64, default=good, frames=[broken, good])
+
+
+def _broken_profile() -> bytes:
+    return binary.jpeg_segment(0xE2, b"ICC_PROFILE\0\2\1" + bytes(50))  # part two of one
 
 
 def unusual_jpegs() -> dict[str, bytes]:
@@ -202,6 +223,9 @@ def damaged_files() -> Iterator[HostileFile]:
         ("half a jpeg with an end", jpeg[: len(jpeg) // 2] + binary.END_OF_IMAGE, DAMAGED),
         ("half a progressive jpeg with an end", progressive[: len(progressive) // 2] + binary.END_OF_IMAGE, DAMAGED),
         ("half a cmyk jpeg with an end", _half(encoded(image.convert("CMYK"), "JPEG")), DAMAGED),
+        ("half a jpeg with bytes between segments", _half(jpeg[:20] + b"\0\1\2" + jpeg[20:]), DAMAGED),
+        ("half a jpeg with a broken profile", _half(binary.with_segments(jpeg, _broken_profile())), DAMAGED),
+        ("half a jpeg of an unknown revision", _half(jpeg[:11] + b"\x09" + jpeg[12:]), DAMAGED),
         ("jpeg of two frames", _two_frames(jpeg), DAMAGED),
         ("jpeg with a marker of no kind", binary.with_segments(jpeg, binary.jpeg_segment(0x42, b"x")), DAMAGED),
         ("jpeg of nothing but its header", binary.with_jpeg_size(jpeg, 192, 128)[:300], DAMAGED),
