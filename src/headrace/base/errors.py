@@ -6,6 +6,7 @@ HeadraceError
 ├── MissingExtra              an optional package is not installed                    (also ImportError)
 ├── SourceError               the queue, folder or list cannot be read at all
 │   └── QueueUnavailable      the queue service does not answer
+│       └── QueueRefused      it answers and refuses: nothing to wait for
 ├── RunFolderError            a run folder cannot be written or read
 ├── LedgerError               the ledger cannot be used, or refuses an entry that would not be honest
 ├── EngineError               a model cannot be opened on this machine
@@ -82,6 +83,10 @@ class SourceError(HeadraceError):
 
 class QueueUnavailable(SourceError):
     """The queue service does not answer or refuses the call."""
+
+
+class QueueRefused(QueueUnavailable):
+    """The queue service refuses the call, and will until somebody changes a permission, a key or a setting."""
 
 
 class RunFolderError(HeadraceError):

@@ -14,10 +14,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from headrace.base.policies.retry import PostponePolicy
-from headrace.base.records import DeadLetter, Job, Kept, Message, Postponed, QueueStatistics
+from headrace.base.records import Burial, DeadLetter, Job, Kept, Message, Postponed, QueueStatistics
 
-#: Why a batch call did not succeed for one receipt.
+#: Why a batch call did not succeed for one receipt: the delivery is no longer ours.
 STALE = "stale"
+#: What a reason begins with where another try would fail alike.
+FINAL = "final: "
 
 
 @runtime_checkable
@@ -25,11 +27,15 @@ class Queue(Protocol):
     """A queue service with visibility timeout, receive count and dead-letter queue. Delivery is at least once.
 
     Batch calls take any number of receipts (the adapter cuts them to what the service allows) and return the failures
-    alone, as {receipt: reason}; the reason is `STALE` when the delivery is no longer ours. A receipt that is not in the
-    answer was carried out.
+    alone, as {receipt: reason}; the reason is `STALE` when the delivery is no longer ours, and begins with `FINAL` when
+    another try would fail alike. A receipt that is not in the answer was carried out.
+
+    Whatever others may have written into the queue, `receive`, `peek` and `redrive` go on: see `Message.malformed`.
 
     Raises (all methods):
         QueueUnavailable: If the service cannot be reached or refuses the call as a whole.
+        QueueRefused: Of these, if waiting does not help: no permission, a wrong key.
+        SourceError: If the queue itself is gone or broken; the run ends.
     """
 
     @property
@@ -69,14 +75,8 @@ class Queue(Protocol):
         """
         ...
 
-    def dead_letter(self, message: Message, reason: str, *, kept: bytes = b"") -> bool:
-        """Move a message with its reason to the dead-letter queue; return False when the delivery is stale.
-
-        Args:
-            message: As received.
-            reason: Why.
-            kept: A result that could not be delivered; left out where it is too large for the service.
-        """
+    def dead_letter(self, burials: Sequence[Burial]) -> dict[str, str]:
+        """Move messages with their reasons to the dead-letter queue: each is there before it is gone from here."""
         ...
 
     def statistics(self) -> QueueStatistics:

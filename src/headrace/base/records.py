@@ -237,6 +237,16 @@ class Postponed:
 
 
 @dataclass(frozen=True, slots=True)
+class Burial:
+    """One message that is to become a dead letter."""
+
+    message: Message
+    reason: str
+    kept: bytes = b""
+    """A result that could not be delivered; left out where it is too large for the service."""
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetter:
     """One message in the dead-letter queue."""
 

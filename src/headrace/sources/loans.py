@@ -1,17 +1,21 @@
 """What was received from a queue and is not settled yet: acks in batches, loans extended in time, nothing done twice.
 
 How this works: `lend` enters a message, `Loan.settle` leaves its outcome in a list (any thread, no lock, no service call),
-and `tend` (the supervisor's thread) does what is due: it sends acks, nacks and dead letters in batches and extends every
-loan of which half is used, also those whose ack could not be sent yet. Calls to the service happen outside of the lock, so
-receivers never wait for an ack.
+and `tend` (the supervisor's thread) does what is due: it extends every loan of which half is used, also those whose ack could
+not be sent yet, and sends acks, nacks, postponements and dead letters in batches, each kind in a lane of its own. It works for
+a quarter of a second at most, and looks after the loans between two calls. Calls to the service happen outside of the lock,
+so receivers never wait for an ack.
 
 What a queue service may do wrong is answered here:
 
 - The same message comes a second time while we still work on it: the new receipt replaces the old one, and no second job
   is made. Services take the latest receipt only.
 - A message comes again after it was delivered (an ack that was lost or not carried out): it is acked again, not repeated.
-- A batch call fails for some receipts: those are tried again at a later `tend`.
-- The service does not answer: calls pause with backoff; loans that run out meanwhile are lost, and their jobs are told.
+- A batch call fails for some receipts: those are tried again, after pauses that grow, without end.
+- One kind of call fails, for want of a permission for instance: its lane pauses, the others go on. Dead letters that cannot
+  be written stay lent; when there are many, the oldest go back to their queue for a quarter of an hour.
+- Outcomes pile up: `hold_off` says why nothing more is to be received.
+- The service does not answer: all calls pause with backoff; loans that run out meanwhile are lost, and their jobs are told.
 """
 
 from __future__ import annotations
@@ -20,18 +24,19 @@ import heapq
 import logging
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from headrace.base.clock import Clock
-from headrace.base.errors import QueueUnavailable
+from headrace.base.errors import QueueRefused, QueueUnavailable, SourceError
 from headrace.base.in_flight import Place
 from headrace.base.policies.visibility import VisibilityPolicy
-from headrace.base.protocols import STALE, Queue
-from headrace.base.records import Job, Message, Outcome, OutcomeKind, Postponed
+from headrace.base.protocols import FINAL, STALE, Queue
+from headrace.base.records import DELIVERED, Burial, Job, Message, Outcome, OutcomeKind, Postponed
 from headrace.base.seat import Seat
 from headrace.runs.run_folder import encodable
+from headrace.sources.foreign import described
+from headrace.sources.lanes import Action, Lane, Pauses
 
 log = logging.getLogger(__name__)
 
@@ -39,13 +44,21 @@ log = logging.getLogger(__name__)
 ACK_ITEMS = 10
 #: How long fewer than that wait for company. At 28 items/s and SQS, it turns 28 calls a second into 4.
 ACK_SECONDS = 0.25
-#: Tries per receipt before the message is left to its visibility timeout.
-MAX_TRIES = 30
+#: Outcomes per call of the queue, which cuts them further, and loans per extension: between two calls others have their turn.
+MOST_PER_CALL = 100
+MOST_EXTENDED = 500
+#: How long one `tend` goes on beginning calls.
+TEND_SECONDS = 0.25
+#: Outcomes that may wait to be sent before nothing more is received, and those that may be stuck behind failures.
+MOST_OWED, MOST_STUCK = 5_000, 200
+#: Dead letters that may be stuck before the oldest go back to their queue, and for how long.
+MOST_STUCK_LETTERS, ASIDE_SECONDS = 100, 900.0
+#: Tries after which a dead letter counts as one that cannot be written; about a minute.
+HOPELESS_TRIES = 10
 #: Ids of delivered messages that are remembered, so that they are not done again: some minutes of a fast worker.
 NUM_REMEMBERED = 10_000
-#: Pauses after the service did not answer.
-FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.1, 5.0
-#: Part of the timeout by which extensions are brought forward to share a call with one that is due.
+#: Part of the timeout by which extensions are brought forward to share a call with one that is due, and after which one that
+#: failed is tried again.
 TOGETHER = 0.05
 
 #: Ended loans that may wait to be noticed, beside as many as there are loans: cleaning up costs a pass over them.
@@ -54,7 +67,12 @@ _FEW = 100
 #: Outcomes for which the service is told no more than a receipt.
 _DONE_WITH = (OutcomeKind.DELIVERED, OutcomeKind.RETURNED)
 
-Action = Literal["ack", "nack", "postpone", "dead_letter"]
+_WAITING = {
+    "ack": "delivered jobs cannot be acked",
+    "nack": "jobs cannot be given back",
+    "postpone": "results cannot be kept with their jobs",
+    "dead_letter": "dead letters cannot be written; their messages stay in the queue",
+}
 
 
 @dataclass(slots=True)
@@ -89,7 +107,11 @@ class LoanCounts:
     failed_calls: int = 0
     """Calls that the service did not answer."""
     given_up: int = 0
-    """Outcomes that could not be sent in MAX_TRIES tries."""
+    """Outcomes that the service refuses for good: the message comes back after its visibility timeout."""
+    failed_letters: int = 0
+    """Dead letters that could not be written, each try counted."""
+    put_aside: int = 0
+    """Messages whose dead letter could not be written and that went back to their queue for a while."""
 
 
 #: By what a message is known when it comes again. Not by its id alone, which in most services any sender can choose: two
@@ -106,7 +128,9 @@ class Loan:
 
     __slots__ = (
         "_book",
+        "delay_seconds",
         "due_number",
+        "is_repeated",
         "is_suspect",
         "job",
         "key",
@@ -123,6 +147,8 @@ class Loan:
     def __init__(self, message: Message, book: LoanBook, lent_at: float, max_receives: int) -> None:
         self.message = message
         self.key = _key(message)
+        self.delay_seconds = 0.0
+        self.is_repeated = False
         self.due_number = 0
         self.receipt = message.receipt
         self.job: Job | None = None
@@ -144,6 +170,14 @@ class Loan:
         assert self.outcome is not None
         kept = self.outcome.kept or self.message.kept
         return Postponed(self.latest(), self.outcome.delay_seconds, kept, self.outcome.kept_brief)
+
+    def burial(self) -> Burial:
+        """Return what is to become a dead letter."""
+        assert self.outcome is not None
+        # It may have ended before anybody tried to deliver. A reason may quote names and texts that are not Unicode, which no
+        # service stores.
+        kept = self.outcome.kept or self.message.kept
+        return Burial(self.latest(), encodable(self.outcome.reason), kept)
 
     def settle(self, job: Job | None, outcome: Outcome) -> None:
         """Leave the outcome for the next `tend`; never waits, any thread."""
@@ -186,8 +220,6 @@ class LoanBook:
         self._policy = policy
         self._max_receives = max_receives
         self._clock = clock
-        self._ack_items = ack_items
-        self._ack_seconds = ack_seconds
         self._lock = threading.Lock()
         self._tending = threading.Lock()
         self._loans: dict[Key, Loan] = {}
@@ -195,11 +227,12 @@ class LoanBook:
         self._due: list[tuple[float, int, Key]] = []
         self._num_due = 0
         self._delivered: OrderedDict[Key, None] = OrderedDict()
-        self._pending: dict[tuple[Action, float], list[Loan]] = {}
-        self._num_pending = 0
-        self._flush_at = 0.0
-        self._num_outages = 0
-        self._resume_at = 0.0
+        actions: tuple[Action, ...] = ("ack", "nack", "postpone", "dead_letter")
+        self._lanes = {action: Lane(action, ack_items, ack_seconds) for action in actions}
+        self._num_served = 0
+        self._extending = Pauses()
+        self._silence = Pauses()
+        self._aside: dict[Key, float] = {}
 
     @property
     def num_in_flight(self) -> int:
@@ -227,7 +260,8 @@ class LoanBook:
             self._schedule(loan, self._policy.extend_at(now))
             if loan.key in self._delivered:
                 self.counts.redelivered += 1
-                self._put_off("ack", 0.0, [loan])
+                loan.is_repeated = True
+                loan.settle(None, DELIVERED)
                 return None
             self.counts.received += 1
             exhausted = not blamed_for and message.receive_count > loan.max_receives
@@ -244,7 +278,7 @@ class LoanBook:
 
     def note(self, loan: Loan, job: Job | None, outcome: Outcome) -> None:
         """Let the supervisor know how a loan ended, as far as nobody else tells it."""
-        if self._seat is None:
+        if self._seat is None or loan.is_repeated:
             return
         if job is None:
             self._seat.table.count(outcome.kind)
@@ -268,61 +302,76 @@ class LoanBook:
         if self._seat is not None and loan.place is not None:
             self._seat.table.renew(loan.place, loan.message.id, loan.receipt, loan.lent_at)
 
+    def hold_off(self) -> str:
+        """Return why nothing more is to be received for now; empty: it may be."""
+        lanes = self._lanes.values()
+        if sum(lane.num_stuck for lane in lanes) >= MOST_STUCK:
+            worst = max(lanes, key=lambda lane: lane.num_stuck)
+            return f"{_WAITING[worst.action]} ({worst.num_stuck} wait)"
+        num_owed = len(self.settled) + sum(len(lane) for lane in lanes)
+        return f"{num_owed} outcomes wait to be sent to the queue" if num_owed >= MOST_OWED else ""
+
+    @property
+    def num_hopeless(self) -> int:
+        """Messages whose dead letters cannot be written: those that are stuck, and those that went back to the queue."""
+        now = self._now()
+        num_aside = sum(until > now for until in list(self._aside.values()))
+        return self._lanes["dead_letter"].num_hopeless(HOPELESS_TRIES) + num_aside
+
     def tend(self, *, everything: bool = False) -> None:
-        """Send what is due and extend what is late; everything: also what could wait for company."""
+        """Extend what is late and send what is due; everything: all that waits is tried once, whatever failed before."""
         with self._tending:
-            now = self._now()
-            self._sort_settled(now)
-            due = self._take_due(now)
-            try:
-                if now >= self._resume_at or everything:
-                    # Extensions first: an ack may wait for a service that is slow to refuse it, a loan may not.
-                    if due:
-                        due = self._extend(due)
-                        self._answered()
-                    if self._is_flush_due(now, everything):
-                        self._flush(now)
-                        self._answered()
-            except QueueUnavailable as error:
-                self._pause(now, error)
-            finally:
-                # Whatever could not be extended now: again at the next tend, until it has run out.
-                self._keep_or_lose(due, now)
+            give_up_at = self._now() + TEND_SECONDS
+            self._sort_settled()
+            if everything:
+                self._silence.resume_at = 0.0
+                for lane in self._lanes.values():
+                    lane.hurry()
+            failed: set[Action] = set()
+            while True:
+                now = self._now()
+                # Extensions first: an ack may wait for a service that is slow to refuse it, a loan may not.
+                self._extend_due(now)
+                next_lane = None if now < self._silence.resume_at else self._next_lane(now, failed)
+                if next_lane is None or (now >= give_up_at and not everything):
+                    return
+                if not self._send_from(next_lane):
+                    failed.add(next_lane.action)
 
     def _now(self) -> float:
         return self._clock.now_ns() / 1e9
 
-    def _sort_settled(self, now: float) -> None:
+    def _sort_settled(self) -> None:
         """Turn the outcomes left since the last time into what the queue is to be told."""
-        had_none = self._num_pending == 0
-        while self.settled:
+        now = self._now()
+        for _ in range(len(self.settled)):
             loan = self.settled.popleft()
             outcome = loan.outcome
             assert outcome is not None
             if loan.lost and outcome.kind is not OutcomeKind.DELIVERED:
                 continue  # whoever has the message now decides
-            with self._lock:
-                self._put_off(*self._action(loan, outcome), [loan])
-        if had_none and self._num_pending:
-            self._flush_at = now + self._ack_seconds
+            self._lanes[self._action(loan, outcome)].add(loan, now)
 
-    def _action(self, loan: Loan, outcome: Outcome) -> tuple[Action, float]:
+    def _action(self, loan: Loan, outcome: Outcome) -> Action:
         counts, count = self.counts, loan.message.receive_count
+        if loan.is_repeated:
+            return "ack"
         if outcome.kind is OutcomeKind.DELIVERED:
             counts.delivered += 1
             self._remember(loan.key)
-            return "ack", 0.0
+            return "ack"
         if outcome.kind is OutcomeKind.RETURNED:
             counts.returned += 1
-            return "nack", 0.0
+            return "nack"
         if outcome.kind is OutcomeKind.RETRY and (outcome.kept or outcome.spared):
             counts.retried += 1
             counts.postponed += 1
-            return "postpone", 0.0
+            return "postpone"
         if outcome.kind is OutcomeKind.RETRY and count < loan.max_receives:
             counts.retried += 1
             # Quarters of a second, so that delays with jitter still share calls.
-            return "nack", round(outcome.delay_seconds * 4) / 4
+            loan.delay_seconds = round(outcome.delay_seconds * 4) / 4
+            return "nack"
         if outcome.kind is OutcomeKind.RETRY:
             reason = f"{outcome.reason or 'failed'} (delivery {count} of {loan.max_receives})"
             loan.outcome = Outcome(OutcomeKind.DEAD_LETTERED, reason, kept=outcome.kept)
@@ -331,75 +380,91 @@ class LoanBook:
             counts.bad_messages += loan.job is None
         else:
             counts.dead_lettered += 1
-        return "dead_letter", 0.0
+        return "dead_letter"
 
-    def _put_off(self, action: Action, delay_seconds: float, loans: Sequence[Loan]) -> None:
-        self._pending.setdefault((action, delay_seconds), []).extend(loans)
-        self._num_pending += len(loans)
+    def _next_lane(self, now: float, failed: set[Action]) -> Lane | None:
+        """Return the lane whose turn it is among those with something due."""
+        due = [lane for action, lane in self._lanes.items() if action not in failed and lane.is_due(now)]
+        return min(due, key=lambda lane: lane.served, default=None)
 
-    def _flush(self, now: float) -> None:
-        with self._lock:
-            pending, self._pending = self._pending, {}
-            self._num_pending = 0
+    def _send_from(self, lane: Lane) -> bool:
+        """Send what one call takes, and return whether the service carried out the call."""
+        self._num_served += 1
+        lane.served = self._num_served
+        # While letters fail they go one by one: the fault may be in a single one of them.
+        is_alone = lane.action == "dead_letter" and lane.pauses.num_failures > 0
+        loans = lane.take(1 if is_alone else MOST_PER_CALL)
+        loans = [loan for loan in loans if not loan.lost or lane.action == "ack"]
+        if not loans:
+            return True
+        receipts = [loan.receipt for loan in loans]
         try:
-            while pending:
-                (action, delay), loans = next(iter(pending.items()))
-                if action == "dead_letter":
-                    while loans:
-                        self._bury(loans[-1])
-                        loans.pop()
-                else:
-                    receipts = [loan.receipt for loan in loans]
-                    self._conclude(action, delay, loans, receipts, self._call(action, delay, loans))
-                del pending[action, delay]
-        finally:
-            with self._lock:
-                for (action, delay), loans in pending.items():
-                    self._put_off(action, delay, loans)
-            self._flush_at = now + self._ack_seconds
+            failures = self._call(lane.action, loans, receipts)
+        except QueueUnavailable as error:
+            self._note_failure(lane.pauses, error, f"{_WAITING[lane.action]}, {len(lane) + len(loans)} wait")
+            if is_alone:
+                lane.put_off(loans[0], self._now())
+            else:
+                lane.put_back(loans)
+            self._put_letters_aside()
+            return False
+        self._note_answer(lane.pauses)
+        self._conclude(lane, loans, receipts, failures)
+        return True
 
-    def _call(self, action: Action, delay: float, loans: Sequence[Loan]) -> dict[str, str]:
+    def _call(self, action: Action, loans: Sequence[Loan], receipts: Sequence[str]) -> dict[str, str]:
+        if action == "ack":
+            return self._queue.ack(receipts)
+        if action == "nack":
+            return self._queue.nack(receipts, delay_seconds=loans[0].delay_seconds)
         if action == "postpone":
             return self._queue.postpone([loan.postponed() for loan in loans])
-        receipts = [loan.receipt for loan in loans]
-        return self._queue.ack(receipts) if action == "ack" else self._queue.nack(receipts, delay_seconds=delay)
+        try:
+            return self._queue.dead_letter([loan.burial() for loan in loans])
+        except SourceError:
+            raise
+        except Exception as error:  # letters are made of what strangers sent: a defect there must not end the worker
+            raise QueueRefused(f"{self._queue.name}: {described(error)}") from error
 
-    def _bury(self, loan: Loan) -> None:
-        outcome = loan.outcome
-        assert outcome is not None
-        kept = outcome.kept or loan.message.kept  # it may have ended before anybody tried to deliver
-        # A reason may quote names and texts that are not Unicode, which no service stores.
-        if not self._queue.dead_letter(loan.latest(), encodable(outcome.reason), kept=kept):
-            self.counts.stale += 1
-        self._end(loan)
-
-    def _conclude(
-        self, action: Action, delay: float, loans: Iterable[Loan], receipts: Iterable[str], failures: dict[str, str]
-    ) -> None:
-        again = []
+    def _conclude(self, lane: Lane, loans: list[Loan], receipts: list[str], failures: dict[str, str]) -> None:
+        now = self._now()
+        said = ""
         for loan, receipt in zip(loans, receipts, strict=True):
             reason = failures.get(receipt)
             if reason is not None and reason != STALE:
                 self.counts.failed_entries += 1
-                loan.num_tries += 1
-                if loan.num_tries < MAX_TRIES:
-                    again.append(loan)
+                said = said or f"message {loan.message.id}: {reason}"
+                if lane.action == "dead_letter" or not reason.startswith(FINAL):
+                    self.counts.failed_letters += lane.action == "dead_letter"
+                    lane.put_off(loan, now)
                     continue
                 self.counts.given_up += 1
                 log.warning(
-                    "%s: %s of message %s failed %d times (%s); it comes back after its visibility timeout",
-                    *(self._queue.name, action, loan.message.id, MAX_TRIES, reason),
+                    "%s: %s of message %s is refused (%s); it comes back after its visibility timeout",
+                    *(self._queue.name, lane.action, loan.message.id, reason),
                 )
             elif loan.receipt != receipt:
                 # Delivered a second time during the call, and adopted: the new receipt is the one that counts. A message
                 # that was given back and forgotten here would be lent to nobody until its visibility timeout.
-                again.append(loan)
+                lane.add(loan, now)
                 continue
             elif reason == STALE:
                 self.counts.stale += 1
             self._end(loan)
-        with self._lock:
-            self._put_off(action, delay, again)
+        if said and lane.num_stuck and lane.pauses.is_to_be_said(now):
+            log.warning("%s: %s, %d wait: %s", self._queue.name, _WAITING[lane.action], lane.num_stuck, said)
+        self._put_letters_aside()
+
+    def _put_letters_aside(self) -> None:
+        """Give messages back whose letters cannot be written, rather than hold more and more of them."""
+        now = self._now()
+        for loan in self._lanes["dead_letter"].take_stuck(MOST_STUCK_LETTERS):
+            self.counts.put_aside += 1
+            self._aside[loan.key] = now + ASIDE_SECONDS
+            loan.delay_seconds = ASIDE_SECONDS
+            self._lanes["nack"].add(loan, now)
+        if len(self._aside) > NUM_REMEMBERED:
+            self._aside = {key: until for key, until in self._aside.items() if until > now}
 
     def _end(self, loan: Loan) -> None:
         if self._seat is not None and loan.place is not None:
@@ -432,7 +497,7 @@ class LoanBook:
         due: list[Loan] = []
         with self._lock:
             until = now
-            while self._due and self._due[0][0] <= until:
+            while self._due and self._due[0][0] <= until and len(due) < MOST_EXTENDED:
                 loan = self._scheduled(heapq.heappop(self._due))
                 if loan is None:
                     continue
@@ -443,6 +508,18 @@ class LoanBook:
                 due.append(loan)
                 until = now + self._policy.timeout_seconds * TOGETHER
         return due
+
+    def _extend_due(self, now: float) -> None:
+        due = self._take_due(now)
+        try:
+            if due and now >= max(self._extending.resume_at, self._silence.resume_at):
+                due = self._extend(due)
+                self._note_answer(self._extending)
+        except QueueUnavailable as error:
+            self._note_failure(self._extending, error, f"loans cannot be extended, {self.num_in_flight} in flight")
+        finally:
+            # Whatever could not be extended now: again soon, until it has run out.
+            self._keep_or_lose(due, now)
 
     def _extend(self, due: list[Loan]) -> list[Loan]:
         """Extend the loans and return those for which it failed."""
@@ -468,13 +545,14 @@ class LoanBook:
         return failed
 
     def _keep_or_lose(self, loans: list[Loan], now: float) -> None:
+        timeout = self._policy.timeout_seconds
+        again_at = max(now + TOGETHER * timeout, self._extending.resume_at, self._silence.resume_at)
         for loan in loans:
             if self._policy.is_lost(now, loan.lent_at):
                 self._lose(loan)
             else:
-                runs_out_at = loan.lent_at + self._policy.timeout_seconds
                 with self._lock:
-                    self._schedule(loan, min(max(now, self._resume_at), runs_out_at))
+                    self._schedule(loan, min(again_at, loan.lent_at + timeout))
 
     def _lose(self, loan: Loan) -> None:
         loan.lost = True
@@ -484,18 +562,19 @@ class LoanBook:
         self.counts.lost += 1
         self._end(loan)
 
-    def _is_flush_due(self, now: float, everything: bool) -> bool:
-        return self._num_pending > 0 and (everything or self._num_pending >= self._ack_items or now >= self._flush_at)
-
-    def _answered(self) -> None:
-        if self._num_outages:
+    def _note_answer(self, pauses: Pauses) -> None:
+        self._silence.answered()
+        if pauses.answered():
             log.info("%s answers again", self._queue.name)
-            self._num_outages = 0
 
-    def _pause(self, now: float, error: QueueUnavailable) -> None:
+    def _note_failure(self, pauses: Pauses, error: QueueUnavailable, what: str) -> None:
+        now = self._now()
         self.counts.failed_calls += 1
-        pause = min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**self._num_outages)
-        if self._num_outages == 0:
-            log.warning("acks and extensions have to wait, %d messages in flight: %s", self.num_in_flight, error)
-        self._num_outages += 1
-        self._resume_at = now + pause
+        pauses.failed(now)
+        if pauses.is_to_be_said(now):
+            log.warning("%s: %s", what, error)
+        if not isinstance(error, QueueRefused):
+            # One call may fail by itself; two in a row, of whatever kind, and the service is silent: none need wait for it.
+            self._silence.failed(now)
+            if self._silence.num_failures == 1:
+                self._silence.resume_at = 0.0

@@ -15,23 +15,28 @@ import threading
 from typing import Any
 
 from headrace.base.clock import Clock, SystemClock
-from headrace.base.errors import BadMessage, QueueUnavailable, SettingsError
+from headrace.base.errors import BadMessage, QueueRefused, QueueUnavailable, SettingsError, SourceError
 from headrace.base.plan import SourcePlan
 from headrace.base.policies.visibility import VisibilityPolicy, prefetch_limit
 from headrace.base.protocols import AdoptsLoans, Queue
-from headrace.base.records import Job, Outcome, OutcomeKind, QueueStatistics
+from headrace.base.records import Job, Message, Outcome, OutcomeKind, QueueStatistics
 from headrace.base.seat import Seat
 from headrace.base.settings import check
 from headrace.base.units import parse_duration
 from headrace.sources.addresses import open_queue, parse_address
 from headrace.sources.isolation import Isolation
 from headrace.sources.jobs import decode_message
-from headrace.sources.loans import FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS, LoanBook, LoanCounts
+from headrace.sources.lanes import FIRST_PAUSE_SECONDS, SAID_EVERY_SECONDS, pause_seconds
+from headrace.sources.loans import LoanBook, LoanCounts
 
 log = logging.getLogger(__name__)
 
-#: Tries of `close` to send the last acks before the rest is left to the visibility timeout.
-CLOSING_TRIES = 3
+#: Tries of `close` to send the last acks before the rest is left to the visibility timeout, and how long they may take.
+CLOSING_TRIES, CLOSING_SECONDS = 3, 5.0
+#: How long the service may refuse every receive before the run ends: permissions that were just given take effect late.
+REFUSED_SECONDS = 60.0
+#: How long a receive waits while nothing may be received.
+HELD_OFF_SECONDS = 0.1
 #: How long one receive of a draining source waits at most.
 DRAINING_WAIT_SECONDS = 0.25
 #: Of `LoanCounts`, what the run's own counters do not tell.
@@ -45,6 +50,9 @@ _NOTED = (
     "bad_messages",
     "failed_calls",
     "failed_entries",
+    "failed_letters",
+    "put_aside",
+    "given_up",
 )
 
 
@@ -220,6 +228,8 @@ class _OpenSource:
         self._owned = owned
         self._closed = threading.Event()
         self._num_outages = 0
+        self._refused_since: float | None = None
+        self._held_off_until = 0.0
         self.is_exhausted = False
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
@@ -228,6 +238,16 @@ class _OpenSource:
         isolation = self._isolation
         if isolation is not None and isolation.is_holding:
             return isolation.take(limit, wait_seconds)
+        if self._is_held_off():
+            return []
+        messages = self._receive(limit, wait_seconds)
+        if messages is None:
+            return None
+        jobs = [entered for message in messages if (entered := self._enter(message)) is not None]
+        return [job for job, _ in jobs] if isolation is None else isolation.pass_through(jobs)
+
+    def _receive(self, limit: int, wait_seconds: float) -> list[Message] | None:
+        """Return messages; None when a source that drains its queue has found it empty."""
         try:
             messages = self.queue.receive(limit, wait_seconds=0.0 if self._drain else wait_seconds)
             self.is_exhausted = self._drain and not messages
@@ -239,33 +259,35 @@ class _OpenSource:
         except QueueUnavailable as error:
             self._wait_out(error, wait_seconds)
             return []
+        self._refused_since = None
         if self._num_outages:
             log.info("%s answers again", self.queue.name)
             self._num_outages = 0
         if self._seat is not None and messages:
             self._seat.hear()
-        jobs = []
-        for message in messages:
-            loan = self.book.lend(message)
-            if loan is None:
-                continue
-            settle = loan.settle if isolation is None else isolation.counted(loan.settle)
-            try:
-                loan.job = decode_message(message, clock=self._clock, settle=settle)
-            except BadMessage as error:
-                # No job, but counted, recorded and told like one: who watches the run must see it.
-                refused = Job(message.id, b"", attempt=message.receive_count, settle=settle)
-                refused.verdict = Outcome(OutcomeKind.REJECTED, error.reason)
-                jobs.append((refused, False))
-                continue
-            loan.job.max_attempts = loan.max_receives
-            loan.job.sent_at = message.sent_at
-            loan.job.kept = message.kept
-            loan.job.keeps_results = True
-            if self._seat is not None and loan.place is not None:
-                loan.job.on_work = functools.partial(self._seat.table.work, loan.place)
-            jobs.append((loan.job, loan.is_suspect))
-        return [job for job, _ in jobs] if isolation is None else isolation.pass_through(jobs)
+        return messages
+
+    def _enter(self, message: Message) -> tuple[Job, bool] | None:
+        """Return the job of a message and whether it may have killed workers; None when none is to be made of it."""
+        loan = self.book.lend(message)
+        if loan is None:
+            return None
+        settle = loan.settle if self._isolation is None else self._isolation.counted(loan.settle)
+        try:
+            job = decode_message(message, clock=self._clock, settle=settle)
+        except BadMessage as error:
+            # No job, but counted, recorded and told like one: who watches the run must see it.
+            refused = Job(message.id, b"", attempt=message.receive_count, settle=settle)
+            refused.verdict = Outcome(OutcomeKind.REJECTED, error.reason)
+            return refused, False
+        loan.job = job
+        job.max_attempts = loan.max_receives
+        job.sent_at = message.sent_at
+        job.kept = message.kept
+        job.keeps_results = True
+        if self._seat is not None and loan.place is not None:
+            job.on_work = functools.partial(self._seat.table.work, loan.place)
+        return job, loan.is_suspect
 
     def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
         limit = prefetch_limit(self.queue.visibility_seconds, throughput, at_least=at_least)
@@ -279,11 +301,11 @@ class _OpenSource:
         self._closed.set()
         if self._isolation is not None:
             self._isolation.give_back()
-        for _ in range(CLOSING_TRIES):
-            self.book.tend(everything=True)
-            if not self.book.num_in_flight:
-                break
-        else:
+        # In a thread that may be left behind: a service that does not answer must not keep the process beyond its grace.
+        last = threading.Thread(target=self._settle_last, name="last-acks", daemon=True)
+        last.start()
+        last.join(CLOSING_SECONDS)
+        if self.book.num_in_flight:
             log.warning(
                 "%s: %d messages were not settled; they come back after %g s",
                 *(self.queue.name, self.book.num_in_flight, self.queue.visibility_seconds),
@@ -291,21 +313,56 @@ class _OpenSource:
         if self._owned:
             self.queue.close()
 
+    def _settle_last(self) -> None:
+        try:
+            for _ in range(CLOSING_TRIES):
+                self.book.tend(everything=True)
+                if not self.book.num_in_flight:
+                    break
+        except SourceError as error:
+            log.warning("%s", error)
+
+    def _is_held_off(self) -> bool:
+        """Wait a little and return True while what was received before cannot be settled."""
+        why = self.book.hold_off()
+        if not why:
+            return False
+        now = self._clock.now_ns() / 1e9
+        if now >= self._held_off_until:
+            log.warning("%s: nothing more is received: %s", self.queue.name, why)
+            self._held_off_until = now + SAID_EVERY_SECONDS
+        self._closed.wait(HELD_OFF_SECONDS)
+        return True
+
     def _is_empty(self) -> bool:
-        """Return whether there is nothing in the queue and nothing of it anywhere."""
-        if self.book.num_in_flight:
+        """Return whether there is nothing in the queue and nothing of it anywhere, but for letters that cannot be written."""
+        num_hopeless = self.book.num_hopeless
+        if self.book.num_in_flight > num_hopeless:
             return False
         state = self.queue.statistics()
-        return not (state.visible or state.in_flight or state.delayed)
+        if state.visible or state.in_flight + state.delayed > num_hopeless:
+            return False
+        if num_hopeless:
+            log.warning(
+                "%s is empty but for %d messages whose dead letters cannot be written", self.queue.name, num_hopeless
+            )
+        return True
 
     def _wait_out(self, error: QueueUnavailable, wait_seconds: float) -> None:
+        now = self._clock.now_ns() / 1e9
+        if not isinstance(error, QueueRefused):
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = now
+        elif now - self._refused_since >= REFUSED_SECONDS:
+            raise SourceError(f"{error}; it refused every receive for {REFUSED_SECONDS:g} s") from error
         if self._num_outages == 0:
             log.warning("nothing can be received: %s", error)
         # At least the first pause, so that a receiver that does not wait does not spin.
-        pause = min(LAST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(self._num_outages, 10))
         self._num_outages += 1
+        pause = min(pause_seconds(self._num_outages), max(FIRST_PAUSE_SECONDS, wait_seconds))
         # Not all workers at once, when a service comes back; the jitter is small, because the pause is within the wait.
-        self._closed.wait(random.uniform(0.7, 1.0) * max(FIRST_PAUSE_SECONDS, min(pause, wait_seconds)))
+        self._closed.wait(random.uniform(0.7, 1.0) * pause)
 
 
 def _settle_orphans(queue: Queue, seat: Seat, clock: Clock) -> None:

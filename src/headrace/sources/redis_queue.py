@@ -29,9 +29,9 @@ from dataclasses import replace
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from headrace.base.errors import MissingExtra, QueueUnavailable, SettingsError, SourceError
+from headrace.base.errors import MissingExtra, QueueRefused, QueueUnavailable, SettingsError, SourceError
 from headrace.base.protocols import STALE
-from headrace.base.records import DeadLetter, Message, Postponed, QueueStatistics
+from headrace.base.records import Burial, DeadLetter, Message, Postponed, QueueStatistics
 from headrace.base.settings import check
 from headrace.sources.foreign import as_bytes, read_guarded
 
@@ -236,25 +236,30 @@ return stale
 """
 )
 
-# ARGV: receipt, reason, what is kept. Returns 1, or 0 when stale. The letter is written before the entry is removed: a
-# script that fails half-way stays half done.
+# ARGV: of each, receipt, reason, what is kept. Returns those that are stale. Each letter is written before its entry is
+# removed: a script that fails half-way stays half done.
 _DEAD_LETTER = (
     _CHANGE
     + """
-if not redis.call('ZSCORE', lent, ARGV[1]) then return 0 end
-local entry, count = parsed(ARGV[1])
-local found = redis.call('XRANGE', stream, entry, entry)
-if found[1] then
-    local fields = without(found[1][2], {kept = 1})
-    if ARGV[3] ~= '' then put(fields, 'kept', ARGV[3]) end
-    put(fields, 'reason', ARGV[2])
-    put(fields, 'count', count)
-    redis.call('XADD', dead, '*', unpack(fields))
+local stale = {}
+for i = 1, #ARGV, 3 do
+    local receipt = ARGV[i]
+    local entry, count = parsed(receipt)
+    local found = redis.call('ZSCORE', lent, receipt) and redis.call('XRANGE', stream, entry, entry) or {}
+    if found[1] then
+        local fields = without(found[1][2], {kept = 1})
+        if ARGV[i + 2] ~= '' then put(fields, 'kept', ARGV[i + 2]) end
+        put(fields, 'reason', ARGV[i + 1])
+        put(fields, 'count', count)
+        redis.call('XADD', dead, '*', unpack(fields))
+        redis.call('XACK', stream, group, entry)
+        redis.call('XDEL', stream, entry)
+    else
+        stale[#stale + 1] = receipt
+    end
+    redis.call('ZREM', lent, receipt)
 end
-redis.call('ZREM', lent, ARGV[1])
-redis.call('XACK', stream, group, entry)
-redis.call('XDEL', stream, entry)
-return found[1] and 1 or 0
+return stale
 """
 )
 
@@ -467,19 +472,25 @@ class RedisQueue:
 
     def postpone(self, postponed: Sequence[Postponed]) -> dict[str, str]:
         """Offer messages again later as if they were new; see `protocols.Queue.postpone`."""
+        return self._move(_POSTPONE, [[one.message.receipt, _ms(one.delay_seconds), one.kept] for one in postponed])
+
+    def dead_letter(self, burials: Sequence[Burial]) -> dict[str, str]:
+        """Move messages with their reasons to the dead letters, each atomically."""
+        try:
+            return self._move(_DEAD_LETTER, [[one.message.receipt, one.reason, one.kept] for one in burials])
+        except QueueUnavailable:
+            raise
+        except SourceError as error:
+            raise QueueRefused(f"the dead letters cannot be written: {error}") from error
+
+    def _move(self, script: str, rows: Sequence[list[Any]]) -> dict[str, str]:
+        """Run a script that takes three arguments for each message, and return those that are stale."""
         failures: dict[str, str] = {}
         with self._translated():
-            for start in range(0, len(postponed), MOST_PER_CALL):
-                arguments: list[Any] = []
-                for one in postponed[start : start + MOST_PER_CALL]:
-                    arguments += [one.message.receipt, _ms(one.delay_seconds), one.kept]
-                failures.update((receipt.decode(), STALE) for receipt in self._run(_POSTPONE, arguments))
+            for start in range(0, len(rows), MOST_PER_CALL):
+                arguments = [argument for row in rows[start : start + MOST_PER_CALL] for argument in row]
+                failures.update((receipt.decode(), STALE) for receipt in self._run(script, arguments))
         return failures
-
-    def dead_letter(self, message: Message, reason: str, *, kept: bytes = b"") -> bool:
-        """Move a message with its reason to the dead letters, atomically; return False when the delivery is stale."""
-        with self._translated():
-            return bool(self._run(_DEAD_LETTER, [message.receipt, reason, kept]))
 
     def statistics(self) -> QueueStatistics:
         """Return counts of one moment; the oldest age looks at the first hundred of those offered again."""
@@ -559,9 +570,22 @@ class RedisQueue:
         try:
             yield
         except redis.RedisError as error:
-            if "WRONGTYPE" in str(error):
-                raise SourceError(f"{self._name}: the key {self._keys[0]} holds something that is no queue") from error
-            raise QueueUnavailable(f"{self._name}: {type(error).__name__}: {error}") from error
+            text = f"{self._name}: {type(error).__name__}: {error}"
+            if "WRONGTYPE" in text:
+                raise SourceError(
+                    f"{self._name}: the key {self._keys[0]}, or one that begins like it, holds something that is no queue"
+                ) from error
+            is_refused = isinstance(error, redis.ResponseError | redis.AuthenticationError)
+            if is_refused and not any(word in text for word in _PASSING):
+                raise QueueRefused(text) from error
+            raise QueueUnavailable(text) from error
+
+
+#: Words of refusals that end by themselves: memory, disk, start, failover, resharding, somebody's long script.
+_PASSING = (
+    *("OOM", "MISCONF", "NOREPLICAS", "LOADING", "BUSY", "UNBLOCKED", "MAX NUMBER OF CLIENTS", "max number of clients"),
+    *("READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK ", "UNKILLABLE"),
+)
 
 
 def _ms(seconds: float) -> int:

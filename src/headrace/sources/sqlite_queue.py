@@ -22,13 +22,13 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from headrace.base.clock import Clock
-from headrace.base.errors import QueueUnavailable, SourceError
+from headrace.base.errors import QueueRefused, QueueUnavailable, SourceError
 from headrace.base.protocols import STALE
-from headrace.base.records import DeadLetter, Message, Postponed, QueueStatistics
+from headrace.base.records import Burial, DeadLetter, Message, Postponed, QueueStatistics
 from headrace.base.settings import check
 from headrace.sources.foreign import as_bytes, read_guarded
 from headrace.sources.steady_time import SteadyClock
@@ -201,38 +201,36 @@ class SqliteQueue:
 
     def postpone(self, postponed: Sequence[Postponed]) -> dict[str, str]:
         """Offer messages again later as if they were new, in one transaction; see `protocols.Queue.postpone`."""
-        failures: dict[str, str] = {}
         now = self._clock.unix_seconds()
-        with self._transaction() as connection:
-            for one in postponed:
-                key = _parse(one.message.receipt)
-                moved = 0
-                if key is not None:
-                    # A new row: with a receive count that starts again, receipts of old deliveries would become good again.
-                    moved = connection.execute(
-                        "INSERT INTO messages (queue, visible_at, lent, receive_count, sent_at, id, body, kept)"
-                        f" SELECT queue, ?, 0, 0, sent_at, id, body, ? FROM messages WHERE {_OURS}",
-                        (now + one.delay_seconds, one.kept, *key, self._queue),
-                    ).rowcount
-                    connection.execute(f"DELETE FROM messages WHERE {_OURS}", (*key, self._queue))
-                if moved != 1:
-                    failures[one.message.receipt] = STALE
-        return failures
+        # A new row: with a receive count that starts again, receipts of old deliveries would become good again.
+        return self._move(
+            "INSERT INTO messages (queue, visible_at, lent, receive_count, sent_at, id, body, kept)"
+            f" SELECT queue, ?, 0, 0, sent_at, id, body, ? FROM messages WHERE {_OURS}",
+            {one.message.receipt: (now + one.delay_seconds, one.kept) for one in postponed},
+        )
 
-    def dead_letter(self, message: Message, reason: str, *, kept: bytes = b"") -> bool:
-        """Move a message with its reason to the dead letters, atomically; return False when the delivery is stale."""
-        key = _parse(message.receipt)
-        if key is None:
-            return False
+    def dead_letter(self, burials: Sequence[Burial]) -> dict[str, str]:
+        """Move messages with their reasons to the dead letters, in one transaction."""
         now = self._clock.unix_seconds()
+        return self._move(
+            "INSERT INTO dead_letters (queue, died_at, receive_count, sent_at, id, reason, body, kept)"
+            f" SELECT queue, ?, receive_count, sent_at, id, ?, body, ? FROM messages WHERE {_OURS}",
+            {one.message.receipt: (now, one.reason, one.kept) for one in burials},
+        )
+
+    def _move(self, insert: str, values: Mapping[str, tuple[object, ...]]) -> dict[str, str]:
+        """Carry out the statement with the values of each receipt, remove its message, and return those that are stale."""
+        failures: dict[str, str] = {}
+        if not values:
+            return failures
         with self._transaction() as connection:
-            moved = connection.execute(
-                "INSERT INTO dead_letters (queue, died_at, receive_count, sent_at, id, reason, body, kept)"
-                f" SELECT queue, ?, receive_count, sent_at, id, ?, body, ? FROM messages WHERE {_OURS}",
-                (now, reason, kept, *key, self._queue),
-            ).rowcount
-            connection.execute(f"DELETE FROM messages WHERE {_OURS}", (*key, self._queue))
-        return moved == 1
+            for receipt, its in values.items():
+                key = _parse(receipt)
+                if key is None or connection.execute(insert, (*its, *key, self._queue)).rowcount != 1:
+                    failures[receipt] = STALE
+                else:
+                    connection.execute(f"DELETE FROM messages WHERE {_OURS}", (*key, self._queue))
+        return failures
 
     def statistics(self) -> QueueStatistics:
         """Return exact counts; costs about 0.1 us per message in the queue."""
@@ -365,7 +363,14 @@ class SqliteQueue:
         try:
             yield
         except sqlite3.Error as error:
-            raise QueueUnavailable(f"{self.name}: {error}") from error
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the extended code is above it
+            if code in _BROKEN:
+                raise SourceError(
+                    f"the queue file {self._path} is damaged ({error}); restore it or use another"
+                ) from error
+            if code in _PASSING:
+                raise QueueUnavailable(f"{self.name}: {error}") from error
+            raise QueueRefused(f"{self.name}: {error}") from error
 
 
 def _message(receipt: str, id_: bytes, body: bytes, count: int, sent_type: str, sent_at: float, kept: bytes) -> Message:
@@ -380,6 +385,21 @@ def _message(receipt: str, id_: bytes, body: bytes, count: int, sent_type: str, 
         return Message(as_bytes(id_).decode(), body, receipt, count, sent_at, malformed=reason)
 
     return read_guarded(None, read, read_malformed)
+
+
+_BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+#: What ends when others let go of the file, the disk has room again, or the file system answers.
+_PASSING = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_SCHEMA,
+)
 
 
 def _parse(receipt: str) -> tuple[int, int] | None:

@@ -37,9 +37,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from headrace.base.errors import MissingExtra, QueueUnavailable, SettingsError, SourceError
-from headrace.base.protocols import STALE
-from headrace.base.records import DeadLetter, Message, Postponed, QueueStatistics
+from headrace.base.errors import MissingExtra, QueueRefused, QueueUnavailable, SettingsError, SourceError
+from headrace.base.protocols import FINAL, STALE
+from headrace.base.records import Burial, DeadLetter, Message, Postponed, QueueStatistics
 from headrace.base.settings import check
 from headrace.sources.foreign import as_bytes, read_guarded
 
@@ -70,6 +70,20 @@ LONGEST_REASON = 8_000
 _NOT_TEXT = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _STALE_CODES = ("ReceiptHandleIsInvalid", "MessageNotInflight", "InvalidParameterValue", "InvalidIdFormat")
 _PASSING_CODES = ("RequestThrottled", "Throttling", "ThrottlingException", "OverLimit", "KmsThrottled")
+#: Refusals of a whole call that only a person ends. Keys that ran out are among them: boto3 renews those that it can.
+_REFUSED_CODES = (
+    *(
+        "AccessDenied",
+        "AccessDeniedException",
+        "AuthFailure",
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "InvalidAccessKeyId",
+    ),
+    *("InvalidClientTokenId", "InvalidSecurity", "KmsAccessDenied", "KmsDisabled", "KmsInvalidState", "KmsNotFound"),
+    *("KmsOptInRequired", "MissingAuthenticationToken", "MissingParameter", "NotAuthorized", "OptInRequired"),
+    *("SignatureDoesNotMatch", "UnrecognizedClientException", "UnsupportedOperation", "InvalidParameterValue"),
+)
 
 
 @dataclass(slots=True)
@@ -80,6 +94,12 @@ class _Loan:
     """time.monotonic()."""
     ends_at: float
     """time.monotonic(); SQS extends no further."""
+    is_moved: bool = False
+    """It was stored elsewhere and is only to be deleted."""
+
+
+#: A message that is sent anew: its further attributes, what is kept with it, and what is kept where that is too large.
+_Moved = tuple[Message, dict[str, str], bytes, bytes]
 
 
 class SqsQueue:
@@ -214,50 +234,79 @@ class SqsQueue:
         return failures
 
     def postpone(self, postponed: Sequence[Postponed]) -> dict[str, str]:
-        """Send messages anew with their delays, 900 s at most, and delete the old ones; see `protocols.Queue.postpone`.
+        """Send messages anew with their delays, 900 s at most, and delete the old ones; see `protocols.Queue.postpone`."""
+        return self._move(
+            self._url,
+            [(one.message, {}, one.kept, one.kept_brief) for one in postponed],
+            [{"DelaySeconds": min(LONGEST_DELAY_SECONDS, math.ceil(one.delay_seconds))} for one in postponed],
+        )
 
-        One that was stored and could not be deleted is there twice, once its loan has run out.
+    def dead_letter(self, burials: Sequence[Burial]) -> dict[str, str]:
+        """Send messages with their reasons to the dead-letter queue, and delete them here."""
+        if not burials:
+            return {}
+        try:
+            return self._move(
+                self._dead(make=True),
+                [(one.message, _cause(one), one.kept, b"") for one in burials],
+                [{}] * len(burials),
+            )
+        except QueueUnavailable:
+            raise
+        except SourceError as error:  # gone since it was looked up: looked for again, or made, at the next try
+            self._dead_url = None
+            raise QueueRefused(f"the dead-letter queue of {self._name} is gone: {error}") from error
+
+    def _move(self, url: str, parts: Sequence[_Moved], extra: Sequence[dict[str, Any]]) -> dict[str, str]:
+        """Send messages anew and delete the old ones; return the failures.
+
+        One that was stored and could not be deleted is not stored again while its loan lasts, and is there twice afterwards.
         """
-        failures = dict.fromkeys(self._stale([one.message.receipt for one in postponed]), STALE)
-        good = [one for one in postponed if one.message.receipt not in failures]
-        entries = [
-            self._entry_as_fits(one.message.body, _identity(one.message), one.kept, one.kept_brief)
-            | {"DelaySeconds": min(LONGEST_DELAY_SECONDS, math.ceil(one.delay_seconds))}
-            for one in good
-        ]
-        batches = list(_fitting(entries, self._max_bytes))
+        receipts = [message.receipt for message, *_ in parts]
+        failures = dict.fromkeys(self._stale(receipts), STALE)
+        with self._lock:
+            stored = [receipt for receipt in receipts if receipt in self._loans and self._loans[receipt].is_moved]
+        entries: dict[str, dict[str, Any]] = {}
+        for (message, attributes, kept, brief), its in zip(parts, extra, strict=True):
+            if message.receipt in failures or message.receipt in stored:
+                continue
+            try:
+                attributes = _identity(message) | attributes
+                entries[message.receipt] = self._entry_as_fits(message.body, attributes, kept, brief) | its
+            except ValueError as error:
+                failures[message.receipt] = f"{FINAL}{error}"
+        stored += self._store(url, entries, failures)
+        return failures | self._delete_moved(stored)
+
+    def _store(self, url: str, entries: dict[str, dict[str, Any]], failures: dict[str, str]) -> list[str]:
+        """Send entries and return the receipts of those stored; note why others were not."""
+        receipts = list(entries)
+        batches = list(_fitting(list(entries.values()), self._max_bytes))
         stored: list[str] = []
         errors = []
-        futures = self._side_by_side(lambda batch: self._try_ten(self._url, batch), batches)
-        for batch, future in zip(batches, futures, strict=True):
+        for batch, future in zip(
+            batches, self._side_by_side(lambda one: self._try_ten(url, one), batches), strict=True
+        ):
             try:
                 done, why = future.result()
             except QueueUnavailable as error:
                 errors.append(error)
-                done, why = {}, f"not answered: {error}"
-            for number, _ in batch:
-                if number in done:
-                    stored.append(good[number].message.receipt)
-                else:
-                    failures[good[number].message.receipt] = why
+                done, why = {}, {number: f"not answered: {error}" for number, _ in batch}
+            stored += [receipts[number] for number in done]
+            failures.update((receipts[number], reason) for number, reason in why.items())
         if errors and len(errors) == len(batches):
             raise errors[0]
-        if stored:
-            with contextlib.suppress(QueueUnavailable):  # they come again, and are known by their ids
-                self.ack(stored)
-        return failures
+        return stored
 
-    def dead_letter(self, message: Message, reason: str, *, kept: bytes = b"") -> bool:
-        """Move a message with its reason to the dead-letter queue; return False when the delivery is stale."""
-        if self._stale([message.receipt]):
-            return False
-        attributes = {
-            **_identity(message),
-            "headrace.reason": reason[:LONGEST_REASON] or "no reason given",
-            "headrace.receive_count": str(message.receive_count),
-        }
-        self._send(self._dead(make=True), [self._entry_as_fits(message.body, attributes, kept)])
-        return not self.ack([message.receipt])
+    def _delete_moved(self, receipts: list[str]) -> dict[str, str]:
+        with self._lock:
+            for receipt in receipts:
+                if receipt in self._loans:
+                    self._loans[receipt].is_moved = True
+        try:
+            return self.ack(receipts)
+        except QueueUnavailable as error:
+            return dict.fromkeys(receipts, f"it was moved, but not deleted: {error}")
 
     def statistics(self) -> QueueStatistics:
         """Return SQS's approximate counts, which lag behind by up to a minute; SQS does not tell the oldest age."""
@@ -456,13 +505,13 @@ class SqsQueue:
 
     def _send_ten(self, url: str, batch: list[tuple[int, dict[str, Any]]]) -> dict[int, str]:
         stored, why = self._try_ten(url, batch)
-        if len(stored) < len(batch):
-            missing = len(batch) - len(stored)
-            raise QueueUnavailable(f"{url}: {missing} of {len(batch)} messages were not stored: {why}")
+        if why:
+            reason = next(iter(why.values())).removeprefix(FINAL)
+            raise QueueUnavailable(f"{url}: {len(why)} of {len(batch)} messages were not stored: {reason}")
         return stored
 
-    def _try_ten(self, url: str, batch: list[tuple[int, dict[str, Any]]]) -> tuple[dict[int, str], str]:
-        """Send what fits one call; return the ids of those stored, and why others were not."""
+    def _try_ten(self, url: str, batch: list[tuple[int, dict[str, Any]]]) -> tuple[dict[int, str], dict[int, str]]:
+        """Send what fits one call; return the ids of those stored, and why others were not, by their numbers."""
         stored: dict[int, str] = {}
         again = dict(batch)
         failed: list[dict[str, Any]] = []
@@ -477,7 +526,8 @@ class SqsQueue:
             failed = answer.get("Failed", [])
             if not again or not all(_may_pass(one) for one in failed):
                 break
-        return stored, _reason(failed[0]) if failed else "SQS did not say why"
+        why = dict.fromkeys(again, "SQS did not say why")
+        return stored, why | {int(one["Id"]): _why(one) for one in failed}
 
     def _entry(self, body: bytes, attributes: dict[str, str], kept: bytes = b"", brief: bytes = b"") -> dict[str, Any]:
         if not body:
@@ -587,9 +637,10 @@ class SqsQueue:
                 raise SourceError(
                     f"the SQS queue {self._name} does not exist in this region and account; make it, or check its name"
                 ) from error
-            raise QueueUnavailable(f"{self._name}: {code}: {text}") from error
+            refused = QueueRefused if code.rpartition(".")[2] in _REFUSED_CODES else QueueUnavailable
+            raise refused(f"{self._name}: {code}: {text}") from error
         except botocore.exceptions.NoCredentialsError as error:
-            raise QueueUnavailable(
+            raise QueueRefused(
                 f"{self._name}: no AWS credentials; boto3 looks for them in the environment, ~/.aws and the machine's role"
             ) from error
         except (botocore.exceptions.BotoCoreError, botocore.exceptions.HTTPClientError) as error:
@@ -654,11 +705,23 @@ def _may_pass(failed: dict[str, Any]) -> bool:
 
 
 def _reason(failed: dict[str, Any]) -> str:
-    text = str(failed.get("Message", ""))
+    """Return why a receipt's entry failed."""
     # The only InvalidParameterValue of a receipt that is still ours: the loan has lasted twelve hours.
-    if _short(failed) in _STALE_CODES and "Total VisibilityTimeout" not in text:
+    if _short(failed) in _STALE_CODES and "Total VisibilityTimeout" not in str(failed.get("Message", "")):
         return STALE
-    return f"{_short(failed)}: {text}"
+    return _why(failed)
+
+
+def _why(failed: dict[str, Any]) -> str:
+    return f"{'' if _may_pass(failed) else FINAL}{_short(failed)}: {failed.get('Message', '')}"
+
+
+def _cause(burial: Burial) -> dict[str, str]:
+    """Return the attributes that make a message a dead letter."""
+    return {
+        "headrace.reason": burial.reason[:LONGEST_REASON] or "no reason given",
+        "headrace.receive_count": str(burial.message.receive_count),
+    }
 
 
 def _short(failed: dict[str, Any]) -> str:

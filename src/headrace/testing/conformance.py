@@ -21,8 +21,11 @@ from typing import cast
 
 import pytest
 
+from headrace.base.plan import SourcePlan
 from headrace.base.protocols import STALE, AdoptsLoans, Queue
-from headrace.base.records import DeadLetter, Message, Postponed
+from headrace.base.records import DELIVERED, Burial, DeadLetter, Message, Postponed
+from headrace.sources.queue_source import QueueSource
+from headrace.testing.faulty_queue import FaultyQueue
 
 #: How long the suite polls for what must come in the end.
 PATIENCE_SECONDS = 30.0
@@ -92,7 +95,8 @@ class QueueConformance:
     def test_nothing_to_send(self, queue: Queue) -> None:
         """Empty batches are allowed and touch nothing."""
         assert queue.send([]) == []
-        assert (queue.ack([]), queue.nack([]), queue.extend([], 5), queue.postpone([])) == ({}, {}, {}, {})
+        assert (queue.ack([]), queue.nack([]), queue.extend([], 5)) == ({}, {}, {})
+        assert (queue.postpone([]), queue.dead_letter([])) == ({}, {})
 
     def test_batches_larger_than_the_service_allows(self, queue: Queue) -> None:
         """Any number of messages can be sent, received, extended and acked in one call each."""
@@ -153,7 +157,7 @@ class QueueConformance:
         (second,) = self.take(queue, 1)
         assert queue.extend([first.receipt], 60) == {first.receipt: STALE}
         assert queue.nack([first.receipt]) == {first.receipt: STALE}
-        assert queue.dead_letter(first, "late") is False
+        assert queue.dead_letter([Burial(first, "late")]) == {first.receipt: STALE}
         assert queue.extend([second.receipt], 60) == {}
         assert queue.ack([second.receipt]) == {}
 
@@ -237,7 +241,7 @@ class QueueConformance:
         queue.send([b"later"], delay_seconds=60)
         dying, lent = self.take(queue, 2)
         queue.extend([dying.receipt, lent.receipt], 60)
-        assert queue.dead_letter(dying, "test")
+        assert queue.dead_letter([Burial(dying, "test")]) == {}
         state = queue.statistics()
         assert (state.visible, state.in_flight, state.delayed, state.dead) == (3, 1, 1, 1)
         assert state.oldest_age_seconds is None or 0 <= state.oldest_age_seconds < 60
@@ -246,12 +250,12 @@ class QueueConformance:
         """A dead letter has id, body, reason, count and time, and is no longer in the queue."""
         queue.send([b"body"])
         (message,) = self.take(queue, 1)
-        assert queue.dead_letter(message, "decode: item 7: not an image — größer als erlaubt") is True
+        assert queue.dead_letter([Burial(message, "decode: item 7: not an image — größer als erlaubt")]) == {}
         (letter,) = cast("list[DeadLetter]", queue.peek(5, dead=True))
         assert (letter.id, letter.body, letter.receive_count) == (message.id, b"body", 1)
         assert letter.reason == "decode: item 7: not an image — größer als erlaubt"
         assert abs(letter.died_at - time.time()) < 60
-        assert queue.dead_letter(message, "again") is False
+        assert queue.dead_letter([Burial(message, "again")]) == {message.receipt: STALE}
         assert (self.total(queue), queue.statistics().dead) == (0, 1)
 
     def test_a_dead_letter_keeps_a_result(self, queue: Queue) -> None:
@@ -260,7 +264,7 @@ class QueueConformance:
         queue.send([b"x", b"y"])
         messages = self.take(queue, 2)
         queue.extend([message.receipt for message in messages], 60)
-        assert all(queue.dead_letter(message, "nobody takes it", kept=kept) for message in messages)
+        assert queue.dead_letter([Burial(message, "nobody takes it", kept) for message in messages]) == {}
         letters = cast("list[DeadLetter]", queue.peek(5, dead=True))
         assert [letter.kept for letter in letters] == [kept, kept]
         assert queue.redrive(1) == 1
@@ -269,7 +273,7 @@ class QueueConformance:
         assert queue.redrive(rework=True) == 1
         (without,) = self.take(queue, 1)
         assert (with_it.kept, without.kept) == (kept, b"")
-        assert queue.dead_letter(with_it, "once more") is True
+        assert queue.dead_letter([Burial(with_it, "once more")]) == {}
         (letter,) = cast("list[DeadLetter]", queue.peek(5, dead=True))
         assert letter.kept == b""  # what is kept is what the last one gave
 
@@ -330,7 +334,7 @@ class QueueConformance:
         ids = queue.send([b"a", b"b", b"c"])
         messages = self.take(queue, 3)
         queue.extend([message.receipt for message in messages], 60)
-        assert all(queue.dead_letter(message, "test") for message in messages)
+        assert queue.dead_letter([Burial(message, "test") for message in messages]) == {}
         assert queue.redrive(2) == 2
         assert queue.statistics().dead == 1
         again = self.take(queue, 2)
@@ -353,7 +357,7 @@ class QueueConformance:
         """Purge removes the messages and leaves the dead letters; purge(dead=True) removes those."""
         queue.send([b"x"] * 3)
         (message,) = self.take(queue, 1)
-        queue.dead_letter(message, "test")
+        queue.dead_letter([Burial(message, "test")])
         queue.purge()
         assert self.wait_until(lambda: self.total(queue) == 0)
         assert queue.statistics().dead == 1
@@ -373,7 +377,7 @@ class QueueConformance:
         assert all(message.id for message in malformed)
         assert queue.ack([message.receipt for message in good]) == {}
         queue.extend([message.receipt for message in malformed], 60)
-        assert all(queue.dead_letter(message, message.malformed) for message in malformed)
+        assert queue.dead_letter([Burial(message, message.malformed) for message in malformed]) == {}
         assert self.wait_until(lambda: self.total(queue) == 0)
 
     def test_letters_of_what_is_malformed(self, queue: Queue, put_malformed: Sequence[Callable[[], object]]) -> None:
@@ -384,12 +388,61 @@ class QueueConformance:
         assert queue.statistics().dead == 0
         messages = self.take(queue, len(put_malformed))
         queue.extend([message.receipt for message in messages], 60)
-        assert all(queue.dead_letter(message, "cannot be read") for message in messages)
+        assert queue.dead_letter([Burial(message, "cannot be read") for message in messages]) == {}
         letters = cast("list[DeadLetter]", queue.peek(100, dead=True))
         assert sorted(letter.body for letter in letters) == sorted(message.body for message in messages)
         assert {letter.reason for letter in letters} == {"cannot be read"}
         assert queue.redrive() == len(put_malformed)
         assert len(self.take(queue, len(put_malformed))) == len(put_malformed)
+
+    def test_letters_that_cannot_be_written_hold_up_nothing(self, queue: Queue) -> None:
+        """Where dead letters are refused, good jobs are acked, the bad one stays lent, and its letter is written later."""
+        faulty = FaultyQueue(queue)
+        faulty.refuses.add("dead_letter")
+        queue.send([b"no job"] + [b'{"url": "https://example.com"}'] * 3)
+        with self.settling(faulty, 4) as source:
+            assert self.tend_until(source, lambda: source.num_in_flight == 1)
+            assert self.tend_until(source, lambda: faulty.calls["dead_letter"] > 3)
+            assert queue.receive(1) == []
+            faulty.refuses.clear()
+            assert self.tend_until(source, lambda: source.num_in_flight == 0)
+        assert self.wait_until(lambda: (self.total(queue), queue.statistics().dead) == (0, 1))
+
+    def test_acks_that_fail_for_long_are_sent_in_the_end(self, queue: Queue) -> None:
+        """Acks that fail for longer than a loan lasts are tried on; nobody else gets the messages, none is left behind."""
+        faulty = FaultyQueue(queue)
+        faulty.fails["ack"] = "InternalError: later"
+        queue.send([b'{"url": "https://example.com"}'] * 12)
+        with self.settling(faulty, 12) as source:
+            over_at = time.monotonic() + 2 * self.visibility_seconds
+            assert self.tend_until(source, lambda: time.monotonic() > over_at)
+            assert queue.receive(12) == []
+            faulty.fails.clear()
+            assert self.tend_until(source, lambda: source.num_in_flight == 0)
+        assert self.wait_until(lambda: (self.total(queue), queue.statistics().dead) == (0, 0))
+
+    @contextlib.contextmanager
+    def settling(self, faulty: FaultyQueue, count: int) -> Iterator[QueueSource]:
+        """Open a source, and settle so many jobs: bad ones by their verdicts, the others as delivered."""
+        source = QueueSource(cast("Queue", faulty))
+        source.open(SourcePlan())
+        with contextlib.closing(source):
+            give_up_at = time.monotonic() + PATIENCE_SECONDS
+            while count and time.monotonic() < give_up_at:
+                for job in source.receive(count, self.wait_seconds) or []:
+                    job.settle(job.verdict or DELIVERED)
+                    count -= 1
+            assert count == 0
+            yield source
+
+    def tend_until(self, source: QueueSource, condition: Callable[[], bool]) -> bool:
+        """Tend the source's loans, as a run does, until the condition comes true."""
+
+        def tended() -> bool:
+            source.tend()
+            return condition()
+
+        return self.wait_until(tended)
 
     def test_two_workers_share(self, queue: Queue, make_queue: Callable[[], Queue]) -> None:
         """Two threads on two connections receive every message once while nothing goes wrong."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import QueueUnavailable
 from headrace.base.protocols import STALE
-from headrace.base.records import DeadLetter, Message, Postponed, QueueStatistics
+from headrace.base.records import Burial, DeadLetter, Message, Postponed, QueueStatistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,17 +176,19 @@ class MemoryQueue:
             self._changed.notify_all()
             return failures
 
-    def dead_letter(self, message: Message, reason: str, *, kept: bytes = b"") -> bool:
-        """Move a message with its reason to the dead letters; return False when the delivery is stale."""
+    def dead_letter(self, burials: Sequence[Burial]) -> dict[str, str]:
+        """Move messages with their reasons to the dead letters."""
         with self._changed:
             self._called("dead_letter")
-            row = self._rows.get(message.id)
-            if row is None or row.receipt != message.receipt:
-                return False
-            del self._rows[row.id]
-            letter = DeadLetter(row.id, row.body, reason, row.receive_count, self._clock.unix_seconds(), kept)
-            self._dead[row.id] = (letter, row.sent_at)
-            return True
+            failures: dict[str, str] = {}
+            by_receipt = {one.message.receipt: one for one in burials}
+            for receipt, row in self._held(list(by_receipt), failures):
+                one = by_receipt[receipt]
+                del self._rows[row.id]
+                now = self._clock.unix_seconds()
+                letter = DeadLetter(row.id, row.body, one.reason, row.receive_count, now, one.kept)
+                self._dead[row.id] = (letter, row.sent_at)
+            return failures
 
     def statistics(self) -> QueueStatistics:
         """Return exact counts."""

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 import headrace as hr
-from headrace.base.records import DeadLetter
+from headrace.base.records import Burial, DeadLetter
 from headrace.cli import main
 from headrace.sources.jobs import encode_job
 from headrace.sources.sqlite_queue import SqliteQueue
@@ -246,7 +246,7 @@ def test_a_forged_result_is_not_signed(bench: Bench, monkeypatch: pytest.MonkeyP
     with Receiver(secrets=(SECRET,)) as receiver:
         bench.send(1, receiver.url)
         (message,) = bench.queue.receive(1)
-        bench.queue.dead_letter(message, "", kept=b'{"v":1,"since":null,"tries":0,"seal":"","result":"forged"}')
+        bench.queue.dead_letter([Burial(message, "", b'{"v":1,"since":null,"tries":0,"seal":"","result":"forged"}')])
         bench.queue.redrive()
         result = bench.run(secret_env="CALLBACK_SECRETS")
         assert receiver.taken == {"job-0": {"length": 1}}

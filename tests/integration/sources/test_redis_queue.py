@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.base.errors import QueueUnavailable, SourceError
+from headrace.base.errors import QueueRefused, QueueUnavailable, SourceError
 from headrace.base.protocols import Queue
-from headrace.base.records import DeadLetter
+from headrace.base.records import Burial, DeadLetter
 from headrace.sources.addresses import open_queue
 from headrace.testing.conformance import QueueConformance
 
@@ -57,11 +57,25 @@ class TestRedisQueue(QueueConformance):
             server.xadd("headrace:{" + address.partition("=")[2] + "}", {f"f{number}": "x" for number in range(9000)})
         (message,) = self.take(queue, 1)
         assert message.malformed
-        queue.dead_letter(message, "test")
+        queue.dead_letter([Burial(message, "test")])
         (letter,) = cast("list[DeadLetter]", queue.peek(1, dead=True))
         assert b"f8999" in letter.body
         assert queue.redrive() == 1
         assert len(self.take(queue, 1)) == 1
+
+    def test_letters_that_have_no_place(self, queue: Queue, address: str) -> None:
+        """Where the key of the dead letters holds something else, they are refused, and their messages are still there."""
+        import redis
+
+        queue.send([b"x"])
+        (message,) = self.take(queue, 1)
+        key = "headrace:{" + address.partition("=")[2] + "}:dead"
+        with contextlib.closing(redis.Redis.from_url(address.partition("?")[0])) as server:
+            server.set(key, "taken")
+            with pytest.raises(QueueRefused, match="dead letters cannot be written"):
+                queue.dead_letter([Burial(message, "test")])
+            server.delete(key)
+        assert queue.dead_letter([Burial(message, "test")]) == {}
 
     def test_what_nobody_lent_does_no_harm(self, queue: Queue, address: str) -> None:
         """Receipts that a stranger wrote among ours are dropped, and messages come and go."""

@@ -12,7 +12,7 @@ import pytest
 import headrace as hr
 from headrace.base.errors import QueueUnavailable, SourceError
 from headrace.base.protocols import STALE, Queue
-from headrace.base.records import DeadLetter, Postponed
+from headrace.base.records import Burial, DeadLetter, Postponed
 from headrace.sources.addresses import open_queue
 from headrace.sources.jobs import encode_job
 from headrace.testing import Receiver, Reply
@@ -127,7 +127,7 @@ def test_a_redrive_policy_names_the_dead_letter_queue(sqs_server: str, queue_nam
     queue = open_queue(f"sqs://{queue_name}?region=eu-west-1&endpoint={sqs_server}")
     queue.send([b"x"])
     (message,) = queue.receive(1, wait_seconds=1)
-    assert queue.dead_letter(message, "test")
+    assert queue.dead_letter([Burial(message, "test")]) == {}
     queue.close()
     (raw,) = client.receive_message(QueueUrl=dead_url, MessageAttributeNames=["All"])["Messages"]
     assert raw["MessageAttributes"]["headrace.reason"]["StringValue"] == "test"
@@ -156,7 +156,7 @@ def test_a_message_that_fills_its_queue_dies_and_comes_back(client: Any, sqs_ser
     queue = open_queue(f"sqs://{name}?region=eu-west-1&endpoint={sqs_server}")
     queue.send([b"x" * 1024])
     (message,) = queue.receive(1, wait_seconds=1)
-    assert queue.dead_letter(message, "no image")
+    assert queue.dead_letter([Burial(message, "no image")]) == {}
     assert [letter.body for letter in queue.peek(1, dead=True)] == [message.body]
     assert queue.redrive() == 1
     assert queue.receive(1, wait_seconds=1)[0].body == message.body

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.base.errors import SettingsError, SourceError
-from headrace.base.records import Message
+from headrace.base.records import Burial, Message
 from headrace.cli import queue as queue_command
 from headrace.cli import submit
 from headrace.sources.jobs import decode_message
@@ -48,7 +48,7 @@ class Bench:
     def kill(self, reason: str) -> None:
         """Dead-letter the first message."""
         queue = SqliteQueue(self.path)
-        assert queue.dead_letter(queue.receive(1)[0], reason)
+        assert queue.dead_letter([Burial(queue.receive(1)[0], reason)]) == {}
         queue.close()
 
 

@@ -16,15 +16,15 @@ from typing import Any, cast
 import pytest
 
 import headrace as hr
-from headrace.base.errors import SettingsError
+from headrace.base.errors import SettingsError, SourceError
 from headrace.base.plan import SourcePlan
-from headrace.base.protocols import TellsBacklog
+from headrace.base.protocols import Queue, TellsBacklog
 from headrace.base.records import DELIVERED, DeadLetter, Job, Outcome, OutcomeKind, QueueStatistics
 from headrace.sources.addresses import open_queue
 from headrace.sources.jobs import encode_job
-from headrace.sources.loans import ACK_SECONDS, MAX_TRIES
+from headrace.sources.loans import ACK_SECONDS, MOST_OWED
 from headrace.sources.queue_source import QueueSource
-from headrace.testing import FakeClock, Lies, MemoryQueue, lying
+from headrace.testing import FakeClock, FaultyQueue, Lies, MemoryQueue, lying
 
 RETURNED = Outcome(OutcomeKind.RETURNED)
 
@@ -35,7 +35,8 @@ class Bench:
     def __init__(self, lies: Lies | None = None, *, seed: int = 0, drain: bool = False, **plan: Any) -> None:
         self.clock = FakeClock()
         self.queue = MemoryQueue(visibility_seconds=30.0, clock=self.clock, lies=lies or Lies(), seed=seed)
-        self.source = QueueSource(self.queue, drain=drain, clock=self.clock)
+        self.faulty = FaultyQueue(self.queue)
+        self.source = QueueSource(cast("Queue", self.faulty), drain=drain, clock=self.clock)
         self.source.open(SourcePlan(**plan))
 
     def send(self, count: int) -> None:
@@ -431,15 +432,196 @@ def test_an_ack_that_did_nothing_is_repeated() -> None:
     assert bench.remaining() == 0
 
 
-def test_an_entry_that_always_fails_is_given_up() -> None:
-    """An ack that fails for one receipt time after time is given up with a warning, and the rest goes on."""
-    bench = Bench(Lies(batch_failure_ratio=1.0))
+def test_an_entry_that_fails_is_tried_until_it_is_carried_out() -> None:
+    """Acks of which a part fails are tried again with growing pauses, however long that lasts, as whole calls are."""
+    bench = Bench()
+    bench.faulty.fails["ack"] = "InternalError"
+    bench.send(30)
+    for job in bench.take():
+        job.settle(DELIVERED)
+    for _ in range(2400):  # ten minutes
+        bench.tend()
+    assert bench.source.num_in_flight == 30
+    assert bench.source.statistics().lost == 0
+    assert bench.faulty.calls["ack"] < 150
+    bench.faulty.fails.clear()
+    bench.tend(5.0)
+    assert (bench.remaining(), bench.source.statistics().given_up) == (0, 0)
+
+
+def test_what_fails_for_good_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    """An ack that the service refuses for good is said once and left to the visibility timeout; the others go on."""
+    bench = Bench()
+    bench.faulty.fails["ack"] = "final: InvalidReceipt: no"
     bench.send(1)
     bench.take()[0].settle(DELIVERED)
-    for _ in range(MAX_TRIES + 1):
-        bench.tend()
+    bench.tend()
     assert bench.source.num_in_flight == 0
     assert bench.source.statistics().given_up == 1
+    assert caplog.text.count("InvalidReceipt: no") == 1
+
+
+def test_letters_that_cannot_be_written_hold_up_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """Where no dead letter can be written, acks and retries go on, the messages stay, and it is said once in a minute."""
+    bench = Bench()
+    bench.faulty.refuses.add("dead_letter")
+    bench.queue.send([b"no job"])
+    bench.send(50)
+    for number, job in enumerate(bench.take()):
+        job.settle(job.verdict or (DELIVERED if number % 2 else Outcome(OutcomeKind.RETRY, "away", 600.0)))
+    for _ in range(400):  # a hundred seconds
+        bench.tend()
+    assert (bench.remaining(), bench.source.num_in_flight) == (26, 1)  # the retried ones, and the one that is no job
+    assert bench.queue.receive(10) == []
+    assert bench.faulty.calls["dead_letter"] < 20
+    assert caplog.text.count("dead letters cannot be written") == 2
+    bench.faulty.refuses.clear()
+    bench.tend(30.0)
+    bench.tend()
+    assert len(bench.letters()) == 1
+
+
+def test_many_letters_that_cannot_be_written_go_back() -> None:
+    """Beyond a hundred, the oldest go back to their queue for a quarter of an hour rather than fill the memory."""
+    bench = Bench()
+    bench.faulty.refuses.add("dead_letter")
+    for _ in range(5):
+        bench.queue.send([b"no job"] * 100)
+        for job in bench.take():
+            assert job.verdict is not None
+            job.settle(job.verdict)
+        bench.tend(10.0)
+    assert bench.source.num_in_flight <= 100
+    assert bench.source.notes()["source.put_aside"] >= 400
+    bench.faulty.refuses.clear()
+    bench.clock.advance(900.0)
+    for job in bench.take(1000):
+        assert job.verdict is not None
+        job.settle(job.verdict)
+    bench.tend()
+    assert len(bench.queue.peek(1000, dead=True)) == 500
+
+
+def test_a_letter_that_breaks_its_queue_waits_alone() -> None:
+    """An error that one letter brings about, of whatever kind, holds up no other letter and ends no worker."""
+    bench = Bench()
+    bench.faulty.breaks_on = b"poison"
+    bench.queue.send([b"a", b"poison", b"b"])
+    for job in bench.take():
+        assert job.verdict is not None
+        job.settle(job.verdict)
+    for _ in range(40):
+        bench.tend()
+    assert sorted(letter.body for letter in bench.letters()) == [b"a", b"b"]
+    assert bench.source.num_in_flight == 1
+
+
+def test_draining_ends_beside_letters_that_cannot_be_written(caplog: pytest.LogCaptureFixture) -> None:
+    """A queue in which nothing is left but messages whose letters cannot be written is empty, loudly."""
+    bench = Bench(drain=True)
+    bench.faulty.refuses.add("dead_letter")
+    bench.queue.send([b"no job"] * 3)
+    for job in bench.take():
+        assert job.verdict is not None
+        job.settle(job.verdict)
+    bench.tend()
+    assert bench.source.receive(1, 0.0) == []
+    for _ in range(600):
+        bench.tend()
+    assert bench.source.receive(1, 0.0) is None
+    assert "empty but for 3 messages whose dead letters cannot be written" in caplog.text
+
+
+def test_letters_go_in_batches_and_loans_first() -> None:
+    """A flood of messages that are no jobs is buried in few calls, and no loan runs out meanwhile."""
+    bench = Bench()
+    bench.queue.send([b"no job"] * 1000)
+    bench.send(1)
+    jobs = bench.take(1001)
+    for job in jobs[:-1]:
+        assert job.verdict is not None
+        job.settle(job.verdict)
+    bench.clock.advance(20.0)
+    bench.tend()
+    assert len(bench.queue.peek(2000, dead=True)) == 1000
+    assert bench.faulty.calls["dead_letter"] == 10
+    assert list(bench.faulty.calls).index("extend") < list(bench.faulty.calls).index("dead_letter")
+    assert not jobs[-1].lost
+
+
+def test_nothing_is_received_while_acks_fail(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Where jobs can be received and not acked, a worker takes some hundreds and no more, says why, and goes on later."""
+    monkeypatch.setattr("headrace.sources.queue_source.HELD_OFF_SECONDS", 0.0)
+    bench = Bench()
+    bench.faulty.refuses.add("ack")
+    bench.send(2000)
+    for _ in range(100):
+        for job in bench.take(100):
+            job.settle(DELIVERED)
+        bench.tend()
+    assert bench.source.num_in_flight < 500
+    assert caplog.text.count("nothing more is received: delivered jobs cannot be acked") == 1
+    bench.faulty.refuses.clear()
+    bench.tend(5.0)
+    bench.tend()
+    assert bench.source.num_in_flight == 0
+    assert len(bench.take(100)) == 100
+
+
+def test_outcomes_that_wait_are_bounded() -> None:
+    """A worker that settles faster than its queue takes acks stops receiving at some thousands of them."""
+    bench = Bench()
+    bench.send(6000)
+    for _ in range(60):
+        for job in bench.take(100):
+            job.settle(DELIVERED)
+    assert bench.source.num_in_flight <= MOST_OWED
+    bench.tend()
+    assert len(bench.take(100)) == 100
+
+
+def test_extensions_that_fail_are_not_tried_all_the_time() -> None:
+    """An extension that fails for one message is tried again some times, not at every look, until its loan has run out."""
+    bench = Bench()
+    bench.faulty.fails["extend"] = "final: Total VisibilityTimeout"
+    bench.send(1)
+    (job,) = bench.take()
+    for _ in range(1200):  # 36 s
+        bench.source.tend()
+        bench.clock.advance(0.03)
+    assert bench.faulty.calls["extend"] <= 12
+    assert job.lost
+
+
+def test_a_refusal_that_lasts_ends_the_run() -> None:
+    """A service that refuses every receive for a minute is an error that names why; an outage is waited out."""
+    bench = Bench()
+    bench.queue.available = False
+    for _ in range(3):
+        assert bench.source.receive(1, 0.0) == []
+        bench.clock.advance(100.0)
+    bench.queue.available = True
+    bench.faulty.refuses.add("receive")
+    assert bench.source.receive(1, 0.0) == []
+    bench.clock.advance(30.0)
+    assert bench.source.receive(1, 0.0) == []
+    bench.clock.advance(31.0)
+    with pytest.raises(SourceError, match="receive: refused by the test; it refused every receive for 60 s"):
+        bench.source.receive(1, 0.0)
+
+
+def test_closing_leaves_a_call_behind_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that is not answered keeps `close` for some seconds, not for as long as the call."""
+    monkeypatch.setattr("headrace.sources.queue_source.CLOSING_SECONDS", 0.05)
+    bench = Bench()
+    answer = threading.Event()
+    bench.faulty.before["ack"] = lambda: answer.wait(60.0)
+    bench.send(1)
+    bench.take()[0].settle(DELIVERED)
+    bench.source.close()
+    assert not answer.is_set()
+    assert bench.source.num_in_flight == 1
+    answer.set()
 
 
 @pytest.mark.parametrize("seed", range(5))

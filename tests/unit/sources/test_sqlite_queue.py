@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import QueueUnavailable, SourceError
+from headrace.base.records import Burial
 from headrace.sources.sqlite_queue import APPLICATION_ID, SqliteQueue
 from headrace.testing import FakeClock
 
@@ -214,7 +215,7 @@ def test_a_file_of_version_1_is_brought_up_to_date(tmp_path: Path) -> None:
     queue = SqliteQueue(path)
     (message,) = queue.receive(1)
     assert (message.id, message.body, message.kept) == ("m7", b"a", b"")
-    assert queue.dead_letter(message, "later", kept=b"{}")
+    assert queue.dead_letter([Burial(message, "later", b"{}")]) == {}
     letters = queue.peek(5, dead=True)
     assert [(letter.id, letter.kept) for letter in letters] == [("m3", b""), ("m7", b"{}")]
     queue.close()

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from botocore.stub import ANY, Stubber
 
-from headrace.base.errors import QueueUnavailable, SettingsError
+from headrace.base.errors import QueueRefused, QueueUnavailable, SettingsError
 from headrace.base.in_flight import InFlight, InFlightTable
 from headrace.base.plan import SourcePlan
 from headrace.base.policies.blame import BlameBook
-from headrace.base.protocols import STALE
-from headrace.base.records import Message, Postponed
+from headrace.base.protocols import FINAL, STALE
+from headrace.base.records import Burial, Message, Postponed
 from headrace.base.seat import Seat
 from headrace.sources import sqs_queue
 from headrace.sources.queue_source import QueueSource
@@ -114,7 +114,7 @@ def test_the_end_of_twelve_hours_is_not_stale(bench: Bench) -> None:
     text = "Total VisibilityTimeout for the message is beyond the limit [43200 seconds]"
     refusal = failed(0, "InvalidParameterValue", sender=True, message=text)
     bench.answer("change_message_visibility_batch", Failed=[refusal], Successful=[])
-    assert bench.queue.extend(receipts, 60) == {"r-a": f"InvalidParameterValue: {text}"}
+    assert bench.queue.extend(receipts, 60) == {"r-a": f"{FINAL}InvalidParameterValue: {text}"}
 
 
 def test_a_second_delivery_makes_the_first_stale(bench: Bench) -> None:
@@ -247,17 +247,76 @@ def test_what_was_not_stored_is_not_deleted(bench: Bench) -> None:
             "Entries": [{"Id": "0", "ReceiptHandle": "r-a"}, {"Id": "1", "ReceiptHandle": "r-c"}],
         },
     )
-    assert bench.queue.postpone([postponed(receipt) for receipt in receipts]) == {"r-b": "SomethingWrong: no"}
+    assert bench.queue.postpone([postponed(receipt) for receipt in receipts]) == {"r-b": f"{FINAL}SomethingWrong: no"}
     bench.done()
 
 
 def test_what_was_stored_is_not_stored_again(bench: Bench) -> None:
-    """Where the delete fails the message comes again by itself; telling it as failed would store another copy each time."""
+    """Where the delete fails it is told, and the next try deletes alone rather than store another copy."""
     (receipt,) = bench.received("a")
     bench.answer("send_message_batch", Successful=[{"Id": "0", "MessageId": "new", "MD5OfMessageBody": ""}], Failed=[])
     bench.calls.add_client_error("delete_message_batch", "OverLimit", http_status_code=403)
+    assert "OverLimit" in bench.queue.postpone([postponed(receipt)])[receipt]
+    bench.answer("delete_message_batch", Successful=[{"Id": "0"}], Failed=[])
     assert bench.queue.postpone([postponed(receipt)]) == {}
     bench.done()
+
+
+def test_a_letter_that_was_stored_is_not_stored_again(bench: Bench) -> None:
+    """A role that may send and not delete leaves one letter, not one for each try."""
+    (receipt,) = bench.received("a")
+    bench.answer("get_queue_url", QueueUrl=f"{URL}-dead")
+    bench.answer("send_message_batch", Successful=[{"Id": "0", "MessageId": "new", "MD5OfMessageBody": ""}], Failed=[])
+    letter = Burial(Message("a", b"x", receipt, 1, 0.0), "no image")
+    for _ in range(2):
+        bench.calls.add_client_error("delete_message_batch", "AccessDenied", "no")
+        assert "AccessDenied" in bench.queue.dead_letter([letter])[receipt]
+    bench.done()
+
+
+def test_letters_of_which_some_are_refused(bench: Bench) -> None:
+    """Letters that were stored are deleted here; one that the queue never takes is told as final, and stays."""
+    receipts = bench.received("a", "b")
+    bench.answer("get_queue_url", QueueUrl=f"{URL}-dead")
+    bench.answer(
+        "send_message_batch",
+        Successful=[{"Id": "1", "MessageId": "new", "MD5OfMessageBody": ""}],
+        Failed=[failed(0, "InvalidParameterValue", sender=True, message="too long")],
+    )
+    bench.calls.add_response(
+        "delete_message_batch",
+        {"Successful": [{"Id": "0"}], "Failed": []},
+        {"QueueUrl": URL, "Entries": [{"Id": "0", "ReceiptHandle": "r-b"}]},
+    )
+    letters = [Burial(Message(receipt, b"x", receipt, 1, 0.0), "no image") for receipt in receipts]
+    assert bench.queue.dead_letter(letters) == {"r-a": f"{FINAL}InvalidParameterValue: too long"}
+    bench.done()
+
+
+def test_a_dead_letter_queue_that_is_deleted_is_looked_for_again(bench: Bench) -> None:
+    """A dead-letter queue that is gone refuses its letters, ends nothing, and is made at the next try."""
+    (receipt,) = bench.received("a")
+    letter = Burial(Message("a", b"x", receipt, 1, 0.0), "no image")
+    gone = "AWS.SimpleQueueService.NonExistentQueue"
+    bench.answer("get_queue_url", QueueUrl=f"{URL}-dead")
+    bench.calls.add_client_error("send_message_batch", gone, "gone")
+    with pytest.raises(QueueRefused, match="dead-letter queue"):
+        bench.queue.dead_letter([letter])
+    bench.calls.add_client_error("get_queue_url", gone, "gone")
+    bench.answer("create_queue", QueueUrl=f"{URL}-dead")
+    bench.answer("send_message_batch", Successful=[{"Id": "0", "MessageId": "new", "MD5OfMessageBody": ""}], Failed=[])
+    bench.answer("delete_message_batch", Successful=[{"Id": "0"}], Failed=[])
+    assert bench.queue.dead_letter([letter]) == {}
+    bench.done()
+
+
+def test_no_permission_is_a_refusal_and_throttling_is_not(bench: Bench) -> None:
+    """What only a person ends is told apart from what passes."""
+    for code, is_refused in (("AccessDenied", True), ("KMS.AccessDenied", True), ("RequestThrottled", False)):
+        bench.polls.add_client_error("receive_message", code, "no", http_status_code=403)
+        with pytest.raises(QueueUnavailable) as caught:
+            bench.queue.receive(1)
+        assert isinstance(caught.value, QueueRefused) is is_refused
 
 
 def test_a_result_that_does_not_fit_is_left_out(bench: Bench) -> None:
