@@ -208,3 +208,11 @@ def _host(beginning: str) -> str:
 def host_of(url: str) -> str:
     """Return scheme, host and port of an address in one spelling; empty if it is none."""
     return _host("/".join(url.split("/", 3)[:3]))
+
+
+@functools.lru_cache(maxsize=4096)
+def domain_of(host: str) -> str:
+    """Return the last two labels of what `host_of` returned, with a dot in front; an address in numbers as it is."""
+    name = host.partition("://")[2].rpartition(":")[0]
+    labels = name.split(".")
+    return host if labels[-1].isdigit() or ":" in name else "." + ".".join(labels[-2:])

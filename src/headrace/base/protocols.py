@@ -204,6 +204,15 @@ class Delivery(Protocol):
 
 
 @runtime_checkable
+class Addressed(Protocol):
+    """A delivery that sends results to many receivers, of which one that hangs is not to hold up the others."""
+
+    def goes_to(self, job: Job) -> tuple[str, str]:
+        """Return the receiver of a job's result, and the group that it belongs to, such as its host; any thread."""
+        ...
+
+
+@runtime_checkable
 class Recoverable(Protocol):
     """A delivery whose results can be read back, so that a run can be resumed without doing one twice.
 

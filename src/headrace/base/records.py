@@ -308,6 +308,10 @@ class StageStatistics:
     """Bound of that queue, in items."""
     waiting_producers: int
     """Workers upstream that are blocked because the queue is full."""
+    slow: int = 0
+    """Calls that take long now; they have places beside those of `workers`."""
+    parked: int = 0
+    """Items in the queue for servers or receivers that answer slowly or not at all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -267,6 +267,8 @@ def _drawing(view: _View, unicode: bool) -> Text:
             f"{stage.name:<{width}}  {full * cells}{empty * (_BAR_CELLS - cells)} {stage.depth:>5,}/{stage.capacity:<5,}"
             f"  {stage.busy:>3}/{stage.workers:<3} workers  {share} busy"
         )
+        if stage.slow or stage.parked:
+            line += f"  {stage.slow} slow, {stage.parked} parked"
         is_slowest = stage.name == view.slowest
         text.append(f"{line}{'  <- slowest' if is_slowest else ''}\n", "yellow" if is_slowest else "")
     text.right_crop(1)

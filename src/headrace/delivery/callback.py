@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from urllib.parse import quote
 
 from headrace.base.clock import Clock, SystemClock
-from headrace.base.destinations import Destination, Destinations
+from headrace.base.destinations import Destination, Destinations, host_of
 from headrace.base.errors import DeliveryFailed, DeliveryPostponed, DeliveryRejected, SettingsError
 from headrace.base.http_client import HttpClient, HttpError, HttpSettings, Response, is_permanent, without_secrets
 from headrace.base.network_rules import NetworkPlan, NetworkRules
@@ -180,6 +180,11 @@ class Callback:
             self._refused(destination, url, response)
         destination.answered()
         return True
+
+    def goes_to(self, job: Job) -> tuple[str, str]:
+        """Return the address that a result is posted to, without its query, and the host; see `protocols.Addressed`."""
+        url = job.attributes.get("callback") or self.url or ""
+        return url.partition("?")[0], host_of(url)
 
     def keep(self, job: Job, kept: Kept) -> bytes:
         """Return a result that could not be delivered as bytes; see `protocols.KeepsResults`."""

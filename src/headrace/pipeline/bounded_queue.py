@@ -65,11 +65,7 @@ class BoundedQueue:
         with self._lock:
             for item in items:
                 while self._is_full(item) and not force and not self._closed:
-                    self._note_peak()
-                    self._wake_consumers(len(stamps))
-                    self._waiting_producers += 1
-                    self._not_full.wait()
-                    self._waiting_producers -= 1
+                    self._wait_for_room(len(stamps))
                 item.arrived = stamp = self._now_ns()
                 item.queue_depth = len(self._items)
                 self._items.append(item)
@@ -190,10 +186,13 @@ class BoundedQueue:
 
     def _pop(self, count: int) -> list[Item]:
         items = [self._items.popleft() for _ in range(count)]
+        self._note_taken(items)
+        return items
+
+    def _note_taken(self, items: Sequence[Item]) -> None:
         for item in items:
             self._bytes -= item.num_bytes
         self._make_room()
-        return items
 
     def _make_room(self) -> None:
         if (
@@ -202,6 +201,13 @@ class BoundedQueue:
             and self._bytes <= self._capacity_bytes // 2
         ):
             self._not_full.notify_all()
+
+    def _wait_for_room(self, num_added: int) -> None:
+        self._note_peak()
+        self._wake_consumers(num_added)
+        self._waiting_producers += 1
+        self._not_full.wait()
+        self._waiting_producers -= 1
 
     def _wait_for_items(self, seconds: float | None) -> None:
         self._waiting_consumers += 1

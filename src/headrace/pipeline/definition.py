@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace.base.errors import SettingsError
-from headrace.base.protocols import Delivery, Source
+from headrace.base.protocols import Addressed, Delivery, Source
+from headrace.base.records import Job
 from headrace.delivery.collect import Collect
 from headrace.stages.fetch import FetchStage
 from headrace.stages.inputs import ArrayInput
@@ -29,6 +30,12 @@ class DeliverStage(Stage):
         super().__init__(DELIVER)
         self.delivery = delivery
         self.workers = delivery.default_workers
+        self._addressed = delivery if isinstance(delivery, Addressed) else None
+        self.waits_on_many = self._addressed is not None
+
+    def goes_to(self, job: Job, value: Any) -> tuple[str, str]:
+        """Return the receiver and its group, where the delivery has several."""
+        return ("", "") if self._addressed is None else self._addressed.goes_to(job)
 
     def open(self, context: StageContext) -> Callable[..., Any]:
         """Return the delivery; the pipeline has opened it once for all workers."""

@@ -507,7 +507,10 @@ class Runtime:
         try:
             worker = station.open_worker(number)
         except Exception as error:
-            self._crash = self._crash or opening_error(station.name, error)
+            if number < station.num_workers:
+                self._crash = self._crash or opening_error(station.name, error)
+            else:  # it would have had the place of one that waits, and the others work as they did
+                logger.warning("one more worker could not be opened: %s", opening_error(station.name, error))
             return
         finally:
             self._left_to_open.release()
@@ -931,6 +934,9 @@ class Runtime:
         while not self._closing.is_set():
             self._tend()
             self._bring_back()
+            for station in self.stations:
+                if station.bulkheads is not None:
+                    station.bulkheads.tend(self._max_in_flight)
             self._closing.wait(_TICK_SECONDS)
 
     def _tend(self) -> None:

@@ -21,8 +21,10 @@ from headrace.base.deadline import late
 from headrace.base.errors import ItemFailed
 from headrace.base.policies.batching import BatchingPolicy, ReleaseReason
 from headrace.base.policies.retry import RetryPolicy
+from headrace.base.policies.shares import Call
 from headrace.base.records import BatchFormed, StageStatistics
 from headrace.pipeline.bounded_queue import BoundedQueue
+from headrace.pipeline.bulkheads import Bulkheads
 from headrace.pipeline.finisher import Finisher
 from headrace.pipeline.group import Unpack
 from headrace.pipeline.item import Item
@@ -79,6 +81,8 @@ class Worker:
         self.hand: tuple[int, list[Item]] | None = None
         """Since when (ns) and what is in the stages now, where nobody else watches how long; replaced as one."""
         self.is_left_behind = False
+        self.call: Call | None = None
+        """What it asks of others, where its station's workers are shared out among those."""
         self._thread_id: int | None = None
 
     def begin(self) -> None:
@@ -141,14 +145,14 @@ class Station:
         self.has_queue = has_queue
         # Where there is no queue to come back to, or where coming back would break the order.
         self.retries_in_place = not has_queue or (spec.plan.run.ordered and self.last_role == "deliver")
-        clock = runtime.clock
-        self.queue = BoundedQueue(self.settings.queue_items or 1, self.settings.queue_bytes or 1, clock)
         device = next((stage for stage in spec.stages if stage.kind == "device"), None)
         self._batching: BatchingPolicy | None = None
         if device is not None:
             plan = spec.plan.stages[device.name]
             self._batching = BatchingPolicy(max_size=plan.batch or 1, max_wait_ns=int(plan.max_wait_seconds * 1e9))
         self.device_name = device.name if device else None
+        self.counts: list[dict[str, int]] = []
+        self.queue, self._bulkheads = self._make_queue()
         self._takes_batches = device is spec.stages[0] and spec.max_batch > 1
         self.retry = RetryPolicy(
             max_attempts=self.settings.attempts or 1, budget_seconds=self.settings.retry_budget_seconds
@@ -159,8 +163,20 @@ class Station:
         self.threads: list[threading.Thread] = []
         self._seconds_per_item = _CHUNK_SECONDS
         self._to_run_alone: set[str] = set()
-        self.counts: list[dict[str, int]] = []
         self.variants: list[list[dict[str, Any]]] = []
+
+    def _make_queue(self) -> tuple[BoundedQueue, Bulkheads | None]:
+        bounds = self.settings.queue_items or 1, self.settings.queue_bytes or 1
+        # In order, one that waits holds back those behind it whatever is done, and none may be turned away.
+        if Bulkheads.are_of_use(self.stages) and self.has_queue and not self._spec.plan.run.ordered:
+            bulkheads = Bulkheads(self._runtime, self, *bounds)
+            return bulkheads.queue, bulkheads
+        return BoundedQueue(*bounds, self._runtime.clock), None
+
+    @property
+    def bulkheads(self) -> Bulkheads | None:
+        """What shares its workers out among those they wait on; None where they wait on nobody, or on one."""
+        return self._bulkheads
 
     @property
     def max_batch(self) -> int:
@@ -204,7 +220,7 @@ class Station:
         finisher = Finisher(hand_on, worker.name, self._runtime.broke) if self._takes_batches else None
         with finisher or contextlib.nullcontext(hand_on) as finish:
             while not worker.is_left_behind:
-                items, reason, waited_ns = self._take()
+                items, reason, waited_ns = self._take(worker)
                 if not items:
                     return
                 if self._to_run_alone:
@@ -257,6 +273,9 @@ class Station:
         unpack = worker.group.run(items, reason)
         worker.hand = None
         ran_ns = clock.now_ns() - began
+        if worker.call is not None:
+            worker.call.is_answered = items[0].error is None
+            worker.call.ended = clock.now_ns() / 1e9
         self._learn_pace(ran_ns / len(items))
         worker.busy_since = 0
         # The process is read now: by the time this is handed on, the next batch may have had it replaced.
@@ -292,6 +311,7 @@ class Station:
             state.depth_bytes,
             state.capacity,
             state.waiting_producers,
+            *self._bulkheads.slow_and_parked() if self._bulkheads is not None else (),
         )
 
     def retry_delay(self, item: Item) -> float | None:
@@ -316,6 +336,8 @@ class Station:
     def replace(self, worker: Worker) -> None:
         """Put another worker in the place of one that hangs; that one leaves if it ever comes back."""
         worker.is_left_behind = True
+        if self._bulkheads is not None and worker.call is not None:
+            self._bulkheads.end(worker.call)
         self.workers.remove(worker)
         self._runtime.start_worker(self, worker.number)
 
@@ -339,13 +361,16 @@ class Station:
             if isinstance(worker.group, RemoteGroup):
                 worker.group.kill()
 
-    def _take(self) -> tuple[list[Item], ReleaseReason | None, int]:
+    def _take(self, worker: Worker) -> tuple[list[Item], ReleaseReason | None, int]:
         if self._batching is not None:
             return self.queue.take_batch(self._batching, self._runtime.is_draining)
         limit = 1
         # In order and in place, one that is tried again must not be overtaken by those taken with it.
         if self.settings.executor != "process" and not self.retries_in_place:
             limit = max(1, min(_MAX_CHUNK, int(_CHUNK_SECONDS / self._seconds_per_item)))
+        if self._bulkheads is not None:
+            items, worker.call = self._bulkheads.take_for(limit, worker.call)
+            return items, None, 0
         return self.queue.take(limit, self.num_workers), None, 0
 
     def _learn_pace(self, nanoseconds: float) -> None:

@@ -11,11 +11,12 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from headrace.base.destinations import Destinations
+from headrace.base.destinations import Destinations, domain_of, host_of
 from headrace.base.errors import FetchFailed, FetchPostponed, FetchRejected
 from headrace.base.http_client import HttpClient, HttpError, HttpSettings, is_permanent, without_secrets
 from headrace.base.network_rules import NetworkRules
 from headrace.base.policies.breaker import BreakerPolicy
+from headrace.base.records import Job
 from headrace.base.settings import build, check
 from headrace.stages.local_files import file_reader
 from headrace.stages.stage import Stage, StageContext
@@ -57,6 +58,14 @@ class FetchStage(Stage):
     kind = "io"
     releases_gil = True
     work = "download"
+    waits_on_many = True
+
+    def goes_to(self, job: Job, value: Any) -> tuple[str, str]:
+        """Return the host of an address and its domain; everything else comes from this machine."""
+        if not isinstance(value, str):
+            return "", ""
+        host = host_of(value)
+        return host, domain_of(host)
 
     def open(self, context: StageContext) -> Callable[[Any], Any]:
         """Return a fetcher with a connection of its own, kept alive."""

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 from headrace.base.meaning import Output
 from headrace.base.plan import Executor, Kind, Plan, StageDefaults
 from headrace.base.protocols import Model
+from headrace.base.records import Job
 from headrace.base.settings import refuse_options
 
 Role = Literal["map", "fan_out", "join", "deliver"]
@@ -64,6 +65,8 @@ class Stage:
         computes: Whether its workers keep cores busy.
         work: What it does, as far as headrace knows, for whoever explains a run: `download`, `decode`, `resize`, `preprocess`,
             `model`, `postprocess`, `deliver`; empty for a user's own stage.
+        waits_on_many: Whether its calls wait on servers or receivers of which one may hang; `goes_to` says on which. Its
+            workers are then shared out among those, so that each holds up only its own; see `headrace.base.policies.shares`.
     """
 
     kind: Kind = "cpu"
@@ -73,6 +76,7 @@ class Stage:
     workers: int | None = None
     computes: bool = True
     work: str = ""
+    waits_on_many: bool = False
 
     def __init__(self, name: str, *, task: str = "") -> None:
         self.name = name
@@ -81,6 +85,10 @@ class Stage:
     def open(self, context: StageContext) -> Callable[[Any], Any]:
         """Return the function that one worker calls for each item (device stages: for each batch)."""
         raise NotImplementedError(f"{type(self).__name__} must define open()")
+
+    def goes_to(self, job: Job, value: Any) -> tuple[str, str]:
+        """Return what a call for this item waits on (a server, a receiver), and the group that it belongs to (its domain)."""
+        return "", ""
 
     def defaults(self) -> StageDefaults:
         """Return what the Plan's resolution needs to know."""

@@ -1,0 +1,242 @@
+"""The queue before a station that waits on many others: a lane for each, so that one that hangs holds up only its own.
+
+How this works: items for one server or receiver form a lane, in order; workers take from the lanes in turn, as far as
+`policies.shares` lets them, and never take items of two together. A lane whose calls take long has places of its own, and may
+fill its part of the queue. What comes beyond is turned away: its job goes back to the source, which offers it again later as if
+it was new. Where the source cannot do that, and while one lane alone comes, a full queue makes producers wait like any other.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from headrace.base.clock import Clock
+from headrace.base.policies.shares import Call, Shares, Turn
+from headrace.pipeline.bounded_queue import BoundedQueue
+from headrace.pipeline.item import Item
+
+#: Least and most that a job which is turned away waits; in between, as long as its lane has been slow.
+_LEAST_SECONDS, _MOST_SECONDS = 1.0, 300.0
+
+#: Returns what an item goes to, and the group that belongs to; see `policies.shares`.
+GoesTo = Callable[[Item], tuple[str, str]]
+
+
+class _Lanes:
+    """Items by lane; the lanes take turns."""
+
+    def __init__(self) -> None:
+        self.by_name: OrderedDict[str, deque[tuple[str, Item]]] = OrderedDict()
+        self._num = 0
+
+    def __len__(self) -> int:
+        return self._num
+
+    def add(self, lane: str, key: str, item: Item) -> None:
+        """Add an item at the end of its lane."""
+        self.by_name.setdefault(lane, deque()).append((key, item))
+        self._num += 1
+
+    def pop_from(self, lane: str, limit: int) -> tuple[str, list[Item]]:
+        """Take the first items of a lane that have one key; its next turn comes after the others'."""
+        waiting = self.by_name[lane]
+        key, item = waiting.popleft()
+        items = [item]
+        while waiting and len(items) < limit and waiting[0][0] == key:
+            items.append(waiting.popleft()[1])
+        if waiting:
+            self.by_name.move_to_end(lane)
+        else:
+            del self.by_name[lane]
+        self._num -= len(items)
+        return key, items
+
+    def popleft(self) -> Item:
+        """Take any item."""
+        return self.pop_from(next(iter(self.by_name)), 1)[1][0]
+
+    def newest(self) -> list[Item]:
+        """Return all items, the newest first."""
+        waiting = [item for lane in self.by_name.values() for _, item in lane]
+        return sorted(waiting, key=lambda item: item.arrived, reverse=True)
+
+    def remove(self, gone: Collection[Item]) -> None:
+        """Take out these."""
+        for lane, waiting in list(self.by_name.items()):
+            kept = deque(entry for entry in waiting if entry[1] not in gone)
+            self._num -= len(waiting) - len(kept)
+            if kept:
+                self.by_name[lane] = kept
+            else:
+                del self.by_name[lane]
+
+
+class LanedQueue(BoundedQueue):
+    """A bounded queue with lanes; thread-safe.
+
+    Args:
+        capacity: Bound in items, >= 1.
+        capacity_bytes: Bound in bytes; one larger item passes alone.
+        clock: Stamps arrivals.
+        num_workers: Workers that live on this queue.
+        goes_to: What an item goes to.
+        turn_away: Called with an item that finds no room in its lane, and the seconds after which it is to come again.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        capacity_bytes: int,
+        clock: Clock,
+        num_workers: int,
+        goes_to: GoesTo,
+        turn_away: Callable[[Item, float], object],
+    ) -> None:
+        super().__init__(capacity, capacity_bytes, clock)
+        self._lanes = _Lanes()
+        self._items: Any = self._lanes  # the rest of the queue only asks how many there are, and takes any
+        self._shares = Shares(num_workers)
+        self._num_workers = num_workers
+        self._goes_to = goes_to
+        self._turn_away = turn_away
+        self._most_parked = max(1, capacity // 2)
+
+    def put(self, items: Sequence[Item], *, force: bool = False) -> list[int]:
+        """Add items in order, waiting while the queue is full; see `BoundedQueue.put`. Some may be turned away instead."""
+        stamps: list[int] = []
+        turned_away: list[tuple[Item, float]] = []
+        addressed = [(item, *self._goes_to(item)) for item in items]
+        with self._lock:
+            for item, key, group in addressed:
+                now = self._now_ns() / 1e9
+                lane = self._shares.lane(key, group)
+                self._shares.arrived(lane, now)
+                while not (force or self._closed):
+                    seconds = self._refused_for(lane, item, now)
+                    if seconds is not None:
+                        turned_away.append((item, seconds))
+                        break
+                    if not self._is_full(item):
+                        break
+                    self._wait_for_room(len(stamps))
+                    now = self._now_ns() / 1e9
+                item.arrived = stamp = self._now_ns()
+                stamps.append(stamp)
+                if turned_away and turned_away[-1][0] is item:
+                    continue
+                item.queue_depth = len(self._lanes)
+                self._lanes.add(lane, key, item)
+                self._bytes += item.num_bytes
+            self._note_peak()
+            self._wake_consumers(len(items))
+        for item, seconds in turned_away:
+            self._turn_away(item, seconds)
+        return stamps
+
+    def take_for(self, limit: int, before: Call | None) -> tuple[list[Item], Call | None]:
+        """Return 1 to limit items for one key, waiting for the first, and the call that the taker makes for them.
+
+        [] once the queue is closed and empty.
+
+        Args:
+            limit: At most so many.
+            before: The taker's last call, which ends here: it has handed on what it brought.
+        """
+        with self._lock:
+            if before is not None:
+                self._shares.end(before, self._now_ns() / 1e9)
+            while True:
+                now = self._now_ns() / 1e9
+                lane = self._next_lane(now)
+                if lane is not None:
+                    fair = -(-len(self._lanes) // self._num_workers)
+                    key, items = self._lanes.pop_from(lane, min(limit, fair))
+                    self._note_taken(items)
+                    if len(self._lanes):
+                        self._wake_consumers(1)  # what this call ended, or what time has changed, may let another begin
+                    return items, self._shares.begin(lane, key, now)
+                if self._closed and not len(self._lanes):
+                    return [], None
+                self._wait_for_items(None)
+
+    def remove_newest(self, count: int, may_go: Callable[[Item], bool]) -> list[Item]:
+        """Take out at most so many of those that may go, the newest first, and return them."""
+        with self._lock:
+            gone = [item for item in self._lanes.newest() if may_go(item)][:count]
+            self._lanes.remove(set(gone))
+            self._note_taken(gone)
+        return gone
+
+    def end(self, call: Call) -> None:
+        """Take back the place of a call whose worker was left behind."""
+        with self._lock:
+            self._shares.end(call, self._now_ns() / 1e9)
+            self._wake_consumers(1)
+
+    def look(self) -> None:
+        """See which calls turn out to take long, and let a worker see what may begin; to be called often."""
+        with self._lock:
+            self._shares.look(self._now_ns() / 1e9)
+            if len(self._lanes):
+                self._wake_consumers(1)
+
+    def limit_parked(self, most: int) -> None:
+        """Let slow lanes have no more than so many items waiting, and as many in hand, of those that may be in flight."""
+        self._most_parked = max(1, min(self._capacity // 2, most))
+        self._shares.num_slow_places = min(self._num_workers, self._most_parked)
+
+    @property
+    def num_slow(self) -> int:
+        """Calls that take long now; without the lock, for those who only want to know how many there are."""
+        return self._shares.num_slow
+
+    @property
+    def num_moved(self) -> int:
+        """Calls that turned out to take long, so far."""
+        return self._shares.num_moved
+
+    def num_parked(self) -> int:
+        """Return how many items wait in slow lanes."""
+        with self._lock:
+            return self._parked()
+
+    def _parked(self) -> int:
+        slow_since = self._shares.slow_since
+        return sum(len(waiting) for lane, waiting in self._lanes.by_name.items() if slow_since(lane) is not None)
+
+    def _refused_for(self, lane: str, item: Item, now: float) -> float | None:
+        """Return for how long an item is turned away; None: it is not."""
+        since = self._shares.slow_since(lane)
+        if since is None or not item.job.keeps_results or self._shares.is_alone(now):
+            return None
+        waiting = len(self._lanes.by_name.get(lane, ()))
+        # As much as is still free: a second slow lane finds room, and so does a third.
+        has_room = waiting < max(1, self._most_parked - self._parked())
+        if has_room and self._bytes + item.num_bytes <= self._capacity_bytes // 2:
+            return None
+        return min(_MOST_SECONDS, max(_LEAST_SECONDS, now - since))
+
+    def _next_lane(self, now: float) -> str | None:
+        last = None
+        for lane in self._lanes.by_name:
+            turn = Turn.NOW if self._closed else self._shares.turn(lane, now)
+            if turn is Turn.NOW:
+                return lane
+            if turn is Turn.LAST and last is None:
+                last = lane
+        return last
+
+
+def addressed_by(function: Callable[[Any, Any], tuple[str, str]]) -> GoesTo:
+    """Return what asks a stage where an item goes; what its function cannot tell goes nowhere in particular."""
+    return functools.partial(_ask, function)
+
+
+def _ask(function: Callable[[Any, Any], tuple[str, str]], item: Item) -> tuple[str, str]:
+    try:
+        return function(item.job, item.value)
+    except Exception:  # an address that is none, or not even text: the call itself will say so
+        return "", ""

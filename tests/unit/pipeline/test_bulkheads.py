@@ -1,0 +1,139 @@
+"""A whole run whose workers wait on several, of which one hangs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.base.plan import Plan, resolve
+from headrace.base.records import Job
+from headrace.delivery.collect import Collect
+from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.governor import budget
+from headrace.pipeline.runtime import Runtime
+from headrace.sources.jobs import encode_job
+from headrace.sources.queue_source import QueueSource
+from headrace.stages.stage import Stage, StageContext
+from headrace.testing import MemoryQueue
+
+
+class Ask(Stage):
+    """Asks whom the job's id names; `bad` answers when it is let."""
+
+    kind = "io"
+    waits_on_many = True
+
+    def __init__(self) -> None:
+        super().__init__("ask")
+        self.answers = threading.Event()
+
+    def goes_to(self, job: Job, value: Any) -> tuple[str, str]:
+        """Return the first word of the value."""
+        key = value.decode().split()[0]
+        return key, key
+
+    def open(self, context: StageContext) -> Callable[[bytes], bytes]:
+        """Return what waits for `bad`."""
+
+        def ask(value: bytes) -> bytes:
+            if value.startswith(b"bad"):
+                assert self.answers.wait(120)
+            return value
+
+        return ask
+
+
+class Deadlock(Collect):
+    """Keeps results, and lets `bad` answer once all good ones are there."""
+
+    def __init__(self, stage: Ask, num_good: int) -> None:
+        super().__init__()
+        self._stage, self._left = stage, num_good
+
+    def deliver(self, job: Job, result: Any) -> bool:
+        """Keep it."""
+        self._left -= job.id.startswith("good")
+        if not self._left:
+            self._stage.answers.set()
+        return super().deliver(job, result)
+
+
+def runtime_of(queue: MemoryQueue, stage: Ask, delivery: Collect, table: dict[str, Any]) -> Runtime:
+    """Return a run over a queue until it is empty."""
+    pipeline = Pipeline(QueueSource(queue, drain=True), stages=[stage], delivery=delivery)
+    defaults = [one.defaults() for one in pipeline.stages]
+    plan = resolve(Plan.from_table({"source": {"wait_seconds": 0.05}, **table}), defaults, 2)
+    return Runtime(pipeline, plan, budget(plan, defaults, 2))
+
+
+def jobs(number: int, bad_every: int) -> list[bytes]:
+    """Return jobs for `good`, with some for `bad` among them."""
+    names = [f"{'bad' if index % bad_every == bad_every - 1 else 'good'} {index}" for index in range(number)]
+    return [encode_job(name.encode(), id=name) for name in names]
+
+
+@pytest.mark.real_clock
+@pytest.mark.parametrize("table", [{}, {"source": {"max_in_flight": 12, "wait_seconds": 0.05}}])
+def test_all_others_are_done_while_one_hangs(table: dict[str, Any]) -> None:
+    """Good jobs do not wait for the bad ones, which answer only when all good ones are delivered; then those are, too."""
+    queue, stage = MemoryQueue(), Ask()
+    queue.send(jobs(300, bad_every=10))
+    delivery = Deadlock(stage, 270)
+    runtime = runtime_of(queue, stage, delivery, {**table, "stages": {"ask": {"workers": 4}}})
+    runtime.run()
+    assert len({job_id for job_id, _ in delivery.results}) == 300
+    assert queue.statistics().dead == 0
+    notes = runtime.counters.notes
+    assert notes["ask.slow_calls"] >= 1
+    assert notes["ask.turned_away"] == notes["source.postponed"] > 0
+
+
+@pytest.mark.real_clock
+def test_a_stop_gives_back_what_is_parked() -> None:
+    """What waits for one that hangs goes back to the queue when the grace is over; nothing is lost."""
+    queue, stage = MemoryQueue(), Ask()
+    queue.send(jobs(100, bad_every=2))
+
+    class Stopping(Collect):
+        def deliver(self, job: Job, result: Any) -> bool:
+            if not self.results:
+                runtime.stop()
+            return super().deliver(job, result)
+
+    delivery = Stopping()  # one that stops twice gives back at once, and may deliver what it gave back
+    table = {"stages": {"ask": {"workers": 2}}, "run": {"grace_seconds": 0.1}}
+    runtime = runtime_of(queue, stage, delivery, table)
+    runtime.run()
+    stage.answers.set()
+    state = queue.statistics()
+    assert len(delivery.results) + state.visible + state.delayed == 100
+    assert state.in_flight == state.dead == 0
+
+
+@pytest.mark.real_clock
+def test_what_hangs_is_seen() -> None:
+    """The state of the stage tells how many calls take long and how many items wait for those."""
+    queue, stage = MemoryQueue(), Ask()
+    queue.send(jobs(60, bad_every=3))
+    seen: list[tuple[int, int]] = []
+
+    class Watching(Deadlock):
+        def deliver(self, job: Job, result: Any) -> bool:
+            seen.extend((one.slow, one.parked) for one in runtime.statistics() if one.name == "ask")
+            return super().deliver(job, result)
+
+    runtime = runtime_of(queue, stage, Watching(stage, 40), {"stages": {"ask": {"workers": 2}}})
+    runtime.run()
+    assert max(slow for slow, _ in seen) > 0
+    assert runtime.statistics()[0].slow == runtime.statistics()[0].parked == 0
+
+
+def test_in_order_nothing_is_turned_away() -> None:
+    """A run that keeps the order has no lanes: one that hangs holds up those behind it whatever is done."""
+    queue, stage = MemoryQueue(), Ask()
+    runtime = runtime_of(queue, stage, hr.collect(), {"run": {"ordered": True}})
+    assert all(station.bulkheads is None for station in runtime.stations)
