@@ -9,14 +9,20 @@ import cv2
 import numpy as np
 
 from headrace.base.errors import DecodeRejected
-from headrace.stages.inputs import ImageInput
+from headrace.stages.inputs import ImageInput, Interpolation
 
 #: Mean and standard deviation of ImageNet's pixels, RGB, on the scale 0-1, as torchvision's models expect.
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-#: Largest image that is resized to: 300 MB.
-MOST_PIXELS = 100_000_000
+#: Most pixels that a whole image is enlarged to: 75 MB. A file of 300 bytes can ask for any number.
+MOST_PIXELS = 25_000_000
+
+#: Where only the centre is wanted of it: so narrow is no picture.
+MOST_PIXELS_UNCROPPED = 100_000_000
+
+#: Source pixels that interpolation looks at beside the crop, and one for rounding.
+_MARGIN = 5
 
 _INTERPOLATION = {"linear": cv2.INTER_LINEAR, "area": cv2.INTER_AREA, "cubic": cv2.INTER_CUBIC}
 
@@ -50,28 +56,42 @@ def fit(image: np.ndarray, wanted: ImageInput) -> np.ndarray:
     height, width = image.shape[:2]
     resized = image
     if wanted.short_side is not None and min(height, width) != wanted.short_side:
-        size = scaled_size(height, width, wanted.short_side)
-        resized = cv2.resize(image, (size[1], size[0]), interpolation=_INTERPOLATION[wanted.interpolation])
+        resized = _scaled(image, wanted.short_side, wanted.crop, wanted.interpolation)
     if wanted.crop is not None:
         resized = centre_crop(resized, wanted.crop)
     # A view would keep the decoder's reused buffer, or a far larger image, alive.
     return resized.copy() if resized.base is not None or resized is image else resized
 
 
-def scaled_size(height: int, width: int, short_side: int) -> tuple[int, int]:
-    """Return (height, width) scaled so that the shorter side is short_side.
+def _scaled(image: np.ndarray, short_side: int, crop: int | None, interpolation: Interpolation) -> np.ndarray:
+    """Return the image scaled by its shorter side; of one that would become too large, what the crop needs of it.
 
     Raises:
-        DecodeRejected: If that has more than MOST_PIXELS: a line of one pixel would fill the memory.
+        DecodeRejected: If all of it is needed: a line of one pixel would fill the memory.
     """
+    height, width = image.shape[:2]
+    size = scaled_size(height, width, short_side)
+    pixels = size[0] * size[1]
+    if pixels > max(MOST_PIXELS, height * width):
+        most = MOST_PIXELS if crop is None else MOST_PIXELS_UNCROPPED
+        if crop is None or pixels > most:
+            raise DecodeRejected(
+                f"decode.bomb: the image is too narrow: {width} x {height} pixels would become {size[1]} x {size[0]}, and "
+                f"at most {most:,} are enlarged to; check what the sender stored"
+            )
+        shorter = min(height, width)
+        # The same from both ends of the longer side: the centre stays where it is.
+        kept = max(shorter, crop * shorter // short_side + 2 * _MARGIN)
+        top, left = max(0, (height - kept) // 2), max(0, (width - kept) // 2)
+        image = image[top : height - top, left : width - left]
+        size = scaled_size(image.shape[0], image.shape[1], short_side)
+    return np.asarray(cv2.resize(image, (size[1], size[0]), interpolation=_INTERPOLATION[interpolation]))
+
+
+def scaled_size(height: int, width: int, short_side: int) -> tuple[int, int]:
+    """Return (height, width) scaled so that the shorter side is short_side."""
     scale = short_side / min(height, width)
-    size = max(short_side, round(height * scale)), max(short_side, round(width * scale))
-    if size[0] * size[1] > MOST_PIXELS:
-        raise DecodeRejected(
-            f"decode.bomb: the image is too narrow: {width} x {height} pixels would become {size[1]} x {size[0]}, and at most "
-            f"{MOST_PIXELS:,} are resized to; check what the sender stored"
-        )
-    return size
+    return max(short_side, round(height * scale)), max(short_side, round(width * scale))
 
 
 def centre_crop(image: np.ndarray, side: int) -> np.ndarray:
@@ -82,8 +102,7 @@ def centre_crop(image: np.ndarray, side: int) -> np.ndarray:
         side: Pixels, >= 1.
     """
     if min(image.shape[:2]) < side:
-        height, width = scaled_size(image.shape[0], image.shape[1], side)
-        image = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
+        image = _scaled(image, side, side, "linear")
     top, left = (image.shape[0] - side) // 2, (image.shape[1] - side) // 2
     return image[top : top + side, left : left + side]
 

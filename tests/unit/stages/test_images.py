@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.base.errors import DecodeRejected
+from headrace.stages import images
 from headrace.stages.images import IMAGENET_MEAN, IMAGENET_STD, Slot, centre_crop, fit, normalize, scaled_size, slot
 from headrace.stages.inputs import ImageInput
 
@@ -219,3 +220,28 @@ def test_a_line_is_not_made_a_picture(wanted: ImageInput) -> None:
     """An image of one line is rejected rather than enlarged to gigabytes."""
     with pytest.raises(DecodeRejected, match="too narrow: 30000 x 1 pixels would become"):
         fit(np.zeros((1, 30_000, 3), np.uint8), wanted)
+
+
+@pytest.mark.parametrize("interpolation", ["linear", "cubic", "area"])
+@pytest.mark.parametrize(("height", "width"), [(8, 7200), (7201, 9), (1, 16_000)])
+def test_a_narrow_image_is_cut_before_it_is_enlarged(
+    height: int, width: int, interpolation: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an image that would become too large only what the crop needs is enlarged, and the crop is the same."""
+    image = np.repeat(noise(height // 8 + 1, width // 8 + 1), 8, 0).repeat(8, 1)[:height, :width]
+    wanted = ImageInput(short_side=64, crop=56, interpolation=interpolation)
+    expected = fit(image, wanted)  # small enough to be enlarged whole
+    monkeypatch.setattr(images, "MOST_PIXELS", 50_000)
+    sizes = []
+    resize = images.cv2.resize
+    monkeypatch.setattr(images.cv2, "resize", lambda *args, **keys: sizes.append(args[1]) or resize(*args, **keys))
+    found = fit(image, wanted)
+    assert found.shape == (56, 56, 3)
+    assert np.abs(found.astype(int) - expected).mean() < 3  # half a pixel of the result at most
+    assert max(sizes[0]) < 64 * 20
+
+
+def test_a_large_image_may_be_made_smaller_whatever_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is on what is enlarged: an image that has more pixels already is scaled down whole."""
+    monkeypatch.setattr(images, "MOST_PIXELS", 1000)
+    assert fit(noise(200, 300), ImageInput(short_side=199)).shape == (199, 298, 3)
