@@ -8,7 +8,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,17 @@ import pyarrow.parquet
 from headrace.base.errors import DeliveryFailed, SettingsError
 from headrace.base.records import Job
 from headrace.delivery.encoding import encode
+from headrace.delivery.parquet_parts import add_part, table_of, unify_parts
 
 logger = logging.getLogger("headrace")
 
 
 class Parquet:
-    """Writes `part-*.parquet` files into a folder; any Parquet reader takes the folder as one table, if results keep to types.
+    """Writes `part-*.parquet` files into a folder, which any Parquet reader takes as one table.
 
     A file counts once it is closed and renamed, so a result is durable only then, and its job is settled then. Columns:
-    `id`, then the keys of a result that is a dict, or `result`. What a file's column cannot hold as one type it holds as JSON
-    text.
+    `id`, then the keys of a result that is a dict, or `result`. A column takes the narrowest type that holds all of its
+    values, in every part; where there is none, JSON text.
 
     Args:
         folder: Made if missing; earlier parts stay.
@@ -89,6 +90,7 @@ class Parquet:
             # Told now, not after the first part's results.
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
+            unify_parts(self.folder)
         except OSError as error:
             raise SettingsError(f"results folder {self.folder} cannot be written: {error}") from None
         self._prefix = self._prefix or _new_prefix()
@@ -111,15 +113,9 @@ class Parquet:
             if not self._rows:
                 return
             final = self.folder / f"{self._prefix}-{self._part:06d}.parquet"
-            partial = final.with_name(f".{final.name}.partial")
             try:
-                with partial.open("wb") as file:
-                    pyarrow.parquet.write_table(_table(self._rows), file)
-                    file.flush()
-                    os.fsync(file.fileno())  # or a power cut could leave the name without the content
-                os.replace(partial, final)
+                add_part(final, _table(self._rows))
             except (OSError, pyarrow.ArrowException) as error:
-                partial.unlink(missing_ok=True)
                 raise DeliveryFailed(f"{final} cannot be written: {error}") from None
             self._part += 1
             self._rows = []
@@ -135,7 +131,7 @@ def _new_prefix() -> str:
 
 
 def _table(rows: list[tuple[str, Any]]) -> pyarrow.Table:
-    columns: dict[str, list[Any]] = {"id": [row_id for row_id, _ in rows]}
+    columns: dict[str, Sequence[Any]] = {"id": [row_id for row_id, _ in rows]}
     if all(isinstance(result, dict) for _, result in rows):
         results = [{str(key): value for key, value in result.items()} for _, result in rows]
         for name in dict.fromkeys(key for result in results for key in result):
@@ -143,7 +139,7 @@ def _table(rows: list[tuple[str, Any]]) -> pyarrow.Table:
             columns[_free_name(results) if name == "id" else name] = [result.get(name) for result in results]
     else:
         columns["result"] = [result for _, result in rows]
-    return pyarrow.table({name: _column(values) for name, values in columns.items()})
+    return table_of(columns)
 
 
 def _free_name(results: list[dict[str, Any]]) -> str:
@@ -151,21 +147,3 @@ def _free_name(results: list[dict[str, Any]]) -> str:
     while any(name in result for result in results):
         name = f"result_{name}"
     return name
-
-
-def _column(values: list[Any]) -> pyarrow.Array:
-    try:
-        column = pyarrow.array(values)
-        if not _has_empty_struct(column.type):
-            return column
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImplementedError, OverflowError):
-        pass
-    # Results of mixed shape or type: keep them readable as JSON text.
-    return pyarrow.array([encode(value).decode() for value in values])
-
-
-def _has_empty_struct(kind: pyarrow.DataType) -> bool:
-    # A dict that is always empty: Parquet has no such column.
-    if pyarrow.types.is_struct(kind) and not kind.num_fields:
-        return True
-    return any(_has_empty_struct(kind.field(index).type) for index in range(kind.num_fields))

@@ -97,11 +97,75 @@ def test_mixed_values_of_one_key_are_json(delivery: Parquet) -> None:
     assert rows(delivery.folder) == [{"id": "0", "a": 1, "b": "1"}, {"id": "1", "a": 2, "b": '"x"'}]
 
 
-def test_arrays_of_several_axes_are_json(delivery: Parquet) -> None:
-    """A matrix is readable, as nested lists."""
-    deliver(delivery, np.ones((2, 2)))
+def test_arrays_of_several_axes_are_nested_lists(delivery: Parquet) -> None:
+    """Boxes are the same column whether a stage returns an array or lists."""
+    deliver(delivery, np.ones((2, 2)), [[0.5, 1.0]])
     delivery.flush()
-    assert json.loads(rows(delivery.folder)[0]["result"]) == [[1, 1], [1, 1]]
+    assert [row["result"] for row in rows(delivery.folder)] == [[[1, 1], [1, 1]], [[0.5, 1.0]]]
+
+
+PARTS: dict[str, tuple[list[Any], list[Any]]] = {
+    "no boxes first": ([[], []], [[0.5, 1.5]]),
+    "nothing first": ([None], ["text"]),
+    "whole numbers first": ([1, 0], [0.97]),
+    "boxes as dicts": ([{"boxes": []}], [{"boxes": [{"x": 1, "name": "cat"}]}]),
+    "a key that comes later": ([{"a": 1}], [{"a": 2, "b": [1.5]}]),
+    "a key that goes": ([{"a": 1, "b": "x"}], [{"a": 2.5}]),
+    "matrices": ([[]], [np.ones((2, 4)).tolist()]),
+}
+
+
+@pytest.mark.parametrize("kind", PARTS)
+def test_parts_are_one_table_whatever_came_first(delivery: Parquet, kind: str) -> None:
+    """A wider type in a later part widens the parts before it: readers see one column, with every value as it was."""
+    for results in (*PARTS[kind], PARTS[kind][0]):
+        deliver(delivery, *results)
+        delivery.flush()
+    expected = [*PARTS[kind][0], *PARTS[kind][1], *PARTS[kind][0]]
+    found = rows(delivery.folder)
+    if isinstance(expected[0], dict):
+        for row, result in zip(found, expected, strict=True):
+            assert {key: value for key, value in row.items() if key != "id" and value is not None} == result
+    else:
+        assert [row["result"] for row in found] == expected
+    schemas = {str(pyarrow.parquet.read_schema(part)) for part in delivery.folder.glob("part-*.parquet")}
+    assert len(schemas) == 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [([True], [3]), (["text"], [7]), ([2**53 + 1], [0.5]), ([{"a": 1}], [[1, 2]]), (["text"], [["a", 1]]),
+     ([{}], [{"a": {"b": 1}}])],
+    ids=str,
+)  # fmt: skip
+def test_parts_without_a_common_type_are_json(delivery: Parquet, first: list[Any], second: list[Any]) -> None:
+    """Truth is no number, and a large number no fraction: such a column is JSON text in every part, and stays so."""
+    column = "value"
+    for results in (first, second, first):
+        deliver(delivery, *({column: result} for result in results))
+        delivery.flush()
+    assert [json.loads(row[column]) for row in rows(delivery.folder)] == [*first, *second, *first]
+
+
+def test_workers_of_several_processes_share_one_folder(tmp_path: Path) -> None:
+    """Each widens what the other wrote."""
+    one, other = Parquet(tmp_path / "out"), Parquet(tmp_path / "out")
+    for delivery, results in ((one, [[]]), (other, [[1]]), (one, [[0.5]]), (other, [[]])):
+        delivery.open(None)
+        deliver(delivery, *results)
+        delivery.flush()
+    assert sorted(row["result"] for row in rows(tmp_path / "out")) == [[], [], [0.5], [1.0]]
+
+
+def test_parts_of_a_run_that_was_killed_are_put_right(tmp_path: Path) -> None:
+    """Parts of several types, as an older headrace or a run that was killed left them, are one table after opening."""
+    folder = tmp_path / "out"
+    folder.mkdir()
+    for number, values in enumerate(([[]], [[1.5]], [[2]])):
+        pyarrow.parquet.write_table(pyarrow.table({"id": ["a"], "result": values}), folder / f"part-{number}.parquet")
+    delivery = Parquet(folder)
+    delivery.open(None)
+    assert [row["result"] for row in rows(folder)] == [[], [1.5], [2.0]]
 
 
 @pytest.mark.parametrize("empty", [{}, {"deep": {}}, [{}]], ids=str)
