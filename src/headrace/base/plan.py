@@ -313,9 +313,15 @@ class Plan:
             place[keys[-1]] = _toml_value(written.strip())
         return Plan.from_table(table)
 
-    def model_of(self, task: str) -> ModelPlan:
-        """Return the settings of a task's model: its `[models.TASK]` where there is one, else `[model]`."""
-        return self.models.get(task, self.model)
+    def model_of(self, task: str, stage: str = "") -> ModelPlan:
+        """Return the settings of a stage's model: its `[models.NAME]` where there is one, else `[model]`; see `model_key`."""
+        return self.models.get(model_key(task, stage), self.model)
+
+    def with_model(self, key: str, model: ModelPlan) -> Plan:
+        """Return this Plan with other settings of one model: `[models.KEY]`, or `[model]` where the key is empty."""
+        if not key:
+            return dataclasses.replace(self, model=model)
+        return dataclasses.replace(self, models={**self.models, key: model})
 
     def allowing(self, entries: Iterable[str]) -> Plan:
         """Return this Plan with further entries of `[network] allow`; see `NetworkPlan.allowing`."""
@@ -334,6 +340,14 @@ class Plan:
         """Twelve hexadecimal digits of the hash of all settings."""
         canonical = json.dumps(_canonical(self.as_table()), sort_keys=True, default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+def model_key(task: str, stage: str) -> str:
+    """Return the name under which `[models]` has a stage's model: its task, else what stands before the last dot of its name.
+
+    So modules whose stages were given a prefix (`det.process`) can be told apart without tasks. Empty: `[model]` alone.
+    """
+    return task or stage.rpartition(".")[0]
 
 
 _TABLES = {"decode": DecodePlan, "model": ModelPlan, "source": SourcePlan, "network": NetworkPlan, "run": RunPlan}
@@ -385,14 +399,32 @@ def resolve(plan: Plan, stages: Iterable[StageDefaults], cores: int) -> Plan:
     for name in plan.stages:
         if name not in {stage.name for stage in wanted}:
             raise unknown_key(name, "[stages]", [stage.name for stage in wanted])
-    tasks = {stage.task for stage in wanted if stage.task}
+    keys = {model_key(stage.task, stage.name) for stage in wanted} - {""}
     for name in plan.models:
-        if name not in tasks:
-            raise unknown_key(name, "[models]", tasks)
+        if name not in keys:
+            raise unknown_key(name, "[models]", keys)
+    _check_one_model(plan, wanted)
     return dataclasses.replace(
         plan,
         stages={stage.name: _resolve_stage(plan.stages.get(stage.name, StagePlan()), stage, cores) for stage in wanted},
     )
+
+
+def _check_one_model(plan: Plan, stages: Iterable[StageDefaults]) -> None:
+    """Raise SettingsError where `[model]` would put one file in the place of several modules' models."""
+    if plan.model.artifact is None:
+        return
+    replaced = {
+        model_key(stage.task, stage.name): stage.model
+        for stage in stages
+        if stage.kind == "device" and stage.model and model_key(stage.task, stage.name) not in plan.models
+    }
+    if len(set(replaced.values())) > 1:
+        tables = ", ".join(f"[models.{key}]" if key else "[model]" for key in replaced)
+        raise SettingsError(
+            f"[model] artifact = {plan.model.artifact!r} would take the place of {len(set(replaced.values()))} models: "
+            f"{', '.join(replaced.values())}; name it for the module that it belongs to, as one of {tables}"
+        )
 
 
 _DEFAULT_QUEUE_BYTES = 256 * 10**6

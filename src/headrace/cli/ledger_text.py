@@ -256,12 +256,17 @@ def _by_circumstances(attempts: Sequence[Attempt]) -> dict[tuple[str, ...], list
 
 
 def _model_of(plan_text: str) -> str:
-    """Return what a Plan's text says of its model."""
+    """Return what a Plan's text says of its models."""
     try:
-        model = tomllib.loads(plan_text).get("model", {})
+        plan = tomllib.loads(plan_text)
     except tomllib.TOMLDecodeError:
         return "a Plan that cannot be read"
-    return f"{model.get('artifact', 'the model that the module names')} on {model.get('engine', 'onnx')}"
+    several = plan.get("models", {})
+    named = {**({"": plan.get("model", {})} if "model" in plan or not several else {}), **several}
+    return ", ".join(
+        f"{name and f'{name}: '}{model.get('artifact', 'the model that the module names')} on {model.get('engine', 'onnx')}"
+        for name, model in named.items()
+    )
 
 
 def outcome(entry: PredictionEntry, record: TrackRecord) -> str:

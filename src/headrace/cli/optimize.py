@@ -83,7 +83,6 @@ def run(args: argparse.Namespace) -> int:
         return _explain(args) if args.explain else _portability(args, of_recipe=of_recipe)
     import msgspec
 
-    from headrace.base.errors import SettingsError
     from headrace.base.plan import Plan
     from headrace.engines.networks import names
     from headrace.ledger.ledger import Ledger
@@ -93,19 +92,15 @@ def run(args: argparse.Namespace) -> int:
     check_output(args.output, force=args.force)
     check_output(args.report, force=args.force, option="--report")
     plan = Plan.load(args.plan) if args.plan else Plan()
-    if plan.models:
-        raise SettingsError(
-            f"--plan {args.plan} names a model for each task; -o can only write the one for all. Leave --plan out, and put the "
-            "[model] table that is written under [models.TASK]"
-        )
     args.began, args.named = time.monotonic(), args.model  # a recipe's file takes its place
-    args.threads = args.threads or plan.model.threads or 1
+    stage, args.key = _device_stage(args, plan)
+    args.threads = args.threads or plan.model_of(args.key).threads or 1
     ceiling, stopped = look_before(args, _say)
     if stopped is not None:
         _print(args, stopped)
         return EXIT_NOTHING
     with Ledger.open(args.ledger) as ledger:
-        stage, store = _device_stage(args), ArtifactStore(ledger.path.parent / "artifacts")
+        store = ArtifactStore(ledger.path.parent / "artifacts")
         networks = names() if args.pipeline else ()  # before the recipe's module, which no worker loads
         recipe = _recipe(args, store)  # before the sets are read: it says which file the model is
         golden = _items(args, args.golden)
@@ -164,10 +159,11 @@ def _end_to_end(
     pipeline = load_pipeline(args.pipeline)
     if args.source:
         pipeline.source = parse_source(args.source, drain=False)
-    model = dataclasses.replace(plan.model, artifact=plan.model.artifact or str(Path(args.model).absolute()))
+    now = plan.model_of(args.key)
+    model = dataclasses.replace(now, artifact=now.artifact or str(Path(args.model).absolute()))
     question = Question(
-        pipeline=pipeline, source=read_items(pipeline), before=dataclasses.replace(plan, model=model),
-        after=better_plan(plan, document, stage)[0], stage=stage, found=document,
+        pipeline=pipeline, source=read_items(pipeline), before=plan.with_model(args.key, model),
+        after=better_plan(plan, document, stage, args.key)[0], stage=stage, found=document,
     )  # fmt: skip
     found = judge_end_to_end(
         question, runs=ledger.path.parent, recorded=Path(args.run_folder) if args.run_folder else None, ledger=ledger,
@@ -212,15 +208,36 @@ def _measuring_command(args: argparse.Namespace) -> str:
     return f"headrace ledger {' '.join(map(quoted, back))} && {command}"
 
 
-def _device_stage(args: argparse.Namespace) -> str:
-    """Return the name of the stage that runs the model: that of a module, unless the pipeline calls it otherwise."""
+def _device_stage(args: argparse.Namespace, plan: Plan) -> tuple[str, str]:
+    """Return the stage that runs the model, and the key of its table in the Plan: empty where `[model]` is its table.
+
+    Raises:
+        SettingsError: If a pipeline has several modules, and it cannot be told which one the model is of.
+    """
+    from headrace.base.errors import SettingsError
+    from headrace.base.plan import model_key
+
     if not args.pipeline:
-        return "process"
+        if plan.models:
+            raise SettingsError(
+                f"--plan {args.plan} has several models ({', '.join(plan.models)}): name the pipeline that runs this one, with "
+                "--pipeline MODULE:ATTRIBUTE"
+            )
+        return "process", ""
     from headrace.cli.loading import load_pipeline
+    from headrace.cli.module_argument import stage_of_model
     from headrace.stages.module import ProcessStage
 
-    names = [stage.name for stage in load_pipeline(args.pipeline).stages if isinstance(stage, ProcessStage)]
-    return names[0] if len(names) == 1 else "process"
+    pipeline = load_pipeline(args.pipeline)
+    stage = stage_of_model(pipeline, args.model)
+    key = model_key(stage.task, stage.name)
+    is_only = sum(isinstance(one, ProcessStage) for one in pipeline.stages) == 1
+    if not key and not is_only:
+        raise SettingsError(
+            f"{args.pipeline} has several modules, and nothing in the Plan tells {stage.name}'s model from the others': give "
+            "its stages a prefix or a task, as in module.stages(prefix='faces.')"
+        )
+    return stage.name, key if key in plan.models or not is_only else ""
 
 
 def _search(
@@ -254,7 +271,7 @@ def _search(
         networks=networks,
         forecast=Forecast.of(read_run(args.run_folder)) if args.run_folder else None,
         weigh=memory.measure_memory,
-        in_use=plan.model,
+        in_use=plan.model_of(args.key),
         say=_say,
     )
 
@@ -352,7 +369,7 @@ def _layout(args: argparse.Namespace, plan: Plan, stage: str) -> Shares:
 
     now = plan.stages.get(stage, StagePlan())
     batch = now.batch or (args.batch or 1 if args.objective == "latency" else 1)
-    return Shares(workers=now.workers or 1, threads=plan.model.threads or args.threads, batch=batch)
+    return Shares(workers=now.workers or 1, threads=plan.model_of(args.key).threads or args.threads, batch=batch)
 
 
 def _accept(args: argparse.Namespace, ledger: Ledger, plan: Plan, document: OptimizationDocument, stage: str) -> None:
@@ -364,7 +381,7 @@ def _accept(args: argparse.Namespace, ledger: Ledger, plan: Plan, document: Opti
     from headrace.runs.plan_file import plan_text
 
     proof = proof_of(document)
-    changed, reasons = better_plan(plan, document, stage)
+    changed, reasons = better_plan(plan, document, stage, args.key)
     text = plan_text(
         changed,
         reasons,

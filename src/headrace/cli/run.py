@@ -132,6 +132,7 @@ def _execute(
     args: argparse.Namespace, view: View | None, seat: Seat | None = None
 ) -> tuple[Result, ShadowDocument | None]:
     """Run the pipeline that the arguments name."""
+    from headrace.base.plan import model_key
     from headrace.cli.shadowing import open_candidate
     from headrace.pipeline.execute import run as execute
 
@@ -154,7 +155,7 @@ def _execute(
         max_failed=args.max_failed,
     )
     args.queue = getattr(pipeline.source, "shown_address", None)
-    task = next((stage.task for stage in pipeline.stages if stage.kind == "device"), "")
+    task = next((model_key(stage.task, stage.name) for stage in pipeline.stages if stage.kind == "device"), "")
     return result, candidate.document(args, result, task) if candidate else None
 
 

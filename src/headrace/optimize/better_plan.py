@@ -31,23 +31,24 @@ def accepted_layout(document: OptimizationDocument) -> Attempt | None:
     return document.layout if document.layout is not None and document.layout.verdict == "accept" else None
 
 
-def better_plan(plan: Plan, document: OptimizationDocument, stage: str) -> tuple[Plan, dict[str, str]]:
+def better_plan(plan: Plan, document: OptimizationDocument, stage: str, key: str = "") -> tuple[Plan, dict[str, str]]:
     """Return a Plan that uses the recommended variant and layout, and {path of a setting: why it was changed}.
 
     Args:
         plan: The one that is changed.
         document: A search that proved something.
         stage: The device stage that runs the model.
+        key: Of its table, `[models.KEY]`; empty: `[model]`.
 
     Raises:
         ValueError: If nothing was proved.
     """
     variant, layout = recommended(document), accepted_layout(document)
     chosen = layout or proof_of(document)
-    changed = dataclasses.replace(plan, model=ModelPlan(**chosen.settings))
+    changed = plan.with_model(key, ModelPlan(**chosen.settings))
     reasons = {}
     if variant is not None:
-        reasons["model.artifact"] = f"{variant.technique}: {variant.hypothesis}"
+        reasons[f"models.{key}.artifact" if key else "model.artifact"] = f"{variant.technique}: {variant.hypothesis}"
     if layout is not None:
         before = plan.stages.get(stage, StagePlan())
         after = dataclasses.replace(before, workers=layout.stages["workers"], batch=layout.stages["batch"])

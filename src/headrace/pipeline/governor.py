@@ -64,7 +64,7 @@ def budget(plan: Plan, stages: list[StageDefaults], cores: int) -> ThreadBudget:
         head = heads[stage.name]
         workers = _num_workers(plan, head)
         if stage.kind == "device":
-            model = plan.model_of(stage.task)
+            model = plan.model_of(stage.task, stage.name)
             sharing = most[_model_of(plan, stage, head)]
             model_threads[stage.name] = model.threads or max(1, cores // sharing)
             model_calls[stage.name] = 1 if plan.stages[head].executor == "process" else sharing
@@ -110,7 +110,7 @@ def _most_workers(plan: Plan, stages: list[StageDefaults], heads: Mapping[str, s
 
 def _model_of(plan: Plan, stage: StageDefaults, head: str) -> str:
     """Return what tells the model of a device stage from others; of one that shares none with another stage its name."""
-    model = plan.model_of(stage.task)
+    model = plan.model_of(stage.task, stage.name)
     artifact = model.artifact or stage.model
     if not artifact or plan.stages[head].executor == "process":
         return stage.name

@@ -29,7 +29,7 @@ class ModelSlot:
     """A Model that stands for whichever it holds. Thread-safe.
 
     Attributes:
-        task: The task whose `[models.TASK]` chooses it; empty: `[model]`.
+        task: The `[models]` key that chooses it, see `model_key`; empty: `[model]`.
         default: The model file that the module names.
         threads: Threads inside one call.
         calls: Workers that share it.

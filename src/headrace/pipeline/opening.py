@@ -12,7 +12,7 @@ from headrace.base.clock import Clock
 from headrace.base.errors import HeadraceError
 from headrace.base.metering import Metering
 from headrace.base.origin import describe, find_origin
-from headrace.base.plan import Plan
+from headrace.base.plan import Plan, model_key
 from headrace.base.protocols import Instrument, Model
 from headrace.engines import open_model
 from headrace.pipeline.governor import limit_library_threads
@@ -97,7 +97,7 @@ class _ModelOpener:
         self._variants = variants
 
     def __call__(self, path: str | None = None) -> Model:
-        settings = self._spec.plan.model_of(self._stage.task)
+        settings = self._spec.plan.model_of(self._stage.task, self._stage.name)
         artifact = settings.artifact or path
         threads = self._spec.model_threads
         calls = self._spec.model_calls
@@ -111,9 +111,9 @@ class _ModelOpener:
             self._variants.append(variant)
         if self._spec.slots is None:
             return model
-        return self._spec.slots.around(
-            model, task=self._stage.task, default=path, threads=threads, calls=calls, output=self._stage.output_of(path)
-        )
+        task = model_key(self._stage.task, self._stage.name)
+        output = self._stage.output_of(path)
+        return self._spec.slots.around(model, task=task, default=path, threads=threads, calls=calls, output=output)
 
 
 def opening_error(stage: str, error: Exception) -> HeadraceError:

@@ -1006,7 +1006,7 @@ def _check_group(group: Sequence[Stage], plan: Plan) -> None:
     for stage in group:
         if stage.role != "map":
             raise SettingsError(f"stage {stage.name} ({stage.role}) cannot run in a process; allowed: thread or inline")
-        emulated = stage.kind == "device" and plan.model_of(stage.task).engine == "emulated"
+        emulated = stage.kind == "device" and plan.model_of(stage.task, stage.name).engine == "emulated"
         if emulated and (head.workers or 1) > 1:
             raise SettingsError(
                 f"stages.{group[0].name}.workers = {head.workers} processes would make as many emulated devices; use 1, or "

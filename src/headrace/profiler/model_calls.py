@@ -75,7 +75,7 @@ def model_calls(pipeline: Pipeline, plan: Plan, stop: Callable[[], bool] = lambd
 def _calls(bench: Bench, stage: Stage, values: list[Any]) -> list[ModelCall]:
     calls: list[ModelCall] = []
     threads = bench.threads.model_threads.get(stage.name, 1)
-    settings = bench.plan.model_of(stage.task)
+    settings = bench.plan.model_of(stage.task, stage.name)
 
     def open_model(path: str | None = None) -> Model:
         artifact = settings.artifact or path

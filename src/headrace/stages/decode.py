@@ -235,7 +235,11 @@ class ResizeStage(Stage):
 
 def _wanted(stage: DecodeStage | ResizeStage, context: StageContext) -> ImageInput:
     """Return what is needed of an image for the model that the Plan names."""
-    return stage.wanted.scaled_to(context.plan.model_of(stage.task).input_side) if stage.scales else stage.wanted
+    return (
+        stage.wanted.scaled_to(context.plan.model_of(stage.task, stage.name).input_side)
+        if stage.scales
+        else stage.wanted
+    )
 
 
 class TextStage(Stage):

@@ -100,7 +100,8 @@ class Module(abc.ABC):
 
         Args:
             prefix: Put before each name, such as `faces.`, where a pipeline holds several modules.
-            task: The task by which the Plan's `[models.TASK]` is chosen.
+            task: The task by which jobs are routed, and the Plan's `[models.TASK]` is chosen. Without one
+                `[models.PREFIX]` is, the prefix without its dot.
         """
         stages: list[Stage] = []
         if not isinstance(self.input, Input):
@@ -168,7 +169,7 @@ class ProcessStage(Stage):
 
     def open(self, context: StageContext) -> Callable[[Any], Sequence[Any]]:
         """Return `process` of a loaded copy, checked for the number of its results."""
-        side = context.plan.model_of(self.task).input_side
+        side = context.plan.model_of(self.task, self.name).input_side
         check(
             side is None or isinstance(self.module.input, ImageInput), f"input_side of {self.name}", side,
             f"none, for {type(self.module).__name__}.input is no ImageInput that could be scaled",

@@ -186,7 +186,7 @@ class _Builder:
             waits = tuple(round(call * share, 4) for share in (0.25, 1.0) if round(call * share, 4) > 0)
             key = f"stages.{stage.name}.max_wait_seconds"
             self._axis(key, _with((0.0, *waits), plan.max_wait_seconds), plan.max_wait_seconds)
-        model = self._base.models.get(stage.task, self._base.model)
+        model = self._base.model_of(stage.task, stage.name)
         if self._limits.has_model_threads and THREADS not in self.values and not self._base.models:
             threads = model.threads or max(1, self._limits.cores // (plan.workers or 1))
             self._axis(THREADS, _with(_few(self._limits.cores), threads), threads)

@@ -530,3 +530,33 @@ def test_network_rules_are_part_of_a_plan() -> None:
         plan.with_settings(["network.ports=80"])
     with pytest.raises(SettingsError, match=r"expected a list of texts"):
         plan.with_settings(["network.allow=10.0.0.1"])
+
+
+def device(name: str, model: str = "", task: str = "") -> StageDefaults:
+    """Return a device stage that opens a model."""
+    return StageDefaults(name=name, kind="device", model=model, task=task)
+
+
+def test_a_model_is_named_by_its_task_else_by_the_prefix_of_its_stages() -> None:
+    """So modules without tasks can be told apart; stages of one module have one model."""
+    plan = Plan(models={"det": ModelPlan(threads=2), "faces": ModelPlan(threads=3)})
+    assert plan.model_of("", "det.process").threads == 2
+    assert plan.model_of("", "det.decode").threads == 2
+    assert plan.model_of("faces", "det.process").threads == 3
+    assert plan.model_of("", "process") == plan.model
+    resolved = resolve(plan, [device("det.process"), device("other.process", task="faces")], 2)
+    assert resolved.models == plan.models
+    assert plan.with_model("det", ModelPlan()).models == {"det": ModelPlan(), "faces": ModelPlan(threads=3)}
+    assert plan.with_model("", ModelPlan(threads=5)).model.threads == 5
+
+
+def test_one_file_does_not_take_the_place_of_several_models() -> None:
+    """`[model]` would replace them all; each can be named, and models that are the same file may be replaced together."""
+    plan = Plan(model=ModelPlan(artifact="new.onnx"))
+    with pytest.raises(
+        SettingsError, match=r"the place of 2 models: a.onnx, b.onnx.* one of \[models.det\], \[models.rec\]"
+    ):
+        resolve(plan, [device("det.process", "a.onnx"), device("rec.process", "b.onnx")], 2)
+    resolve(plan, [device("det.process", "a.onnx"), device("rec.process", "a.onnx")], 2)
+    named = dataclasses.replace(plan, models={"rec": ModelPlan(threads=1)})
+    resolve(named, [device("det.process", "a.onnx"), device("rec.process", "b.onnx")], 2)

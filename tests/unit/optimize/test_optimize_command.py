@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
-from headrace.base.plan import Plan
+from headrace.base.plan import ModelPlan, Plan
 from headrace.cli import main
 
 pytestmark = pytest.mark.usefixtures("speeds")
@@ -103,6 +104,71 @@ def test_an_existing_plan_is_changed_and_not_replaced_unasked(case: Any, tmp_pat
     assert Plan.load(output).stages["fetch"].workers == 7
     assert main(["ledger", "rollback", str(output), "--ledger", str(tmp_path / "ledger.sqlite")]) == 0
     assert output.read_text() == "# mine\n"
+
+
+CHAINED = """
+import headrace as hr
+
+class Net(hr.Module):
+    input = hr.ArrayInput()
+
+    def __init__(self, model):
+        self.model = model
+
+    def load(self, context):
+        self.net = context.open_model()
+
+    def process(self, batch):
+        return list(self.net(batch))
+
+first, second = Net({first!r}), Net({second!r})
+pipeline = hr.Pipeline(
+    source=hr.folder("."), delivery=hr.jsonl("out.jsonl"),
+    stages=[hr.fetch("fetch"), *first.stages(prefix={prefixes[0]!r}), *second.stages(prefix={prefixes[1]!r})],
+)
+"""
+
+
+def chained(case: Any, folder: Path, prefixes: tuple[str, str] = ("det.", "rec.")) -> str:
+    """Write a pipeline of two modules, the second of which runs the case's model, and return its MODULE:ATTRIBUTE."""
+    other = folder / "other.onnx"
+    model = onnx.load(str(case.model))
+    model.doc_string = "the same network as another file"
+    onnx.save(model, str(other))
+    file = folder / f"chained_{folder.name}.py"  # a module is imported once
+    file.write_text(CHAINED.format(first=str(other), second=str(case.model), prefixes=prefixes))
+    return f"{file}:pipeline"
+
+
+def test_of_several_modules_the_one_that_runs_the_model_is_changed(case: Any, tmp_path: Path) -> None:
+    """In its own table; the settings of the others stay, and so does what a Plan says of them."""
+    base, output = tmp_path / "base.toml", tmp_path / "plan.toml"
+    base.write_text("[models.det]\nthreads = 1\n")
+    pipeline = ["--pipeline", chained(case, tmp_path)]
+    assert optimize(case, tmp_path, "--plan", str(base), "-o", str(output), *pipeline) == 0
+    plan = Plan.load(output)
+    assert plan.model == ModelPlan()
+    assert plan.models["det"] == ModelPlan(threads=1)
+    assert plan.models["rec"].artifact is not None
+    assert "[models.rec]" in output.read_text()
+
+
+def test_a_model_that_no_module_runs_is_told_with_those_that_there_are(
+    case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of several modules it has to be known which; of one that the Plan cannot name, it is said how to name it."""
+    pipeline = ["--pipeline", chained(case, tmp_path)]
+    another = tmp_path / "another.onnx"
+    another.write_bytes(case.model.read_bytes()[:-1])
+    assert main(["optimize", str(another), *pipeline, "--ledger", str(tmp_path / "l.sqlite")]) == 2
+    assert "the pipeline has 2 modules (det.process: " in capsys.readouterr().err
+    base = tmp_path / "base.toml"
+    base.write_text("[models.rec]\nthreads = 1\n")
+    assert optimize(case, tmp_path, "--plan", str(base)) == 2
+    assert "name the pipeline that runs this one, with --pipeline" in capsys.readouterr().err
+    (tmp_path / "of_one_prefix").mkdir()
+    assert optimize(case, tmp_path, "--pipeline", chained(case, tmp_path / "of_one_prefix", ("det.", ""))) == 2
+    assert "give its stages a prefix or a task" in capsys.readouterr().err
 
 
 def test_nothing_better_is_exit_status_4(

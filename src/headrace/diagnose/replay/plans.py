@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from headrace.base.errors import SettingsError
-from headrace.base.plan import Plan, StageDefaults, StagePlan, resolve
+from headrace.base.plan import Plan, StageDefaults, StagePlan, model_key, resolve
 from headrace.diagnose.replay.needs import CannotReplay, StageNeeds
 from headrace.runs.formats.prediction import Change
 
@@ -99,20 +99,21 @@ def check_costs(recorded: Plan, changed: Plan, change: Change, stages: Sequence[
 
 def _other_work(recorded: Plan, changed: Plan, needs: StageNeeds) -> str:
     """Return the setting that makes a stage do other work than was recorded; empty if there is none."""
-    name, task = needs.name, needs.info.task
+    name = needs.name
     if recorded.stages[name].options != changed.stages[name].options:
         return f"{name}.options"
     if needs.info.work == "decode" and recorded.decode.decoder != changed.decode.decoder:
         return "decode.decoder"
     if needs.info.kind != "device":
         return ""
-    before, after = recorded.models.get(task, recorded.model), changed.models.get(task, changed.model)
+    key = model_key(needs.info.task, name)
+    before, after = recorded.model_of(key), changed.model_of(key)
     keys = (
         ["engine", "artifact", "input_side"]
         if needs.is_exclusive and after.engine == "emulated"
         else ["engine", "artifact", "input_side", "options"]
     )
-    table = f"models.{task}" if task in changed.models else "model"
+    table = f"models.{key}" if key in changed.models else "model"
     return next((f"{table}.{key}" for key in keys if getattr(before, key) != getattr(after, key)), "")
 
 

@@ -46,6 +46,7 @@ from headrace.diagnose.trust import FEWEST_JOBS
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import ProfileDocument
 from headrace.runs.reader import Run
+from headrace.runs.run_folder import StageInfo
 
 #: Jobs simulated unless asked for more: few enough for a verdict of some dozen simulations in a second.
 _FEWEST_JOBS, _MOST_JOBS = 400, 700
@@ -161,8 +162,8 @@ class Replay:
         costs = {}
         for stage in needs.stages:
             if stage.info.kind == "device":
-                stage.is_exclusive = _is_exclusive(evidence, document, stage.info.task, plan, stage.wait, stage.cpu)
-                costs[stage.name] = batch_cost(evidence, stage, plan.model_of(stage.info.task))
+                stage.is_exclusive = _is_exclusive(evidence, document, stage.info, plan, stage.wait, stage.cpu)
+                costs[stage.name] = batch_cost(evidence, stage, plan.model_of(stage.info.task, stage.name))
         return cls(evidence, document, plan, needs, machine, costs)
 
     @property
@@ -317,7 +318,7 @@ class Replay:
         for group in group_stages(self.needs.stages, self.plan):
             for stage in group:
                 if stage.name in names:
-                    threads = model_threads(self.plan, group[0].name, stage.info.task, self.cores)
+                    threads = model_threads(self.plan, group[0].name, stage.info, self.cores)
                     busy = 1.0 + native / called if called > 0 else float(threads)
                     found[stage.name] = Spread(threads, min(busy, float(threads)))
         return found
@@ -407,7 +408,7 @@ class Replay:
             if name in change.cost_curves:
                 cost = given_cost(change.cost_curves[name], cost.cpu_share)
             elif stage.is_exclusive:
-                cost = _emulated_cost(cost, self.plan, plan, stage.info.task)
+                cost = _emulated_cost(cost, self.plan, plan, stage.info)
             batch, recorded = plan.stages[name].batch or 1, self.plan.stages[name].batch or 1
             if batch > recorded or name in change.cost_curves:
                 cost.check(name, batch)
@@ -620,10 +621,10 @@ def _is_polled(evidence: Evidence) -> bool:
 
 
 def _is_exclusive(
-    evidence: Evidence, document: ProfileDocument, task: str, plan: Plan, wait: Array, cpu: Array
+    evidence: Evidence, document: ProfileDocument, info: StageInfo, plan: Plan, wait: Array, cpu: Array
 ) -> bool:
     """Return whether a device works beside this machine's cores, one call at a time: emulated, or an accelerator."""
-    if plan.model_of(task).engine == "emulated":
+    if plan.model_of(info.task, info.name).engine == "emulated":
         return True
     busy = float((wait + cpu).sum())
     return (
@@ -635,9 +636,9 @@ def _is_exclusive(
     )
 
 
-def _emulated_cost(cost: BatchCost, recorded: Plan, changed: Plan, task: str) -> BatchCost:
+def _emulated_cost(cost: BatchCost, recorded: Plan, changed: Plan, info: StageInfo) -> BatchCost:
     """Return the cost of an emulated device whose Plan names other times."""
-    before, after = recorded.models.get(task, recorded.model), changed.models.get(task, changed.model)
+    before, after = (plan.model_of(info.task, info.name) for plan in (recorded, changed))
     if before.options == after.options or after.engine != "emulated":
         return cost
     old, new = emulated_seconds(before.options), emulated_seconds(after.options)

@@ -31,6 +31,7 @@ from headrace.diagnose.simulator.system import (
 )
 from headrace.diagnose.span_columns import Array
 from headrace.runs.formats.prediction import Change
+from headrace.runs.run_folder import StageInfo
 
 #: Share of the cores that others are taken to keep at most.
 MOST_TAKEN = 0.9
@@ -107,14 +108,14 @@ class Scenario:
     switch_seconds: float = 0.005
 
 
-def model_threads(plan: Plan, head: str, task: str, cores: float) -> int:
-    """Return the threads that a call of a task's model is given in the station of this name, by the runtime's rule.
+def model_threads(plan: Plan, head: str, device: StageInfo, cores: float) -> int:
+    """Return the threads that a call of a device stage's model is given in the station of this name, by the runtime's rule.
 
     A recording does not say which stages open the same file: each counts as if it had a model of its own.
     """
     settings = plan.stages[head]
     workers = plan.source.receivers if settings.executor == "inline" else settings.workers or 1
-    return plan.model_of(task).threads or max(1, int(cores) // workers)
+    return plan.model_of(device.task, device.name).threads or max(1, int(cores) // workers)
 
 
 def group_stages(stages: Sequence[StageNeeds], plan: Plan) -> list[list[StageNeeds]]:
@@ -266,7 +267,7 @@ class _Builder:
         if device is None or spread is None:
             return 1.0
         cores = self.scenario.change.cores or self.scenario.machine.cores
-        return spread.at(model_threads(self.plan, head.name, device.info.task, cores))
+        return spread.at(model_threads(self.plan, head.name, device.info, cores))
 
     def _receivers(self, group: Sequence[StageNeeds] | None) -> Receivers:
         scenario = self.scenario

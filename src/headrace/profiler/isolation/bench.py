@@ -95,7 +95,7 @@ class Bench:
 
     def model_engine(self, stage: Stage) -> str:
         """Return the engine of the model that a stage would open."""
-        return self.plan.model_of(stage.task).engine
+        return self.plan.model_of(stage.task, stage.name).engine
 
     def open(self, stage: Stage, worker: int) -> RunsItems:
         """Open a stage by itself, in this thread or in a process of its own; pass it to `close` in the same thread.
