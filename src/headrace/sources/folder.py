@@ -1,8 +1,10 @@
-"""The images of a folder, in sorted order."""
+"""The images of a folder, in sorted order. What looks like one and is left out is counted and said."""
 
 from __future__ import annotations
 
+import collections
 import fnmatch
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,8 +13,17 @@ from headrace.base.errors import SourceError
 from headrace.runs.run_folder import encodable
 from headrace.sources.finite import Entry, FiniteSource
 
-#: Names that count as images, whatever their case.
-IMAGE_PATTERNS = ("*.jpg", "*.jpeg", "*.png", "*.webp", "*.bmp", "*.gif", "*.tif", "*.tiff")
+log = logging.getLogger(__name__)
+
+#: Names that count as images, whatever their case: of the formats that a Plan can accept, TIFF included.
+IMAGE_PATTERNS = (
+    "*.jpg", "*.jpeg", "*.jpe", "*.jfif", "*.png", "*.webp", "*.bmp", "*.gif", "*.tif", "*.tiff",
+)  # fmt: skip
+#: Names of images that no Plan accepts.
+_OTHER_IMAGES = frozenset({
+    ".heic", ".heif", ".avif", ".jxl", ".jp2", ".j2k", ".jpx", ".svg", ".psd", ".ico", ".tga", ".exr", ".hdr", ".dng", ".cr2",
+    ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".pbm", ".pgm", ".ppm",
+})  # fmt: skip
 _WILD = frozenset("*?[")
 
 
@@ -63,9 +74,12 @@ def find_files(
     if path.is_file():
         return [path], path.parent
     if path.is_dir():
-        names = _walk(path, recursive)
-        files = sorted(file for file in names if any(fnmatch.fnmatch(file.name.lower(), one) for one in patterns))
+        left_out: collections.Counter[str] = collections.Counter()
+        files = sorted(file for file in _walk(path, recursive, left_out) if _counts(file, patterns, left_out))
         root, what = path, f"no file named {', '.join(patterns)}"
+        if +left_out:  # without those of which there are none
+            listed = ", ".join(f"{kind}: {number}" for kind, number in (+left_out).most_common())
+            log.warning("%s: %d files are taken; left out are %s", path, len(files), encodable(listed))
     else:
         root = _fixed_part(path)
         if root == path or not root.is_dir():
@@ -80,14 +94,30 @@ def find_files(
     return files, root
 
 
-def _walk(path: Path, recursive: bool) -> Iterator[Path]:
+def _counts(file: Path, patterns: Sequence[str], left_out: collections.Counter[str]) -> bool:
+    """Return whether a file's name counts; count one that is an image's and does not."""
+    name = file.name.lower()
+    if any(fnmatch.fnmatch(name, one) for one in patterns):
+        return True
+    if tuple(patterns) == IMAGE_PATTERNS and os.path.splitext(name)[1] in _OTHER_IMAGES:
+        left_out[f"{os.path.splitext(name)[1]} (no Plan accepts them)"] += 1
+    return False
+
+
+def _walk(path: Path, recursive: bool, left_out: collections.Counter[str]) -> Iterator[Path]:
+    """Yield the files of a folder; count hidden images, and folders that are hidden or links, which are not followed."""
+
     def refuse(error: OSError) -> None:
         raise SourceError(f"{error.filename} cannot be read: {error.strerror}") from error
 
     for folder, folders, names in os.walk(path, onerror=refuse):
         if not recursive:
             folders.clear()
+        left_out["hidden folders"] += sum(name.startswith(".") for name in folders)
         folders[:] = [name for name in folders if not name.startswith(".")]
+        left_out["links to folders"] += sum(os.path.islink(os.path.join(folder, name)) for name in folders)
+        hidden = [name for name in names if name.startswith(".")]
+        left_out["hidden images"] += sum(_counts(Path(name), IMAGE_PATTERNS, left_out) for name in hidden)
         yield from (Path(folder, name) for name in names if not name.startswith("."))
 
 
