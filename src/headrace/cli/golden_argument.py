@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
+    from headrace.base.meaning import Output
     from headrace.validate.golden import Golden
     from headrace.validate.variant_spec import VariantSpec
 
@@ -48,11 +48,14 @@ def read_items(
     from headrace.cli.loading import load_pipeline
     from headrace.cli.module_argument import stage_of_model
     from headrace.validate.golden_folder import read_golden_folder
+    from headrace.validate.meaning_choice import class_names
 
     loaded = load_pipeline(pipeline)
     module = stage_of_model(loaded, spec.model.artifact).module
     say(f"{path}: decoding and preprocessing with {pipeline}")
-    return read_golden_folder(Path(path), module, _names(spec), labelled=labelled, stages=loaded.stages, say=say)
+    return read_golden_folder(
+        Path(path), module, class_names(spec.open().metadata), labelled=labelled, stages=loaded.stages, say=say
+    )
 
 
 def read_feed(
@@ -112,10 +115,16 @@ def prepared_shape(pipeline: str | None, model: str | None) -> tuple[int, ...] |
         return None
 
 
-def _names(spec: VariantSpec) -> list[str] | None:
-    """Return the classes in the order of the model's output, where its file says so."""
-    try:
-        names = json.loads(spec.open().metadata.get("names", "null"))
-    except ValueError:
+def declared_output(pipeline: str | None, model: str | None) -> Output:
+    """Return what the module of a pipeline declares a model's answers to mean; None where it does not, or is not known."""
+    if pipeline is None:
         return None
-    return [str(name) for name in names] if isinstance(names, list) else None
+    from headrace.base.errors import SettingsError
+    from headrace.cli.loading import load_pipeline
+    from headrace.cli.module_argument import stage_of_model
+
+    loaded = load_pipeline(pipeline)
+    try:
+        return stage_of_model(loaded, model).module.output
+    except SettingsError:
+        return None

@@ -288,6 +288,7 @@ def _check_source(args: argparse.Namespace, sets: Mapping[str, Golden | None]) -
 
 
 def _goal(args: argparse.Namespace, plan: Plan, stage: str) -> Goal:
+    from headrace.cli.golden_argument import declared_output
     from headrace.optimize.goal import Goal
     from headrace.pipeline.governor import usable_cores
 
@@ -306,6 +307,7 @@ def _goal(args: argparse.Namespace, plan: Plan, stage: str) -> Goal:
         again=args.again,
         price_per_hour=_price(args.price),
         pipeline=args.pipeline or "",
+        output=declared_output(args.pipeline, args.model),
         target=args.target,
         input_sizes=args.input_sizes,
         also=tuple(map(Path, args.also)),

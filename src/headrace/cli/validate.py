@@ -91,9 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Validate, and print the verdict."""
-    from headrace.cli.golden_argument import prepared_shape, read_items
+    from headrace.cli.golden_argument import declared_output, prepared_shape, read_items
     from headrace.cli.golden_uses import counting
-    from headrace.cli.loading import load_pipeline
     from headrace.validate.disjoint import check_disjoint
     from headrace.validate.policy import Policy
     from headrace.validate.sample_size import sample_size_told
@@ -102,6 +101,7 @@ def run(args: argparse.Namespace) -> int:
 
     check_output(args.output, force=args.force)
     check_output(args.report, force=args.force, option="--report")
+    a, b = parse_variant(args.a, args.threads), parse_variant(args.b, args.threads)
     policy = Policy(
         max_drop=args.max_drop,
         max_slice_drop=args.max_slice_drop,
@@ -109,10 +109,9 @@ def run(args: argparse.Namespace) -> int:
         batch=args.batch,
         metric=find_metric(args.metric),
         robustness=args.robustness,
+        # Its module registers the networks that the torch engine may be asked for, too.
+        output=declared_output(args.pipeline, a.model.artifact),
     )
-    if args.pipeline:
-        load_pipeline(args.pipeline)  # its module registers the networks that the torch engine may be asked for
-    a, b = parse_variant(args.a, args.threads), parse_variant(args.b, args.threads)
     golden = read_items(args.golden, args.pipeline, a, _say)
     check_disjoint({"--data": read_items(args.data, args.pipeline, a, _say, labelled=False), "--golden": golden})
     needed = sample_size_told(len(golden), policy) if golden else ""

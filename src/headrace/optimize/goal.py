@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from headrace.base.meaning import Output
 from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.optimize.layout import Shares
@@ -44,6 +45,8 @@ class Goal:
     """Of this machine, in the user's currency; None: what attempts cost is not told."""
     pipeline: str = ""
     """That decoded and preprocessed the sets; empty: none did."""
+    output: Output = None
+    """What the answers mean, as the module of that pipeline declares it."""
     input_sizes: tuple[int, ...] = ()
     """Of the shorter side, in pixels; smaller inputs to try."""
     also: tuple[Path, ...] = ()

@@ -569,6 +569,7 @@ class _Search:
             batch=self.goal.batch,
             alpha=alpha,
             retrained=kind == "trained",
+            output=self.goal.output,
         )
 
     def _search_set(self) -> Golden | None:

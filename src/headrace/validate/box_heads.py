@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from headrace.stages.postprocess import nms
-from headrace.validate.detections import Boxes
+from headrace.validate.detections import Boxes, are_detections, detections_in, found_boxes
 from headrace.validate.parity import by_name
 
 Array = np.ndarray
@@ -27,6 +27,10 @@ Layout = Literal["yolov8", "rows", "yolov5", "pair"]
 #: Two boxes of a class that overlap more are one, as Ultralytics has it.
 _DOUBLE = 0.7
 _MOST_BOXES = 300
+#: Precision is counted over all detections, unsure ones too.
+_LEAST_SCORE = 0.001
+#: Probability of nothing in an anchor in which nothing is: a detector without such a class gives none as much.
+_SURELY_NOTHING = 0.8
 #: Anchors of a head: fewer are none.
 _FEWEST = 16
 _FIRST = {"yolov8": 4, "rows": 4, "yolov5": 5}
@@ -77,8 +81,7 @@ class Head:
     def _activated(self, scores: Array) -> Array:
         numbers = scores.astype(np.float64)
         if self.activation == "softmax":
-            numbers = np.exp(numbers - numbers.max(axis=-1, keepdims=True))
-            numbers /= numbers.sum(axis=-1, keepdims=True)
+            numbers = _softmax(numbers)
         elif self.activation == "sigmoid":
             numbers = 1 / (1 + np.exp(-numbers.clip(-50, 50)))
         if self.background is not None:
@@ -118,8 +121,24 @@ def head_of(answers: Sequence[Any], num_classes: int | None = None) -> Head | No
     return next((Head(one) for one in layouts if _is_head(one, arrays, num_classes)), None)
 
 
-def shaped_head(outputs: Any) -> Head | None:
-    """Return the head that outputs are of by their shape alone, where it is known that they are a detector's."""
+def boxes_found(outputs: Any, num_items: int) -> list[Boxes]:
+    """Return what was found in each item of a call by a model that is known to be a detector, whatever its layout.
+
+    Raises:
+        SettingsError: If outputs come in a layout that is not known.
+    """
+    head = None if are_detections(outputs) or _has_six_columns(outputs) else _shaped_head(outputs)
+    found = None if head is None else head.read(outputs, _LEAST_SCORE)
+    return found_boxes(outputs, num_items) if found is None or len(found) != num_items else found
+
+
+def _has_six_columns(outputs: Any) -> bool:
+    array = next(iter(by_name(outputs).values()))
+    return bool(array.ndim == 3 and array.shape[2] == 6 and detections_in(outputs) is not None)
+
+
+def _shaped_head(outputs: Any) -> Head | None:
+    """Return the head that outputs are of by their shape alone."""
     found = head_of([outputs])
     if found is not None:
         return found
@@ -165,20 +184,25 @@ def _pair(each: Sequence[Mapping[str, Array]]) -> Head | None:
     has_corners = bool((rows[:, 2:] >= rows[:, :2]).mean() > 0.99)
     if not has_corners and rows[:, 2:].min() < 0:
         return None
-    is_probability = numbers.min() >= 0 and numbers.max() <= 1 + 1e-2
-    background = _background(numbers)
-    if is_probability:
+    if numbers.min() >= 0 and numbers.max() <= 1 + 1e-2:
         sums_up = np.allclose(numbers.sum(axis=1), 1, atol=2e-2)
-        return Head("pair", boxes, scores, has_corners, "none", background if sums_up else None)
+        return Head("pair", boxes, scores, has_corners, "none", _background(numbers) if sums_up else None)
+    background = _background(_softmax(numbers))
     return Head("pair", boxes, scores, has_corners, "sigmoid" if background is None else "softmax", background)
 
 
+def _softmax(numbers: Array) -> Array:
+    raised = np.exp(numbers.astype(np.float64) - numbers.max(axis=-1, keepdims=True))
+    return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
+
+
 def _background(scores: Array) -> int | None:
-    """Return the class, the first or the last, that most rows have: nothing is in most places; None if there is none."""
+    """Return the class, the first or the last, that most rows are sure of: nothing is in most places; None if there is none.
+
+    Args:
+        scores: (rows, classes) probabilities that add up to 1.
+    """
     if scores.shape[1] < 2:
         return None
-    best, last = scores.argmax(axis=1), scores.shape[1] - 1
-    is_background = scores.max(axis=1) > 0  # logits below 0 are of no class at all
-    shares = {place: float(((best == place) & is_background).mean()) for place in (0, last)}
-    place = max(shares, key=lambda one: shares[one])
-    return place if shares[place] > 0.5 else None
+    place = max((0, scores.shape[1] - 1), key=lambda one: float(scores[:, one].mean()))
+    return place if float((scores[:, place] > _SURELY_NOTHING).mean()) > 0.5 else None

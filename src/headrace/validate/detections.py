@@ -32,7 +32,8 @@ _NAMES = {
 OVERLAP = 0.5
 LAYOUTS = (
     "boxes (items, n, 4) of x1, y1, x2, y2 in pixels of the input, labels (items, n) and scores (items, n), the same without "
-    "items for one item a call (--batch 1), or one output (items, n, 6) of x1, y1, x2, y2, score, label"
+    "items for one item a call (--batch 1), one output (items, n, 6) of x1, y1, x2, y2, score, label, or raw heads: "
+    "(items, 4 + classes, n), (items, n, 5 + classes), (items, n, 4) with (items, n, classes)"
 )
 
 

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from headrace.base.errors import SettingsError
-from headrace.validate.detections import Boxes, found_boxes, true_boxes
+from headrace.validate.detections import Boxes, true_boxes
 from headrace.validate.overlap import ClassOverlap, counted_pixels
 from headrace.validate.parity import scores_of
 
@@ -194,10 +194,11 @@ _OF_SETS: Mapping[str, Callable[[Any, Truth], float]] = {"f1": _f1, "roc-auc": _
 
 
 def _detection(thresholds: slice) -> Recount:
+    from headrace.validate.box_heads import boxes_found
     from headrace.validate.coco import THRESHOLDS, AveragePrecision  # needs the extra
 
     def kept(outputs: Any, truth: Truth) -> list[Boxes]:
-        return found_boxes(outputs, len(truth["boxes"]))
+        return boxes_found(outputs, len(truth["boxes"]))
 
     def of_draws(found: Sequence[Boxes], truth: Truth) -> OfDraws:
         return AveragePrecision(true_boxes(truth), found, THRESHOLDS[thresholds])

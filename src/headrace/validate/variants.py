@@ -154,8 +154,8 @@ class _Validation:
     slices: tuple[SliceResult, ...] = ()
     layers: tuple[LayerError, ...] = ()
     diverges_at: str = ""
-    meaning: Meaning | None = None
-    """Of the answers, fitted to A's; None: not known, or not asked for yet."""
+    _meaning: list[Meaning | None] = field(default_factory=list)
+    """Of the answers, fitted to A's, once it was asked for."""
 
     def run(self, gates: Sequence[GateName]) -> None:
         """Ask until one rejects."""
@@ -221,8 +221,7 @@ class _Validation:
         first, second = self.kept.once("parity", lambda: self._some(self.a)), self._some(self.b)
         if first is None or second is None:
             return _gate("parity", "inconclusive", "interrupted")
-        self._find_meaning(first)
-        if isinstance(self.meaning, Detections) or self._is_any_order():
+        if isinstance(self._meaning_of(first), Detections) or self._is_any_order():
             return self._of_detections(first, second)
         try:
             found = compare_outputs(joined(first), joined(second))
@@ -270,15 +269,26 @@ class _Validation:
         self.warnings.append(f"the answers differ by more than {self.b.precision()} usually does: {says}")
         return _gate("parity", "passed", f"{says}; whether that matters the accuracy tells", values, limits)
 
-    def _find_meaning(self, answers: Sequence[Any]) -> None:
+    @property
+    def meaning(self) -> Meaning | None:
+        """What the answers mean; None: not known."""
+        if not self._meaning:
+            self._meaning_of(self.kept.once("parity", lambda: self._some(self.a)) or [])
+        return self._meaning[0] if self._meaning else None
+
+    def _meaning_of(self, answers: Sequence[Any]) -> Meaning | None:
         """Settle what answers mean, by those of A."""
+        if self._meaning or not answers:
+            return self._meaning[0] if self._meaning else None
+        found: Meaning | None = None
         try:
             found = meaning_of(answers, Declared(self.policy.output, self.a.model.metadata))
         except (ValueError, SettingsError) as error:
             if self.policy.output is not None:
                 raise SettingsError(f"the answers are not what the module's output declares: {error}") from error
-            return  # whoever asks for a metric is told what it reads
-        self.meaning = found if found.is_known else None
+            # else whoever asks for a metric is told what it reads
+        self._meaning.append(found if found is not None and found.is_known else None)
+        return self._meaning[0]
 
     def _is_any_order(self) -> bool:
         recount = self.policy.metric.recount
@@ -459,7 +469,7 @@ class _Validation:
         judged = judge_accuracy(
             lambda: self._calls(self.a, everything), lambda: self._calls(self.b, everything), self.golden, self.policy,
             names=class_names(self.a.model.metadata), is_interrupted=self.is_interrupted, kept=self.kept,
-            again=self._again, meaning=self.meaning,
+            again=self._again, meaning=self.meaning if self.golden.labels is None else None,
         )  # fmt: skip
         self.warnings += judged.warnings
         self.worst, self.slices = judged.worst, judged.slices

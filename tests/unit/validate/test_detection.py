@@ -18,6 +18,7 @@ from headrace.base.errors import MissingExtra, SettingsError
 from headrace.cli import main
 from headrace.validate import model_speed, of_sets, recounted
 from headrace.validate.accuracy import judge_accuracy
+from headrace.validate.box_heads import boxes_found
 from headrace.validate.coco import THRESHOLDS, AveragePrecision, _dataset, _evaluation, _quiet
 from headrace.validate.detections import Boxes, found_boxes, true_boxes
 from headrace.validate.golden import Golden
@@ -425,6 +426,36 @@ def test_a_user_validates_detectors(
     assert told["worst"][0]["boxes"]
     assert told["worst"][0]["boxes_a"] != told["worst"][0]["boxes_b"]
     assert {one["name"] for one in told["slices"]} == {"class 0", "class 1", "class 2"}
+
+
+def test_raw_heads_are_scored_too() -> None:
+    """Those of YOLO of two kinds and of SSD, by centre, width and height, and with doubles: as the boxes they stand for."""
+    random = np.random.default_rng(0)
+    wanted = [boxes((10, 10, 40, 50, 1)), boxes((60, 5, 90, 30, 0), (5, 60, 30, 90, 2)), boxes()]
+    rows = np.zeros((3, 50, 7), np.float32)
+    rows[..., :4] = random.uniform(1, 20, (3, 50, 4))
+    for item, image in enumerate(wanted):
+        for number, (box, kind) in enumerate(zip(image.boxes, image.classes, strict=True)):
+            for anchor in (number, 20 + number):  # twice
+                rows[item, anchor, :4] = (*(box[:2] + box[2:]) / 2, *(box[2:] - box[:2]))
+                rows[item, anchor, 4 + kind] = 0.9
+    sure = np.ones_like(rows[..., :1])
+    corners = np.concatenate([rows[..., :2] - rows[..., 2:4] / 2, rows[..., :2] + rows[..., 2:4] / 2], axis=2)
+    nothing = 0.95 - rows[..., 4:].max(axis=2, keepdims=True)
+    layouts = (
+        rows.swapaxes(1, 2),
+        np.concatenate([rows[..., :4], sure, rows[..., 4:]], axis=2),
+        {"boxes": corners, "scores": rows[..., 4:]},
+        {"pred_logits": np.log(np.concatenate([rows[..., 4:], nothing], axis=2) + 1e-6), "pred_boxes": rows[..., :4]},
+    )
+    for outputs in layouts:
+        found = boxes_found(outputs, 3)
+        assert [sorted(image.classes.tolist()) for image in found] == [[1], [0, 2], []]
+        for image, truth in zip(found, wanted, strict=True):
+            order = np.argsort(image.classes)
+            assert np.allclose(image.boxes[order], truth.boxes[np.argsort(truth.classes)], atol=1e-3)
+    with pytest.raises(SettingsError, match="raw heads"):
+        boxes_found(np.ones((3, 4)), 3)
 
 
 @pytest.mark.parametrize("one_item", [False, True])
