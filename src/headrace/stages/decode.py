@@ -14,6 +14,7 @@ decoder misreads goes to the other.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 
@@ -41,13 +42,16 @@ if "OPENCV_LOG_LEVEL" not in os.environ:
 _FOR_PILLOW = frozenset({"gif", "bmp", "tiff"})
 
 
-def decode(data: bytes, *, short_side: int | None = None, plan: DecodePlan | None = None) -> np.ndarray:
+def decode(
+    data: bytes, *, short_side: int | None = None, plan: DecodePlan | None = None, background: str | None = None
+) -> np.ndarray:
     """Return the image in a file's bytes.
 
     Args:
         data: A file in one of the Plan's formats: JPEG, PNG, WebP, GIF or BMP unless it says otherwise.
         short_side: Pixels that the shorter side must have at least, if the file has them; None: every pixel.
         plan: The Plan's `[decode]` table.
+        background: Colour behind transparent pixels, such as `"#ffffff"`; None: alpha is dropped.
 
     Returns:
         uint8 (height, width, 3), RGB, 0-255, upright.
@@ -56,7 +60,7 @@ def decode(data: bytes, *, short_side: int | None = None, plan: DecodePlan | Non
         DecodeRejected: If it is more than the Plan allows or cannot be read whole; the reason begins with a code such as
             `decode.bomb`.
     """
-    return DecodeChain(plan or DecodePlan(), short_side, {}).decode(data)
+    return DecodeChain(plan or DecodePlan(), short_side, {}, background=background).decode(data)
 
 
 class DecodeChain:
@@ -67,19 +71,27 @@ class DecodeChain:
         short_side: Pixels to cover; None: every pixel.
         counts: Where to count which decoder served.
         reuse_buffer: Whether the image may live in a buffer that the next call overwrites.
+        background: Colour behind transparent pixels, such as `"#ffffff"`; None: alpha is dropped.
     """
 
     def __init__(
-        self, plan: DecodePlan, short_side: int | None, counts: dict[str, int], *, reuse_buffer: bool = False
+        self,
+        plan: DecodePlan,
+        short_side: int | None,
+        counts: dict[str, int],
+        *,
+        reuse_buffer: bool = False,
+        background: str | None = None,
     ) -> None:
         self._plan = plan
         self._cover = short_side or 0 if plan.scale == "auto" else 0
         self._counts = counts
+        self._is_blended = background is not None
         every: dict[str, Decoder] = {
             # Fast where pixels are being thrown away anyway, not for a full decode.
             "simplejpeg": TurboJpeg(is_fast=self._cover > 0, reuse_buffer=reuse_buffer),
             "opencv": decode_opencv,
-            "pillow": decode_pillow,
+            "pillow": functools.partial(decode_pillow, background=background),
         }
         # A decoder that the Plan names comes first; the others remain as the tolerant fallback.
         first = [plan.decoder] if plan.decoder != "auto" else []
@@ -118,6 +130,8 @@ class DecodeChain:
         """Return which decoders to ask, one after the other."""
         if header.format == "jpeg":
             return self._decoders
+        if self._is_blended:
+            return ("pillow",)  # alone says what is transparent in every format
         if header.format not in _FOR_PILLOW:
             return (name for name in self._decoders if name != "simplejpeg")
         return ("pillow",) if header.is_misread else ("pillow", "opencv")
@@ -195,10 +209,12 @@ class DecodeStage(Stage):
     def open(self, context: StageContext) -> Callable[[bytes | np.ndarray], np.ndarray]:
         """Return a decoder; it reuses its buffer when the same worker resizes next."""
         refuse_options(context.options, self.name)
+        wanted = _wanted(self, context)
         chain = DecodeChain(
             context.plan.decode,
-            _wanted(self, context).short_side,
+            wanted.short_side,
             context.counts,
+            background=wanted.background,
             reuse_buffer=isinstance(context.next_stage, ResizeStage),
         )
 

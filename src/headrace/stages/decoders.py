@@ -149,8 +149,8 @@ def decode_opencv(data: bytes, header: ImageHeader, factor: int) -> np.ndarray:
     return upright(cv2.cvtColor(image, cv2.COLOR_BGR2RGB), header.orientation)
 
 
-def decode_pillow(data: bytes, header: ImageHeader, factor: int) -> np.ndarray:
-    """Return the image as Pillow reads it; see `Decoder`."""
+def decode_pillow(data: bytes, header: ImageHeader, factor: int, *, background: str | None = None) -> np.ndarray:
+    """Return the image as Pillow reads it, on a background where one is named; see `Decoder`."""
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         # A switch of the whole process, with which Pillow makes up what is missing.
         raise ValueError("not asked, because ImageFile.LOAD_TRUNCATED_IMAGES is set")
@@ -165,6 +165,8 @@ def decode_pillow(data: bytes, header: ImageHeader, factor: int) -> np.ndarray:
     image.load()
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))  # convert() would clip, not scale
+    if background is not None and image.has_transparency_data:
+        image = Image.alpha_composite(Image.new("RGBA", image.size, background), image.convert("RGBA"))
     return upright(np.asarray(image.convert("RGB")), header.orientation)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,12 +22,16 @@ class ImageInput:
     """Side of the square cut from the centre after that; None keeps all."""
     interpolation: Interpolation = "linear"
     """How the model was trained to see resized images. Area is the better filter for large reductions, and slower."""
+    background: str | None = None
+    """Colour behind transparent pixels, such as `"#ffffff"`; None: alpha is dropped, and pixels keep the colour of the file."""
 
     def __post_init__(self) -> None:
         """Check every value."""
         for key in ("short_side", "crop"):
             value = getattr(self, key)
             check(value is None or value >= 1, key, value, "a whole number >= 1")
+        is_colour = self.background is None or re.fullmatch("#[0-9a-fA-F]{6}", self.background)
+        check(bool(is_colour), "background", self.background, "a colour such as '#ffffff', or None")
         if self.crop is not None and self.short_side is not None:
             check(self.crop <= self.short_side, "crop", self.crop, f"at most short_side = {self.short_side}")
 

@@ -411,3 +411,71 @@ def test_text_in_no_encoding() -> None:
     """An encoding that does not exist is told before the first item."""
     with pytest.raises(SettingsError, match="encoding = 'utf-88' is not possible"):
         TextInput("utf-88")
+
+
+def half_clear(format_: str) -> bytes:
+    """A red picture whose left half is transparent, with another red beneath."""
+    image = Image.new("RGBA", (32, 16), (200, 0, 0, 255))
+    image.paste((40, 0, 0, 0), (0, 0, 16, 16))
+    file = io.BytesIO()
+    if format_ == "palette":
+        colours = Image.new("P", (32, 16), 1)
+        colours.putpalette([40, 0, 0, 200, 0, 0])
+        colours.paste(0, (0, 0, 16, 16))
+        colours.save(file, "PNG", transparency=0)
+    else:
+        image.save(file, format_, **({"lossless": True, "exact": True} if format_ == "WEBP" else {}))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("format_", ["PNG", "palette", "WEBP", "GIF"])
+def test_transparent_pixels_show_the_background(format_: str, decoder: str) -> None:
+    """With a background, transparent pixels have its colour and opaque ones their own, whichever decoder the Plan names."""
+    plan = DecodePlan(decoder=decoder)  # type: ignore[arg-type]
+    image = decode(half_clear(format_), plan=plan, background="#fa8040")
+    assert (image[:, :16] == (250, 128, 64)).all()
+    assert np.abs(image[:, 16:].astype(int) - (200, 0, 0)).max() <= 1
+    assert image.dtype == np.uint8
+    assert image.flags.c_contiguous
+
+
+def test_half_transparent_pixels_are_blended() -> None:
+    """Alpha says how much of the background shines through."""
+    file = io.BytesIO()
+    Image.new("RGBA", (8, 8), (0, 100, 255, 51)).save(file, "PNG")
+    assert np.abs(decode(file.getvalue(), background="#ffffff").astype(int) - (204, 224, 255)).max() <= 1
+
+
+def test_without_a_background_alpha_is_dropped() -> None:
+    """Unless a background is named, a transparent pixel has the colour that the file gives it."""
+    for format_ in ("PNG", "palette", "WEBP"):
+        assert (decode(half_clear(format_))[:, :16] == (40, 0, 0)).all(), format_
+
+
+def test_a_background_changes_nothing_that_is_opaque(photographs: dict[str, bytes]) -> None:
+    """Files without alpha, JPEGs at scale among them, are read as before."""
+    for data in (photographs["coffee"], encoded_png(photographs["coffee"])):
+        assert (decode(data, short_side=64, background="#ff0000") == decode(data, short_side=64)).all()
+
+
+def encoded_png(jpeg: bytes) -> bytes:
+    """The same picture as a PNG."""
+    file = io.BytesIO()
+    Image.open(io.BytesIO(jpeg)).save(file, "PNG")
+    return file.getvalue()
+
+
+def test_the_background_of_an_input_reaches_the_decoder(make_context: Any) -> None:
+    """A module's ImageInput says the background, also where the Plan scales its input."""
+    wanted = ImageInput(short_side=16, background="#0000ff")
+    assert wanted.scaled_to(8).background == "#0000ff"
+    image = DecodeStage("decode", wanted).open(make_context())(half_clear("PNG"))
+    assert (image[:, :16] == (0, 0, 255)).all()
+
+
+@pytest.mark.parametrize("background", ["white", "#fff", "ffffff", "#gggggg", ""])
+def test_a_background_is_a_colour(background: str) -> None:
+    """What is no colour of six digits is refused when the input is written down."""
+    with pytest.raises(SettingsError, match="background"):
+        ImageInput(background=background)
