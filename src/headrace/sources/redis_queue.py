@@ -10,13 +10,18 @@ kept beside it, in a sorted set, whose members are the receipts themselves (`ent
     headrace:{NAME}:held       sorted    receipt -> when a nacked message may be received again (ms)
     headrace:{NAME}:delayed    sorted    a message sent with a delay, packed -> when it enters the stream (ms)
     headrace:{NAME}:dead       stream    dead letters with their reason
+    headrace:{NAME}:wake       list      at most one token: somebody who waits is to look
 
 A receipt that is not in `lent` is stale; nothing else has to be asked. Every step that touches more than one key is one
 Lua script, so it happens wholly or not at all, and time is the server's, so clients need no common clock. The braces keep
-all keys in one slot of a Redis Cluster.
+all keys in one slot of a Redis Cluster; a server that is one of a cluster is asked for the others.
+
+Who waits for a message waits for the token (BLPOP), which wakes one, not for the stream, which would send every entry to
+everybody who waits. Whoever finds as many messages as it can take hands the token on.
 
 How durable a send is, is the server's business: `appendonly yes` with `appendfsync everysec` (the usual choice) may lose
-the last second when the power fails, `always` nothing. `maxmemory-policy` must be `noeviction`.
+the last second when the power fails, `always` nothing. `maxmemory-policy` must be `noeviction`; where the memory is
+full, sends fail, and everything else goes on.
 """
 
 from __future__ import annotations
@@ -37,19 +42,23 @@ from headrace.sources.foreign import as_bytes, read_guarded
 
 try:
     import redis
+    from redis.backoff import NoBackoff
+    from redis.exceptions import RedisClusterException
+    from redis.retry import Retry
 except ImportError as error:
     raise MissingExtra("a queue in Redis", "redis") from error
 
-GROUP = "headrace"
 #: Entries per script, so that no script holds up the server's other clients for long.
 MOST_PER_CALL = 500
 #: A long poll wakes this often to look for loans that ran out, beyond those it knows the moment of.
 LONGEST_BLOCK_SECONDS = 1.0
-SOCKET_SECONDS = 10.0
+#: A heartbeat must not be stuck behind one call: with one more try it waits twice as long.
+SOCKET_SECONDS = 5.0
 
-# KEYS everywhere: 1 stream, 2 lent, 3 held, 4 delayed, 5 dead.
+# KEYS everywhere: 1 stream, 2 lent, 3 held, 4 delayed, 5 dead, 6 wake.
 _PRELUDE = """
 local stream, lent, held, delayed, dead = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local wake = KEYS[6]
 local group, consumer = 'headrace', 'headrace'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -59,6 +68,9 @@ local function add(id, sent, body, kept)
     else
         redis.call('XADD', stream, '*', 'id', id, 'sent', sent, 'body', body)
     end
+end
+local function ring()
+    if redis.call('LLEN', wake) == 0 then redis.call('RPUSH', wake, 1) end
 end
 -- Entry and count of a receipt; nil where it is none: a stranger's.
 local function parsed(receipt) return string.match(receipt, '^(%d+%-%d+)/(%d+)$') end
@@ -98,10 +110,11 @@ for i = 2, #ARGV, 2 do
         add(ARGV[i], now, ARGV[i + 1])
     end
 end
+if #ARGV > 1 then ring() end
 """
 )
 
-# ARGV: most, visibility in ms. Returns rows {entry, count, fields}, the group's last entry, ms until the next is due or -1.
+# ARGV: most, visibility in ms. Returns rows {entry, count, fields} and ms until the next is due or -1.
 _RECEIVE = (
     _CHANGE
     + """
@@ -146,16 +159,9 @@ if #rows == 0 then
         if first[2] and (due < 0 or first[2] - now < due) then due = math.max(first[2] - now, 0) end
     end
 end
-local last = '0-0'
-if #rows == 0 then
-    local found = redis.call('XINFO', 'GROUPS', stream)
-    for _, one in ipairs(found) do
-        local info = {}
-        for i = 1, #one, 2 do info[one[i]] = one[i + 1] end
-        if info['name'] == group then last = info['last-delivered-id'] end
-    end
-end
-return {rows, last, due}
+-- Nothing is left: nobody need look. As many as were asked for: there may be more, for somebody else.
+if #rows < most then redis.call('DEL', wake) else ring() end
+return {rows, due}
 """
 )
 
@@ -189,6 +195,7 @@ for i = 2, #ARGV do
         stale[#stale + 1] = ARGV[i]
     end
 end
+if #stale < #ARGV - 1 then ring() end
 return stale
 """
 )
@@ -232,6 +239,7 @@ for i = 1, #ARGV, 3 do
         stale[#stale + 1] = ARGV[i]
     end
 end
+if 3 * #stale < #ARGV then ring() end
 return stale
 """
 )
@@ -276,6 +284,7 @@ for _, letter in ipairs(letters) do
     redis.call('XADD', stream, '*', unpack(fields))
     redis.call('XDEL', dead, letter[1])
 end
+if #letters > 0 then ring() end
 return #letters
 """
 )
@@ -356,16 +365,19 @@ _PURGE = (
     _CHANGE
     + """
 local count = redis.call('XLEN', stream) + redis.call('ZCARD', delayed)
-redis.call('DEL', stream, lent, held, delayed)
+redis.call('DEL', stream, lent, held, delayed, wake)
 redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
 return count
 """
 )
 
-# Entries that somebody read past this adapter (XREADGROUP by hand) would be lent for ever. ARGV: idle ms.
-_ADOPT = (
+# Makes the group, with the stream. Returns how many entries it gave back that somebody read past this adapter (XREADGROUP by
+# hand) and that would be lent for ever. ARGV: idle ms.
+_OPEN = (
     _CHANGE
     + """
+local made = redis.pcall('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
+if made.err and not string.find(made.err, 'BUSYGROUP') then return made end
 local strays = 0
 for _, pending in ipairs(redis.call('XPENDING', stream, group, 'IDLE', ARGV[1], '-', '+', 1000)) do
     local receipt = pending[1] .. '/' .. pending[4]
@@ -377,6 +389,9 @@ end
 return strays
 """
 )
+
+
+_SOCKETS: dict[str, Any] = {"socket_timeout": SOCKET_SECONDS, "socket_connect_timeout": SOCKET_SECONDS}
 
 
 class RedisQueue:
@@ -402,19 +417,18 @@ class RedisQueue:
         self._name = f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or 6379}/{database}?queue={queue}"
         self._visibility_seconds = float(visibility_seconds)
         try:
-            self._redis = redis.Redis.from_url(
-                url, socket_timeout=SOCKET_SECONDS, socket_connect_timeout=SOCKET_SECONDS, decode_responses=False
-            )
+            self._redis: Any = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 1), **_SOCKETS)
         except ValueError:
             raise SettingsError(f"the address of {self._name} cannot be used by the redis package") from None
         stream = f"headrace:{{{queue}}}"
         self._keys = [stream, f"{stream}:lent", f"{stream}:held", f"{stream}:delayed", f"{stream}:dead"]
+        self._keys.append(f"{stream}:wake")
         self._scripts: dict[str, Callable[..., Any]] = {}
         self._closed = False
         try:
             with self._translated():
-                self._make_group()
-                self._run(_ADOPT, [round(visibility_seconds * 1000)])
+                self._redis = _of_cluster(self._redis, url)
+                self._run(_OPEN, [round(visibility_seconds * 1000)])
         except BaseException:
             self._redis.close()
             raise
@@ -447,7 +461,7 @@ class RedisQueue:
         most = min(max_messages, MOST_PER_CALL)
         with self._translated():
             while True:
-                rows, last, due_ms = self._run(_RECEIVE, [most, _ms(self._visibility_seconds)])
+                rows, due_ms = self._run(_RECEIVE, [most, _ms(self._visibility_seconds)])
                 messages = [_message(*row) for row in rows]
                 left = give_up_at - time.monotonic()
                 if messages or left <= 0:
@@ -456,7 +470,8 @@ class RedisQueue:
                 if due_ms >= 0:
                     pause = min(pause, due_ms / 1000)
                 # Not XREADGROUP: an entry it hands out would be lent without a moment at which the loan runs out.
-                self._redis.xread({self._keys[0]: last}, count=1, block=max(1, round(pause * 1000)))
+                if self._redis.blpop([self._keys[5]], timeout=max(0.001, pause)) is None and pause == left:
+                    return []
 
     def ack(self, receipts: Sequence[str]) -> dict[str, str]:
         """Remove messages for good; STALE for those that are gone or that another receiver has."""
@@ -553,15 +568,8 @@ class RedisQueue:
         except redis.ResponseError as error:
             if "NOGROUP" not in str(error) and "no such key" not in str(error):
                 raise
-            self._make_group()  # somebody deleted the stream
+            self._run(_OPEN, [round(self._visibility_seconds * 1000)])  # somebody deleted the stream
             return self._scripts[script](keys=self._keys, args=arguments)
-
-    def _make_group(self) -> None:
-        try:
-            self._redis.xgroup_create(self._keys[0], GROUP, id="0", mkstream=True)
-        except redis.ResponseError as error:
-            if "BUSYGROUP" not in str(error):
-                raise
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
@@ -569,23 +577,42 @@ class RedisQueue:
             raise QueueUnavailable(f"{self._name} was closed")
         try:
             yield
-        except redis.RedisError as error:
+        except (redis.RedisError, RedisClusterException) as error:
             text = f"{self._name}: {type(error).__name__}: {error}"
             if "WRONGTYPE" in text:
                 raise SourceError(
                     f"{self._name}: the key {self._keys[0]}, or one that begins like it, holds something that is no queue"
                 ) from error
+            if any(word in text for word in _MOVED) and isinstance(self._redis, redis.Redis):
+                # The address may lead to another server by now, while connections to the one before stay open.
+                self._redis.connection_pool.disconnect(inuse_connections=False)
             is_refused = isinstance(error, redis.ResponseError | redis.AuthenticationError)
             if is_refused and not any(word in text for word in _PASSING):
                 raise QueueRefused(text) from error
             raise QueueUnavailable(text) from error
 
 
-#: Words of refusals that end by themselves: memory, disk, start, failover, resharding, somebody's long script.
+#: Words of refusals by a server that is no primary, or no longer one: of the package's errors, and of the server's where a
+#: script passes them on.
+_MOVED = ("ReadOnlyError", "READONLY", "UNBLOCKED", "BusyLoadingError", "LOADING", "MasterDownError", "MASTERDOWN")
+#: Words of refusals that end by themselves: failover, memory, disk, resharding, somebody's long script.
 _PASSING = (
-    *("OOM", "MISCONF", "NOREPLICAS", "LOADING", "BUSY", "UNBLOCKED", "MAX NUMBER OF CLIENTS", "max number of clients"),
-    *("READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK ", "UNKILLABLE"),
+    *_MOVED,
+    *("OutOfMemoryError", "OOM", "MISCONF", "NOREPLICAS", "BUSY", "max number of clients", "UNKILLABLE"),
+    *("ClusterDownError", "CLUSTERDOWN", "TryAgainError", "TRYAGAIN", "MovedError", "MOVED", "AskError", "ASK "),
 )
+
+
+def _of_cluster(client: redis.Redis, url: str) -> Any:
+    """Return a client of the whole cluster where the server is one of a cluster, else the client itself."""
+    try:
+        found = client.info("cluster")
+    except redis.ResponseError:  # this user may not ask: then it is the server that was named
+        return client
+    if not found.get("cluster_enabled"):
+        return client
+    client.close()
+    return redis.RedisCluster.from_url(url, **_SOCKETS)
 
 
 def _ms(seconds: float) -> int:

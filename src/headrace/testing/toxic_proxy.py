@@ -55,10 +55,11 @@ class ToxicProxy:
 
     Attributes:
         port: Where it listens.
+        upstream: The server's port; a change holds for new connections, as when an address moves to another server.
     """
 
     def __init__(self, upstream: int) -> None:
-        self._upstream = upstream
+        self.upstream = upstream
         self._toxic: Toxic | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="toxic-proxy", daemon=True)
@@ -127,7 +128,7 @@ class ToxicProxy:
         self._connections[writer] = task
         there: asyncio.StreamWriter | None = None
         try:
-            back, there = await asyncio.open_connection("127.0.0.1", self._upstream)
+            back, there = await asyncio.open_connection("127.0.0.1", self.upstream)
             await self._pass_on(reader, there, back, writer)
         except OSError:
             pass

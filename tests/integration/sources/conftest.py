@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -63,6 +63,25 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     process = _started(command, port, folder / "log")
     yield f"redis://127.0.0.1:{port}/0"
     _stop(process)
+
+
+@pytest.fixture
+def start_redis(redis_server: str, tmp_path: Path) -> Iterator[Callable[..., int]]:
+    """Return what starts another redis-server with settings and returns its port."""
+    processes = []
+
+    def start(*settings: str) -> int:
+        while (port := _free_port()) > 55_000:  # the bus of a cluster listens 10,000 above
+            pass
+        folder = tmp_path / str(port)
+        folder.mkdir()
+        command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
+        processes.append(_started([*command, *settings], port, folder / "log"))
+        return port
+
+    yield start
+    for process in processes:
+        _stop(process)
 
 
 @pytest.fixture(scope="session")
