@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     recorded = read_run(args.run_folder)
     try:
         replay = Replay.of(recorded)
-        if not replay.document.trusted and not args.untrusted:
+        if replay.document.distrust and not args.untrusted:
             raise CannotReplay(
                 f"{args.run_folder} is not trusted, and a plan that rests on it would not be either: "
                 f"{'; '.join(replay.document.distrust)}. Profile again, or add --untrusted to plan all the same"

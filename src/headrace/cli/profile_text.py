@@ -102,9 +102,12 @@ def _head(document: ProfileDocument) -> list[str]:
     lines.append(machine)
     if document.trusted:
         lines.append(f"TRUSTED: no check failed{_not_made(document)}")
-    else:
+    elif document.distrust:
         lines.append("UNTRUSTED:")
         lines += [f"  - {reason}" for reason in document.distrust]
+    else:
+        lines.append("NOT CHECKED: no check failed, but the laws that would show wrong figures could not be checked:")
+        lines += [f"  - {reason}" for reason in document.unchecked]
     return [line for line in lines if line]
 
 

@@ -140,7 +140,8 @@ def _tell(args: argparse.Namespace, page: Path, num_bytes: int, document: Any, t
     if args.json:
         _print_json(page, num_bytes, document, traces)
         return
-    verdict = "TRUSTED" if document.trusted else f"UNTRUSTED: {'; '.join(document.distrust)}"
+    word, reasons = ("UNTRUSTED", document.distrust) if document.distrust else ("NOT CHECKED", document.unchecked)
+    verdict = "TRUSTED" if document.trusted else f"{word}: {'; '.join(reasons)}"
     write(f"{plain(verdict)}\nreport: {plain(page)} ({num_bytes / 1e6:.2f} MB)")
     for summary in traces.values():
         write(f"timeline: {plain(summary.path)} ({summary.num_bytes / 1e6:.2f} MB, {summary.num_items:,} of "
@@ -160,6 +161,7 @@ def _print_json(page: Path, num_bytes: int, document: Any, traces: dict[str, Any
         "run": plain(document.run),
         "trusted": document.trusted,
         "distrust": document.distrust,
+        "unchecked": document.unchecked,
         "timelines": {
             kind: {"file": plain(summary.path), "num_bytes": summary.num_bytes, "num_items": summary.num_items,
                    "num_items_total": summary.num_items_total, "notes": summary.notes}

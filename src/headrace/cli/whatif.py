@@ -116,7 +116,7 @@ def _check_trusted(replay: Replay, args: argparse.Namespace) -> None:
     """Raise CannotReplay for a run whose numbers contradict one another, unless the user wants it all the same."""
     from headrace.diagnose.replay import CannotReplay
 
-    if not replay.document.trusted and not args.untrusted:
+    if replay.document.distrust and not args.untrusted:
         raise CannotReplay(
             f"{args.run_folder} is not trusted, and what rests on it would not be either: "
             f"{'; '.join(replay.document.distrust)}. Profile again, or add --untrusted to predict all the same"

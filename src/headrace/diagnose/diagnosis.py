@@ -103,6 +103,7 @@ def _document(
         experiment=ranking.experiment,
         trusted=profile.trusted,
         distrust=profile.distrust,
+        unchecked=profile.unchecked,
         is_emulated=profile.is_emulated,
         warnings=_warnings(profile),
         details={},
@@ -112,6 +113,9 @@ def _document(
 def _warnings(profile: ProfileDocument) -> tuple[str, ...]:
     """Return what makes the answer less sure without making it wrong."""
     found = [*profile.warnings, *profile.problems]
+    if profile.unchecked:
+        found.append(f"whether the run's figures are right could not be checked: {'; '.join(profile.unchecked)}")
+    found += [one.says for one in profile.checks if one.name == "explained_cpu" and one.status == "warning"]
     environment = profile.environment
     if environment.grade == "C":
         found.append(

@@ -19,7 +19,7 @@ from headrace.diagnose.overhead import overhead_estimate
 from headrace.diagnose.series import all_series
 from headrace.diagnose.slow_item import slow_item
 from headrace.diagnose.steady_state import Completions, completions, find_window
-from headrace.diagnose.trust import all_checks, distrust
+from headrace.diagnose.trust import all_checks, distrust, unchecked
 from headrace.runs.formats.profile import Distribution, ProfileDocument, Quantile, StageAccount, Window
 from headrace.runs.reader import Run
 
@@ -48,11 +48,11 @@ def document_of(evidence: Evidence) -> ProfileDocument:
     cpu = cpu_account(evidence)
     demand = {stage.name: stage.cpu_demand for stage in stages if stage.cpu_demand is not None}
     overhead = overhead_estimate(profile, demand)
-    checks = all_checks(evidence, window, latency, cpu, overhead)
-    doubts = distrust(checks) + (() if len(evidence.spans) else (_NOTHING,))
     growth = memory_growth(evidence, done, window)
     delivered = completions(evidence, delivered=True)
     throughput = _throughput(evidence, delivered, window)
+    checks = all_checks(evidence, window, latency, cpu, overhead, stages, throughput)
+    doubts, not_checked = distrust(checks) + (() if len(evidence.spans) else (_NOTHING,)), unchecked(checks)
     plan_id, plan = _plan(evidence)
     not_measured = _not_measured(evidence, stages, throughput)
     if cpu is None:
@@ -70,8 +70,9 @@ def document_of(evidence: Evidence) -> ProfileDocument:
         started_unix_seconds=info.started_unix_seconds,
         elapsed_seconds=evidence.elapsed_seconds,
         is_emulated=any(variant.get("engine") == "emulated" for variant in info.variants),
-        trusted=not doubts,
+        trusted=not doubts and not not_checked,
         distrust=doubts,
+        unchecked=not_checked,
         counters=msgspec.to_builtins(info.counters),
         window=window,
         throughput=throughput,

@@ -21,7 +21,7 @@ from headrace.diagnose.evidence import Evidence, StageFacts
 from headrace.diagnose.gauges import Gauge
 from headrace.diagnose.span_columns import Array, SpanColumns
 from headrace.diagnose.steady_state import completions
-from headrace.runs.formats.profile import Check, CheckStatus, Window
+from headrace.runs.formats.profile import Check, CheckStatus, CpuAccount, StageAccount, Window
 
 LITTLE = "Little's law, L = X R; Little 1961"
 UTILIZATION = "Utilization law, U = X D; Denning and Buzen 1978"
@@ -121,6 +121,30 @@ def utilization_law(evidence: Evidence, window: Window) -> Check:
         f" ({len(comparisons)} compared, this one agrees least)"
     )
     return _worst("utilization_law", worst, says, "spans are missing or their times are wrong", UTILIZATION)
+
+
+def cores_law(throughput: float | None, stages: Sequence[StageAccount], cpu: CpuAccount | None, jobs: int) -> Check:
+    """Return whether the throughput needs no more cores than there are: X times the CPU demand of a job, at most 5 % more.
+
+    Args:
+        throughput: Jobs delivered per second.
+        stages: With their CPU demands.
+        cpu: Of the processes; None where it was not measured.
+        jobs: How many came to an end, however: what all passages are divided among.
+    """
+    demands = [stage.cpu_demand * stage.items for stage in stages if stage.cpu_demand is not None]
+    if cpu is None or throughput is None or not demands or not jobs:
+        return not_measured("cores_law", "CPU time or throughput was not measured", UTILIZATION)
+    demand = sum(demands) / jobs
+    used, limit = throughput * demand / cpu.num_cores, 1 + _SHARE + cpu.uncertain_share
+    says = (
+        f"{throughput:.4g} jobs a second x {demand * 1e3:.3g} ms of CPU a job = {throughput * demand:.3g} of "
+        f"{cpu.num_cores:g} cores"
+    )
+    if used <= limit:
+        return check("cores_law", "ok", used, limit, says, UTILIZATION)
+    says += ": more than there are; the throughput, the CPU times or the number of cores is wrong"
+    return check("cores_law", "failed", used, limit, says, UTILIZATION)
 
 
 def flow_balance(evidence: Evidence) -> Check:

@@ -111,7 +111,7 @@ def lost_spans(evidence: Evidence) -> Check:
     says_sampled = ""
     if evidence.info.summary is not None:
         lost = max(lost, _missing_spans(evidence))
-    if _left_out_on_purpose(evidence):
+    if is_left_out_on_purpose(evidence):
         says_sampled = "; others were left out on purpose: counters are exact, spans a sample"
     if not written and not lost:
         return not_measured("lost_spans", "there are no spans")
@@ -132,7 +132,8 @@ def run_folder(evidence: Evidence) -> Check:
     return check("run_folder", "warning", len(problems), 0, f"{problems[0]}{more}")
 
 
-def _left_out_on_purpose(evidence: Evidence) -> bool:
+def is_left_out_on_purpose(evidence: Evidence) -> bool:
+    """Return whether only some jobs were recorded during some of the run."""
     profile = evidence.profiling
     return evidence.is_sampled or (profile is not None and any(change.every > 1 for change in profile.sampling))
 
@@ -142,15 +143,21 @@ def _missing_spans(evidence: Evidence) -> int:
     spans = evidence.spans
     passages = sum(stage.items for stage in evidence.stages)
     missing = passages - float(spans.weight.sum())
-    if not _left_out_on_purpose(evidence):
+    if not is_left_out_on_purpose(evidence):
         return max(0, round(missing))
-    # A job is recorded as a whole, with the chance 1 / weight, so that the variance of what they stand for is w (w - 1) a job.
+    lost_share = max(0.0, missing - chance_of_sample(spans)) / passages if passages else 0.0
+    return round(len(spans) * lost_share / (1 - lost_share)) if lost_share < 1 else passages
+
+
+def chance_of_sample(spans: SpanColumns) -> float:
+    """Return by how many passages a sample of jobs may be off what it stands for, by chance.
+
+    A job is recorded as a whole, with the chance 1 / weight, so that the variance of what they stand for is w (w - 1) a job.
+    """
     per_job = np.bincount(spans.root, minlength=1).astype(np.float64)
     weight = np.ones(len(per_job))
     weight[spans.root] = spans.weight
-    chance = _ERRORS * float(np.sqrt((per_job**2 * weight * (weight - 1)).sum()))
-    lost_share = max(0.0, missing - chance) / passages if passages else 0.0
-    return round(len(spans) * lost_share / (1 - lost_share)) if lost_share < 1 else passages
+    return _ERRORS * float(np.sqrt((per_job**2 * weight * (weight - 1)).sum()))
 
 
 def _disordered_rows(spans: SpanColumns) -> Array:

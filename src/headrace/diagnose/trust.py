@@ -1,24 +1,31 @@
 """Whether the numbers of a run can be believed: all checks, and which of them make it UNTRUSTED.
 
 A check that fails means that numbers of the report are wrong or contradict one another, and makes the run untrusted: Little's
-law, the utilization law, flow balance, forced flow, clock order, the identity of a span's clocks, spans lost above 1 %, more
-CPU time explained than was used, and a profiler that surely costs more than a tenth. A warning means that the numbers are
-right but say less than one might read into them: the run was not steady, percentiles lack samples, a part of the CPU time has
-no name, the folder is not whole, the profiler costs a few per cent. What could not be checked is neither, and says why.
+law, the utilization law (of workers and of cores), flow balance, forced flow, clock order, the identity of a span's clocks,
+spans that disagree with the exact counters, spans lost above 1 %, more CPU time explained than was used, and a profiler that
+surely costs more than a tenth. TRUSTED takes more than that none failed: the laws must have been checked, see `unchecked`. A
+warning means that the numbers are right but say less than one might read into them: the run was not steady, percentiles lack
+samples, a part of the CPU time has no name, the folder is not whole, the profiler costs a few per cent. What could not be
+checked is neither, and says why.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.diagnose.checks import check, not_measured
+from headrace.diagnose.counter_checks import exact_counters
 from headrace.diagnose.cpu_account import OUTSIDE, UNATTRIBUTED, why_no_account
 from headrace.diagnose.evidence import Evidence
-from headrace.diagnose.laws import flow_balance, forced_flow, littles_law, utilization_law
+from headrace.diagnose.laws import cores_law, flow_balance, forced_flow, littles_law, utilization_law
 from headrace.diagnose.span_checks import clock_order, lost_spans, run_folder, sample_counts, span_identity
-from headrace.runs.formats.profile import Check, CheckStatus, CpuAccount, Distribution, Window
+from headrace.runs.formats.profile import Check, CheckStatus, CpuAccount, Distribution, StageAccount, Window
 from headrace.runs.formats.profiling import OverheadEstimate
 
 #: Jobs below which a verdict or a prediction would be chance: the median of 30 is known to about a fifth of the spread.
 FEWEST_JOBS = 30
+#: Laws of exact counters, which trust needs, and laws of samples, of which it needs one.
+_COUNTED, _SAMPLED = ("flow_balance", "forced_flow"), ("littles_law", "utilization_law")
 _EXPLAINED = 0.85
 _EXPLAINED_TOO_MUCH = 1.05
 #: CPU seconds below which shares of them fail or pass by chance.
@@ -33,11 +40,14 @@ def all_checks(
     latency: Distribution,
     cpu: CpuAccount | None,
     overhead: OverheadEstimate | None,
+    stages: Sequence[StageAccount],
+    throughput: float | None,
 ) -> tuple[Check, ...]:
     """Return every check, in the order in which a report shows them."""
     return (
         littles_law(evidence),
         utilization_law(evidence, window),
+        cores_law(throughput, stages, cpu, _outcomes(evidence)),
         flow_balance(evidence),
         forced_flow(evidence),
         explained_cpu(cpu, why_no_account(evidence)),
@@ -46,6 +56,7 @@ def all_checks(
         steady_state(window),
         sample_counts(latency),
         lost_spans(evidence),
+        exact_counters(evidence),
         run_folder(evidence),
         overhead_check(overhead, evidence.why_no_profile),
     )
@@ -54,6 +65,25 @@ def all_checks(
 def distrust(checks: tuple[Check, ...]) -> tuple[str, ...]:
     """Return why a run is not to be trusted, one sentence for each check that failed; nothing if none did."""
     return tuple(f"{one.name}: {one.says}" for one in checks if one.status == "failed")
+
+
+def unchecked(checks: tuple[Check, ...]) -> tuple[str, ...]:
+    """Return which laws were not checked and why, one sentence each; nothing if those that trust needs were.
+
+    It needs the balance of what came and went, by exact counters, and one law that holds spans against something else: Little's
+    or the utilization law. A run too short for that may be right, and nothing shows it.
+    """
+    missing = {one.name: f"{one.name}: {one.says}" for one in checks if one.status == "not_measured"}
+    found = [missing[name] for name in _COUNTED if name in missing]
+    if all(name in missing for name in _SAMPLED):
+        found += [missing[name] for name in _SAMPLED]
+    return tuple(found)
+
+
+def _outcomes(evidence: Evidence) -> int:
+    counters = evidence.info.counters
+    done = counters.delivered + counters.rejected + counters.dead_lettered
+    return done if evidence.info.summary is not None else int(evidence.jobs.weight.sum())
 
 
 def explained_cpu(cpu: CpuAccount | None, why_not: str) -> Check:

@@ -230,8 +230,12 @@ def _cpu(replay: Replay, base: Simulated, after: Simulated) -> PredictedMetric:
 
 def _warnings(replay: Replay, change: Change) -> tuple[str, ...]:
     found = []
-    if not replay.document.trusted:
+    if replay.document.distrust:
         found.append(f"the run is not trusted: {'; '.join(replay.document.distrust)}")
+    if replay.document.unchecked:
+        found.append(
+            f"whether the run's figures are right could not be checked: {'; '.join(replay.document.unchecked)}"
+        )
     found += [f"not all of the run could be read: {problem}" for problem in replay.document.problems]
     if abs(replay.misfit) > 0.15:
         found.append(

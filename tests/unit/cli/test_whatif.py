@@ -41,8 +41,7 @@ class Fake:
     asked: list[tuple[Change, TrackRecord]] = field(default_factory=list)
     error: Exception | None = None
     fields: dict[str, Any] = field(default_factory=dict)
-    trusted: bool = True
-    distrust: tuple[str, ...] = ("Little's law does not hold",)
+    distrust: tuple[str, ...] = ()
 
     def predict(self, replay: Any, change: Change, *, record: TrackRecord) -> PredictionDocument:
         """Answer like `headrace.diagnose.whatif.predict`."""
@@ -239,7 +238,7 @@ def test_a_run_that_cannot_be_simulated_is_status_4(
 
 def test_an_untrusted_run_is_refused(fake: Fake, capsys: pytest.CaptureFixture[str]) -> None:
     """Unless the user wants a prediction all the same, nothing rests on numbers that contradict one another."""
-    fake.trusted = False
+    fake.distrust = ("Little's law does not hold",)
     arguments = ["whatif", "first", "--set", "fetch.workers=2"]
     assert main(arguments) == 4
     assert "not trusted, and what rests on it would not be either: Little's law does not" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from headrace.base.records import Counters
 from headrace.diagnose import profile_document
 from headrace.runs.formats.profile import Check, ProfileDocument
 from headrace.runs.formats.profiling import OverheadBlock, SamplingChange
+from headrace.runs.hardware import Hardware
 
 AT = np.arange(1000) * 0.01
 
@@ -37,8 +38,68 @@ def test_whole_data_passes_every_check_that_can_be_made(busy_run: Any) -> None:
     assert document.trusted, document.distrust
     for name in ("littles_law", "utilization_law", "flow_balance", "forced_flow", "clock_order", "span_identity"):
         assert found[name] == "ok", name
-    assert found["sample_counts"] == found["lost_spans"] == found["run_folder"] == "ok"
+    assert found["exact_counters"] == found["sample_counts"] == found["lost_spans"] == found["run_folder"] == "ok"
     assert found["explained_cpu"] == found["overhead"] == "not_measured"
+
+
+def test_a_run_whose_laws_were_not_checked_is_not_trusted(builder: Any) -> None:
+    """Nothing was sampled beside the spans: no check failed, and what was not measured is not taken as passed."""
+    document = profile_document(chain(builder).finish())
+    assert not document.distrust
+    assert not document.trusted
+    assert {one.partition(":")[0] for one in document.unchecked} == {"littles_law", "utilization_law"}
+
+
+def test_a_run_without_counters_is_not_trusted(busy_run: Any) -> None:
+    """Killed before it wrote its exact counters: the balance of what came and went is not known."""
+    document = profile_document(busy_run.finish("running", summary=False))
+    assert not document.trusted
+    assert "flow_balance" in {one.partition(":")[0] for one in document.unchecked}
+
+
+@pytest.mark.parametrize(
+    ("exact", "says"),
+    [
+        ({"items": 900}, "spans stand for 3,000 passages and 2,900 were counted"),
+        ({"failed": 200}, "0 spans of work failed, and 200"),
+        ({"busy_seconds": 9.0}, "work served 3 s by its spans, and 9 s were counted"),
+        ({"workers": 4}, "work had 4 workers by the counters, 1 by its settings"),
+    ],
+)
+def test_spans_that_contradict_the_exact_counters_are_not_trusted(
+    builder: Any, exact: dict[str, Any], says: str
+) -> None:
+    """Rows written twice, failures made up, service divided, workers multiplied: run.json counted otherwise."""
+    found = check(profile_document(chain(builder).finish(summary_changes={"work": exact})), "exact_counters")
+    assert found.status == "failed"
+    assert says in found.says
+
+
+def test_weights_that_stand_for_more_than_there_was_are_not_trusted(builder: Any) -> None:
+    """A sample stands for as many passages as were counted, but for chance; twice as many are no chance."""
+    exact = {name: {"items": 1000} for name in ("fetch", "work", "deliver")}
+    found = check(profile_document(chain(builder, weight=2).finish(summary_changes=exact)), "exact_counters")
+    assert found.status == "failed"
+
+
+def test_threads_beyond_the_workers_are_not_trusted(builder: Any) -> None:
+    """Two threads served a stage that had one worker."""
+    chain(builder, thread=["a", "b"] * 500)
+    assert "2 workers of fetch, which had 1" in check(profile_document(builder.finish()), "exact_counters").says
+
+
+@pytest.mark.parametrize(("cpu", "status"), [(0.00066, "ok"), (0.00074, "failed")])
+def test_a_throughput_that_needs_more_cores_than_there_are_is_not_trusted(
+    builder: Any, cpu: float, status: str
+) -> None:
+    """A thousand a second of three stages: 0.66 ms each are 1.98 of 2 cores, 0.74 ms are 2.2 of them."""
+    at = np.arange(2000) * 0.001
+    for number, name in enumerate(("fetch", "work", "deliver")):
+        begun = at + number * 0.001
+        builder.stage(name).spans(name, arrived=begun, ended=begun + 0.001, cpu=at * 0 + cpu, run_delay=at * 0.0)
+    builder.profiling(process_cpu_seconds=5.0, thread_cpu_seconds={"workers": 5.0})
+    document = profile_document(builder.finish(hardware=Hardware(num_cores=2)))
+    assert check(document, "cores_law").status == status
 
 
 def test_littles_law_fails_when_queues_are_longer_than_rate_times_wait(single_server: Any, builder: Any) -> None:
@@ -406,7 +467,7 @@ def test_overhead(builder: Any, ratio: float, status: str) -> None:
     found = check(document, "overhead")
     assert found.status == status
     assert found.value == pytest.approx(ratio - 1, abs=0.006)
-    assert document.trusted == (status != "failed")
+    assert bool(document.distrust) == (status == "failed")
 
 
 def test_distrust_names_each_failed_check(builder: Any) -> None:

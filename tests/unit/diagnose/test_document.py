@@ -37,7 +37,7 @@ def test_a_profiled_run_has_everything(busy_run: Any) -> None:
     assert document.warnings == ("too many threads",)
     assert document.counters["delivered"] == 2000
     assert sum(document.latency.bin_counts) == document.latency.num_samples
-    assert len(document.checks) == 12
+    assert len({check.name for check in document.checks}) == 14
 
 
 def test_an_mm1_queue_has_the_means_of_theory(single_server: Any, builder: Any) -> None:
@@ -116,7 +116,7 @@ def test_only_failures_have_a_document(builder: Any) -> None:
     assert document.latency.num_samples == 0
     assert document.throughput is None
     assert "delivered" in document.not_measured["throughput"]
-    assert document.trusted, document.distrust
+    assert not document.distrust
 
 
 def test_a_folder_of_schema_version_1_has_a_document(builder: Any) -> None:

@@ -407,6 +407,7 @@ def _confidence(facts: Facts, first: _Scored, others: Sequence[_Scored]) -> Conf
         known = [one for one in agreement.lines(facts, view) if one.supports is not None]
         doubts += sum(bool(one.supports) for one in known) < len(known) or len(known) < 2
     doubts += facts.document.window.is_steady is False
+    doubts += bool(facts.document.unchecked)
     return "high" if not doubts else "medium" if doubts == 1 else "low"
 
 

@@ -15,7 +15,7 @@ def untrusted(document: ProfileDocument) -> Proposal | None:
     """Return the verdict UNTRUSTED with its reasons; None if the run's numbers can be believed."""
     overhead = _overhead(document)
     too_much = overhead.supports is True
-    if document.trusted and not too_much:
+    if not document.distrust and not too_much:
         return None
     reasons = list(document.distrust)
     if too_much and not any(one.startswith("overhead") for one in reasons):
@@ -28,7 +28,7 @@ def untrusted(document: ProfileDocument) -> Proposal | None:
     return Proposal(
         verdict=VerdictClass.UNTRUSTED,
         stage=None,
-        cause="overhead" if too_much and document.trusted else "checks",
+        cause="checks" if document.distrust else "overhead",
         says="the numbers of this run cannot be believed: " + "; ".join(reasons),
         rule=f"a check of the run failed, or profiling surely cost more than {_OVERHEAD:.0%}",
         resources=(),

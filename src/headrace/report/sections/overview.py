@@ -52,6 +52,8 @@ def _marks(document: ProfileDocument) -> list[Html]:
 def _trust(document: ProfileDocument) -> Html:
     if document.trusted:
         word, reasons = "TRUSTED", [_outcomes(document)]
+    elif document.unchecked and not document.distrust:
+        word, reasons = "NOT CHECKED", list(document.unchecked)
     else:
         word, reasons = "UNTRUSTED", list(document.distrust) or ["no reason was given"]
     says = tag("p", reasons[0]) if len(reasons) == 1 else bullets(reasons)

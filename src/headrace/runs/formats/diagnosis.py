@@ -182,6 +182,8 @@ class DiagnosisDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What would decide, when the verdict is INCONCLUSIVE: a command."""
     trusted: bool = True
     distrust: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    """As of the run: `trusted` needs both to be empty."""
     is_emulated: bool = False
     warnings: tuple[str, ...] = ()
     details: dict[str, Any] = {}

@@ -227,8 +227,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     """One test of whether the numbers can be believed."""
 
     name: str
-    """`littles_law`, `utilization_law`, `flow_balance`, `forced_flow`, `explained_cpu`, `clock_order`, `steady_state`,
-    `sample_counts`, `span_identity`, `lost_spans`, `run_folder`, `overhead`."""
+    """`littles_law`, `utilization_law`, `flow_balance`, `forced_flow`, `cores_law`, `explained_cpu`, `clock_order`,
+    `steady_state`, `sample_counts`, `span_identity`, `lost_spans`, `exact_counters`, `run_folder`, `overhead`."""
     status: CheckStatus
     value: float | None
     """What was found, in the unit that `says` names."""
@@ -288,8 +288,11 @@ class ProfileDocument(msgspec.Struct, frozen=True, kw_only=True):
     is_emulated: bool
     """The device was emulated: its times are made up."""
     trusted: bool
-    """False when a check failed; `distrust` says which and why."""
+    """The laws were checked, and no check failed; else `distrust` or `unchecked` says why."""
     distrust: tuple[str, ...]
+    """Checks that failed: the run is UNTRUSTED."""
+    unchecked: tuple[str, ...] = ()
+    """Laws that could not be checked, where trust needs them: without `distrust` the run is NOT CHECKED."""
     counters: dict[str, Any]
     window: Window
     throughput: float | None

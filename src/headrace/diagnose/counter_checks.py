@@ -1,0 +1,74 @@
+"""Whether the spans agree with what was counted exactly while the run went on.
+
+`run.json` holds exact counts and sums of each stage, made of the same passages as the spans and on another way. What a file
+lost is `lost_spans`; here it is what a file has too much of, or has otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from headrace.diagnose.checks import check, not_measured
+from headrace.diagnose.evidence import Evidence, StageFacts
+from headrace.diagnose.span_checks import chance_of_sample, is_left_out_on_purpose
+from headrace.runs.formats.profile import Check
+
+#: Shares by which spans and counters may differ: passages, those that failed, service. Lost spans are allowed the first, too.
+_ITEMS, _FAILED, _BUSY = 0.01, 0.01, 0.05
+#: Service that is not compared by shares, seconds.
+_LEAST_BUSY = 0.01
+
+
+def exact_counters(evidence: Evidence) -> Check:
+    """Return whether spans have as many passages, failures, seconds of service and workers as were counted.
+
+    Of a sample of jobs only passages are compared, with what chance allows.
+    """
+    if evidence.info.summary is None or not evidence.info.summary.get("complete", True) or not len(evidence.spans):
+        why = "there are no spans" if evidence.info.summary else "the run did not live to write its counters"
+        return not_measured("exact_counters", why)
+    found = [_surplus(evidence), *(one for stage in evidence.stages for one in _differences(evidence, stage))]
+    worst = max(found, key=lambda one: one[0])
+    if worst[0] <= 1.0:
+        return check("exact_counters", "ok", worst[0], 1.0, "spans agree with the exact counters of the run")
+    says = f"{worst[1]}: the files of the run were changed, or written twice; profile again, or report this with the folder"
+    return check("exact_counters", "failed", worst[0], 1.0, says)
+
+
+def _surplus(evidence: Evidence) -> tuple[float, str]:
+    """Return by how much the spans stand for more passages than there were, in units of what is allowed."""
+    counted, shown = sum(stage.items for stage in evidence.stages), float(evidence.spans.weight.sum())
+    allowed = max(1.0, _ITEMS * counted)
+    if is_left_out_on_purpose(evidence):
+        allowed = max(allowed, chance_of_sample(evidence.spans))
+    return (shown - counted) / allowed, f"spans stand for {shown:,.0f} passages and {counted:,} were counted"
+
+
+def _differences(evidence: Evidence, stage: StageFacts) -> Iterator[tuple[float, str]]:
+    """Yield by how much one stage differs, in units of what is allowed, and in words."""
+    row, spans, own = stage.summary, evidence.spans, evidence.stage_rows(stage.name)
+    if row is None:
+        return
+    if len(evidence.info.plans) < 2 and stage.workers and row["workers"]:  # another Plan may have other workers
+        is_other = stage.workers != row["workers"]
+        yield (
+            2.0 * is_other,
+            f"{stage.name} had {row['workers']} workers by the counters, {stage.workers} by its settings",
+        )
+        seen = len(np.unique(spans.worker[own]))
+        may_change = stage.executor == "process"  # a process that ended is replaced
+        yield (
+            2.0 * (seen > stage.workers and not may_change),
+            f"{seen} workers of {stage.name}, which had {stage.workers}",
+        )
+    if not evidence.is_complete or not stage.items:
+        return
+    failed = float((~spans.is_ok[own]).sum())
+    off = abs(failed - stage.failed) / max(1.0, _FAILED * stage.items)
+    yield off, f"{failed:,.0f} spans of {stage.name} failed, and {stage.failed:,} passages were counted"
+    busy = float(((spans.ended[own] - spans.started[own]) / spans.batch_size[own]).sum()) / 1e9
+    counted = float(row["busy_seconds"])
+    off = abs(busy - counted) / max(_LEAST_BUSY, _BUSY * counted)
+    yield off, f"{stage.name} served {busy:.3g} s by its spans, and {counted:.3g} s were counted"
