@@ -156,15 +156,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    where = _WHERE.get(name)
-    if where is None:
-        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    module, colon, attribute = where.partition(":")
-    loaded = importlib.import_module(module)
-    value = loaded if colon and not attribute else getattr(loaded, attribute or name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # where types are checked, a name that is not above is an error
+
+    def __getattr__(name: str) -> Any:
+        where = _WHERE.get(name)
+        if where is None:
+            raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+        module, colon, attribute = where.partition(":")
+        loaded = importlib.import_module(module)
+        value = loaded if colon and not attribute else getattr(loaded, attribute or name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -8,19 +8,22 @@ negative answer to a goal that the user stated, or nothing came of the work; 2 m
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import importlib
 import logging
 import os
+import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NoReturn
 
 from headrace import __version__
 from headrace.base.errors import HeadraceError, Interrupted, LedgerError, RunFolderError, SettingsError
 from headrace.base.origin import is_of_user
 from headrace.base.words import showable
-from headrace.cli.terminal import say
+from headrace.cli.terminal import say, set_style, stamp
 
 #: In the order in which a user meets them.
 COMMANDS = {
@@ -58,13 +61,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     parser = _parser(argv)
     args, rest = parser.parse_known_args(argv)
+    set_style(quiet=args.quiet, timestamps=args.timestamps)
     if rest and hasattr(args, "items") and not any(text.startswith("-") for text in rest):
         args.items += rest  # argparse gives up on a list of names once an option has come before it
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        parser.error(f"unrecognized arguments: {' '.join(rest)}{_meant(rest[0], _options(parser, argv))}")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_ShowableFormatter("headrace: %(message)s"))
-    logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, handlers=[handler])
+    level = logging.INFO if args.verbose else logging.ERROR if args.quiet else logging.WARNING
+    logging.basicConfig(level=level, handlers=[handler])
     return reported(lambda: args.run(args))
 
 
@@ -104,17 +109,47 @@ class _ShowableFormatter(logging.Formatter):
     """Log lines name items, files and addresses of strangers."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return showable(super().format(record))
+        return stamp() + showable(super().format(record))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says which command was probably meant."""
+
+    def error(self, message: str) -> NoReturn:
+        found = re.search(r"argument COMMAND: invalid choice: '([^']*)'", message)
+        if found:
+            message = (
+                f"there is no command {found[1]!r}{_meant(found[1], COMMANDS) or '; `headrace --help` lists them'}"
+            )
+        super().error(message)
+
+
+def _meant(given: str, known: Iterable[str]) -> str:
+    """Return a question for what was probably meant; empty if nothing is like it."""
+    close = difflib.get_close_matches(given.partition("=")[0], list(known), n=1)
+    return f". Did you mean {close[0]}?" if close else ""
+
+
+def _options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[str]:
+    """Return the options of the command that was given."""
+    commands = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001
+    return [
+        option
+        for name in argv
+        if name in COMMANDS
+        for action in commands.choices[name]._actions  # noqa: SLF001 - argparse has no public list of its options
+        for option in action.option_strings
+    ]
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="headrace",
         description="Runs a deep-learning pipeline at the limit of the hardware and shows where the time goes.",
         epilog="`headrace COMMAND --help` explains a command; `headrace demo` is the place to start.",
     )
     parser.add_argument("--version", action="version", version=f"headrace {__version__}")
-    parser.add_argument("-v", "--verbose", action="store_true", help="tell about each item that fails, as it fails")
+    _add_general(parser, default=False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         # Only the command that was asked for is imported: --help of the others needs no OpenCV.
@@ -128,8 +163,19 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         )
         if module:
             module.add_arguments(command)
+            _add_general(command.add_argument_group("general"), default=argparse.SUPPRESS)
             command.set_defaults(run=module.run)
     return parser
+
+
+def _add_general(parser: argparse._ActionsContainer, *, default: object) -> None:
+    """Add the options that may stand before a command and behind it."""
+    for names, says in (
+        (("-v", "--verbose"), "tell about each item that fails, as it fails"),
+        (("-q", "--quiet"), "print results and errors alone: no progress, no warnings"),
+        (("--timestamps",), "begin each line on stderr with the time in UTC"),
+    ):
+        parser.add_argument(*names, action="store_true", default=default, help=says)
 
 
 def _failed(error: Exception, status: int) -> int:

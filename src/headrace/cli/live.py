@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from headrace.base.records import StageStatistics
 from headrace.base.units import format_duration
+from headrace.cli.terminal import stamp
 from headrace.pipeline.summary import Progress, Summary, format_rate
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class LiveView:
             return  # the run ended before it began, and the error says more
         if self._stopping.is_set():
             view = replace(view, seconds_left=None)
-        self._stream.write(f"headrace: {_plain_line(view)}\n")
+        self._stream.write(f"{stamp()}headrace: {_plain_line(view)}\n")
         self._stream.flush()
 
     def _open_terminal(self) -> None:

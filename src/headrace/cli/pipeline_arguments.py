@@ -130,9 +130,12 @@ def stdout_kept(for_document: bool) -> Iterator[None]:
 
 
 def live_view(total: int | None, summary: Any, stages: Any) -> Any:
-    """Return the view of a run in progress."""
+    """Return the view of a run in progress; of a quiet one there is none."""
     from headrace.cli.live import LiveView
+    from headrace.cli.terminal import is_quiet
 
+    if is_quiet():
+        return contextlib.nullcontext()
     return LiveView(summary, stages, total)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.records import OutcomeKind
-from headrace.cli.terminal import speaker, write, write_json
+from headrace.cli.terminal import say, speaker, write, write_json
 
 if TYPE_CHECKING:
     from headrace.base.seat import Ended, Seat
@@ -71,7 +71,7 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
         )
         result = supervisor.run()
     if result.reason:
-        _say(result.reason)
+        say(f"headrace run: {result.reason}")
     _write(args, result)
     _tell(args, result)
     return result.status or (EXIT_NEGATIVE if _is_in_vain(result) else EXIT_DONE)
@@ -162,7 +162,7 @@ def _write(args: argparse.Namespace, result: Supervised) -> None:
         try:
             replace_file(Path(args.output) / SUPERVISED_FILE, content + b"\n")
         except OSError as error:
-            _say(f"{args.output}/{SUPERVISED_FILE} cannot be written: {error.strerror}")
+            say(f"headrace run: {args.output}/{SUPERVISED_FILE} cannot be written: {error.strerror}")
 
 
 def as_dict(num_workers: int, result: Supervised) -> dict[str, Any]:

@@ -7,6 +7,7 @@ what a terminal would obey.
 
 from __future__ import annotations
 
+import datetime
 import sys
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any
@@ -15,6 +16,9 @@ from headrace.base.words import escaped, showable
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+_style = {"quiet": False, "timestamps": False}
 
 
 def write(text: object = "", end: str = "\n") -> None:
@@ -40,13 +44,35 @@ def as_json(document: Any, *, indented: bool = False) -> str:
 
 
 def say(line: object, end: str = "\n") -> None:
-    """Print progress or an error at once."""
-    print(showable(line), end=end, file=sys.stderr, flush=True)
+    """Print an error or a question at once."""
+    print(stamp() + showable(line), end=end, file=sys.stderr, flush=True)
 
 
 def speaker(command: str) -> Callable[[object], None]:
-    """Return `say` for a command: its lines begin with `headrace COMMAND: `."""
-    return lambda line: say(f"headrace {command}: {line}")
+    """Return what prints a command's progress: lines that begin with `headrace COMMAND: `, unless it is to be quiet."""
+
+    def speak(line: object) -> None:
+        if not is_quiet():
+            say(f"headrace {command}: {line}")
+
+    return speak
+
+
+def set_style(*, quiet: bool, timestamps: bool) -> None:
+    """Choose how progress is printed from now on."""
+    _style["quiet"], _style["timestamps"] = quiet, timestamps
+
+
+def is_quiet() -> bool:
+    """Return whether results and errors alone are to be printed."""
+    return _style["quiet"]
+
+
+def stamp() -> str:
+    """Return what a line on stderr begins with: the time in UTC, if that was asked for."""
+    if not _style["timestamps"]:
+        return ""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z ")
 
 
 def open_console(stream: IO[str] | None = None) -> Console:

@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         write(whatif_text.as_text(answers.documents[0], shown), end="")
     if not args.vary:
         for why in answers.refused.values():
-            _say(f"not predicted: {why}")
+            say(f"headrace whatif: not predicted: {why}")
     return EXIT_DONE if answers.has_throughput else EXIT_INCONCLUSIVE
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -138,3 +139,44 @@ def test_an_unknown_option_is_misuse(capsys: pytest.CaptureFixture[str]) -> None
         main(["submit", "sqlite:///jobs.db", "x.jpg", "--tsk", "t"])
     assert end.value.code == 2
     assert "unrecognized arguments: --tsk" in capsys.readouterr().err
+
+
+def test_general_options_stand_before_or_behind_a_command(capfd: pytest.CaptureFixture[str]) -> None:
+    """Nobody has to know which options are the program's and which the command's."""
+    for argv in (["-q", "run", "sizes.py", "--force"], ["run", "sizes.py", "--force", "-q"]):
+        assert main(argv) == 0
+        assert capfd.readouterr().err == ""
+
+
+def test_lines_begin_with_the_time_where_that_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    """Progress, log lines and errors, as the journal of a service shows them."""
+    main(["run", "missing.py", "--timestamps"])
+    [line] = capfd.readouterr().err.splitlines()
+    assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z headrace: ", line)
+
+
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [(["profil"], "profile"), (["run", "sizes.py", "--plam", "a"], "--plan"), (["zzz"], "--help` lists them")],
+)
+def test_what_was_probably_meant(argv: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt command or option names the one that is most like it."""
+    with pytest.raises(SystemExit) as end:
+        main(argv)
+    assert end.value.code == 2
+    assert meant in capsys.readouterr().err
+
+
+def test_the_package_can_be_run() -> None:
+    """`python -m headrace` is the command."""
+    ran = subprocess.run([sys.executable, "-m", "headrace", "--version"], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("headrace ")
+
+
+def test_a_misspelt_name_is_an_error_of_types(folder: Path) -> None:
+    """Mypy finds `hr.calback`, as it finds that `hr.callback` is there."""
+    mypy = pytest.importorskip("mypy.api")
+    (folder / "typed.py").write_text("import headrace as hr\n\nhr.callback()\nhr.calback()\n")
+    found, _, _ = mypy.run(["--no-incremental", "--follow-imports=silent", str(folder / "typed.py")])
+    assert 'typed.py:4: error: Module has no attribute "calback"; maybe "callback"' in found
+    assert "typed.py:3" not in found
