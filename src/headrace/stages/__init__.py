@@ -4,6 +4,7 @@ stage.py          what a stage is, and the ways to write one's own
 inputs.py         what a module needs: ImageInput, BytesInput, TextInput, ArrayInput
 module.py         the class that users write
 fetch.py          address or path -> bytes
+orientation.py    how a picture is to be turned
 image_header.py   what the head of an image file says
 decode_limits.py  whether a file may be decoded at all
 bare_files.py     copies of files without what their first picture does not need

@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from headrace.base.errors import DecodeRejected
+from headrace.stages.orientation import exif_orientation, png_text_orientation, xmp_orientation
 
 #: Segments, chunks or blocks looked at; a PNG of 256 MB has 32,000, the largest colour profile of a JPEG 300. 30 ms at worst.
 _MOST_PARTS = 65_536
-_ORIENTATION_TAG = 274
 _EXIF_MAGIC = b"Exif\x00\x00"
+_XMP_MAGIC = b"http://ns.adobe.com/xap/1.0/\x00"
 
 _segment = struct.Struct(">BBH").unpack_from
 _jpeg_frame = struct.Struct(">BHHB").unpack_from
@@ -51,7 +52,7 @@ class ImageHeader(NamedTuple):
     scans: int = 1
     """Passes of a JPEG over its pixels; those of pictures behind the first are counted too."""
     orientation: int = 1
-    """EXIF orientation, 1 to 8 (1: upright); of TIFF always 1: there the decoders turn."""
+    """EXIF orientation, else that in XMP, 1 to 8 (1: upright); of TIFF always 1: there the decoders turn."""
     complete: bool = True
     """Whether the end of the file is where its header or its last mark says."""
     is_misread: bool = False
@@ -114,7 +115,7 @@ def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def _jpeg(data: bytes) -> ImageHeader:
-    position, orientation = 2, 1
+    position, exif, xmp = 2, 0, 0
     frame: tuple[int, int, int, int, float] | None = None
     for marker, position, length in jpeg_segments(data):
         if marker in _FRAMES:
@@ -124,8 +125,10 @@ def _jpeg(data: bytes) -> ImageHeader:
             frame = _frame(data, position, marker)
         elif marker not in _SEGMENTS:
             raise _corrupt("jpeg", f"marker {marker:02X} stands before the picture")
-        elif marker == 0xE1 and orientation == 1 and data.startswith(_EXIF_MAGIC, position + 4):
-            orientation = _orientation(data[position + 10 : position + 2 + length])
+        elif marker == 0xE1 and data.startswith(_EXIF_MAGIC, position + 4):
+            exif = exif or exif_orientation(data[position + 10 : position + 2 + length])
+        elif marker == 0xE1 and data.startswith(_XMP_MAGIC, position + 4):
+            xmp = xmp or xmp_orientation(data[position : position + 2 + length])
     if frame is None:
         raise _corrupt("jpeg", "the picture begins without a size")
     height, width, components, marker, coefficient_bytes = frame
@@ -140,7 +143,7 @@ def _jpeg(data: bytes) -> ImageHeader:
         components,
         1,
         data.count(b"\xff\xda", position) if several else 1,
-        orientation,
+        exif or xmp or 1,
         # Pictures and films may follow (MPO, motion photographs); a part that is cut off has no end mark behind its start.
         data.rfind(b"\xff\xd9", position) > 0,
     )
@@ -208,25 +211,29 @@ def _most_packed_bytes(height: int, row_bytes: int, interlaced: bool) -> int:
 def _png_parts(data: bytes) -> tuple[int, int, bool, int, bool]:
     """Return frames, orientation, whether the end is there, bytes of compressed pixels, and whether anything is animated."""
     # To the end, because OpenCV makes room for whatever length a chunk gives: 12 bytes can ask for 4 GB.
-    position, end, frames, orientation, packed_bytes, is_animated = 33, len(data), 1, 1, 0, False
+    position, end, frames, exif, text, packed_bytes, is_animated = 33, len(data), 1, 0, 0, 0, False
     for _ in range(_MOST_PARTS):
         if position + 12 > end:
-            return frames, orientation, False, packed_bytes, is_animated
+            return frames, exif or text or 1, False, packed_bytes, is_animated
         length, kind = _png_chunk(data, position)
         if kind == b"IDAT":
             packed_bytes += length
         elif kind == b"IEND":
-            return frames, orientation, True, packed_bytes, is_animated
+            return frames, exif or text or 1, True, packed_bytes, is_animated
         elif kind in _PNG_ANIMATION:
             is_animated = True
             if kind == b"acTL":
                 frames = int.from_bytes(data[position + 8 : position + 12], "big")
         elif kind == b"eXIf":
-            orientation = _orientation(data[position + 8 : position + 8 + length])
+            exif = exif_orientation(data[position + 8 : position + 8 + length])
+        elif kind in _PNG_TEXTS and not text:
+            text = png_text_orientation(kind, data[position + 8 : position + 8 + min(length, _MOST_TEXT)])
         position += 12 + length
     raise _corrupt("png", f"it has more than {_MOST_PARTS:,} chunks")
 
 
+_MOST_TEXT = 262_144
+_PNG_TEXTS = frozenset({b"tEXt", b"zTXt", b"iTXt"})
 _PNG_ANIMATION = frozenset({b"acTL", b"fcTL", b"fdAT"})
 
 
@@ -240,7 +247,7 @@ def _webp(data: bytes) -> ImageHeader:
         width, height = (int.from_bytes(data[start : start + 3], "little") + 1 for start in (24, 27))
         if len(data) < 30:
             raise IndexError
-        if data[20] & 0x0A:  # an animation, EXIF
+        if data[20] & 0x0E:  # an animation, EXIF, XMP
             frames, orientation = _webp_parts(data)
     elif kind == b"VP8L":
         bits = int.from_bytes(data[21:25], "little")
@@ -255,15 +262,17 @@ def _webp(data: bytes) -> ImageHeader:
 
 
 def _webp_parts(data: bytes) -> tuple[int, int]:
-    position, frames, orientation = 12, 0, 1
+    position, frames, exif, xmp = 12, 0, 0, 0
     for _ in range(_MOST_PARTS):
         if position + 8 > len(data):
-            return frames, orientation
+            return frames, exif or xmp or 1
         kind, length = _riff_chunk(data, position)
         if kind == b"ANMF":
             frames += 1
         elif kind == b"EXIF":
-            orientation = _orientation(data[position + 8 : position + 8 + length].removeprefix(_EXIF_MAGIC))
+            exif = exif_orientation(data[position + 8 : position + 8 + length].removeprefix(_EXIF_MAGIC))
+        elif kind == b"XMP ":
+            xmp = xmp_orientation(data[position + 8 : position + 8 + length])
         position += 8 + length + (length & 1)
     raise _corrupt("webp", f"it has more than {_MOST_PARTS:,} parts")
 
@@ -359,27 +368,6 @@ def _directory(
             place = entry + 8 if inside else struct.unpack_from(f"{order}I", data, entry + 8)[0]
             tags.setdefault(tag, struct.unpack_from(order + size, data, place)[0])
     return tags, struct.unpack_from(f"{order}I", data, start + 2 + 12 * number)[0]
-
-
-def _orientation(exif: bytes) -> int:
-    if exif[:4] not in (b"II*\x00", b"MM\x00*"):
-        return 1
-    order = "<" if exif.startswith(b"II") else ">"
-    try:
-        value = _first_directory_orientation(exif, order)
-    except struct.error:
-        return 1  # broken EXIF turns nothing; the picture may be well
-    return value if 1 <= value <= 8 else 1
-
-
-def _first_directory_orientation(exif: bytes, order: str) -> int:
-    start = struct.unpack_from(f"{order}I", exif, 4)[0]
-    for entry in range(start + 2, start + 2 + 12 * struct.unpack_from(f"{order}H", exif, start)[0], 12):
-        tag, kind = struct.unpack_from(f"{order}HH", exif, entry)
-        if tag == _ORIENTATION_TAG and kind in (3, 4):
-            value: int = struct.unpack_from(f"{order}{'H' if kind == 3 else 'I'}", exif, entry + 8)[0]
-            return value
-    return 1
 
 
 #: First bytes, where they stand, and who reads on.
