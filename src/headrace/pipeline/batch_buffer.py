@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.pipeline.sizes import holds_only_plain
 from headrace.stages.images import slot
 
 
@@ -59,15 +60,16 @@ class BatchBuffer:
     def detached(self, result: Any) -> Any:
         """Return a result with every array that is a view of the buffer copied: the next batch would overwrite it.
 
-        Looks into lists, tuples and dicts.
+        Looks into lists, tuples and dicts, not member by member where there are only numbers and text: a mask as a list has
+        50,000 of them.
         """
-        kind = type(result)
         if isinstance(result, np.ndarray):
             return result.copy() if self.holds(result) else result
-        if kind is list:
-            return [self.detached(part) for part in result]
-        if kind is tuple:
-            return tuple(self.detached(part) for part in result)
+        kind = type(result)
+        if self._array is None or kind not in (list, tuple, dict):
+            return result
         if kind is dict:
             return {key: self.detached(part) for key, part in result.items()}
-        return result
+        if holds_only_plain(result):
+            return result
+        return kind(self.detached(part) for part in result)

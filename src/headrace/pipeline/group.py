@@ -21,10 +21,11 @@ from headrace.base.errors import ItemRejected, as_item_error
 from headrace.base.metering import Metering, Reading, ThreadMeter
 from headrace.base.policies.batching import ReleaseReason
 from headrace.pipeline.batch_buffer import BatchBuffer
-from headrace.pipeline.item import Item, Mark, measure
+from headrace.pipeline.item import Item, Mark
+from headrace.pipeline.sizes import measure
+from headrace.pipeline.users_code import members_of, raise_if_of_the_run
 from headrace.pipeline.warm_up import CostCurve, WarmUp, measure_curve
 from headrace.stages.images import slot
-from headrace.stages.module import checked_results
 from headrace.stages.stage import Stage
 
 #: Gives each item of a batch its result.
@@ -156,7 +157,8 @@ class Group:
                 if deadline is not None:
                     refuse_late(deadline, before[0])
                 value = call(item.job, value) if wants_job else call(value)
-            except Exception as error:
+            except BaseException as error:
+                raise_if_of_the_run(error)
                 item.error = as_item_error(error).located(self.stages[index].name, item.id)
                 item.marks.append(_mark(index, before, read(), bytes_in, 0, None, _outcome(error)))
                 return
@@ -183,10 +185,11 @@ class Group:
             return None
         before = read()
         try:
-            results = checked_results(function(inputs), len(items), self.stages[index].name)
-            after = read()
+            results = members_of(function(inputs), len(items), self.stages[index].name)
             results = self._buffer.detached(results)
-        except Exception as error:
+            after = read()  # with the copying, which nothing else would show
+        except BaseException as error:
+            raise_if_of_the_run(error)
             self._split(call, items, inputs, error, (before, read(), batch))
             return None
         return functools.partial(_unpack, items, results, (before, after, batch))
@@ -204,7 +207,7 @@ class Group:
         call: _Call,
         items: Sequence[Item],
         inputs: Any,
-        error: Exception,
+        error: BaseException,
         passage: tuple[Reading, Reading, _Batch],
     ) -> None:
         # Halves, until the culprit stands alone: log2(batch) extra calls for one bad item, and the rest succeeds.
@@ -272,5 +275,5 @@ def _segments(stages: Sequence[Stage], calls: Sequence[Callable[..., Any]]) -> l
     return segments
 
 
-def _outcome(error: Exception) -> str:
+def _outcome(error: BaseException) -> str:
     return "rejected" if isinstance(error, ItemRejected) else "failed"

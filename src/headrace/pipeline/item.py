@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 
 from headrace.base.errors import ItemError
 from headrace.base.records import Job, Kept
+from headrace.pipeline.sizes import measure
 
 if TYPE_CHECKING:
     from headrace.pipeline.station import Station
@@ -129,36 +129,3 @@ class Item:
         while item.parent is not None:
             item = item.parent
         return item
-
-
-_shape_keys: dict[tuple[tuple[int, ...], np.dtype], str] = {}
-
-
-def measure(value: Any) -> tuple[int, str | None]:
-    """Return a value's size in bytes, as far as one look tells, and its shape key.
-
-    Arrays and bytes are counted exactly, the members of a list, tuple or dict one level deep, anything else as nothing.
-    """
-    kind = type(value)
-    if kind is np.ndarray:
-        key = (value.shape, value.dtype)
-        name = _shape_keys.get(key)
-        if name is None:
-            name = f"{value.dtype}[{'x'.join(map(str, value.shape))}]"
-            if len(_shape_keys) < 10_000:  # a stream of ever new shapes must not grow memory without end
-                _shape_keys[key] = name
-        return value.nbytes, name
-    if kind is bytes:
-        return len(value), None
-    if kind is dict:
-        value = value.values()
-    elif kind is not list and kind is not tuple:
-        return 0, None
-    total = 0
-    for part in value:
-        inner = type(part)
-        if inner is np.ndarray:
-            total += part.nbytes
-        elif inner is bytes:
-            total += len(part)
-    return total, None

@@ -41,9 +41,10 @@ from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import Job
 from headrace.pipeline.governor import calm_garbage_collector, limit_memory
 from headrace.pipeline.group import Group, new_batch_id
-from headrace.pipeline.item import Item, Mark, measure
+from headrace.pipeline.item import Item, Mark
 from headrace.pipeline.opening import GroupSpec, open_group
 from headrace.pipeline.shared_values import Arena, new_prefix, pack, sweep, unpack
+from headrace.pipeline.sizes import measure
 from headrace.pipeline.warm_up import CostCurve
 
 if TYPE_CHECKING:

@@ -40,6 +40,7 @@ from headrace.base.errors import (
     SettingsError,
     StageFailed,
     UnknownTask,
+    as_item_error,
 )
 from headrace.base.metering import Metering
 from headrace.base.observer import Observer, Observers
@@ -49,7 +50,7 @@ from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind
 from headrace.pipeline.bookkeeping import Bookkeeper
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import ThreadBudget, calm_garbage_collector, limit_library_threads
-from headrace.pipeline.item import Item, measure
+from headrace.pipeline.item import Item
 from headrace.pipeline.model_slots import ModelSlots
 from headrace.pipeline.opening import GroupSpec, groups, opening_error
 from headrace.pipeline.ordering import Reorderer
@@ -57,9 +58,11 @@ from headrace.pipeline.outbox import Outbox
 from headrace.pipeline.prefetch import Prefetch
 from headrace.pipeline.punctuality import Punctuality
 from headrace.pipeline.receiving import ReceivingBook
+from headrace.pipeline.sizes import measure
 from headrace.pipeline.stall_watch import StallWatch
 from headrace.pipeline.station import RECEIVER, Station, Worker, WorkerThread, pause
 from headrace.pipeline.undelivered import of_postponed, of_undelivered
+from headrace.pipeline.users_code import raise_if_of_the_run
 from headrace.pipeline.warm_up import CostCurve, WarmUp
 from headrace.runs.run_folder import Receiving, Tending
 from headrace.stages.stage import Fan, Joined, Stage, StageContext
@@ -500,13 +503,13 @@ class Runtime:
         for number in range(station.num_workers):
             try:
                 self._inline[station, number] = station.open_worker(number)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._crash = self._crash or opening_error(station.name, error)
 
     def _work(self, station: Station, number: int) -> None:
         try:
             worker = station.open_worker(number)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if number < station.num_workers:
                 self._crash = self._crash or opening_error(station.name, error)
             else:  # it would have had the place of one that waits, and the others work as they did
@@ -795,16 +798,14 @@ class Runtime:
 
     def _fan_out(self, parent: Item) -> int:
         fan = parent.value
-        if not isinstance(fan, Fan) or not hasattr(fan.children, "__len__"):
-            got = f"Fan({type(fan.children).__name__}, ...)" if isinstance(fan, Fan) else type(fan).__name__
-            self.fail(
-                parent,
-                StageFailed(f"a fan_out stage must return headrace.Fan(list of children, keep), got {got}"),
-                parent.route[parent.position].stages[-1].name,
-            )
+        try:
+            values = _children_of(fan)
+        except BaseException as error:  # of the user's objects
+            raise_if_of_the_run(error)
+            self.fail(parent, as_item_error(error), parent.route[parent.position].stages[-1].name)
             return self.clock.now_ns()
         parent.keep = fan.keep
-        parent.pending = len(fan.children)
+        parent.pending = len(values)
         parent.gathered = [None] * parent.pending
         parent.value = None
         if parent.pending == 0:
@@ -819,7 +820,7 @@ class Runtime:
                 parent=parent,
                 child_index=index,
             )
-            for index, value in enumerate(fan.children)
+            for index, value in enumerate(values)
         ]
         for child in children:
             child.position -= 1  # _move steps forward
@@ -971,6 +972,14 @@ class Runtime:
             with self._retry_lock:
                 _, _, item, station = heapq.heappop(self._retries)
             station.queue.put([item], force=True)
+
+
+def _children_of(fan: Any) -> list[Any]:
+    """Return what a fan-out cut; raises what the user's objects raise, and StageFailed where there is nothing to cut."""
+    if not isinstance(fan, Fan) or not hasattr(fan.children, "__len__"):
+        got = f"Fan({type(fan.children).__name__}, ...)" if isinstance(fan, Fan) else type(fan).__name__
+        raise StageFailed(f"a fan_out stage must return headrace.Fan(list of children, keep), got {got}")
+    return list(fan.children)  # as many as there are: a length may say something else
 
 
 def _may_go_back(item: Item) -> bool:

@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import StageFailed
+from headrace.pipeline.sizes import holds_only_plain
 
 _ARRAY = 1
 _BYTES = 2
@@ -250,7 +251,7 @@ def _prepared(value: Any) -> Any:
     if kind in _PLAIN or kind is np.ndarray or isinstance(value, np.generic):
         return value
     if kind is list:
-        return [_prepared(part) for part in value]
+        return value if holds_only_plain(value) else [_prepared(part) for part in value]
     if kind is tuple:
         return _Tuple([_prepared(part) for part in value])
     if kind is dict:
@@ -271,6 +272,6 @@ def _needed(value: Any) -> int:
         return _ALIGNMENT + (len(value) if isinstance(value, bytes) else value.nbytes)
     if isinstance(value, dict):
         return sum(_needed(part) for part in value.values())
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple) and not holds_only_plain(value):
         return sum(_needed(part) for part in value)
     return 0

@@ -15,9 +15,11 @@ from typing import Any
 
 import msgspec
 
+from headrace.base.origin import text_of
 from headrace.base.policies.batching import warm_up_sizes
 from headrace.pipeline.batch_buffer import BatchBuffer
-from headrace.pipeline.item import measure
+from headrace.pipeline.sizes import measure
+from headrace.pipeline.users_code import raise_if_of_the_run
 from headrace.stages.module import checked_results
 
 #: How long what goes beyond the Plan's own sizes may take, about.
@@ -79,7 +81,8 @@ def measure_curve(
     try:
         for size in warm_up_sizes(max_batch):
             trial.begin(size, buffer)
-    except Exception:  # the item may be a bad one; the real batch will tell
+    except BaseException as error:  # the item may be a bad one; the real batch will tell
+        raise_if_of_the_run(error)
         return
     budget = _Budget(curve, now_ns)
     further = BatchBuffer(1)  # given back at the end: the run needs no such sizes
@@ -102,9 +105,10 @@ def _try_further(trial: _Trial, size: int, buffer: BatchBuffer, budget: _Budget)
         try:
             trial.begin(size, buffer)
             return ""
-        except Exception as error:
-            text = next(iter(str(error).splitlines()), "")
-            reason = f"the stage does not take it ({type(error).__name__}: {text[:200]})"
+        except BaseException as error:
+            raise_if_of_the_run(error)
+            text = next(iter(text_of(error).splitlines()), "")
+            reason = f"the stage does not take it ({text[:200]})"
     return f"no batch of {size} or more was measured at warm-up: {reason}"
 
 
@@ -116,7 +120,8 @@ def _repeat(trial: _Trial, times: int, budget: _Budget) -> None:
                 continue
             try:
                 trial.again(size)
-            except Exception:  # what was measured before stands
+            except BaseException as error:  # what was measured before stands
+                raise_if_of_the_run(error)
                 return
 
 

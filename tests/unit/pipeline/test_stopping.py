@@ -300,18 +300,6 @@ def test_broken_hand_over_of_the_only_batch_ends_the_run() -> None:
     assert jobs.in_flight == []
 
 
-def test_a_stage_that_asks_to_exit_ends_the_run() -> None:
-    """SystemExit in a stage is not an item's failure: the run ends with it, and jobs go back."""
-
-    def leave(value: Any) -> Any:
-        raise SystemExit(7)
-
-    source = ListSource(range(10), endless=True)
-    with pytest.raises(SystemExit):
-        runtime_of([hr.stage("s", leave)], source).run()
-    assert source.in_flight == []
-
-
 class CannotOpen(Stage):
     """Raises when opened."""
 
