@@ -10,8 +10,9 @@ from headrace.diagnose.document import profile_document
 from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.trust import FEWEST_JOBS
 from headrace.diagnose.verdict.facts import Facts
+from headrace.diagnose.verdict.failures import failures, note_of_failures
 from headrace.diagnose.verdict.goals import Goal, RateGoal, check_goals, good_enough
-from headrace.diagnose.verdict.proposal import line
+from headrace.diagnose.verdict.proposal import Proposal, line
 from headrace.diagnose.verdict.ranking import Ranking, rank
 from headrace.diagnose.verdict.trust import untrusted
 from headrace.runs.again import profile_again
@@ -39,14 +40,17 @@ def diagnosis_document(run: Run, goals: Sequence[Goal] = ()) -> DiagnosisDocumen
         return _refused(run, profile_document(run), goals, str(reason))
     candidates, bounds = tuple(find_candidates(replay)), tuple(find_bounds(replay))
     ranking = rank(Facts.of(replay, candidates, bounds))
+    failed = failures(run)
+    if failed is not None and ranking.first.verdict is not VerdictClass.UNTRUSTED:
+        ranking = Ranking(first=_finding_of(failed), runner_up=ranking.first, next_bottleneck=None)
     simulated = replay.simulate(Change()).throughput
-    return _document(replay.document, goals, ranking, candidates, bounds, simulated)
+    return _document(run, replay.document, goals, ranking, candidates, bounds, simulated)
 
 
 def _refused(run: Run, document: ProfileDocument, goals: Sequence[Goal], reason: str) -> DiagnosisDocument:
     """Return the document of a run that cannot be simulated."""
-    command = profile_again(document, "-o", f"{run.path}-profiled")
-    distrusted = untrusted(document)
+    distrusted, failed = untrusted(document), failures(run)
+    command = "" if failed is not None else profile_again(document, "-o", f"{run.path}-profiled")
     first = Finding(
         verdict=VerdictClass.INCONCLUSIVE,
         stage=None,
@@ -60,6 +64,8 @@ def _refused(run: Run, document: ProfileDocument, goals: Sequence[Goal], reason:
         ),
         remedies=(Remedy(says="profile the pipeline again, with more items", command=command),),
     )
+    if failed is not None:
+        first = _finding_of(failed)
     if distrusted is not None:
         first = Finding(
             verdict=distrusted.verdict,
@@ -73,10 +79,26 @@ def _refused(run: Run, document: ProfileDocument, goals: Sequence[Goal], reason:
             remedies=(Remedy(says="profile the pipeline again", command=command),),
         )
     ranking = Ranking(first=first, runner_up=None, next_bottleneck=None, experiment=command)
-    return _document(document, goals, ranking, (), (), None)
+    return _document(run, document, goals, ranking, (), (), None)
+
+
+def _finding_of(failed: Proposal) -> Finding:
+    """Return the finding of failures, which needs no simulation."""
+    return Finding(
+        verdict=failed.verdict,
+        stage=failed.stage,
+        cause=failed.cause,
+        says=failed.says,
+        rule=failed.rule,
+        confidence="high",
+        gain=None,
+        evidence=failed.evidence,
+        remedies=tuple(Remedy(says=advice.says) for advice in failed.advice),
+    )
 
 
 def _document(
+    run: Run,
     profile: ProfileDocument,
     goals: Sequence[Goal],
     ranking: Ranking,
@@ -105,14 +127,16 @@ def _document(
         distrust=profile.distrust,
         unchecked=profile.unchecked,
         is_emulated=profile.is_emulated,
-        warnings=_warnings(profile),
+        warnings=_warnings(run, profile, ranking.first),
         details={},
     )
 
 
-def _warnings(profile: ProfileDocument) -> tuple[str, ...]:
-    """Return what makes the answer less sure without making it wrong."""
+def _warnings(run: Run, profile: ProfileDocument, first: Finding) -> tuple[str, ...]:
+    """Return what makes the answer less sure without making it wrong, and what else went wrong."""
     found = [*profile.warnings, *profile.problems]
+    if first.verdict is not VerdictClass.FAILURES and (failed := note_of_failures(run)):
+        found.append(failed)
     if profile.unchecked:
         found.append(f"whether the run's figures are right could not be checked: {'; '.join(profile.unchecked)}")
     found += [one.says for one in profile.checks if one.name == "explained_cpu" and one.status == "warning"]

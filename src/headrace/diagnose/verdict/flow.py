@@ -16,6 +16,8 @@ from headrace.runs.formats.prediction import Change
 
 #: Share of the deliveries that were lost or failed, from which on what was not delivered was done in vain.
 _COMES_AGAIN = 0.02
+#: Shares below this are not named.
+_SEEN = 0.005
 #: Share of the latency that done items are held back.
 _HELD = 0.2
 
@@ -75,7 +77,7 @@ def _retry(facts: Facts, view: StageView) -> Iterator[Proposal]:
             change=None if visibility else Change(speedups={view.name: 1 / max(0.05, 1 - share)}),
         )
     else:
-        why = f"{failed:.0%} of its tries failed and were made again"
+        why = _in_vain(facts, failed, again)
         advice = Advice(
             says="find out what fails (errors.jsonl of the run folder); wait longer between tries, or stop trying what is down",
             change=Change(speedups={view.name: 1 / max(0.05, 1 - share)}),
@@ -102,6 +104,20 @@ def _retry(facts: Facts, view: StageView) -> Iterator[Proposal]:
         advice=(advice, Advice(says="more workers would do more of it in vain")),
         removal=Change(speedups={view.name: 4.0}),
     )
+
+
+def _in_vain(facts: Facts, failed: float, again: float) -> str:
+    """Return in words why work was in vain, by what was seen: its own tries, other stages' failures, second deliveries."""
+    counters = facts.info.counters
+    given_back = {
+        "given back to be tried again": counters.retried,
+        "given up": counters.rejected + counters.dead_lettered,
+    }
+    seen = [f"{number:,} were {words}" for words, number in given_back.items() if number]
+    parts = [f"{failed:.0%} of its tries failed and were made again"] if failed >= _SEEN else []
+    parts += [f"of {counters.received:,} deliveries {' and '.join(seen)}, in this stage or after it"] if seen else []
+    parts += [f"{again:.0%} of its items came in a second or later delivery"] if again >= _SEEN else []
+    return "; ".join(parts) or "items were served more than once"
 
 
 def _ordering(facts: Facts) -> Iterator[Proposal]:

@@ -29,6 +29,7 @@ class VerdictClass(StrEnum):
     TIE = "TIE"
     INCONCLUSIVE = "INCONCLUSIVE"
     UNTRUSTED = "UNTRUSTED"
+    FAILURES = "FAILURES"
     INPUT = "INPUT"
     SOURCE = "SOURCE"
     BROKER = "BROKER"
