@@ -10,7 +10,7 @@ message may take the other one; and so is what no sender needs: an id or an addr
 beside the data.
 
 A message that is no job is refused with a reason that begins with `message.` and a word: `json`, `field`, `duplicate`,
-`payload`, `deadline`, `version`, `size`; `malformed` where it cannot even be read.
+`payload`, `deadline`, `version`, `size`, `parse`; `malformed` where it cannot even be read.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ import msgspec
 
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import BadMessage
+from headrace.base.origin import find_origin
 from headrace.base.records import Job, Message, Outcome
 from headrace.sources.foreign import described
+from headrace.sources.parsing import Parser
 
 #: Version of the format. 1: 2026-11, first.
 WIRE_VERSION = 1
@@ -116,12 +118,17 @@ def encode_job(
 
 
 def decode_message(
-    message: Message, *, clock: Clock = _SYSTEM_CLOCK, settle: Callable[[Job, Outcome], None] | None = None
+    message: Message,
+    *,
+    parse: Parser | None = None,
+    clock: Clock = _SYSTEM_CLOCK,
+    settle: Callable[[Job, Outcome], None] | None = None,
 ) -> Job:
     """Return the job that a message carries.
 
     Args:
         message: As received.
+        parse: Reads a body of another format, see `headrace.sources.parsing`; None: it is of headrace's own.
         clock: The run's clock; the deadline is carried over to it.
         settle: What `Job.settle` calls.
 
@@ -131,20 +138,45 @@ def decode_message(
     if message.malformed:
         raise BadMessage(message.malformed)
     try:
-        return _decoded(message, clock, settle)
+        wire = _own(message.body) if parse is None else _foreign(message.body, parse)
+        return _job(wire, message, clock, settle)
     except BadMessage:
         raise
     except Exception as error:  # a defect of a decoder ends one message, not every worker that receives it
         raise BadMessage(f"message.malformed: the message cannot be read: {described(error)}") from error
 
 
-def _decoded(message: Message, clock: Clock, settle: Callable[[Job, Outcome], None] | None) -> Job:
+def _own(body: bytes) -> _WireJob:
     try:
-        wire = _decoder.decode(message.body)
+        wire = _decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadMessage(_what_is_wrong(message.body, error)) from error
-    _refuse_excess(wire, len(message.body))
-    _refuse_duplicates(message.body)
+        raise BadMessage(_what_is_wrong(body, error)) from error
+    _refuse_excess(wire, len(body))
+    _refuse_duplicates(body)
+    return wire
+
+
+def _foreign(body: bytes, parse: Parser) -> _WireJob:
+    try:
+        fields = parse(body)
+    except BadMessage:
+        raise
+    except Exception as error:
+        origin = find_origin(error)
+        refused = BadMessage(f"message.parse: parse raised {described(error)}{f' ({origin.place})' if origin else ''}")
+        refused.origin = origin
+        raise refused from error
+    try:
+        wire: _WireJob = msgspec.convert({"url": fields} if isinstance(fields, str) else fields, _WireJob)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise BadMessage(
+            f"message.parse: what parse returned is no job: {error!s:.200}; see the guide to queues"
+        ) from error
+    _refuse_excess(wire, 0)
+    return wire
+
+
+def _job(wire: _WireJob, message: Message, clock: Clock, settle: Callable[[Job, Outcome], None] | None) -> Job:
     if wire.v is not msgspec.UNSET and wire.v != WIRE_VERSION:
         raise BadMessage(_wrong_version(wire.v))
     attributes = wire.attributes

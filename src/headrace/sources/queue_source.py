@@ -28,6 +28,7 @@ from headrace.sources.isolation import Isolation
 from headrace.sources.jobs import decode_message
 from headrace.sources.lanes import FIRST_PAUSE_SECONDS, SAID_EVERY_SECONDS, pause_seconds
 from headrace.sources.loans import LoanBook, LoanCounts
+from headrace.sources.parsing import Parser, find_parser
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ class QueueSource:
         max_receives: Deliveries of one message before it is dead-lettered. A Plan may say something else.
         drain: End when the queue is empty, nothing is held back and nobody works on anything. On SQS, which counts
             approximately, that is a very likely end, not a certain one.
+        parse: What turns a body of another format into a job: a function, or a name such as `sns+s3` or
+            `json:url=image.href,id=asset_id`; see `headrace.sources.parsing`. None: messages are of headrace's own format.
         clock: The run's.
     """
 
@@ -79,6 +82,7 @@ class QueueSource:
         visibility: str | float | None = None,
         max_receives: int = 5,
         drain: bool = False,
+        parse: str | Parser | None = None,
         clock: Clock | None = None,
     ) -> None:
         check(max_receives >= 1, "max_receives", max_receives, "a whole number >= 1")
@@ -88,6 +92,7 @@ class QueueSource:
         self._visibility_seconds = _seconds(visibility)
         self._max_receives = max_receives
         self._drain = drain
+        self._parse = None if parse is None else find_parser(parse)
         self._clock: Clock = clock or SystemClock()
         self._open: _OpenSource | None = None
         self._seat: Seat | None = None
@@ -147,6 +152,7 @@ class QueueSource:
             max_receives=self._max_receives if settings.max_receives is None else settings.max_receives,
             max_in_flight=settings.max_in_flight,
             drain=self._drain,
+            parse=self._parse,
             clock=self._clock,
             owned=isinstance(self._address, str),
             seat=self._seat,
@@ -211,6 +217,7 @@ class _OpenSource:
         max_receives: int,
         max_in_flight: int | None,
         drain: bool,
+        parse: Parser | None,
         clock: Clock,
         owned: bool,
         seat: Seat | None,
@@ -224,6 +231,7 @@ class _OpenSource:
             _settle_orphans(queue, seat, clock)
         self._max_in_flight = max_in_flight
         self._drain = drain
+        self._parse = parse
         self._clock = clock
         self._owned = owned
         self._closed = threading.Event()
@@ -274,7 +282,7 @@ class _OpenSource:
             return None
         settle = loan.settle if self._isolation is None else self._isolation.counted(loan.settle)
         try:
-            job = decode_message(message, clock=self._clock, settle=settle)
+            job = decode_message(message, parse=self._parse, clock=self._clock, settle=settle)
         except BadMessage as error:
             # No job, but counted, recorded and told like one: who watches the run must see it.
             refused = Job(message.id, b"", attempt=message.receive_count, settle=settle)
