@@ -107,7 +107,7 @@ def detector(folder: Path, num_items: int) -> Task:
     """Make what finds red, green and blue objects: (items, 7, anchors) as YOLOv8 gives it.
 
     The strength of a colour is added up in a window around each anchor, with its first and second moments, which are the
-    centre and the size of the object; an anchor that is far from the centre scores less.
+    centre and the size of the object; an anchor that is far from the centre, or that sees two objects, scores less.
     """
     colours = np.full((NUM_OBJECTS, 3, 1, 1), -1.0)
     colours[range(3), range(3)] = 1.0
@@ -127,7 +127,8 @@ def detector(folder: Path, num_items: int) -> Task:
         node("Relu", "variance", "positive"),
         node("Mul", "positive twelve", "extent2"), node("Sqrt", "extent2", "size"), node("Add", "offset centres", "centre"),
         node("Conv", "objects each", "colour", strides=[STRIDE, STRIDE], pads=[pad] * 4, group=NUM_OBJECTS),
-        node("ReduceSum", "offset2 channel", "distance", keepdims=1), node("Mul", "distance steep", "far"),
+        node("Sub", "positive widest", "wider"), node("Relu", "wider", "excess"), node("Add", "offset2 excess", "unlikely"),
+        node("ReduceSum", "unlikely channel", "distance", keepdims=1), node("Mul", "distance steep", "far"),
         node("Clip", "colour zero full", "capped"), node("Sub", "capped few", "enough"), node("Sub", "enough far", "score"),
         node("Sigmoid", "score", "scores"),
         node("Concat", "centre size scores", "map", axis=1), node("Reshape", "map shape", "y"),
@@ -138,7 +139,8 @@ def detector(folder: Path, num_items: int) -> Task:
         constant("moments", moments), constant("parts", [1, 2, 2], np.int64), constant("small", 1e-3),
         constant("twelve", 12.0), constant("centres", centres), constant("zero", 0.0), constant("full", 6.0),
         constant("each", np.full((NUM_OBJECTS, 1, WINDOW, WINDOW), 0.1)),
-        constant("few", 4.0), constant("steep", 0.05), constant("shape", [0, 4 + NUM_OBJECTS, -1], np.int64),
+        constant("widest", 80.0), constant("few", 4.0), constant("steep", 0.05),
+        constant("shape", [0, 4 + NUM_OBJECTS, -1], np.int64),
     ]  # fmt: skip
     names = {"names": "{0: 'red', 1: 'green', 2: 'blue'}", "task": "detect"}
     shapes: tuple[list[Any], list[Any]] = (["batch", 3, SIDE, SIDE], ["batch", 4 + NUM_OBJECTS, GRID * GRID])
@@ -217,10 +219,11 @@ def embedder(folder: Path, num_items: int) -> Task:
         node("GlobalAveragePool", "d", "e"), node("Flatten", "e", "f"), node("Gemm", "f last bias", "g"),
         node("ReduceL2", "g", "h", axes=[1], keepdims=1), node("Add", "h small", "i"), node("Div", "g i", "y"),
     ]  # fmt: skip
+    last = 4 * random.standard_normal((64, DIRECTIONS))
     weights = [
         constant("first", random.standard_normal((32, 3, 5, 5)) / np.sqrt(75)),
         constant("second", random.standard_normal((64, 32, 3, 3)) / np.sqrt(288 / 2)),
-        constant("last", random.standard_normal((64, DIRECTIONS)) * 2), constant("bias", random.standard_normal(DIRECTIONS)),
+        constant("last", last - last.mean(axis=0)), constant("bias", 0.1 * random.standard_normal(DIRECTIONS)),
         constant("small", 1e-6),
     ]  # fmt: skip
     path = saved(folder / "embedder.onnx", nodes, weights, (["batch", 3, 32, 32], ["batch", DIRECTIONS]))

@@ -49,7 +49,7 @@ class Meaning(abc.ABC):
     def parts(self, a: Any, b: Any) -> Iterable[tuple[Hashable, float]]:
         """Give (kind, agreement from 0 to 1) of each part of two answers: a box by its class, a character, a region.
 
-        A kind that is lost nearly always (a class that is never found any more) is a defect, however rare it is.
+        A kind that is surely lost (a class that is never found any more) is a defect, however rare it is.
         """
         return (("", self.same(a, b)),)
 

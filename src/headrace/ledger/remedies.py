@@ -8,6 +8,8 @@ _BY_GATE = {
     "static": "a file or an engine without what is named there; see `headrace optimize MODEL --portability`",
     "census": "another way to quantize, or another engine; see `headrace optimize VARIANT --explain`",
     "parity": "another precision or engine; whether it matters `headrace validate` tells, with a golden set",
+    "batches": "ranges that do not come from each batch (static quantization, --data), or an export in evaluation mode",
+    "extremes": "an export that keeps what guards against dividing by 0, or another precision or engine",
     "speed": "another processor, or another version of the engine, on which it is tried anew by itself; after a noisy minute "
     "`headrace optimize --again`",
     "accuracy": "a larger --max-drop if so much may be lost",

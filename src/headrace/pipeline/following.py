@@ -154,7 +154,7 @@ class PlanFollower:
         if settings.artifact is None or dict(model.variant) in slot.variants:
             return None  # the module's own model, or one that was here before: whoever goes back has a reason
         before = [slot.model(batch) for batch in samples]
-        return self._following.judge(before, after, settings, slot.declared())
+        return self._following.judge(before, after, settings, slot.declared)
 
     def _text(self) -> str | None:
         try:

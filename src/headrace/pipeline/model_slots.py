@@ -34,6 +34,7 @@ class ModelSlot:
         threads: Threads inside one call.
         calls: Workers that share it.
         output: What its answers mean, as the module declares it.
+        declared: The same, with what the file of the model that it holds says.
         variants: Of every model that it has held.
     """
 
@@ -53,6 +54,7 @@ class ModelSlot:
         self.calls = calls
         self.output = output
         self.variants = [dict(model.variant)]
+        self.declared = Declared(output, model.metadata)
         self._model = model
         self._shadow = shadow
         self._samples: deque[Any] = deque(maxlen=_MOST_SAMPLES)
@@ -94,12 +96,8 @@ class ModelSlot:
             return model(batch)
         began = time.perf_counter()
         answers = model(batch)
-        self._shadow.offer(batch, answers, time.perf_counter() - began, self.declared())
+        self._shadow.offer(batch, answers, time.perf_counter() - began, self.declared)
         return answers
-
-    def declared(self) -> Declared:
-        """Return what is known of the answers of the model that it holds."""
-        return Declared(self.output, self._model.metadata)
 
     def samples(self) -> list[Any]:
         """Return copies of recent batches."""
@@ -110,6 +108,7 @@ class ModelSlot:
         if dict(model.variant) not in self.variants:
             self.variants.append(dict(model.variant))
         self._model = model
+        self.declared = Declared(self.output, model.metadata)
 
 
 class ModelSlots:

@@ -17,8 +17,10 @@ from headrace.validate.parity import by_name, shape_problems
 
 #: Parts that agree by less are lost, and so many of all may be.
 _LOST, _MOST_LOST = 0.5, 0.25
-#: A kind that is there less often says nothing.
-_FEWEST_OF_KIND = 5
+#: Probability of calling a kind lost that is not, shared among the kinds: one that is rare may be lost a few times by chance.
+_ALPHA = 0.05
+#: From so many on the normal distribution is near enough.
+_MANY = 200
 
 
 class Agreement:
@@ -95,9 +97,12 @@ class Agreement:
         return self._sum / self.num_parts if self.num_parts else 1.0
 
     def lost_kinds(self) -> list[str]:
-        """Return the kinds that are lost more often than not, in words, the commonest first."""
+        """Return the kinds that are surely lost more often than not, in words, the commonest first."""
+        most = _ALPHA / max(1, len(self._kinds))
         lost = [
-            (num, kind, gone) for kind, (num, gone) in self._kinds.items() if num >= _FEWEST_OF_KIND and 2 * gone > num
+            (num, kind, gone)
+            for kind, (num, gone) in self._kinds.items()
+            if 2 * gone > num and _chance(gone, num) <= most
         ]
         return [f"{self._name(kind)} ({gone} of {num})" for num, kind, gone in sorted(lost, key=lambda one: -one[0])]
 
@@ -117,7 +122,7 @@ class Agreement:
         if not meaning.is_known:
             return None
         if lost:
-            return f"other {meaning.name} nearly always for the kind {', '.join(lost[:4])}"
+            return f"other {meaning.name} mostly for {', '.join(lost[:4])}"
         if self._num_lost > _MOST_LOST * self.num_parts:
             return f"other {meaning.name}: {self._num_lost} of {self.num_parts} parts are not there (at most {_MOST_LOST:.0%})"
         if self.mean < meaning.usual:
@@ -130,6 +135,13 @@ class Agreement:
             f"compared as {self.meaning.name}: {self.num_changed} of {counted(self.num_items, 'item')} with another answer, "
             f"agreement {self.mean:.3f} of {counted(self.num_parts, 'part')}"
         )
+
+
+def _chance(gone: int, num: int) -> float:
+    """Return the probability that at least so many of a kind are lost which is lost every other time."""
+    if num > _MANY:
+        return 0.5 * math.erfc((gone - 0.5 - num / 2) / math.sqrt(num / 2))
+    return sum(math.comb(num, one) for one in range(gone, num + 1)) / 2**num
 
 
 def naming(names: Sequence[str] | None) -> Callable[[Hashable], str]:

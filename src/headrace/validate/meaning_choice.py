@@ -50,8 +50,14 @@ def meaning_of(answers: Sequence[Any], declared: Declared = NOTHING_DECLARED) ->
     output = declared.output
     if isinstance(output, Mapping):
         output = Several(dict(output))
-    found = output if output is not None else _seen_in(answers, declared.metadata)
-    return (found or Numbers(is_known=False)).fitted(answers)
+    if output is None:
+        return (_seen_in(answers, declared.metadata) or Numbers(is_known=False)).fitted(answers)
+    try:
+        fitted = output.fitted(answers)
+        fitted.read(answers[0])
+    except Exception as error:  # may be the user's own code
+        raise ValueError(f"{output.name}: {error}") from error
+    return fitted
 
 
 def class_names(metadata: Mapping[str, str]) -> list[str] | None:

@@ -17,7 +17,7 @@ from headrace.base.meaning import Meaning
 from headrace.validate.box_heads import Head, head_of
 from headrace.validate.detections import OVERLAP, Boxes, detections_in, overlaps_of
 from headrace.validate.overlap import named_pixels
-from headrace.validate.parity import by_name, scores_of
+from headrace.validate.parity import by_item, by_name, scores_of
 
 Array = np.ndarray
 Part = tuple[Hashable, float]
@@ -336,7 +336,7 @@ class Numbers(Meaning):
         Raises:
             ValueError: If there is another number of channels from call to call.
         """
-        named = [by_name(one) for one in answers]
+        named = [by_item(one) for one in answers]
         spreads = {}
         for name in named[0]:
             arrays = [_channels(one[name]) for one in named]
@@ -350,7 +350,7 @@ class Numbers(Meaning):
 
     def read(self, outputs: Any) -> Sequence[dict[str, Array]]:
         """Return {output: (channels, numbers)}."""
-        each = {name: _channels(array) for name, array in by_name(outputs).items()}
+        each = {name: _channels(array) for name, array in by_item(outputs).items()}
         return [{name: rows[item] for name, rows in each.items()} for item in range(len(next(iter(each.values()))))]
 
     def same(self, a: dict[str, Array], b: dict[str, Array]) -> float:

@@ -77,6 +77,14 @@ def by_name(outputs: Any) -> Mapping[str, np.ndarray]:
     return {name: np.asarray(array) for name, array in each.items()}
 
 
+def by_item(outputs: Any) -> Mapping[str, np.ndarray]:
+    """Return outputs by their names, each (items, ...); as of one item where they do not all have as many (a state, say)."""
+    each = by_name(outputs)
+    if all(array.ndim for array in each.values()) and len({len(array) for array in each.values()}) == 1:
+        return each
+    return {name: array[None] for name, array in each.items()}
+
+
 def joined(answers: Sequence[Any]) -> Any:
     """Return the answers to several batches as those to one.
 
@@ -114,7 +122,7 @@ def num_classes(outputs: Any) -> int:
 
 def num_broken(outputs: Any) -> int:
     """Return how many items have a NaN or an infinity among their answers."""
-    return int((~np.isfinite(_flat(by_name(outputs))).all(axis=1)).sum())
+    return int((~np.isfinite(_flat(by_item(outputs))).all(axis=1)).sum())
 
 
 def has_broken(outputs: Any) -> bool:

@@ -3,7 +3,7 @@
 A golden set is what somebody chose once; traffic is what it is. Nobody knows the right answers there, so what is tested is
 whether both give the same: a changed answer may have been wrong before, so that the share of changed answers bounds the harm.
 What is the same is decided by what answers mean: classes, detections, text, masks, embeddings (`meaning_choice`). A kind of
-answer that is lost nearly always, such as one class, is a reason to roll back however rare it is.
+answer that is surely lost, such as one class, is a reason to roll back however rare it is.
 The test may be looked at at any time (`noninferiority`), and so may the times of calls, pair by pair on the same batch
 (`median_sequence`). They are no fair race: the candidate runs at the lowest priority beside a pipeline that uses the same
 cores. What is faster there is faster; what is slower there may be so for that alone, so that it is a reason to keep what is in
@@ -26,7 +26,7 @@ from headrace.runs.formats.shadow import ShadowDocument
 from headrace.validate.agreement import Agreement, naming, why_unknown
 from headrace.validate.failures import MOST_FAILING, judge_failures
 from headrace.validate.meaning_choice import class_names, meaning_of
-from headrace.validate.meanings import Detections
+from headrace.validate.meanings import Detections, Numbers
 from headrace.validate.median_sequence import median_interval
 from headrace.validate.noninferiority import Decision, Finding, judge_drop
 from headrace.validate.parity import has_broken, num_broken
@@ -90,10 +90,15 @@ class ShadowRecord:
                 self._seconds.append((incumbent_seconds, candidate_seconds))
 
     def _begin(self, incumbent: Any, declared: Declared) -> None:
-        meaning = meaning_of([incumbent], declared)
-        names = class_names(declared.metadata)
-        self._agreement = Agreement(meaning, naming(names))
-        self._unknown = "" if meaning.is_known else why_unknown(incumbent)
+        """Settle what answers mean by the first ones. What is declared wrongly is no failure of the candidate."""
+        wrong = ""
+        try:
+            meaning = meaning_of([incumbent], declared)
+        except ValueError as error:
+            wrong = f"the answers are not what the module's output declares: {error}"
+            meaning = meaning_of([incumbent], Declared(Numbers(is_known=False)))
+        self._agreement = Agreement(meaning, naming(class_names(declared.metadata)))
+        self._unknown = wrong or ("" if meaning.is_known else why_unknown(incumbent))
 
     def document(self, num_passed_by: int = 0, failures: Failures = NO_FAILURES) -> ShadowDocument:
         """Return what is known so far, and what to do.

@@ -373,7 +373,7 @@ class _Validation:
         values: dict[str, float | None] = {"off": _finite(apart.off), "changed": apart.changed}
         limits = {"off": limit}
         says = f"the same answers in batches of 1, 2 and {size}, but for {apart.off:.2g} of a channel's spread"
-        if apart.off <= limit and not apart.changed:
+        if apart.off <= limit:
             return _gate("batches", "passed", says, values, limits)
         own = self.kept.once(("batches", size), lambda: self._apart(self.a, size))
         if own is not None and own.off >= apart.off / 2:

@@ -242,3 +242,49 @@ def test_a_module_says_what_is_no_meaning() -> None:
 
     with pytest.raises(SettingsError, match=r"Wrong.output is 'boxes'; expected hr.Classes"):
         Wrong().stages()
+
+
+def test_a_rare_kind_is_not_called_lost_by_chance() -> None:
+    """Among a thousand classes some rare one is always named otherwise a few times; a common one that is gone is a defect."""
+    kinds = np.concatenate([np.zeros(1400, int), np.repeat(np.arange(1, 101), 6)])
+    first = (20 * np.eye(200, dtype=np.float32))[kinds]
+
+    def renamed(places: Any) -> np.ndarray:
+        other = first.copy()
+        other[places] = np.roll(other[places], 1, axis=1)
+        return other
+
+    assert why_not_switch([first], [renamed(slice(1400, 1406))], NEW) is None  # six of six of one in a hundred classes
+    assert why_not_switch([first], [renamed(slice(0, 300))], NEW) is None  # some of a common class
+    kinds[1406:1466] = 1
+    first = (20 * np.eye(200, dtype=np.float32))[kinds]
+    refusal = why_not_switch([first], [renamed(kinds == 1)], NEW)
+    assert refusal is not None
+    assert "1 (66 of 66)" in refusal
+
+
+def test_answers_with_a_state_are_compared_call_by_call() -> None:
+    """Whose first axis is not that of the items: declared numbers may take over, undeclared ones may not."""
+    random = np.random.default_rng(0)
+    answers = [{"speech": random.random((4, 1)), "state": random.standard_normal((2, 4, 16))} for _ in range(6)]
+    other = [{name: 1.01 * array for name, array in one.items()} for one in answers]
+    assert why_not_switch(answers, other, NEW, Declared(hr.Numbers())) is None
+    assert why_not_switch(answers, other, NEW) is not None
+    record = ShadowRecord("candidate", 0.02)
+    for before, after in zip(answers, other, strict=True):
+        record.add(before, after, 0.02, 0.01)
+    assert (record.document().num_items, record.document().advice) == (6, "keep")
+
+
+def test_a_wrong_declaration_is_no_failure_of_a_shadow() -> None:
+    """It is said, and the model in use stays."""
+    record = ShadowRecord("candidate", 0.02)
+    scores = np.random.default_rng(0).standard_normal((4, 10)).astype(np.float32)
+    for _ in range(100):
+        record.add(scores, 1.01 * scores, 0.02, 0.01, Declared(hr.Text()))
+    found = record.document()
+    assert (found.advice, found.num_failed) == ("keep", 0)
+    assert "not what the module's output declares: text" in found.says
+    refusal = why_not_switch([scores], [1.01 * scores], NEW, Declared(hr.Detections()))
+    assert refusal is not None
+    assert "no boxes can be read" in refusal
