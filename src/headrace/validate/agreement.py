@@ -141,7 +141,7 @@ def _chance(gone: int, num: int) -> float:
     """Return the probability that at least so many of a kind are lost which is lost every other time."""
     if num > _MANY:
         return 0.5 * math.erfc((gone - 0.5 - num / 2) / math.sqrt(num / 2))
-    return sum(math.comb(num, one) for one in range(gone, num + 1)) / 2**num
+    return float(sum(math.comb(num, one) for one in range(gone, num + 1)) / 2**num)
 
 
 def naming(names: Sequence[str] | None) -> Callable[[Hashable], str]:
