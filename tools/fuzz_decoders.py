@@ -149,6 +149,9 @@ def examine(data: bytes, *, every: bool, counts: collections.Counter[str]) -> It
         ends = {decoder: decode_end(data, header, decoder, short_side, counts) for decoder in DECODERS}
         yield from (end for end in ends.values() if isinstance(end, Finding))
         yield from compare(ends, header, short_side)
+    blended = decode_end(data, header, "auto", None, counts, background="#204060")
+    if isinstance(blended, Finding):
+        yield blended
 
 
 def known_header(data: bytes) -> ImageHeader | None:
@@ -185,12 +188,19 @@ def check_canaries(data: bytes, header: ImageHeader, counts: collections.Counter
 
 
 def decode_end(
-    data: bytes, header: ImageHeader | None, decoder: str, short_side: int | None, counts: collections.Counter[str]
+    data: bytes,
+    header: ImageHeader | None,
+    decoder: str,
+    short_side: int | None,
+    counts: collections.Counter[str],
+    *,
+    background: str | None = None,
 ) -> np.ndarray | str | Finding:
     """Return the image that one way of decoding gives, the code of its rejection, or what is wrong."""
-    where = f"decoder = {decoder}, short_side = {short_side}"
+    where = f"decoder = {decoder}, short_side = {short_side}, background = {background}"
     try:
-        image = DecodeChain(_plan(decoder), short_side, counts, reuse_buffer=True).decode(data)
+        chain = DecodeChain(_plan(decoder), short_side, counts, reuse_buffer=True, background=background)
+        image = chain.decode(data)
         if short_side is not None:
             fit(image, ImageInput(short_side=short_side, crop=short_side))
     except DecodeRejected as rejected:
