@@ -151,6 +151,11 @@ class BoundedQueue:
         """Bytes that wait now; without the lock, for those who only want to know how much there is."""
         return self._bytes
 
+    @property
+    def fill_ratio(self) -> float:
+        """How full it is, of items or of bytes; above 1 where more was forced in; without the lock, too."""
+        return max(len(self._items) / self._capacity, self._bytes / self._capacity_bytes)
+
     def state(self) -> QueueState:
         """Return depth, bounds and who waits."""
         with self._lock:

@@ -61,6 +61,7 @@ from headrace.pipeline.receiving import ReceivingBook
 from headrace.pipeline.sizes import measure
 from headrace.pipeline.stall_watch import StallWatch
 from headrace.pipeline.station import RECEIVER, Station, Worker, WorkerThread, pause
+from headrace.pipeline.task_shares import TaskShares
 from headrace.pipeline.undelivered import of_postponed, of_undelivered
 from headrace.pipeline.users_code import raise_if_of_the_run
 from headrace.pipeline.warm_up import CostCurve, WarmUp
@@ -188,6 +189,8 @@ class Runtime:
         self._stalls = StallWatch(self, plan.run.stall_seconds)
         self._prefetch = Prefetch(self, pipeline.source)
         self._max_in_flight = self._capacity()
+        tasks = TaskShares(self._routes, self.clock, lambda: self._max_in_flight, self.fail)
+        self._tasks = tasks if tasks.is_of_use and not plan.run.ordered else None
         self._first_is_alone = first_alone
         delivery = pipeline.delivery
         self._keeper = delivery if isinstance(delivery, KeepsResults) else None
@@ -301,6 +304,7 @@ class Runtime:
         """Return what the source, the stages and the delivery counted."""
         source = self._pipeline.source
         total = {**(source.notes() if isinstance(source, TakesNotes) else {}), **self._delivery_counts}
+        total.update(self._tasks.counts if self._tasks is not None else {})
         for station in self.stations:
             for counts in list(station.counts):
                 for name, number in list(counts.items()):
@@ -701,6 +705,12 @@ class Runtime:
         if self.observers.wants["job_received"]:
             self.observers.notify("job_received", jobs)
         by_route: dict[tuple[Station, ...], list[Item]] = {}
+        began = self.clock.now_ns()
+        inline_ns: list[int] = []
+
+        def hand_in() -> None:
+            inline_ns.append(self._hand_in(by_route, inline))
+
         for index, job in enumerate(jobs):
             verdict = job.verdict if index < len(jobs) - over else _OVER_LIMIT
             route = self._route(job)
@@ -708,6 +718,8 @@ class Runtime:
             item = Item(job, job.payload, route, sequence=next(self._sequence), received=now, weight=weight)
             with self._lock:
                 self._in_flight[id(item)] = item
+                if self._tasks is not None:
+                    self._tasks.entered(item)
                 too_late = self._abandoning  # whoever gave everything back may not have seen this one
             if too_late:
                 self._settle(item, Outcome(OutcomeKind.RETURNED, "the run was stopped"))
@@ -716,16 +728,26 @@ class Runtime:
             elif not route:
                 known = ", ".join(self._routes)
                 self.fail(item, UnknownTask(f"no module takes task {job.task!r}; this pipeline has: {known}"), "route")
-            elif not self._take_up(item):
+            elif self._goes_in(item, hand_in):
                 by_route.setdefault(route, []).append(item)
-        began, inline_ns = self.clock.now_ns(), 0
+        hand_in()
+        with self._lock:
+            self._receiving.handed_on((self.clock.now_ns() - began - sum(inline_ns)) / 1e9, sum(inline_ns) / 1e9)
+
+    def _hand_in(self, by_route: dict[tuple[Station, ...], list[Item]], inline: dict[Station, Worker]) -> int:
+        """Put jobs into the first stations of their routes, forget them, and return the time in inline stages, ns."""
+        inline_ns = 0
         for route, items in by_route.items():
             if route[0].has_queue:
-                route[0].queue.put(items)
+                route[0].queue.put(items, force=self._is_let_in(route[0]))
             else:
                 inline_ns += self._run_inline(inline[route[0]], route[0], items)
-        with self._lock:
-            self._receiving.handed_on((self.clock.now_ns() - began - inline_ns) / 1e9, inline_ns / 1e9)
+        by_route.clear()
+        return inline_ns
+
+    def _goes_in(self, item: Item, before_waiting: Callable[[], object]) -> bool:
+        """Return whether a job goes into the first station; if not, it is on its way already, or back at its source."""
+        return not self._take_up(item) and (self._tasks is None or self._tasks.let_in(item, before_waiting))
 
     def _take_up(self, item: Item) -> bool:
         """Send a job whose result was kept straight to the delivery; return whether it was."""
@@ -794,7 +816,11 @@ class Runtime:
             self._reorderer.push(items)
             # Those it let go have arrived in the queue since; the others left the worker when they were pushed.
             return [max(pushed, item.arrived) for item in items]
-        return station.queue.put(items)
+        return station.queue.put(items, force=self._is_let_in(station))
+
+    def _is_let_in(self, station: Station) -> bool:
+        """Return whether what goes to a station was let in for it, so that nobody need wait for room; see `TaskShares`."""
+        return self._tasks is not None and self._tasks.begins_own(station)
 
     def _fan_out(self, parent: Item) -> int:
         fan = parent.value
@@ -905,7 +931,8 @@ class Runtime:
             if root.settled:
                 return
             root.settled = True
-            self._in_flight.pop(id(root), None)
+            if self._in_flight.pop(id(root), None) is not None and self._tasks is not None:
+                self._tasks.left(root)
             name = counter or _COUNTER[outcome.kind]
             setattr(self.counters, name, getattr(self.counters, name) + 1)
             if root.inside:
