@@ -106,6 +106,26 @@ class Queue(Protocol):
 
 
 @runtime_checkable
+class LimitsReceives(Protocol):
+    """A queue whose service may bury messages itself."""
+
+    @property
+    def most_receives(self) -> int | None:
+        """Deliveries after which the service moves a message away, without a reason; None: it does not."""
+        ...
+
+
+@runtime_checkable
+class CostsCalls(Protocol):
+    """A queue of which each call costs money, so that an idle worker is to make few."""
+
+    @property
+    def idle_wait_seconds(self) -> float:
+        """How long one receive is to wait while nothing comes."""
+        ...
+
+
+@runtime_checkable
 class AdoptsLoans(Protocol):
     """A queue that keeps account of its loans, and has to be told of those of a process that died."""
 

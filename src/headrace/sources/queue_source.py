@@ -18,7 +18,7 @@ from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import BadMessage, QueueRefused, QueueUnavailable, SettingsError, SourceError
 from headrace.base.plan import SourcePlan
 from headrace.base.policies.visibility import VisibilityPolicy, prefetch_limit
-from headrace.base.protocols import AdoptsLoans, Queue
+from headrace.base.protocols import AdoptsLoans, CostsCalls, LimitsReceives, Queue
 from headrace.base.records import Job, Message, Outcome, OutcomeKind, QueueStatistics
 from headrace.base.seat import Seat
 from headrace.base.settings import check
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 CLOSING_TRIES, CLOSING_SECONDS = 3, 5.0
 #: How long the service may refuse every receive before the run ends: permissions that were just given take effect late.
 REFUSED_SECONDS = 60.0
+#: Empty receives in a row after which those that cost money wait longer.
+EMPTY_RECEIVES = 10
 #: How long a receive waits while nothing may be received.
 HELD_OFF_SECONDS = 0.1
 #: How long one receive of a draining source waits at most.
@@ -238,6 +240,8 @@ class _OpenSource:
         self._num_outages = 0
         self._refused_since: float | None = None
         self._held_off_until = 0.0
+        self._num_empty = 0
+        _compare_limits(queue, max_receives)
         self.is_exhausted = False
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
@@ -257,7 +261,8 @@ class _OpenSource:
     def _receive(self, limit: int, wait_seconds: float) -> list[Message] | None:
         """Return messages; None when a source that drains its queue has found it empty."""
         try:
-            messages = self.queue.receive(limit, wait_seconds=0.0 if self._drain else wait_seconds)
+            messages = self.queue.receive(limit, wait_seconds=0.0 if self._drain else self._wait_seconds(wait_seconds))
+            self._num_empty = 0 if messages else self._num_empty + 1
             self.is_exhausted = self._drain and not messages
             if self.is_exhausted:
                 if self._is_empty():
@@ -321,6 +326,13 @@ class _OpenSource:
         if self._owned:
             self.queue.close()
 
+    def _wait_seconds(self, wait_seconds: float) -> float:
+        """Return how long to wait for a message: longer and longer while none come, where calls cost money."""
+        if wait_seconds <= 0 or self._num_empty < EMPTY_RECEIVES or not isinstance(self.queue, CostsCalls):
+            return wait_seconds
+        doublings = min(self._num_empty - EMPTY_RECEIVES + 1, 10)
+        return max(wait_seconds, min(self.queue.idle_wait_seconds, wait_seconds * 2.0**doublings))
+
     def _settle_last(self) -> None:
         try:
             for _ in range(CLOSING_TRIES):
@@ -371,6 +383,17 @@ class _OpenSource:
         pause = min(pause_seconds(self._num_outages), max(FIRST_PAUSE_SECONDS, wait_seconds))
         # Not all workers at once, when a service comes back; the jitter is small, because the pause is within the wait.
         self._closed.wait(random.uniform(0.7, 1.0) * pause)
+
+
+def _compare_limits(queue: Queue, max_receives: int) -> None:
+    """Warn where the service moves messages away before we would, who know why."""
+    most = queue.most_receives if isinstance(queue, LimitsReceives) else None
+    if most is not None and most <= max_receives:
+        log.warning(
+            "%s: its RedrivePolicy moves messages to the dead-letter queue after %d deliveries, without a reason and whatever "
+            "they are, and max_receives is %d: raise its maxReceiveCount above %d, or lower max_receives below %d",
+            *(queue.name, most, max_receives, max_receives, most),
+        )
 
 
 def _settle_orphans(queue: Queue, seat: Seat, clock: Clock) -> None:

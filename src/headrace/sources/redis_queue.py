@@ -391,9 +391,6 @@ return strays
 )
 
 
-_SOCKETS: dict[str, Any] = {"socket_timeout": SOCKET_SECONDS, "socket_connect_timeout": SOCKET_SECONDS}
-
-
 class RedisQueue:
     """A queue in Redis Streams. Thread-safe; the connection pool belongs to the object.
 
@@ -417,7 +414,7 @@ class RedisQueue:
         self._name = f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or 6379}/{database}?queue={queue}"
         self._visibility_seconds = float(visibility_seconds)
         try:
-            self._redis: Any = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 1), **_SOCKETS)
+            self._redis: Any = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 1), **_timeouts())
         except ValueError:
             raise SettingsError(f"the address of {self._name} cannot be used by the redis package") from None
         stream = f"headrace:{{{queue}}}"
@@ -603,6 +600,10 @@ _PASSING = (
 )
 
 
+def _timeouts() -> dict[str, Any]:
+    return {"socket_timeout": SOCKET_SECONDS, "socket_connect_timeout": SOCKET_SECONDS}
+
+
 def _of_cluster(client: redis.Redis, url: str) -> Any:
     """Return a client of the whole cluster where the server is one of a cluster, else the client itself."""
     try:
@@ -612,7 +613,7 @@ def _of_cluster(client: redis.Redis, url: str) -> Any:
     if not found.get("cluster_enabled"):
         return client
     client.close()
-    return redis.RedisCluster.from_url(url, **_SOCKETS)
+    return redis.RedisCluster.from_url(url, **_timeouts())
 
 
 def _ms(seconds: float) -> int:

@@ -152,7 +152,7 @@ class SqsQueue:
         except BaseException:
             self.close()
             raise
-        self._redrive_policy: str | None = attributes.get("RedrivePolicy")
+        self._redrive_policy = _redrive_policy(attributes)
         self._max_bytes = int(attributes.get("MaximumMessageSize", 262_144))
         own = float(attributes.get("VisibilityTimeout", 30))
         self._visibility_seconds = max(1, math.ceil(own if visibility_seconds is None else visibility_seconds))
@@ -166,6 +166,16 @@ class SqsQueue:
     def visibility_seconds(self) -> float:
         """Visibility timeout given to each delivery; whole seconds."""
         return float(self._visibility_seconds)
+
+    @property
+    def most_receives(self) -> int | None:
+        """Deliveries after which SQS moves a message itself, without a reason; None: it does not."""
+        return _number(self._redrive_policy.get("maxReceiveCount")) or None
+
+    @property
+    def idle_wait_seconds(self) -> float:
+        """How long to wait for a message while none come: each call costs, and a long one costs as much as a short one."""
+        return float(LONGEST_WAIT_SECONDS)
 
     def send(self, bodies: Sequence[bytes], *, delay_seconds: float = 0.0) -> list[str]:
         """Store messages and return their ids in order; the delay is rounded up to whole seconds, 900 at most.
@@ -380,7 +390,7 @@ class SqsQueue:
     def close(self) -> None:
         """Release connections; messages in flight come back after their visibility timeout."""
         self._closed = True
-        self._pool.shutdown()
+        self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
         self._polling_client.close()
 
@@ -585,8 +595,7 @@ class SqsQueue:
         if self._dead_url is None:
             name, owner = f"{self._queue_name}-dead", None
             if self._redrive_policy:
-                arn = str(json.loads(self._redrive_policy)["deadLetterTargetArn"])
-                *_, owner, name = arn.split(":")
+                *_, owner, name = str(self._redrive_policy["deadLetterTargetArn"]).split(":")
             try:
                 self._dead_url = self._url_of(name, owner)
             except QueueUnavailable:
@@ -663,12 +672,12 @@ def _clients(region: str | None, endpoint: str | None) -> tuple[Any, Any]:
     """Return a client for short calls and one for long polls, whose sockets may be silent for longer."""
     session = boto3.session.Session()
     clients = []
-    for read_timeout in (8, LONGEST_WAIT_SECONDS + 10):
+    for read_timeout in (5, LONGEST_WAIT_SECONDS + 10):
         config = botocore.config.Config(
-            connect_timeout=4,
+            connect_timeout=3,
             read_timeout=read_timeout,
-            # Few: the loan book tries again, and a heartbeat must not be stuck behind a call for a minute.
-            retries={"mode": "standard", "total_max_attempts": 3},
+            # Few: the loan book tries again, and a heartbeat must not be stuck behind a call for long.
+            retries={"mode": "standard", "total_max_attempts": 2},
             max_pool_connections=16,
         )
         try:
@@ -680,6 +689,12 @@ def _clients(region: str | None, endpoint: str | None) -> tuple[Any, Any]:
         except (ValueError, botocore.exceptions.BotoCoreError) as error:
             raise SettingsError(f"the SQS client cannot be made: {error}") from error
     return clients[0], clients[1]
+
+
+def _redrive_policy(attributes: Mapping[str, str]) -> dict[str, Any]:
+    """Return the queue's RedrivePolicy; empty where it has none."""
+    found = json.loads(attributes.get("RedrivePolicy") or "{}")
+    return found if isinstance(found, dict) and "deadLetterTargetArn" in found else {}
 
 
 def _fitting(entries: list[dict[str, Any]], max_bytes: int) -> Iterator[list[tuple[int, dict[str, Any]]]]:

@@ -11,10 +11,12 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import QueueUnavailable, SourceError
+from headrace.base.plan import SourcePlan
 from headrace.base.protocols import STALE, Queue
 from headrace.base.records import Burial, DeadLetter, Postponed
 from headrace.sources.addresses import open_queue
 from headrace.sources.jobs import encode_job
+from headrace.sources.queue_source import QueueSource
 from headrace.testing import Receiver, Reply
 from headrace.testing.conformance import QueueConformance
 
@@ -132,6 +134,24 @@ def test_a_redrive_policy_names_the_dead_letter_queue(sqs_server: str, queue_nam
     (raw,) = client.receive_message(QueueUrl=dead_url, MessageAttributeNames=["All"])["Messages"]
     assert raw["MessageAttributes"]["headrace.reason"]["StringValue"] == "test"
     assert len(client.list_queues(QueueNamePrefix=queue_name)["QueueUrls"]) == 2
+
+
+@pytest.mark.parametrize(("most", "is_said"), [(2, True), (5, True), (6, False)])
+def test_a_redrive_policy_that_comes_first_is_said(
+    sqs_server: str, queue_name: str, client: Any, caplog: pytest.LogCaptureFixture, most: int, is_said: bool
+) -> None:
+    """Where SQS would move messages away before headrace gives them up with a reason, opening says so, and what to do."""
+    dead_url = client.create_queue(QueueName=f"{queue_name}-graveyard")["QueueUrl"]
+    arn = client.get_queue_attributes(QueueUrl=dead_url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    client.set_queue_attributes(
+        QueueUrl=client.get_queue_url(QueueName=queue_name)["QueueUrl"],
+        Attributes={"RedrivePolicy": json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": str(most)})},
+    )
+    source = QueueSource(f"sqs://{queue_name}?region=eu-west-1&endpoint={sqs_server}", max_receives=5)
+    source.open(SourcePlan())
+    source.close()
+    assert (f"after {most} deliveries, without a reason" in caplog.text) is is_said
+    assert ("raise its maxReceiveCount above 5" in caplog.text) is is_said
 
 
 def test_a_missing_queue_is_named(sqs_server: str, client: Any) -> None:

@@ -19,7 +19,7 @@ import headrace as hr
 from headrace.base.errors import SettingsError, SourceError
 from headrace.base.plan import SourcePlan
 from headrace.base.protocols import Queue, TellsBacklog
-from headrace.base.records import DELIVERED, DeadLetter, Job, Outcome, OutcomeKind, QueueStatistics
+from headrace.base.records import DELIVERED, DeadLetter, Job, Message, Outcome, OutcomeKind, QueueStatistics
 from headrace.sources.addresses import open_queue
 from headrace.sources.jobs import encode_job
 from headrace.sources.loans import ACK_SECONDS, MOST_OWED
@@ -908,3 +908,33 @@ def test_messages_with_one_id_are_as_many_jobs(tmp_path: Path) -> None:
     assert done == ["j0", "j1", "j2"]
     assert queue.statistics().visible == queue.statistics().in_flight == 0
     queue.close()
+
+
+class _Dear(MemoryQueue):
+    """A queue of which each call costs money, and which notes how long it is to wait."""
+
+    idle_wait_seconds = 20.0
+
+    def __init__(self) -> None:
+        super().__init__(clock=FakeClock())
+        self.waits: list[float] = []
+
+    def receive(self, max_messages: int, *, wait_seconds: float = 0.0) -> list[Message]:
+        """Note the wait, and do not."""
+        self.waits.append(wait_seconds)
+        return super().receive(max_messages)
+
+
+def test_an_idle_worker_makes_few_calls_where_they_cost() -> None:
+    """After some empty receives each waits longer, up to what the queue says; a message makes them short again."""
+    queue = _Dear()
+    source = QueueSource(queue)
+    source.open(SourcePlan())
+    for _ in range(20):
+        source.receive(1, 1.0)
+    queue.send([encode_job("https://e.com/1")])
+    assert len(source.receive(1, 1.0) or []) == 1
+    source.receive(1, 1.0)
+    source.close()
+    assert queue.waits[:14] == [1.0] * 10 + [2.0, 4.0, 8.0, 16.0]
+    assert queue.waits[14:] == [20.0] * 7 + [1.0]
