@@ -64,8 +64,9 @@ def test_a_planted_fault_is_found(fuzz: ModuleType, kind: str, tmp_path: Path, c
     begin = "if __name__"
     planted = FILE.read_text().replace(begin, f"{FAULTS[kind]}\n\n\n{begin}")
     program.write_text(planted)
+    limit = 3 if kind == "hang" else 60
     settings = fuzz.Settings(
-        seconds=60, num_cases=2, workers=1, limit_seconds=5, keep=tmp_path / "kept", program=program
+        seconds=240, num_cases=2, workers=1, limit_seconds=limit, keep=tmp_path / "kept", program=program
     )
     campaign = fuzz.Campaign(settings)
     assert campaign.run() >= 2
