@@ -12,6 +12,6 @@ Read in this order:
     bounded_queue.py   backpressure; batch_buffer.py: the memory of a batch
     bookkeeping.py     spans for those who watch; punctuality.py: whether acks and heartbeats come in time
     outbox.py          results that are not durable yet; ordering.py: ordered output
-    governor.py        cores and threads; opening.py: stages and models of one worker
+    governor.py        cores and threads; garbage.py: the garbage collector; opening.py: stages and models of one worker
     summary.py         counts, rates and percentiles while it runs
 """

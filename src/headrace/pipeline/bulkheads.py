@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.base.errors import Crowded
+from headrace.base.errors import Crowded, HeadraceError
 from headrace.base.policies.shares import Call
 from headrace.pipeline.item import Item
 from headrace.pipeline.laned_queue import LanedQueue, addressed_by
@@ -70,7 +70,7 @@ class Bulkheads:
         return self.queue.num_slow, self.queue.num_parked()
 
     def tend(self, max_in_flight: int) -> None:
-        """Put a thread in the place of each that waits for a slow call; called by the supervisor every few tens of ms."""
+        """Put a thread in the place of each that waits for a slow call; called by the bookkeeper every few tens of ms."""
         self.queue.limit_parked(max_in_flight // _PART_PARKED)
         self.queue.look()
         if self.queue.num_moved:
@@ -81,7 +81,7 @@ class Bulkheads:
             return
         try:
             self._runtime.start_worker(self._station, self._num_threads)
-        except RuntimeError as error:
+        except HeadraceError as error:
             logger.warning("no thread in the place of one that waits for a slow call: %s", error)
         self._num_threads += 1
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from headrace.pipeline.threads import start_thread
+
 
 class Finisher:
     """A thread that calls a function for each batch, in order; a context manager that ends once everything is done.
@@ -28,7 +30,7 @@ class Finisher:
         self._thread = threading.Thread(target=self._work, name=f"{name}-finisher", daemon=True)
 
     def __enter__(self) -> Finisher:
-        self._thread.start()
+        start_thread(self._thread, "lower the workers of the stages")
         return self
 
     def __call__(self, batch: Any) -> None:

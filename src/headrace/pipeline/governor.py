@@ -6,12 +6,10 @@ fight for the cores that a container really has. headrace sets each of them from
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import gc
 import os
 import resource
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,29 +125,6 @@ def limit_library_threads() -> None:
     import cv2  # imported here: a pipeline without images never loads it
 
     cv2.setNumThreads(1)
-
-
-#: Objects made before the collector looks again, and how many looks at the young go before one at the older.
-_GC_THRESHOLDS = (50_000, 20, 100)
-
-
-@contextlib.contextmanager
-def calm_garbage_collector() -> Iterator[None]:
-    """Let Python's cyclic collector run rarely, and over what is made from now on only.
-
-    A full collection walks every object of every imported library while it holds the GIL: tens of milliseconds, in which a
-    device that has finished waits for its next batch. Items are freed by reference count; cycles in users' code are still
-    collected, later. The settings of before are restored at the end.
-    """
-    before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 def limit_memory(num_bytes: int) -> None:

@@ -39,7 +39,8 @@ from headrace.base.origin import Origin, describe, find_origin
 from headrace.base.policies.batching import ReleaseReason
 from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import Job
-from headrace.pipeline.governor import calm_garbage_collector, limit_memory
+from headrace.pipeline.garbage import GrowthWatch, calm_garbage_collector
+from headrace.pipeline.governor import limit_memory
 from headrace.pipeline.group import Group, new_batch_id
 from headrace.pipeline.item import Item, Mark
 from headrace.pipeline.opening import GroupSpec, open_group
@@ -374,8 +375,10 @@ def child_main(connection: Connection, spec: GroupSpec, answers_prefix: str) -> 
         return
     connection.send_bytes(b"ready")
     child = _Child(opened.group, opened.counts, opened.variants, results, metering, connection)
+    growth = GrowthWatch()
     with calm_garbage_collector(), contextlib.suppress(EOFError, OSError):
         while True:
+            growth.look()
             connection.send_bytes(child.answer(_requests.decode(connection.recv_bytes())))
     child.close()
 

@@ -49,7 +49,8 @@ from headrace.base.protocols import Instrument, KeepsResults, Source, TakesNotes
 from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind, StageStatistics
 from headrace.pipeline.bookkeeping import Bookkeeper
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.governor import ThreadBudget, calm_garbage_collector, limit_library_threads
+from headrace.pipeline.garbage import GrowthWatch, calm_garbage_collector
+from headrace.pipeline.governor import ThreadBudget, limit_library_threads
 from headrace.pipeline.item import Item
 from headrace.pipeline.model_slots import ModelSlots
 from headrace.pipeline.opening import GroupSpec, groups, opening_error
@@ -62,6 +63,7 @@ from headrace.pipeline.sizes import measure
 from headrace.pipeline.stall_watch import StallWatch
 from headrace.pipeline.station import RECEIVER, Station, Worker, WorkerThread, pause
 from headrace.pipeline.task_shares import TaskShares
+from headrace.pipeline.threads import start_thread
 from headrace.pipeline.undelivered import of_postponed, of_undelivered
 from headrace.pipeline.users_code import raise_if_of_the_run
 from headrace.pipeline.warm_up import CostCurve, WarmUp
@@ -79,6 +81,7 @@ _ABANDON_SECONDS = 1.0
 _OVER_LIMIT = Outcome(OutcomeKind.RETURNED, "more than the limit of this run")
 #: Longest pause before the source offers a failed job again.
 _MAX_RETRY_SECONDS = 60.0
+_FEWER_WORKERS = "lower stages.{}.workers"
 _COUNTER = {
     OutcomeKind.DELIVERED: "delivered",
     OutcomeKind.REJECTED: "rejected",
@@ -225,7 +228,7 @@ class Runtime:
                     call()
                 with calm_garbage_collector():
                     for thread in (*helpers, *receivers):
-                        thread.start()
+                        start_thread(thread, "lower source.receivers and the workers of the stages")
                     self._wait()
                     for call in self.before_closing:
                         call()
@@ -480,7 +483,7 @@ class Runtime:
                 continue
             opening.extend(self._worker_thread(station, number) for number in range(station.num_workers))
         for thread in opening:
-            thread.start()
+            start_thread(thread, _FEWER_WORKERS.format(thread.name.rpartition("-")[0]))
         # Models are loaded before the first job is received: a job's visibility timeout is not for loading.
         for _ in opening:
             while not self._left_to_open.acquire(timeout=_TICK_SECONDS):
@@ -494,7 +497,7 @@ class Runtime:
         """Start a worker in the place of one that was left behind."""
         threads = station.threads
         station.threads = [thread for thread in threads if thread.name != f"{station.name}-{number}"]
-        self._worker_thread(station, number).start()
+        start_thread(self._worker_thread(station, number), _FEWER_WORKERS.format(station.name))
 
     def _worker_thread(self, station: Station, number: int) -> threading.Thread:
         thread = threading.Thread(
@@ -962,9 +965,6 @@ class Runtime:
         while not self._closing.is_set():
             self._tend()
             self._bring_back()
-            for station in self.stations:
-                if station.bulkheads is not None:
-                    station.bulkheads.tend(self._max_in_flight)
             self._closing.wait(_TICK_SECONDS)
 
     def _tend(self) -> None:
@@ -974,6 +974,7 @@ class Runtime:
         self._punctuality.tended(began / 1e9, self.clock.now_ns() / 1e9, visibility)
 
     def _keep_books(self) -> None:
+        growth = GrowthWatch()
         while not self._closing.is_set():
             is_done = self.bookkeeper.report()
             if self._tick:
@@ -981,6 +982,10 @@ class Runtime:
             now = self.clock.now_ns() / 1e9
             self._stalls.look(now)
             self._prefetch.look(now)
+            for station in self.stations:
+                if station.bulkheads is not None:
+                    station.bulkheads.tend(self._max_in_flight)
+            growth.look()
             if is_done:
                 self._closing.wait(_TICK_SECONDS)
 

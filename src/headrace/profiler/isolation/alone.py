@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.base.policies.batching import warm_up_sizes
 from headrace.base.words import counted
-from headrace.pipeline.governor import calm_garbage_collector
+from headrace.pipeline.garbage import calm_garbage_collector
 from headrace.pipeline.summary import format_rate
 from headrace.profiler.isolation.bench import Bench
 from headrace.profiler.isolation.crew import Crew
