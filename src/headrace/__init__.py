@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from headrace.base.at_work import current_jobs
     from headrace.base.errors import DecodeRejected, HeadraceError, ItemError, ItemFailed, ItemRejected, SettingsError
     from headrace.base.meaning import Meaning
     from headrace.base.observer import Observer
@@ -87,6 +88,7 @@ _WHERE = {
     "TextInput": "headrace.stages.inputs",
     "callback": "headrace.delivery.callback:Callback",
     "collect": "headrace.delivery.collect:Collect",
+    "current_jobs": "headrace.base.at_work",
     "decode": "headrace.stages.decode:DecodeStage",
     "emulated": "headrace.stages.emulated",
     "fan_out": "headrace.stages.stage",
@@ -137,6 +139,7 @@ __all__ = [
     "TextInput",
     "callback",
     "collect",
+    "current_jobs",
     "decode",
     "emulated",
     "fan_out",

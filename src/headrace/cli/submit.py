@@ -19,6 +19,8 @@ from headrace.cli.terminal import say, write, write_json
 
 #: Jobs per call of the queue.
 _BATCH = 100
+#: Characters of a file's name that go into its job's id.
+_LONGEST_NAME = 200
 #: Ids shown unless --json asks for all.
 _NUM_SHOWN = 20
 
@@ -60,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         sent = []
         for start in range(0, len(payloads), _BATCH):
-            jobs = [(_new_id(), payload) for payload in payloads[start : start + _BATCH]]
+            jobs = [(_new_id(payload), payload) for payload in payloads[start : start + _BATCH]]
             queue.send([_body(id_, payload, args, attributes) for id_, payload in jobs])
             sent += jobs
             if len(payloads) > 10 * _BATCH:
@@ -145,6 +147,7 @@ def _body(id_: str, payload: str | Path, args: argparse.Namespace, attributes: d
             content = payload.read_bytes()
         except OSError as error:
             raise SourceError(f"{payload} cannot be read: {error.strerror}") from error
+    if isinstance(payload, Path):
         attributes = {"path": encodable(str(payload)), **attributes}
     return encode_job(content, id=id_, task=args.task, callback=args.callback, attributes=attributes)
 
@@ -158,7 +161,11 @@ def _attribute(text: str) -> tuple[str, str]:
     return key, value
 
 
-def _new_id() -> str:
+def _new_id(payload: str | Path) -> str:
+    """Return an id that people recognise, and that a second submission of the same file does not repeat."""
     import uuid
 
-    return uuid.uuid4().hex
+    from headrace.runs.run_folder import encodable
+
+    name = payload.name if isinstance(payload, Path) else payload.partition("?")[0].rpartition("/")[2]
+    return f"{encodable(name)[-_LONGEST_NAME:]}-{uuid.uuid4().hex[:12]}".lstrip("-")

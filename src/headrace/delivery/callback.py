@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,7 +21,7 @@ from headrace.base.policies.retry import PostponePolicy
 from headrace.base.records import Job, Kept
 from headrace.base.settings import build, check
 from headrace.delivery import kept_results
-from headrace.delivery.encoding import encode
+from headrace.delivery.encoding import encode, record_of
 from headrace.delivery.signing import Secrets, parse_secrets
 
 #: Printable ASCII but for the percent sign, which `quote` writes.
@@ -74,7 +74,7 @@ def _refuse_secrets(options: Mapping[str, Any]) -> None:
 
 
 class Callback:
-    """Posts `{"id", "task", "result", ...}` as JSON to `job.attributes["callback"]`.
+    """Posts `{"id", "task", "attributes", "result"}` as JSON to `job.attributes["callback"]`.
 
     The job's id goes along as `Idempotency-Key` and `webhook-id`, percent-encoded where it is not plain ASCII: delivery is at
     least once, and a receiver that keeps the ids it has seen can drop a second copy. With secrets, every callback is signed by
@@ -95,6 +95,8 @@ class Callback:
     Args:
         url: Where to post when a job names no address.
         headers: Added to each request.
+        body: (job, result) -> what is posted as JSON, for receivers that expect something else than
+            `{"id", "task", "attributes", "result"}`. What it raises fails that one delivery.
         secret_env: Environment variable that holds the secrets, `whsec_...`, separated by spaces, the newest first. A Plan may
             say something else.
         secret_file: File that holds them, instead.
@@ -110,12 +112,14 @@ class Callback:
         url: str | None = None,
         *,
         headers: Mapping[str, str] | None = None,
+        body: Callable[[Job, Any], Any] | None = None,
         secret_env: str | None = None,
         secret_file: str | Path | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.url = url
         self.headers = {"Content-Type": "application/json", **(headers or {})}
+        self._body = body or record_of
         self.postponement = PostponePolicy()
         self._secret_place = {
             "secret_env": secret_env,
@@ -160,7 +164,7 @@ class Callback:
     def deliver(self, job: Job, result: Any) -> bool:
         """Post one result; see `protocols.Delivery.deliver`."""
         url = self._address(job)
-        body = encode({"id": job.id, "task": job.task, "result": result})
+        body = encode(self._body(job, result))
         destination = self._admitted(url)
         try:
             response = self._client(is_ours=not job.attributes.get("callback")).post(

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import DeliveryRejected
+from headrace.base.records import Job
 
 
 def _plain(value: Any) -> Any:
@@ -50,3 +51,14 @@ def encode(record: Any) -> bytes:
             f"the result cannot be written as JSON: {error}; return numbers, text, lists, "
             "dicts or NumPy arrays from the last stage"
         ) from None
+
+
+def attributes_of(job: Job) -> dict[str, Any]:
+    """Return what the sender attached to a job, for whoever gets the result: all but the address that it is sent to."""
+    return {key: value for key, value in job.attributes.items() if key != "callback"}
+
+
+def record_of(job: Job, result: Any) -> dict[str, Any]:
+    """Return what a receiver gets: `id`, `task`, `attributes` where the job has any, `result`."""
+    attributes = attributes_of(job)
+    return {"id": job.id, "task": job.task, **({"attributes": attributes} if attributes else {}), "result": result}

@@ -21,7 +21,7 @@ import msgspec
 
 from headrace.base.errors import DeliveryFailed, SettingsError
 from headrace.base.records import Job
-from headrace.delivery.encoding import encode
+from headrace.delivery.encoding import encode, record_of
 
 logger = logging.getLogger("headrace")
 
@@ -34,7 +34,9 @@ _id_decoder = msgspec.json.Decoder(_Line)
 
 
 class JsonLines:
-    """Appends `{"id", "task", "result"}` to a file; a line is durable once the operating system has it.
+    """Appends `{"id", "task", "result"}` to a file, with `attributes` where a job has any.
+
+    A line is durable once the operating system has it.
 
     It survives the end of this process at any moment; the end of the machine only once the file is closed, or the operating
     system has written it by itself. A job delivered twice (delivery is at least once) gives two lines with one id, except
@@ -102,7 +104,7 @@ class JsonLines:
 
     def deliver(self, job: Job, result: Any) -> bool:
         """Write one line; see `protocols.Delivery.deliver`."""
-        line = encode({"id": job.id, "task": job.task, "result": result}) + b"\n"
+        line = encode(record_of(job, result)) + b"\n"
         if self._file is None:
             raise RuntimeError("deliver() before open()")
         try:

@@ -10,25 +10,33 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow
 import pyarrow.parquet
 
 from headrace.base.errors import DeliveryFailed, SettingsError
 from headrace.base.records import Job
-from headrace.delivery.encoding import encode
+from headrace.delivery.encoding import attributes_of, encode, record_of
 from headrace.delivery.parquet_parts import add_part, table_of, unify_parts
 
 logger = logging.getLogger("headrace")
+
+
+class Row(NamedTuple):
+    """One result."""
+
+    id: str
+    attributes: dict[str, Any]
+    result: Any
 
 
 class Parquet:
     """Writes `part-*.parquet` files into a folder, which any Parquet reader takes as one table.
 
     A file counts once it is closed and renamed, so a result is durable only then, and its job is settled then. Columns:
-    `id`, then the keys of a result that is a dict, or `result`. A column takes the narrowest type that holds all of its
-    values, in every part; where there is none, JSON text.
+    `id`, `attributes` (JSON text) where jobs have any, then the keys of a result that is a dict, or `result`. A column takes
+    the narrowest type that holds all of its values, in every part; where there is none, JSON text.
 
     Args:
         folder: Made if missing; earlier parts stay.
@@ -43,7 +51,7 @@ class Parquet:
         self.flush_items = rows_per_file
         self.flush_seconds = seconds_per_file
         self._lock = threading.Lock()
-        self._rows: list[tuple[str, Any]] = []
+        self._rows: list[Row] = []
         self._part = 0
         self._prefix = ""
 
@@ -98,9 +106,9 @@ class Parquet:
     def deliver(self, job: Job, result: Any) -> bool:
         """Keep one result for the next file; see `protocols.Delivery.deliver`."""
         # Told now, as this job's fault: in `flush` it would hold back the whole part, for ever.
-        encode(result)
+        encode(record_of(job, result))
         with self._lock:
-            self._rows.append((job.id, result))
+            self._rows.append(Row(job.id, attributes_of(job), result))
         return False
 
     def flush(self) -> None:
@@ -130,20 +138,24 @@ def _new_prefix() -> str:
     return f"part-{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
 
 
-def _table(rows: list[tuple[str, Any]]) -> pyarrow.Table:
-    columns: dict[str, Sequence[Any]] = {"id": [row_id for row_id, _ in rows]}
-    if all(isinstance(result, dict) for _, result in rows):
-        results = [{str(key): value for key, value in result.items()} for _, result in rows]
+def _table(rows: Sequence[Row]) -> pyarrow.Table:
+    columns: dict[str, Sequence[Any]] = {"id": [row.id for row in rows]}
+    if any(row.attributes for row in rows):
+        # As text: what senders attach has no common form.
+        columns["attributes"] = [encode(row.attributes).decode() if row.attributes else None for row in rows]
+    taken = {"id", "attributes"}
+    if all(isinstance(row.result, dict) for row in rows):
+        results = [{str(key): value for key, value in row.result.items()} for row in rows]
         for name in dict.fromkeys(key for result in results for key in result):
-            # "id" is the job's; a result's own "id" would be lost without a name of its own.
-            columns[_free_name(results) if name == "id" else name] = [result.get(name) for result in results]
+            # A result's own "id" would be lost without a name of its own.
+            columns[_free_name(name, results) if name in taken else name] = [result.get(name) for result in results]
     else:
-        columns["result"] = [result for _, result in rows]
+        columns["result"] = [row.result for row in rows]
     return table_of(columns)
 
 
-def _free_name(results: list[dict[str, Any]]) -> str:
-    name = "result_id"
+def _free_name(name: str, results: list[dict[str, Any]]) -> str:
+    name = f"result_{name}"
     while any(name in result for result in results):
         name = f"result_{name}"
     return name

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.base.at_work import hands
 from headrace.base.clock import Clock
 from headrace.base.deadline import refuse_late, working_until
 from headrace.base.errors import ItemRejected, as_item_error
@@ -105,6 +106,7 @@ class Group:
                         self._run_one(calls, item)
                 if before_batch:
                     slot.array = None
+        hands.items = ()
         return unpack
 
     def warm_up(self, item: Item, before_call: Callable[[int], object] = lambda size: None) -> CostCurve | None:
@@ -123,6 +125,11 @@ class Group:
                 break
             self._run_one(calls, trial)
         curve = CostCurve(self.stages[device[0]].name)
+
+        def note(size: int) -> None:
+            hands.items = (trial,) * size
+            before_call(size)
+
         cpu_began = time.thread_time()
         if trial.error is None:
             measure_curve(
@@ -133,8 +140,9 @@ class Group:
                 max_batch=self._max_batch,
                 more=self._warm_up,
                 now_ns=self._now_ns,
-                before_call=before_call,
+                before_call=note,
             )
+        hands.items = ()
         curve.cpu_seconds = time.thread_time() - cpu_began
         return curve
 
@@ -151,6 +159,7 @@ class Group:
         value = item.value
         bytes_in = item.num_bytes
         shape_key = item.shape_key
+        hands.items = (item,)
         before = read()
         for index, call, wants_job in calls:
             try:
@@ -183,6 +192,7 @@ class Group:
             now = read()
             self._split(call, items, values, error, (now, now, batch))
             return None
+        hands.items = items
         before = read()
         try:
             results = members_of(function(inputs), len(items), self.stages[index].name)

@@ -200,3 +200,12 @@ def test_looking_makes_no_file(bench: Bench) -> None:
     with pytest.raises(SourceError, match="does not exist"):
         bench.queue("stats")
     assert not bench.path.exists()
+
+
+def test_ids_begin_with_the_name_of_the_file(bench: Bench, photos: Path) -> None:
+    """Results can be told apart by eye; submitting a file again makes another job."""
+    for _ in range(2):
+        bench.submit(str(photos / "b.jpg"), "https://e.com/photos/a.png?width=3")
+    ids = [decode_message(message).id for message in bench.messages()]
+    assert len(set(ids)) == 4
+    assert sorted(id_.rpartition("-")[0] for id_ in ids) == ["a.png", "a.png", "b.jpg", "b.jpg"]

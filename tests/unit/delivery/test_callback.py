@@ -209,3 +209,20 @@ def test_a_plan_cannot_switch_signing_off(place: str) -> None:
         Callback(secret_env="CALLBACK_SECRETS").open(SimpleNamespace(options={place: ""}))
     with pytest.raises(SettingsError, match=f"{place} = '' is not possible"):
         Callback(**{place: ""})  # type: ignore[arg-type]
+
+
+def test_attributes_go_along_with_the_result(server: Any, context: Any) -> None:
+    """What the sender attached comes back, but for the address itself."""
+    delivery = Callback()
+    delivery.open(context)
+    delivery.deliver(Job("a", b"", attributes={"callback": f"{server.url}/done", "order": "7"}), 1)
+    assert json.loads(server.calls[0].body) == {"id": "a", "task": "", "attributes": {"order": "7"}, "result": 1}
+
+
+def test_a_receiver_may_get_another_body(server: Any, context: Any) -> None:
+    """Receivers that were there before need not change; signature and key stay."""
+    delivery = Callback(body=lambda job, result: {"asset": job.id, "score": np.float32(result)})
+    delivery.open(context)
+    delivery.deliver(job(server), 0.5)
+    assert json.loads(server.calls[0].body) == {"asset": "job-1", "score": 0.5}
+    assert server.calls[0].headers["Idempotency-Key"] == "job-1"

@@ -302,3 +302,17 @@ def test_closing_twice_does_no_harm(tmp_path: Path) -> None:
     delivery.close()
     delivery.close()
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 1
+
+
+def test_attributes_go_along_with_the_result(tmp_path: Path) -> None:
+    """What the sender attached stands in the line, and nothing where there is none."""
+    delivery = JsonLines(tmp_path / "out.jsonl")
+    delivery.open(None)
+    delivery.deliver(Job("a", b"", attributes={"order": "7", "callback": "https://e.com"}), 1)
+    delivery.deliver(Job("b", b""), 2)
+    delivery.close()
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert lines == [
+        {"id": "a", "task": "", "attributes": {"order": "7"}, "result": 1},
+        {"id": "b", "task": "", "result": 2},
+    ]

@@ -345,3 +345,15 @@ print(len(os.listdir(sys.argv[1])))
 """,
     )
     assert (child.returncode, child.stdout, child.stderr) == (0, "1\n2\n", "")
+
+
+def test_attributes_go_along_with_the_result(delivery: Parquet) -> None:
+    """As JSON text, also where a result has a key of that name, and where others have none."""
+    delivery.deliver(Job("a", b"", attributes={"order": "7"}), {"attributes": 1})
+    delivery.deliver(Job("b", b""), {"attributes": 2})
+    delivery.flush()
+    delivery.deliver(Job("c", b""), {"attributes": 3})
+    delivery.flush()
+    found = {row["id"]: row for row in rows(delivery.folder)}
+    assert json.loads(found["a"]["attributes"]) == {"order": "7"}
+    assert [found["a"]["result_attributes"], found["b"]["attributes"]] == [1, None]

@@ -1,0 +1,46 @@
+"""Which jobs the calling thread works on: for code of users that needs more of a job than its value.
+
+How this works: a worker notes the items that it hands to a stage, and drops them when it is through with them. A note is one
+attribute of the thread; whoever asks pays for the list.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+from headrace.base.errors import SettingsError
+from headrace.base.records import Job
+
+
+class _HasJob(Protocol):
+    @property
+    def job(self) -> Job: ...
+
+
+class _Hands(threading.local):
+    items: Sequence[_HasJob] = ()
+
+
+#: Of each thread; workers alone write it.
+hands = _Hands()
+
+
+def current_jobs() -> list[Job]:
+    """Return the jobs that this thread works on.
+
+    In `preprocess`, `postprocess` and stages of your own it is one, in `process` one for each input of the batch, in its order.
+    Children of a fan-out have their parent's job.
+
+    Raises:
+        SettingsError: If there is none: outside of a pipeline's worker, or in a child process (`executor = "process"`), which
+            gets values alone.
+    """
+    jobs = [item.job for item in hands.items]
+    if not jobs or not jobs[0].id:
+        raise SettingsError(
+            "current_jobs() was called where no job is at hand: call it within preprocess, process, postprocess or a stage of "
+            "your own, with executor thread or inline; a child process (executor = 'process') gets values alone"
+        )
+    return jobs
