@@ -29,7 +29,8 @@ HeadraceError
         ├── StageFailed       a user's stage raised
         ├── WrongResultCount  `process` returned more or fewer results than it was given
         ├── WorkerDied        the process working on the item died
-        └── TimeLimitExceeded the item took longer in a stage than the Plan allows
+        ├── TimeLimitExceeded the item took longer in a stage than the Plan allows
+        └── Shortage          something is missing on this machine: room on a disk, memory, file handles, credentials
 
 A message says what happened, the value seen, what was expected and what to do next.
 """
@@ -39,6 +40,7 @@ from __future__ import annotations
 import re
 
 from headrace.base.origin import Origin, describe, find_origin
+from headrace.base.shortage import shortage_of
 
 #: What a reason begins with where callers or monitors tell causes apart.
 _CODE = re.compile(r"([a-z]+\.[a-z_]+): ")
@@ -146,21 +148,24 @@ class ItemError(HeadraceError):
 
 def as_item_error(error: BaseException) -> ItemError:
     """Return the error itself if it concerns an item, else a StageFailed that names and chains it; with where it comes from."""
+    is_known = isinstance(error, ItemError)
+    try:
+        origin = find_origin(error, own_too=not is_known)
+        short = shortage_of(error)
+    except Exception:  # no memory, perhaps, as for what failed
+        origin = short = None
     if isinstance(error, ItemError):
-        error.origin = error.origin or _origin(error, own_too=False)
-        return error
-    origin = _origin(error, own_too=True)
-    failure = StageFailed(describe(error, origin))
+        error.origin = error.origin or origin
+        if short is None or isinstance(error, ItemRejected | Shortage):
+            return error
+        failure: ItemError = Shortage(f"{short}: {error.reason}")
+        failure.stage, failure.item_id = error.stage, error.item_id
+    else:
+        what = describe(error, origin)
+        failure = StageFailed(what) if short is None else Shortage(f"{short}: {what}")
     failure.__cause__ = error
     failure.origin = origin
     return failure
-
-
-def _origin(error: BaseException, *, own_too: bool) -> Origin | None:
-    try:
-        return find_origin(error, own_too=own_too)
-    except Exception:  # no memory, perhaps, as for what failed
-        return None
 
 
 class ItemRejected(ItemError):
@@ -246,3 +251,7 @@ class WorkerDied(ItemFailed):
 
 class TimeLimitExceeded(ItemFailed):
     """The item took longer in a stage than the Plan allows."""
+
+
+class Shortage(ItemFailed):
+    """Something is missing on this machine, which is no item's fault; `reason` begins with a code such as `shortage.disk`."""

@@ -225,9 +225,13 @@ class RunPlan:
     silent_seconds: float = 60.0
     """With --supervise: a worker that gives no sign of life for so long, because native code holds Python's lock, is killed
     and started again."""
+    brake_after: int = 5
+    """So many jobs that fail in a row from the start, four times as many once one has succeeded, stop the run's receiving:
+    single jobs are tried at growing intervals until one succeeds. 0: never."""
 
     def __post_init__(self) -> None:
         """Check every value."""
+        check(self.brake_after >= 0, "brake_after", self.brake_after, "a whole number >= 0")
         check(self.stall_seconds >= 0, "stall_seconds", self.stall_seconds, "0 or more")
         check(self.silent_seconds > 0, "silent_seconds", self.silent_seconds, "more than 0")
 

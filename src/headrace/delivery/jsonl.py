@@ -8,6 +8,7 @@ ends it first, and a line that did not fit is cut off again before another can s
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import logging
 import os
@@ -132,7 +133,7 @@ def _append(file: IO[bytes], line: bytes) -> None:
     end = os.fstat(file.fileno()).st_size
     if file.write(line) != len(line):
         file.truncate(end)
-        raise OSError("no space for the whole line")
+        raise OSError(errno.ENOSPC, "no space for the whole line")
 
 
 def _is_unfinished(file: IO[bytes]) -> bool:

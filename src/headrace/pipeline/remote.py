@@ -33,7 +33,15 @@ import msgspec
 
 from headrace.base import errors
 from headrace.base.clock import SystemClock
-from headrace.base.errors import HeadraceError, ItemError, SettingsError, StageFailed, TimeLimitExceeded, WorkerDied
+from headrace.base.errors import (
+    HeadraceError,
+    ItemError,
+    SettingsError,
+    Shortage,
+    StageFailed,
+    TimeLimitExceeded,
+    WorkerDied,
+)
 from headrace.base.metering import Metering
 from headrace.base.origin import Origin, describe, find_origin
 from headrace.base.policies.batching import ReleaseReason
@@ -156,7 +164,7 @@ class RemoteGroup:
     def _pack_and_ask(self, items: Sequence[Item], reason: ReleaseReason | None) -> _Answer | ItemError:
         try:
             values = pack([item.value for item in items], self._arena)
-        except StageFailed as error:
+        except (StageFailed, Shortage) as error:
             return error
         limit = None if self._limit is None else self._limit * len(items)
         metered = self._metering.on and any(item.weight for item in items)
@@ -169,7 +177,7 @@ class RemoteGroup:
             return None
         try:
             values = pack([item.value], self._arena)
-        except StageFailed:
+        except (StageFailed, Shortage):
             return CostCurve(device)  # the item's own turn will tell
         answer = self._ask(_Request(values, self._arena.name, None, True, False), self._limit)
         if isinstance(answer, ItemError):
@@ -235,7 +243,7 @@ class RemoteGroup:
         for item, value, rows, failure in zip(items, values, answer.marks, answer.failures, strict=True):
             item.marks.extend(rows)
             if failure is not None:
-                item.error = _revived(failure).located(self._spec.stages[0].name, item.id)
+                item.error = self._of_item(_revived(failure)).located(self._spec.stages[0].name, item.id)
             else:
                 item.value = value
                 item.num_bytes, item.shape_key = measure(value)
@@ -244,6 +252,15 @@ class RemoteGroup:
         for variant in answer.variants:
             if variant not in self._variants:
                 self._variants.append(variant)
+
+    def _of_item(self, error: ItemError) -> ItemError:
+        """Return an error of the child: memory that it may not have by the Plan's limit is no shortage of the machine."""
+        code, _, what = error.reason.partition(": ")
+        if code != "shortage.memory" or self._spec.plan.stages[self._spec.stages[0].name].memory_limit_bytes is None:
+            return error
+        failure = StageFailed(what)
+        failure.stage, failure.origin = error.stage, error.origin
+        return failure
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -443,12 +460,12 @@ class _Child:
     def _pack(self, items: list[Item]) -> bytes:
         try:
             return pack([None if item.error else item.value for item in items], self.results)
-        except StageFailed:
+        except (StageFailed, Shortage):
             # Find out whose value it is; the others travel.
             for item in items:
                 try:
                     pack(None if item.error else item.value, self.results)
-                except StageFailed as error:
+                except (StageFailed, Shortage) as error:
                     item.error = error
             return pack([None if item.error else item.value for item in items], self.results)
 

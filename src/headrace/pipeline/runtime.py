@@ -30,13 +30,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from headrace.base.clock import Clock, SystemClock
-from headrace.base.deadline import without_late_tries
 from headrace.base.errors import (
-    DeliveryFailed,
     HeadraceError,
     ItemError,
-    ItemFailed,
-    ItemRejected,
     SettingsError,
     StageFailed,
     UnknownTask,
@@ -45,10 +41,12 @@ from headrace.base.errors import (
 from headrace.base.metering import Metering
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan
+from headrace.base.policies.brake import Fault
 from headrace.base.protocols import Instrument, KeepsResults, Source, TakesNotes
 from headrace.base.records import DELIVERED, Counters, Job, Outcome, OutcomeKind, StageStatistics
 from headrace.pipeline.bookkeeping import Bookkeeper
 from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.failing import Failing
 from headrace.pipeline.garbage import GrowthWatch, calm_garbage_collector
 from headrace.pipeline.governor import ThreadBudget, limit_library_threads
 from headrace.pipeline.item import Item
@@ -64,7 +62,6 @@ from headrace.pipeline.stall_watch import StallWatch
 from headrace.pipeline.station import RECEIVER, Station, Worker, WorkerThread, pause
 from headrace.pipeline.task_shares import TaskShares
 from headrace.pipeline.threads import start_thread
-from headrace.pipeline.undelivered import of_postponed, of_undelivered
 from headrace.pipeline.users_code import raise_if_of_the_run
 from headrace.pipeline.warm_up import CostCurve, WarmUp
 from headrace.runs.run_folder import Receiving, Tending
@@ -79,8 +76,6 @@ _POLL_SECONDS = 0.05
 _LEAVE_SECONDS = 5.0
 _ABANDON_SECONDS = 1.0
 _OVER_LIMIT = Outcome(OutcomeKind.RETURNED, "more than the limit of this run")
-#: Longest pause before the source offers a failed job again.
-_MAX_RETRY_SECONDS = 60.0
 _FEWER_WORKERS = "lower stages.{}.workers"
 _COUNTER = {
     OutcomeKind.DELIVERED: "delivered",
@@ -197,6 +192,8 @@ class Runtime:
         self._first_is_alone = first_alone
         delivery = pipeline.delivery
         self._keeper = delivery if isinstance(delivery, KeepsResults) else None
+        ends = limit is not None or not getattr(pipeline.source, "is_endless", False)
+        self._failing = Failing(*(plan.run.brake_after, self._keeper, self.clock, self.random), ends=ends, end=self.end)
 
     # --- the outside
 
@@ -308,6 +305,8 @@ class Runtime:
         source = self._pipeline.source
         total = {**(source.notes() if isinstance(source, TakesNotes) else {}), **self._delivery_counts}
         total.update(self._tasks.counts if self._tasks is not None else {})
+        if self._failing.num_braked:
+            total["run.nothing_succeeded"] = self._failing.num_braked
         for station in self.stations:
             for counts in list(station.counts):
                 for name, number in list(counts.items()):
@@ -350,28 +349,7 @@ class Runtime:
     def fail(self, item: Item, error: ItemError, stage: str) -> None:
         """Settle an item's job as rejected or for another try, with the reason."""
         error.located(stage, item.id)
-        undelivered = isinstance(error, DeliveryFailed)
-        has_result = bool(item.route) and item.route[item.position].only_delivers
-        postponed = None
-        if isinstance(error, ItemFailed) and error.is_postponed and not (has_result or undelivered):
-            postponed = of_postponed(item, error, self.clock.unix_seconds(), self.random())
-        if postponed is not None:
-            outcome = postponed
-        elif has_result and self._keeper is not None and item.job.keeps_results:
-            outcome = of_undelivered(item, error, self._keeper, self.clock.unix_seconds(), self.random())
-        elif isinstance(error, ItemRejected):
-            outcome = Outcome(OutcomeKind.REJECTED, str(error), origin=error.origin)
-        elif item.job.max_attempts is not None and item.job.attempt >= item.job.max_attempts:
-            last = f"(delivery {item.job.attempt} of {item.job.max_attempts})"
-            outcome = Outcome(
-                OutcomeKind.DEAD_LETTERED, f"{error} {last}", undelivered=undelivered, origin=error.origin
-            )
-        else:
-            doublings = min(item.job.attempt - 1, 60)  # by then the limit is met; 2.0**1024 is no float
-            asked = error.retry_after_seconds if isinstance(error, ItemFailed) else 0.0
-            delay = min(_MAX_RETRY_SECONDS, asked) + min(_MAX_RETRY_SECONDS, 2.0**doublings) * self.random()
-            outcome = Outcome(OutcomeKind.RETRY, str(error), delay, undelivered, origin=error.origin)
-        outcome = without_late_tries(outcome, item.job.deadline_ns, self.clock.now_ns())
+        outcome = self._failing.outcome(item, error)
         _let_frames_go(error)
         item.error = None
         self._settle(item, outcome)
@@ -379,7 +357,8 @@ class Runtime:
     def give_up(self, item: Item, error: ItemError, stage: str) -> None:
         """Settle an item's job for good: another try would end like this one."""
         error.located(stage, item.id)
-        self._settle(item, Outcome(OutcomeKind.DEAD_LETTERED, str(error), origin=error.origin))
+        outcome = Outcome(OutcomeKind.DEAD_LETTERED, str(error), origin=error.origin)
+        self._settle(item, self._failing.judged(item.job, outcome, Fault.WORK))
 
     def take_back(self, item: Item, reason: str) -> None:
         """Let the source offer an item's job again, without its being the job's fault."""
@@ -671,6 +650,9 @@ class Runtime:
         with self._lock:
             while not self._stopping:
                 most = 1 if self._first_is_alone else self._max_in_flight
+                allowed = self._failing.allowed()
+                if allowed is not None:
+                    most = min(most, allowed)
                 room = min(most - self._inside, self.plan.source.receive_batch)
                 if self._inside > self._reserved and self._holds_too_much():
                     room = 0  # what is settled makes room and wakes whoever waits here
@@ -685,7 +667,7 @@ class Runtime:
                         self._receiving.waited((self.clock.now_ns() - waiting_since) / 1e9)
                     return room
                 waiting_since = waiting_since or self.clock.now_ns()
-                self._admission.wait()
+                self._admission.wait(self._failing.seconds_to_try())
             return 0
 
     def _holds_too_much(self) -> bool:
@@ -727,7 +709,7 @@ class Runtime:
             if too_late:
                 self._settle(item, Outcome(OutcomeKind.RETURNED, "the run was stopped"))
             elif verdict is not None:
-                self._settle(item, verdict)
+                self._settle(item, self._failing.judged(job, verdict, Fault.JOB))
             elif not route:
                 known = ", ".join(self._routes)
                 self.fail(item, UnknownTask(f"no module takes task {job.task!r}; this pipeline has: {known}"), "route")
@@ -908,6 +890,8 @@ class Runtime:
             heapq.heappush(self._retries, (due, id(item), item, station))
 
     def _handed_over(self, item: Item) -> None:
+        if item.kept is None:  # another run's work, which says nothing about this one's
+            self._failing.succeeded()
         if item.value:
             self._settle(item, DELIVERED)
         else:

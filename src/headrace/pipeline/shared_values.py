@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from headrace.base.errors import StageFailed
+from headrace.base.errors import Shortage, StageFailed
 from headrace.pipeline.sizes import holds_only_plain
 
 _ARRAY = 1
@@ -160,7 +160,8 @@ def pack(value: Any, arena: Arena) -> bytes:
     """Return a message for the value; its arrays and long bytes are written to the arena.
 
     Raises:
-        StageFailed: If the value holds something that cannot travel between processes.
+        StageFailed: If the value holds something that cannot travel between processes, or is too large for any.
+        Shortage: If there is no room in shared memory now.
     """
 
     def outside(part: Any) -> msgspec.msgpack.Ext:
@@ -181,10 +182,7 @@ def pack(value: Any, arena: Arena) -> bytes:
         arena.reserve(_needed(value))
         return msgspec.msgpack.encode(_prepared(value), enc_hook=outside)
     except OSError as error:
-        raise StageFailed(
-            f"a value of {_needed(value)} bytes does not fit into shared memory ({error.strerror}); give {_SHARED_MEMORY} "
-            "more room (docker run --shm-size), or make the value smaller"
-        ) from None
+        raise _too_large(_needed(value), error) from None
     except RecursionError:
         raise StageFailed(
             "a value that contains itself, or is nested too deeply, cannot travel between processes"
@@ -194,6 +192,20 @@ def pack(value: Any, arena: Arena) -> bytes:
             f"this cannot travel between processes: {error}; stages with executor = 'process' take and return arrays, bytes, "
             "text, numbers, lists, tuples and dicts"
         ) from None
+
+
+def _too_large(num_bytes: int, error: OSError) -> StageFailed | Shortage:
+    """Return whose fault it is that a value found no room: its own where it is larger than all the shared memory there is."""
+    what = (
+        f"a value of {num_bytes} bytes does not fit into shared memory ({error.strerror}); give {_SHARED_MEMORY} more room "
+        "(docker run --shm-size), or make the value smaller"
+    )
+    try:
+        state = os.statvfs(_SHARED_MEMORY)
+    except OSError:
+        return StageFailed(what)
+    fits = num_bytes < state.f_blocks * state.f_frsize
+    return Shortage(f"shortage.shared_memory: {what}, or use fewer workers") if fits else StageFailed(what)
 
 
 def unpack(message: bytes, arena: Arena, *, copy: bool) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 import heapq
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,8 +17,6 @@ from typing import Any
 from headrace.base.plan import SourcePlan
 from headrace.base.records import Job, Outcome, OutcomeKind, Payload
 from headrace.base.settings import check
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +243,7 @@ class _OpenFinite:
                 counts.rejected += 1
             elif outcome.kind is OutcomeKind.RETURNED:
                 counts.returned += 1
-                heapq.heappush(self._again, (time.monotonic(), place, attempt, entry))
+                heapq.heappush(self._again, (time.monotonic() + outcome.delay_seconds, place, attempt, entry))
             elif has_tries:
                 counts.retried += 1
                 due = time.monotonic() + outcome.delay_seconds

@@ -183,7 +183,7 @@ class Loan:
         """Leave the outcome for the next `tend`; never waits, any thread."""
         self.outcome = outcome
         self._book.note(self, job, outcome)
-        if outcome.kind in _DONE_WITH:
+        if outcome.kind in _DONE_WITH and not outcome.excused:
             # Until the service has confirmed the end, which an outage can put off, the receipt is all that is needed.
             self.job, self.message = None, replace(self.message, body=b"", kept=b"")
         self._book.settled.append(self)  # deque.append is atomic
@@ -362,6 +362,9 @@ class LoanBook:
             return "ack"
         if outcome.kind is OutcomeKind.RETURNED:
             counts.returned += 1
+            if outcome.excused and count + 1 >= loan.max_receives:
+                return "postpone"  # the service counts the delivery all the same, and would bury the message before long
+            loan.delay_seconds = _rounded(outcome.delay_seconds)
             return "nack"
         if outcome.kind is OutcomeKind.RETRY and (outcome.kept or outcome.spared):
             counts.retried += 1
@@ -369,8 +372,7 @@ class LoanBook:
             return "postpone"
         if outcome.kind is OutcomeKind.RETRY and count < loan.max_receives:
             counts.retried += 1
-            # Quarters of a second, so that delays with jitter still share calls.
-            loan.delay_seconds = round(outcome.delay_seconds * 4) / 4
+            loan.delay_seconds = _rounded(outcome.delay_seconds)
             return "nack"
         if outcome.kind is OutcomeKind.RETRY:
             reason = f"{outcome.reason or 'failed'} (delivery {count} of {loan.max_receives})"
@@ -578,3 +580,8 @@ class LoanBook:
             self._silence.failed(now)
             if self._silence.num_failures == 1:
                 self._silence.resume_at = 0.0
+
+
+def _rounded(seconds: float) -> float:
+    """Return quarters of a second, so that delays with jitter still share calls."""
+    return round(seconds * 4) / 4

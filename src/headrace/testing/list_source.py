@@ -108,10 +108,9 @@ class ListSource:
             with self._changed:
                 del self._in_flight[id_]
                 self.outcomes.setdefault(id_, []).append(outcome)
-                again = outcome.kind is OutcomeKind.RETRY and attempt < self._max_receives
-                if again:
-                    due = time.monotonic() + outcome.delay_seconds
-                    heapq.heappush(self._waiting, (due, next(self._numbers), id_, payload, task, attempt + 1))
+                if outcome.excused or (outcome.kind is OutcomeKind.RETRY and attempt < self._max_receives):
+                    due, tries = time.monotonic() + outcome.delay_seconds, attempt + (not outcome.excused)
+                    heapq.heappush(self._waiting, (due, next(self._numbers), id_, payload, task, tries))
                 self._changed.notify_all()
 
         job = Job(id_, payload, task=task, attempt=attempt, max_attempts=self._max_receives, settle=settle)

@@ -512,7 +512,11 @@ def test_what_failed_is_let_go() -> None:
         error = ItemRejected("no") if value % 2 else ValueError("not now")
         raise error
 
-    runtime = runtime_of([hr.stage("stage", stage)], ListSource(range(20)), {"stages": {"stage": {"attempts": 2}}})
+    runtime = runtime_of(
+        [hr.stage("stage", stage)],
+        ListSource(range(20)),
+        {"stages": {"stage": {"attempts": 2}}, "run": {"brake_after": 0}},
+    )
     gc.disable()
     try:
         runtime.run()

@@ -1,0 +1,181 @@
+"""How jobs that failed end: rejected, for another try, given up, or given back where nothing succeeds at all.
+
+The one place where an error becomes an outcome. The brake (`policies.brake`) sees every failure and every success; while it is
+on, failures are given back without their counting, and the runtime asks here how many jobs may be inside.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from headrace.base.clock import Clock
+from headrace.base.deadline import without_late_tries
+from headrace.base.errors import (
+    DeadlinePassed,
+    DeliveryFailed,
+    DeliveryRejected,
+    ItemError,
+    ItemFailed,
+    ItemRejected,
+    Shortage,
+)
+from headrace.base.policies.brake import Brake, BrakePolicy, Fault
+from headrace.base.protocols import KeepsResults
+from headrace.base.records import Job, Outcome, OutcomeKind
+from headrace.base.units import format_duration
+from headrace.base.words import counted, showable
+from headrace.pipeline.item import Item
+from headrace.pipeline.undelivered import of_postponed, of_undelivered
+
+logger = logging.getLogger("headrace")
+
+#: Longest pause before the source offers a failed job again.
+_MAX_RETRY_SECONDS = 60.0
+#: Tries in vain before a source that ends is not waited for any longer.
+_MOST_TRIES = 4
+
+
+class Failing:
+    """Makes outcomes of errors; thread-safe.
+
+    Args:
+        brake_after: The Plan's `run.brake_after`.
+        keeper: The delivery, where it keeps results; None: it does not.
+        clock: The run's.
+        random: Gives uniform random numbers, 0 <= number < 1.
+        ends: Whether the source comes to an end, so that trying for ever would keep whoever waits for it.
+        end: Ends the run, for a reason.
+    """
+
+    def __init__(
+        self,
+        brake_after: int,
+        keeper: KeepsResults | None,
+        clock: Clock,
+        random: Callable[[], float],
+        *,
+        ends: bool,
+        end: Callable[[str], None],
+    ) -> None:
+        policy = BrakePolicy(jobs=brake_after, jobs_later=4 * brake_after, tries=_MOST_TRIES if ends else None)
+        self._brake = Brake(policy)
+        self._keeper = keeper
+        self._clock = clock
+        self._random = random
+        self._end = end
+        self._lock = threading.Lock()
+        self._since = 0.0
+
+    def outcome(self, item: Item, error: ItemError) -> Outcome:
+        """Return how an item's job ends that failed with an error, which says where."""
+        outcome = without_late_tries(self._by_itself(item, error), item.job.deadline_ns, self._clock.now_ns())
+        is_receivers = self._has_keeper(item) and not isinstance(error, ItemRejected)
+        if is_receivers or outcome.spared or isinstance(error, DeadlinePassed):
+            return outcome  # who delivers or fetches has a patience of its own; or it came too late to say anything
+        if isinstance(error, ItemRejected) and not (item.job.keeps_results or isinstance(error, DeliveryRejected)):
+            return outcome  # nothing is lost: a folder or list still has it
+        return self.judged(item.job, outcome, _fault(error), str(error))
+
+    def judged(self, job: Job, outcome: Outcome, fault: Fault, reason: str = "") -> Outcome:
+        """Return the outcome of a failure, or instead that the job is given back because nothing succeeds.
+
+        Args:
+            job: That failed.
+            outcome: If the failure counts.
+            fault: Whose it may be.
+            reason: If it does not count; empty: that of the outcome.
+        """
+        if outcome.kind is OutcomeKind.RETURNED:
+            return outcome
+        with self._lock:
+            now, was_on, tries = self._now(), self._brake.is_on, self._brake.num_tries
+            delay = self._brake.failed(job.id, fault, now)
+            brake = self._brake
+            if brake.is_on and not was_on:
+                self._since = now
+            is_news = brake.is_on and (not was_on or brake.num_tries > tries)
+            is_hopeless = brake.is_hopeless
+        if is_news and not is_hopeless:
+            self._say(reason or outcome.reason, is_first=not was_on)
+        if is_hopeless:
+            self._end(
+                f"none of the last {counted(brake.num_failed, 'job')} succeeded; the last: {reason or outcome.reason}"
+            )
+        if delay is None:
+            return outcome
+        return Outcome(
+            *(OutcomeKind.RETURNED, reason or outcome.reason, delay, outcome.undelivered),
+            origin=outcome.origin,
+            excused=True,
+        )
+
+    def succeeded(self) -> None:
+        """Note that the work on a job succeeded; cheap while nothing fails."""
+        if self._brake.succeeded():
+            logger.warning(
+                "jobs succeed again, after %s; receiving goes on", format_duration(self._now() - self._since)
+            )
+
+    def allowed(self) -> int | None:
+        """Return how many jobs may be inside; None: any number."""
+        return self._brake.allowed(self._now()) if self._brake.is_on else None
+
+    def seconds_to_try(self) -> float | None:
+        """Return how long whoever waits for `allowed` may sleep; None: until something changes."""
+        return self._brake.seconds_to_try(self._now()) if self._brake.is_on else None
+
+    @property
+    def num_braked(self) -> int:
+        """How often nothing succeeded."""
+        return self._brake.num_engaged
+
+    def _by_itself(self, item: Item, error: ItemError) -> Outcome:
+        job, undelivered = item.job, isinstance(error, DeliveryFailed)
+        has_result = bool(item.route) and item.route[item.position].only_delivers
+        if isinstance(error, ItemFailed) and error.is_postponed and not (has_result or undelivered):
+            postponed = of_postponed(item, error, self._clock.unix_seconds(), self._random())
+            if postponed is not None:
+                return postponed
+        if self._keeper is not None and self._has_keeper(item):
+            return of_undelivered(item, error, self._keeper, self._clock.unix_seconds(), self._random())
+        if isinstance(error, ItemRejected):
+            return Outcome(OutcomeKind.REJECTED, str(error), origin=error.origin)
+        if job.max_attempts is not None and job.attempt >= job.max_attempts:
+            last = f"{error} (delivery {job.attempt} of {job.max_attempts})"
+            return Outcome(OutcomeKind.DEAD_LETTERED, last, undelivered=undelivered, origin=error.origin)
+        doublings = min(job.attempt - 1, 60)  # by then the limit is met; 2.0**1024 is no float
+        asked = error.retry_after_seconds if isinstance(error, ItemFailed) else 0.0
+        delay = min(_MAX_RETRY_SECONDS, asked) + min(_MAX_RETRY_SECONDS, 2.0**doublings) * self._random()
+        return Outcome(OutcomeKind.RETRY, str(error), delay, undelivered, origin=error.origin)
+
+    def _has_keeper(self, item: Item) -> bool:
+        """Return whether an item that failed has a result that the source keeps."""
+        has_result = bool(item.route) and item.route[item.position].only_delivers
+        return has_result and self._keeper is not None and item.job.keeps_results
+
+    def _say(self, reason: str, *, is_first: bool) -> None:
+        """Say that nothing succeeds: at once, and then less and less often."""
+        brake = self._brake
+        pause = format_duration(brake.seconds_to_try(self._now()) or 0.0)
+        if is_first:
+            logger.error(
+                "nothing succeeds: the last %s failed, and nothing more is received. What fails now is given back and does "
+                "not count; a job is tried in %s. The last reason: %s",
+                *(counted(brake.num_failed, "job"), pause, showable(reason)),
+            )
+        elif brake.num_tries & (brake.num_tries - 1) == 0:
+            logger.warning(
+                "still nothing succeeds, after %s; the next try is in %s: %s",
+                *(counted(brake.num_failed, "failure"), pause, showable(reason)),
+            )
+
+    def _now(self) -> float:
+        return self._clock.now_ns() / 1e9
+
+
+def _fault(error: ItemError) -> Fault:
+    if isinstance(error, Shortage):
+        return Fault.DISK if error.reason.startswith("shortage.disk") else Fault.SHORTAGE
+    return Fault.JOB if isinstance(error, ItemRejected) else Fault.WORK
