@@ -6,6 +6,7 @@ A Job is the envelope of one unit of work; a Span is one row per item and stage 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -142,6 +143,11 @@ class Job:
         """
         settle, self._settle = self._settle, _settled_before
         settle(self, outcome)
+
+    def answered_by(self, settle: Callable[[Job, Outcome], None]) -> Callable[[Outcome], None]:
+        """Let somebody else hear how this delivery ends, and return what gives the source its answer instead."""
+        answer, self._settle = self._settle, settle
+        return functools.partial(answer, self)
 
     def __repr__(self) -> str:
         return f"Job({self.id!r}, task={self.task!r}, attempt={self.attempt})"

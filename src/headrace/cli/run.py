@@ -84,6 +84,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--supervise", type=positive, metavar="N", help="run N worker processes, and start again those that die"
     )
     parser.add_argument(
+        "--dry-run", type=positive, metavar="N",
+        help="try N jobs: do everything but deliver and ack, print what would have become of each, and give them back",
+    )  # fmt: skip
+    parser.add_argument(
         "--max-failed", metavar="N|SHARE%",
         help="end the run with exit status 1 once more jobs than this were rejected or dead-lettered: 5, or 5%%",
     )  # fmt: skip
@@ -94,6 +98,10 @@ def run(args: argparse.Namespace) -> int:
     """Run the pipeline and print its table of stages."""
     from headrace.cli.supervising import supervise
 
+    if args.dry_run:
+        from headrace.cli.dry_run import try_out
+
+        return try_out(args)
     if args.supervise:
         return supervise(args, _run_worker)
     with stdout_kept(args.json):

@@ -112,7 +112,7 @@ class JsonLines:
             with self._lock, _locked(self._file):
                 _append(self._file, line)
         except OSError as error:
-            raise DeliveryFailed(f"{self.path} cannot be written: {error}") from None
+            raise DeliveryFailed(f"{self.path} cannot be written: {error.strerror or error}") from None
         return True
 
     def flush(self) -> None:

@@ -140,6 +140,7 @@ def run(
     resume: bool = False,
     checkpoint: str | Path | bool = True,
     max_failed: str | float | None = None,
+    brakes: bool = True,
 ) -> Result:
     """Run a pipeline until its source has no more, or until SIGTERM or Ctrl-C.
 
@@ -166,6 +167,7 @@ def run(
             Lines, Parquet); False: nowhere.
         max_failed: End the run once more jobs than this were rejected or dead-lettered: a number (5), or a share of those that
             ended (0.05 or "5%"); None: never. `Result.ended_early` then says so.
+        brakes: Whether the Plan's `run.brake_after` holds; False for measurements on a list, of which nothing is lost.
 
     Raises:
         SettingsError: If the Plan does not fit the pipeline; nothing has run.
@@ -190,6 +192,7 @@ def run(
         instruments=instruments,
         warm_up=WarmUp(curve_batch=curve_batch, repeats=curve_repeats),
         first_alone=first_alone,
+        brakes=brakes,
         slots=slots,
         signals=(signal.SIGINT,) if seat else (signal.SIGINT, signal.SIGTERM),
     )

@@ -102,6 +102,7 @@ class Runtime:
         instruments: What goes around the calls of the stages.
         warm_up: What is measured at warm-up beyond the Plan's own batch sizes.
         first_alone: Receive one job, and the others when it is through: none waits for what the first one sets up.
+        brakes: Whether to stop receiving where nothing succeeds, as the Plan's `run.brake_after` says.
         signals: Those that end the run.
 
     Attributes:
@@ -128,6 +129,7 @@ class Runtime:
         instruments: Sequence[Instrument] = (),
         warm_up: WarmUp | None = None,
         first_alone: bool = False,
+        brakes: bool = True,
         slots: ModelSlots | None = None,
         signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
     ) -> None:
@@ -193,7 +195,9 @@ class Runtime:
         delivery = pipeline.delivery
         self._keeper = delivery if isinstance(delivery, KeepsResults) else None
         ends = limit is not None or not getattr(pipeline.source, "is_endless", False)
-        self._failing = Failing(*(plan.run.brake_after, self._keeper, self.clock, self.random), ends=ends, end=self.end)
+        self._failing = Failing(
+            *(plan.run.brake_after if brakes else 0, self._keeper, self.clock, self.random), ends=ends, end=self.end
+        )
 
     # --- the outside
 

@@ -80,7 +80,12 @@ def sweep_batches(
     items.num_items = 1
     settings = [f'stages.{stage}.executor="thread"', f"stages.{stage}.workers=1", f"stages.{stage}.batch={largest}"]
     try:
-        run(over(pipeline, items), plan.with_settings([*settings, "run.warm_up=true"]), instruments=[probe])
+        run(
+            over(pipeline, items),
+            plan.with_settings([*settings, "run.warm_up=true"]),
+            instruments=[probe],
+            brakes=False,
+        )
     except HeadraceError as error:
         if not is_out_of_memory(error):
             raise

@@ -272,7 +272,9 @@ def measure_block(contender: Contender, items: SameItems, num_items: int, *, del
     gc.collect()  # what the block before left behind is not this one's
     started = time.monotonic()
     try:
-        result = run(_over(contender.pipeline, items, noted), contender.plan, observers=[failure], first_alone=True)
+        result = run(
+            _over(contender.pipeline, items, noted), contender.plan, observers=[failure], first_alone=True, brakes=False
+        )
     except HeadraceError as error:
         kind = SettingsError if isinstance(error, SettingsError) else HeadraceError
         raise kind(f"{contender.name}: {error}") from error

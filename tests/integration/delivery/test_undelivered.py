@@ -64,6 +64,7 @@ class Bench:
         plan = {
             "source": {"wait_seconds": 0.05},
             "network": NETWORK,
+            "run": {"brake_after": 0},
             "stages": {"deliver": {"workers": 4, "options": {**SOON, **options}}},
         }
         return hr.run(pipeline, hr.Plan.from_table(plan), limit=limit)

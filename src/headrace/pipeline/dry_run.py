@@ -1,0 +1,121 @@
+"""Tries a pipeline on a few of its jobs: everything but the delivery and the acks is done, and every job is given back.
+
+How this works: the source is wrapped so that it hears of no outcome before its close, and then that each job is given back
+without its counting. Until then it keeps the jobs in flight, and extends their loans, as ever.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.base.errors import DeliveryRejected
+from headrace.base.origin import Origin
+from headrace.base.plan import Plan
+from headrace.base.protocols import Source
+from headrace.base.records import Job, Outcome, OutcomeKind
+from headrace.delivery.callback import Callback
+from headrace.delivery.encoding import encode
+from headrace.delivery.jsonl import JsonLines
+from headrace.pipeline.definition import DeliverStage, Pipeline
+from headrace.pipeline.execute import run
+
+#: Characters of a result that are shown.
+_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What would have become of one job."""
+
+    job_id: str
+    outcome: OutcomeKind
+    says: str
+    """The result, cut, or why there is none."""
+    origin: Origin | None = None
+
+
+class _TrialSource:
+    """A source whose jobs all come back to it in the end."""
+
+    is_endless = False
+
+    def __init__(self, source: Source) -> None:
+        self.trials: dict[str, Trial] = {}
+        self.results: dict[str, str] = {}
+        self._source = source
+        self._held: list[Callable[[Outcome], None]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        """Be what the source is: remote, of an address, ..."""
+        if name == "_source":  # before it is there, as when copied
+            raise AttributeError(name)
+        return getattr(self._source, name)
+
+    def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
+        """Return jobs; None once there are none at the moment."""
+        jobs = self._source.receive(limit, wait_seconds)
+        for job in jobs or ():
+            self._held.append(job.answered_by(self._note))
+        return jobs or None
+
+    def close(self) -> None:
+        """Give everything back, then close."""
+        held, self._held = self._held, []
+        for settle in held:
+            settle(Outcome(OutcomeKind.RETURNED, "it was only tried (dry run)", excused=True))
+        self._source.close()
+
+    def _note(self, job: Job, outcome: Outcome) -> None:
+        says = self.results.get(job.id, "") if outcome.kind is OutcomeKind.DELIVERED else outcome.reason
+        self.trials[job.id] = Trial(job.id, outcome.kind, says, outcome.origin)
+
+
+class _TrialDelivery:
+    """Shows results instead of delivering them."""
+
+    flush_items = 1
+    flush_seconds = 0.0
+    default_workers = 1
+
+    def __init__(self, results: dict[str, str], *, needs_json: bool) -> None:
+        self._results = results
+        self._needs_json = needs_json
+
+    def open(self, context: Any) -> None:
+        """Nothing to make ready."""
+
+    def deliver(self, job: Job, result: Any) -> bool:
+        """Keep the beginning of the result as it would be written."""
+        try:
+            text = encode(result).decode()
+        except DeliveryRejected:
+            if self._needs_json:
+                raise
+            text = repr(result)
+        self._results[job.id] = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        return True
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def dry_run(pipeline: Pipeline, plan: Plan, num_jobs: int) -> list[Trial]:
+    """Return what would become of the next jobs, in the order in which they were done; the source has them all again.
+
+    A message that was received too often before is a dead letter all the same: the source does that by itself.
+    """
+    source = _TrialSource(pipeline.source)
+    tried = copy.copy(pipeline)
+    tried.source = source
+    tried.delivery = _TrialDelivery(source.results, needs_json=isinstance(pipeline.delivery, Callback | JsonLines))
+    deliver = DeliverStage(tried.delivery)
+    tried.routes = {task: (*stages[:-1], deliver) for task, stages in pipeline.routes.items()}
+    # Each of them is to have its own reason, also where none succeeds.
+    run(tried, plan, limit=num_jobs, checkpoint=False, brakes=False)
+    return list(source.trials.values())
