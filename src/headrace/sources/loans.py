@@ -363,7 +363,7 @@ class LoanBook:
         if outcome.kind is OutcomeKind.RETURNED:
             counts.returned += 1
             if outcome.excused and count + 1 >= loan.max_receives:
-                return "postpone"  # the service counts the delivery all the same, and would bury the message before long
+                return "postpone"  # the service counts the delivery all the same, and would bury the message soon
             loan.delay_seconds = _rounded(outcome.delay_seconds)
             return "nack"
         if outcome.kind is OutcomeKind.RETRY and (outcome.kept or outcome.spared):
