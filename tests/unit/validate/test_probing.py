@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from headrace.cli import main
 from headrace.runs.formats.variants import Gate, ValidationDocument
+from headrace.validate import model_speed
 from headrace.validate.golden import Golden
 from headrace.validate.policy import Policy
 from headrace.validate.probing import apart_in_batches, broken_by, probes
@@ -21,6 +24,19 @@ from headrace.validate.variants import validate_variants
 FEATURES, CLASSES = 12, 4
 WEIGHTS = np.random.default_rng(1).standard_normal((FEATURES, CLASSES)).astype(np.float32)
 Node = Any
+DECLARING = """
+import headrace as hr
+
+class Faces(hr.Module):
+    model = "a.onnx"
+    input = hr.ArrayInput()
+    output = hr.Embedding()
+
+    def process(self, batch):
+        return list(batch)
+
+pipeline = hr.Pipeline(hr.folder("."), module=Faces(), delivery=hr.jsonl("out.jsonl"))
+"""
 
 
 def save(path: Path, *nodes: Node, batch: Any = "batch", **constants: Any) -> str:
@@ -161,3 +177,22 @@ def test_what_a_model_refuses_is_not_held_against_it() -> None:
     assert apart is not None
     assert (apart.size, apart.off > 0.1, apart.changed) == (8, True, None)
     assert apart_in_batches(of_sizes(1), items, [1, 2, 8], None) is None
+
+
+def test_the_module_of_the_pipeline_says_what_answers_mean(
+    tmp_path: Path, golden: Golden, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers of two axes are taken for scores of classes, unless the module says that they are embeddings."""
+    a = save(tmp_path / "a.onnx")
+    shorter = save(tmp_path / "b.onnx", helper.make_node("Mul", ["s", "by"], ["y"]), by=np.float32(0.9))
+    (tmp_path / "declaring_jobs.py").write_text(DECLARING)
+    np.savez(tmp_path / "golden.npz", inputs=golden.inputs)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(model_speed, "BLOCK_SECONDS", 0.0005)
+    said = {}
+    for options in ((), ("--pipeline", "declaring_jobs.py:pipeline")):
+        main(["validate", a, shorter, "--golden", "golden.npz", "--json", *options])
+        parity = next(gate for gate in json.loads(capsys.readouterr().out)["gates"] if gate["name"] == "parity")
+        said[bool(options)] = parity["says"]
+    assert "compared as classes" in said[False]
+    assert "compared as embeddings" in said[True]
