@@ -50,7 +50,7 @@ def diagnosis_document(run: Run, goals: Sequence[Goal] = ()) -> DiagnosisDocumen
 def _refused(run: Run, document: ProfileDocument, goals: Sequence[Goal], reason: str) -> DiagnosisDocument:
     """Return the document of a run that cannot be simulated."""
     distrusted, failed = untrusted(document), failures(run)
-    command = "" if failed is not None else profile_again(document, "-o", f"{run.path}-profiled")
+    command = "" if failed is not None else profile_again(document, "-o", f"{run.path}-profiled", longer=True)
     first = Finding(
         verdict=VerdictClass.INCONCLUSIVE,
         stage=None,

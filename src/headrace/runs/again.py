@@ -21,11 +21,16 @@ class Recorded(Protocol):
         ...
 
 
-def profile_again(recorded: Recorded, *more: str) -> str:
+def profile_again(recorded: Recorded, *more: str, longer: bool = False) -> str:
     """Return the `headrace profile` command of a run.
 
     Args:
         recorded: The run.
         *more: Further options; of one that is given twice the later counts.
+        longer: Without the `--limit` that made the run too short to say anything.
     """
-    return shlex.join(["headrace", "profile", recorded.pipeline or "MODULE:ATTRIBUTE", *recorded.options, *more])
+    options = list(recorded.options)
+    while longer and "--limit" in options:
+        at = options.index("--limit")
+        del options[at : at + 2]
+    return shlex.join(["headrace", "profile", recorded.pipeline or "MODULE:ATTRIBUTE", *options, *more])

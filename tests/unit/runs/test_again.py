@@ -65,3 +65,10 @@ def test_a_run_from_code_names_what_is_missing() -> None:
     """A pipeline that no command line named is asked for."""
     nameless = argparse.Namespace(pipeline="", options=())
     assert profile_again(nameless, "-o", "RUN") == "headrace profile MODULE:ATTRIBUTE -o RUN"
+
+
+def test_a_longer_run_leaves_out_the_limit() -> None:
+    """What seven jobs could not decide seven more of them cannot."""
+    options = ["--set", "fetch.workers=2", "--limit", "7", "--source", "a"]
+    recorded = argparse.Namespace(pipeline="jobs:pipeline", options=options)
+    assert profile_again(recorded, longer=True) == "headrace profile jobs:pipeline --set fetch.workers=2 --source a"

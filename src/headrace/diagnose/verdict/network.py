@@ -48,6 +48,17 @@ def rules(facts: Facts) -> Iterator[Proposal]:
             yield from _set_up(facts, view, VerdictClass.CALLBACK)
 
 
+def _asks_somebody(facts: Facts, view: StageView) -> bool:
+    """Return whether a stage waits for an answer: it opened connections, or its threads were seen to wait for the network.
+
+    Where nothing was sampled, and of what is no delivery, it is taken to.
+    """
+    if view.work != "deliver":
+        return True
+    network = view.waits("network")
+    return bool(facts.note(f"{view.name}.connections")) or network is None or network > 0
+
+
 def is_waiting(view: StageView) -> bool:
     """Return whether a stage's service is mostly waiting for something outside the process.
 
@@ -84,8 +95,9 @@ def _waiting_lines(view: StageView) -> list[EvidenceLine]:
 
 def _latency(facts: Facts, view: StageView, verdict: VerdictClass) -> Proposal:
     what = "a download" if verdict is VerdictClass.DOWNLOAD_LATENCY else "a delivery"
+    waiting = "waiting for an answer" if _asks_somebody(facts, view) else "waiting, and not for the network"
     says = (
-        f"{what} takes {format_duration(view.service)}, {view.blocked_share or 0:.0%} of it waiting for an answer, and "
+        f"{what} takes {format_duration(view.service)}, {view.blocked_share or 0:.0%} of it {waiting}, and "
         f"{view.workers} at a time give at most {view.workers / view.service:.3g}/s"
     )
     return Proposal(

@@ -57,16 +57,27 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
             line("samples", f"from {view.samples:,} samples of blocked threads", float(view.samples), 10, None),
         ),
         advice=(
+            *_in_processes(facts, holder, wanted),
             Advice(
-                says=f"run {holder.name} in processes, which have a GIL each",
-                settings=(f"{holder.account.station}.executor=process", f"{holder.account.station}.workers={wanted}"),
-            ),
-            Advice(
-                says=f"write {holder.name} with NumPy or OpenCV, which let go of the GIL; more threads gain nothing"
+                says=(
+                    f"hand {holder.name} smaller results, as NumPy arrays rather than lists: encoding them holds the GIL"
+                    if holder.work == "deliver"
+                    else f"let {holder.name} do more in each call of NumPy or OpenCV, which let go of the GIL, and less in "
+                    "Python between them; more threads gain nothing"
+                )
             ),
         ),
         removal=Change(speedups={holder.name: 4.0}),
     )
+
+
+def _in_processes(facts: Facts, holder: StageView, workers: int) -> Iterator[Advice]:
+    """Yield the advice to use processes where the runtime allows it: not where a worker delivers, cuts or joins."""
+    station = holder.account.station
+    roles = {stage.role for stage in facts.evidence.stages if stage.station == station}
+    if roles == {"map"}:
+        settings = (f"{station}.executor=process", f"{station}.workers={workers}")
+        yield Advice(says=f"run {holder.name} in processes, which have a GIL each", settings=settings)
 
 
 def _holder(facts: Facts, waiting: StageView) -> StageView:

@@ -132,6 +132,7 @@ def _first(facts: Facts, ranked: list[_Scored]) -> tuple[_Scored, list[_Scored]]
     latency = [one for one in ranked if one.proposal.is_latency]
     throughput = [one for one in ranked if not one.proposal.is_latency]
     limited = [one for one in throughput if one.score >= WORTH_GAINING]
+    limited.sort(key=lambda one: _gains_less(one, limited))
     by_latency = max(latency, key=lambda one: one.proposal.share, default=None)
     tie = _tie(facts, limited)
     if not limited and tie is None:
@@ -170,9 +171,24 @@ def _by_facts(facts: Facts, ranked: Sequence[_Scored]) -> _Scored | None:
     found = []
     for one in ranked:
         view = facts.stage(one.proposal.stage)
+        if _gains_less(one, ranked):
+            continue
         if view is not None and one.proposal.share >= _LARGE_SHARE and _agreeing(facts, view) >= 2:
             found.append(_Scored(one.proposal, None, 0.0))
     return max(found, key=lambda one: one.proposal.share, default=None)
+
+
+def _gains_less(one: _Scored, ranked: Sequence[_Scored]) -> bool:
+    """Return whether something else surely gains more than calls that are dear for no known reason, or work done again.
+
+    Both are seen wherever calls are held up, too. Locks and the GIL are not among them: a simulation knows nothing of them
+    before it finds who holds them.
+    """
+    proposal = one.proposal
+    if proposal.cause != "anomaly" and proposal.verdict is not VerdictClass.RETRY:
+        return False
+    others = [other for other in ranked if not other.proposal.is_latency and _is_another(other.proposal, proposal)]
+    return max((other.gain or 1.0 for other in others), default=1.0) - (one.gain or 1.0) > WORTH_GAINING
 
 
 def _agreeing(facts: Facts, view: StageView) -> int:
@@ -407,7 +423,6 @@ def _confidence(facts: Facts, first: _Scored, others: Sequence[_Scored]) -> Conf
         known = [one for one in agreement.lines(facts, view) if one.supports is not None]
         doubts += sum(bool(one.supports) for one in known) < len(known) or len(known) < 2
     doubts += facts.document.window.is_steady is False
-    doubts += bool(facts.document.unchecked)
     return "high" if not doubts else "medium" if doubts == 1 else "low"
 
 

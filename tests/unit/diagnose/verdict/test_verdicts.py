@@ -11,6 +11,8 @@ import pytest
 from headrace.base.records import Counters
 from headrace.cli.diagnosis_text import as_text
 from headrace.diagnose.diagnosis import diagnosis_document
+from headrace.diagnose.verdict import ranking
+from headrace.diagnose.verdict.proposal import Proposal
 from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
 from headrace.runs.reader import Run
 
@@ -125,6 +127,49 @@ def test_threads_that_wait_for_the_gil(diagnose: Diagnose, made: Any) -> None:
     )
     assert (found.first.verdict, found.first.stage) == (VerdictClass.GIL, "preprocess")
     assert any("preprocess.executor=process" in remedy.settings for remedy in found.first.remedies)
+
+
+def test_delivery_cannot_run_in_processes_and_is_not_sent_there(diagnose: Diagnose, made: Any) -> None:
+    """Encoding results holds the GIL: the advice is what can be followed, and no executor that the runtime refuses."""
+    found = diagnose(
+        made(name="preprocess", work="preprocess", cpu=0.001),
+        made(
+            name="deliver", work="deliver", kind="io", cpu=0.01, wait=0.03, state="gil", workers=4, releases_gil=False
+        ),
+        cores=4,
+    )
+    assert (found.first.verdict, found.first.stage) == (VerdictClass.GIL, "deliver")
+    assert not any("executor=process" in setting for remedy in found.first.remedies for setting in remedy.settings)
+    assert any("NumPy arrays rather than lists" in remedy.says for remedy in found.first.remedies)
+
+
+def test_a_delivery_to_a_file_waits_for_no_answer(diagnose: Diagnose, made: Any) -> None:
+    """It is blocked, and neither a connection nor a wait for the network was seen."""
+    found = diagnose(
+        model(made, cpu=0.001), made(name="deliver", work="deliver", kind="io", cpu=1e-4, wait=0.02, state="other")
+    )
+    assert found.first.stage == "deliver"
+    assert "waiting, and not for the network" in found.first.says
+
+
+def scored(verdict: str, stage: str | None, *, gain: float, share: float, cause: str = "") -> ranking._Scored:
+    """Return a proposal with its gain."""
+    proposal = Proposal(
+        verdict=VerdictClass(verdict), stage=stage, cause=cause, says="", rule="", resources=(), share=share
+    )
+    return ranking._Scored(proposal, gain, (gain - 1) * (1 + share))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "cause", "is_behind"),
+    [("DEVICE_COMPUTE", "anomaly", True), ("RETRY", "failures", True), ("GIL", "", False)],
+)
+def test_what_may_be_a_symptom_stands_behind_what_gains_more(verdict: str, cause: str, is_behind: bool) -> None:
+    """Dear calls of x1.01 do not come before neighbours of x1.83; of the GIL a simulation may not know yet."""
+    special = scored(verdict, "process", gain=1.01, share=0.9, cause=cause)
+    ordinary = scored("NEIGHBOUR", None, gain=1.83, share=0.0)
+    assert ranking._gains_less(special, [special, ordinary]) is is_behind
+    assert not ranking._gains_less(ordinary, [special, ordinary])
 
 
 def test_more_threads_than_cores_saturate_them(diagnose: Diagnose, made: Any) -> None:
