@@ -55,6 +55,7 @@ class Call:
     is_prompt_place: bool = True
     is_answered: bool = False
     """Whether it brought what was asked for. Set by its worker."""
+    has_place: bool = True
 
 
 @dataclass(slots=True)
@@ -139,7 +140,10 @@ class Shares:
         return call
 
     def end(self, call: Call, now: float) -> None:
-        """Take the place of a call back, and learn from it."""
+        """Take the place of a call back, and learn from it. A second time does nothing: its worker was left behind."""
+        if not call.has_place:
+            return
+        call.has_place = False
         in_hand = self._in_hand
         if call.is_prompt_place:
             del in_hand.prompt[call]

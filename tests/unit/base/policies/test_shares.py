@@ -144,6 +144,16 @@ def test_a_worker_that_cannot_hand_on_is_not_slow() -> None:
     assert shares.slow_since("good") is None
 
 
+def test_a_place_is_given_back_once() -> None:
+    """A worker that was left behind and comes back after all has nothing to give back."""
+    shares = Shares(1)
+    first = shares.begin("a", "a", 0.0)
+    shares.end(first, 1.0)
+    shares.begin("a", "a", 1.0)
+    shares.end(first, 2.0)
+    assert shares.turn("a", 2.0) is Turn.NO
+
+
 def test_who_is_left_over_has_everything_again() -> None:
     """Some time after the last of the others came, one lane is alone."""
     shares = known()
