@@ -631,7 +631,10 @@ class SqsQueue:
                 is_silent.set()
                 raise
 
-        return [self._pool.submit(unless_silent, part) for part in parts]
+        try:
+            return [self._pool.submit(unless_silent, part) for part in parts]
+        except RuntimeError as error:  # closed since by another thread
+            raise QueueUnavailable(f"{self._name} was closed") from error
 
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:

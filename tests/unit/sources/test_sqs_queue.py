@@ -369,3 +369,11 @@ def test_a_refusal_of_the_whole_call_is_unavailable(bench: Bench, code: str) -> 
     with pytest.raises(QueueUnavailable, match=f"{code}: not now") as caught:
         bench.queue.receive(1)
     assert "geheim" not in str(caught.value)
+
+
+def test_a_call_that_outlives_its_queue_is_unavailable(bench: Bench) -> None:
+    """Who is still acking when another thread closes the queue is told that it was closed."""
+    receipts = bench.received(*"abcdefghij") + bench.received("k")
+    bench.queue._pool.shutdown()
+    with pytest.raises(QueueUnavailable, match="was closed"):
+        bench.queue.ack(receipts)
