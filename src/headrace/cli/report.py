@@ -53,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.cli import EXIT_DONE
     from headrace.diagnose import profile_document
     from headrace.report.page import render_report
+    from headrace.runs.formats.failures import failures_of
     from headrace.runs.reader import read_run
 
     found = read_run(args.run_folder)
@@ -62,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
     comparison = _read_comparison(Path(args.compare)) if args.compare else None
     document = profile_document(found)
     folder = os.path.relpath(found.path, page.parent)
-    html = render_report(document, comparison, diagnosed=_diagnosed(found), folder=folder)
+    failed = failures_of(found.info.summary)
+    html = render_report(document, comparison, diagnosed=_diagnosed(found), failed=failed, folder=folder)
     _write(page, html)
     written = {kind: _write_trace(kind, found, file) for kind, file in traces.items()}
     _tell(args, page, len(html.encode()), document, written)

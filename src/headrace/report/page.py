@@ -7,6 +7,8 @@ and nothing be loaded from anywhere.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.report.frame import framed
 from headrace.report.markup import DASH
 from headrace.report.section import Section
@@ -16,6 +18,7 @@ from headrace.report.sections.comparing import comparing
 from headrace.report.sections.cpu import cpu
 from headrace.report.sections.diagnosis import diagnosis
 from headrace.report.sections.environment import environment, hot_spots, not_measured
+from headrace.report.sections.failures import failures, matters
 from headrace.report.sections.isolation import isolation
 from headrace.report.sections.latency import latency
 from headrace.report.sections.layers import layers
@@ -25,6 +28,7 @@ from headrace.report.sections.slow_item import slow_item
 from headrace.report.sections.stages import stages
 from headrace.runs.formats.comparison import ComparisonDocument
 from headrace.runs.formats.diagnosis import DiagnosisDocument
+from headrace.runs.formats.failures import FailureReason
 from headrace.runs.formats.profile import ProfileDocument
 
 
@@ -33,6 +37,7 @@ def render_report(
     comparison: ComparisonDocument | None = None,
     *,
     diagnosed: DiagnosisDocument | str | None = None,
+    failed: Sequence[FailureReason] = (),
     folder: str = ".",
 ) -> str:
     """Return the report of one run as an HTML document.
@@ -41,9 +46,13 @@ def render_report(
         document: The analysis of the run.
         comparison: Adds what changed between two variants.
         diagnosed: Adds what limits the run; a text says why that could not be told.
+        failed: What failed in the run; stands first where it matters.
         folder: The way from the page to the run folder, for links to files in it.
     """
     sections = [section for section in _sections(document, comparison, diagnosed, folder) if section]
+    what_failed = failures(failed, document)
+    if what_failed is not None:
+        sections.insert(0 if matters(failed, document) else 1, what_failed)
     footer = (
         f"Made by headrace {document.headrace_version} from the run folder {document.run}. "
         f"A dash ({DASH}) means not measured, never zero. Charts: Apache ECharts."
