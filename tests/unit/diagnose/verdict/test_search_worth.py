@@ -12,6 +12,20 @@ import pytest
 from headrace.cli import main
 from headrace.runs.reader import Run
 
+JOBS = """
+import headrace as hr
+
+
+class Classifier(hr.Module):
+    input = hr.ImageInput(short_side=256, crop=224)
+
+    def process(self, batch):
+        return list(batch)
+
+
+pipeline = hr.Pipeline(hr.folder("none"), module=Classifier(), delivery=hr.collect())
+"""
+
 
 @pytest.fixture
 def run_folder(make_run: Callable[[Any], Run], made: Any, pipe: Any) -> Path:
@@ -63,7 +77,9 @@ def test_smaller_images_are_looked_for_whatever_the_share_of_the_model(
 ) -> None:
     """Decoding becomes cheaper with them, where a pipeline makes them; of arrays the model's share is all there is."""
     sizes = ["--input-sizes", "160"]
-    assert optimize(run_folder, *sizes, "--pipeline", "no_such_jobs:pipeline") == 2
+    jobs = run_folder.parent / "smaller_jobs.py"
+    jobs.write_text(JOBS)
+    assert optimize(run_folder, *sizes, "--pipeline", f"{jobs}:pipeline") == 2
     assert "smaller images are cheaper to decode and scale too: the search goes on" in capsys.readouterr().err
     assert optimize(run_folder, *sizes) == 4
 
