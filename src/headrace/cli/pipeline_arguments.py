@@ -8,10 +8,12 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.base.plan import Plan
+    from headrace.base.protocols import Delivery
     from headrace.pipeline.definition import Pipeline
 
 
@@ -30,6 +32,11 @@ def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
     add_allow_argument(parser)
     parser.add_argument(
         "--source", help="a queue's address, a folder, a glob, or a .txt of URLs, instead of the pipeline's"
+    )
+    parser.add_argument(
+        "--results",
+        metavar="FILE.jsonl|DIR",
+        help="write results into this file of JSON Lines, or this folder of Parquet files, instead of delivering them",
     )
     parser.add_argument("--drain", action="store_true", help="with --source QUEUE: stop when the queue is empty")
     parser.add_argument("--limit", type=positive, metavar="N", help="receive at most N jobs")
@@ -85,8 +92,36 @@ def open_pipeline(args: argparse.Namespace) -> tuple[Pipeline, Plan]:
     pipeline = load_pipeline(args.pipeline)
     if args.source:
         pipeline.source = parse_source(args.source, drain=args.drain)
+    delivery = _delivery(args, pipeline)
+    if delivery is not pipeline.delivery:
+        pipeline = pipeline.delivering_to(delivery)
     pipeline.options = tuple(chosen_by(args))
     return pipeline, open_plan(args)
+
+
+def _delivery(args: argparse.Namespace, pipeline: Pipeline) -> Delivery:
+    """Return where results go: where the arguments say, else where the pipeline says.
+
+    Raises:
+        SettingsError: If nobody says where.
+    """
+    from headrace.base.errors import SettingsError
+
+    if args.results:
+        if Path(args.results).suffix in (".jsonl", ".ndjson"):
+            from headrace.delivery.jsonl import JsonLines
+
+            return JsonLines(args.results)
+        from headrace.delivery.parquet import Parquet
+
+        return Parquet(args.results)
+    # Jobs of a queue name their receivers themselves; those of a folder or a list cannot.
+    if args.source and "://" not in args.source and getattr(pipeline.delivery, "url", "") is None:
+        raise SettingsError(
+            f"jobs of --source {args.source} name no address for their results, and the pipeline's callback has none of its "
+            "own; say where results go with --results results.jsonl"
+        )
+    return pipeline.delivery
 
 
 def chosen_by(args: argparse.Namespace) -> Iterator[str]:
@@ -98,6 +133,8 @@ def chosen_by(args: argparse.Namespace) -> Iterator[str]:
             yield from (name, value)
     if args.source:
         yield from ("--source", re.sub(r"//[^/?#]*@", "//...@", args.source))
+    if args.results:
+        yield from ("--results", args.results)
     if args.drain:
         yield "--drain"
     if args.limit:

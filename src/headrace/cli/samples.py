@@ -1,16 +1,18 @@
-"""`headrace samples`: makes labelled images to measure with, and lists the photographs they are cut from.
+"""`headrace samples`: makes labelled images to measure with, copies the small model that names them, and lists the photographs.
 
 headrace samples make DIR --count 500 --seed 1 --messy 0.2
+headrace samples model scenes.onnx
 headrace samples list
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.terminal import say, write, write_json
-from headrace.samples.catalogue import LICENCES_PATH, PHOTOGRAPHS, SPLITS
+from headrace.samples.catalogue import LICENCES_PATH, PHOTOGRAPHS, SCENES_MODEL_PATH, SPLITS
 
 if TYPE_CHECKING:
     from headrace.samples.labels import Manifest
@@ -20,9 +22,12 @@ _PROGRESS_STEP = 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands `make` and `list` to the parser of `headrace samples`."""
-    subcommands = parser.add_subparsers(dest="samples_command", required=True, metavar="{make,list}")
+    """Add the subcommands to the parser of `headrace samples`."""
+    subcommands = parser.add_subparsers(dest="samples_command", required=True, metavar="{make,model,list}")
     _add_make(subcommands.add_parser("make", help="cut labelled images from the photographs into a folder"))
+    model = subcommands.add_parser("model", help="copy the model that names the photograph a sample was cut from")
+    model.add_argument("file", metavar="FILE", nargs="?", default="scenes.onnx", help="where to; default scenes.onnx")
+    model.add_argument("--force", action="store_true", help="replace a file that is there")
     listing = subcommands.add_parser("list", help="show the photographs with their licences")
     listing.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -38,8 +43,22 @@ def _add_make(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run `make` or `list` and return the exit code: 0 done, 2 misuse."""
-    return _run_list(args) if args.samples_command == "list" else _run_make(args)
+    """Run the subcommand and return the exit code: 0 done, 2 misuse."""
+    return {"make": _run_make, "model": _run_model, "list": _run_list}[args.samples_command](args)
+
+
+def _run_model(args: argparse.Namespace) -> int:
+    file = Path(args.file)
+    if file.exists() and not args.force:
+        say(f"headrace samples model: {file} exists; name another, or replace it with --force")
+        return MISUSE
+    try:
+        file.write_bytes(SCENES_MODEL_PATH.read_bytes())
+    except OSError as error:
+        say(f"headrace samples model: {file} cannot be written: {error.strerror}")
+        return MISUSE
+    write(f"{file}: takes float32 (batch, 3, 224, 224), normalized, and scores each of {len(PHOTOGRAPHS)} photographs")
+    return DONE
 
 
 def _run_make(args: argparse.Namespace) -> int:
@@ -65,7 +84,10 @@ def _run_make(args: argparse.Namespace) -> int:
     except OSError as error:
         say(f"headrace samples make: {args.directory} cannot be written: {error.strerror}")
         return MISUSE
-    write_json(_to_dict(manifest)) if args.json else _to_text(manifest)
+    if args.json:
+        write_json(_to_dict(manifest))
+    else:
+        write(_to_text(manifest))
     return DONE
 
 

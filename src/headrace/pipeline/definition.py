@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -90,6 +91,14 @@ class Pipeline:
         elif module is not None:
             self.routes = {"": (*_fetch_for(module, FetchStage(FETCH)), *module.stages(), deliver)}
         _check(self.stages)
+
+    def delivering_to(self, delivery: Delivery) -> Pipeline:
+        """Return the pipeline with another delivery; source and stages are the same objects."""
+        other = copy.copy(self)
+        other.delivery = delivery
+        last = DeliverStage(delivery)
+        other.routes = {task: (*route[:-1], last) for task, route in self.routes.items()}
+        return other
 
     @property
     def stages(self) -> list[Stage]:

@@ -6,7 +6,6 @@ without its counting. Until then it keeps the jobs in flight, and extends their 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.delivery.callback import Callback
 from headrace.delivery.encoding import encode
 from headrace.delivery.jsonl import JsonLines
-from headrace.pipeline.definition import DeliverStage, Pipeline
+from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import run
 
 #: Characters of a result that are shown.
@@ -111,11 +110,9 @@ def dry_run(pipeline: Pipeline, plan: Plan, num_jobs: int) -> list[Trial]:
     A message that was received too often before is a dead letter all the same: the source does that by itself.
     """
     source = _TrialSource(pipeline.source)
-    tried = copy.copy(pipeline)
+    needs_json = isinstance(pipeline.delivery, Callback | JsonLines)
+    tried = pipeline.delivering_to(_TrialDelivery(source.results, needs_json=needs_json))
     tried.source = source
-    tried.delivery = _TrialDelivery(source.results, needs_json=isinstance(pipeline.delivery, Callback | JsonLines))
-    deliver = DeliverStage(tried.delivery)
-    tried.routes = {task: (*stages[:-1], deliver) for task, stages in pipeline.routes.items()}
     # Each of them is to have its own reason, also where none succeeds.
     run(tried, plan, limit=num_jobs, checkpoint=False, brakes=False)
     return list(source.trials.values())

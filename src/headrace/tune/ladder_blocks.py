@@ -7,7 +7,6 @@ favours none. Ratios are taken within a round; see `headrace.validate.interleave
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -111,10 +110,7 @@ class _Runs:
 
     def block(self, name: str, plan: Plan, num_items: int, *, keep: Collect | None = None) -> Block:
         """Return one block with a rate; raises _Stopped when it is not to be used."""
-        pipeline = self.pipeline
-        if keep is not None:
-            pipeline = copy.copy(pipeline)
-            pipeline.delivery = keep
+        pipeline = self.pipeline if keep is None else self.pipeline.delivering_to(keep)
         contender = Contender(name=name, pipeline=pipeline, plan=plan)
         try:
             block = measure_block(contender, self.items, num_items, deliver=keep is not None)

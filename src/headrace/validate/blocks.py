@@ -15,7 +15,6 @@ on the side that has them.
 from __future__ import annotations
 
 import contextlib
-import copy
 import gc
 import itertools
 import logging
@@ -31,7 +30,7 @@ from headrace.base.observer import Observer
 from headrace.base.plan import Plan
 from headrace.base.protocols import Delivery
 from headrace.base.records import Job, Outcome, OutcomeKind
-from headrace.pipeline.definition import DeliverStage, Pipeline
+from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import Result, run
 from headrace.profiler.cpu_clocks import process_cpu_seconds
 from headrace.sources.finite import Entry, FiniteSource
@@ -283,10 +282,8 @@ def measure_block(contender: Contender, items: SameItems, num_items: int, *, del
 
 def _over(pipeline: Pipeline, source: FiniteSource, delivery: Delivery) -> Pipeline:
     """Return the pipeline with another source and delivery; the stages are the same objects."""
-    other = copy.copy(pipeline)
-    deliver = DeliverStage(delivery)
-    other.source, other.delivery = source, delivery
-    other.routes = {task: (*route[:-1], deliver) for task, route in pipeline.routes.items()}
+    other = pipeline.delivering_to(delivery)
+    other.source = source
     return other
 
 

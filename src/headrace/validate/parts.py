@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-
 from headrace.base.protocols import Delivery
-from headrace.pipeline.definition import DeliverStage, Pipeline
+from headrace.pipeline.definition import Pipeline
 from headrace.sources.finite import FiniteSource
 from headrace.validate.blocks import CpuClock, Noted
 
@@ -19,8 +17,6 @@ def over(pipeline: Pipeline, source: FiniteSource, *, deliver: bool = False) -> 
         deliver: Hand results to the pipeline's own delivery; else they are dropped.
     """
     delivery: Delivery = pipeline.delivery if deliver else Noted(None, CpuClock())
-    other = copy.copy(pipeline)
-    last = DeliverStage(delivery)
-    other.source, other.delivery = source, delivery
-    other.routes = {task: (*route[:-1], last) for task, route in pipeline.routes.items()}
+    other = pipeline.delivering_to(delivery)
+    other.source = source
     return other

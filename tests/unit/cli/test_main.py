@@ -180,3 +180,28 @@ def test_a_misspelt_name_is_an_error_of_types(folder: Path) -> None:
     found, _, _ = mypy.run(["--no-incremental", "--follow-imports=silent", str(folder / "typed.py")])
     assert 'typed.py:4: error: Module has no attribute "calback"; maybe "callback"' in found
     assert "typed.py:3" not in found
+
+
+def test_results_go_where_the_command_says(folder: Path) -> None:
+    """`--results` stands in for the pipeline's delivery: a file of JSON Lines, or a folder of Parquet."""
+    assert main(["run", "sizes.py", "--results", "other.jsonl"]) == 0
+    assert main(["run", "sizes.py", "--results", "table"]) == 0
+    assert len((folder / "other.jsonl").read_text().splitlines()) == 3
+    assert list((folder / "table").glob("part-*.parquet"))
+    assert not (folder / "results.jsonl").exists()
+
+
+def test_a_callback_without_an_address_is_said_before_the_run(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Jobs of a folder name no receiver: nothing is worked on in vain."""
+    (folder / "sizes.py").write_text(MODULE.replace('hr.jsonl("results.jsonl")', "hr.callback()"))
+    assert main(["run", "sizes.py", "--source", "files"]) == 2
+    assert "--results results.jsonl" in capfd.readouterr().err
+
+
+def test_the_sample_model_and_images_are_made(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """What the first pages need; a file that is there stays."""
+    assert main(["samples", "model"]) == 0
+    assert (folder / "scenes.onnx").stat().st_size > 100_000
+    assert main(["samples", "model"]) == 2
+    assert main(["samples", "make", "photos", "--count", "2"]) == 0
+    assert "photos" in capfd.readouterr().out

@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from headrace.base.plan import Plan
-from headrace.pipeline.definition import DeliverStage, Pipeline
+from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.opening import groups
 from headrace.profiler.isolation.bench import Bench
 from headrace.profiler.isolation.curves import fit_line
@@ -160,10 +160,8 @@ def plan_from(bench: Bench, routes: Mapping[str, Sequence[Stage]]) -> Plan:
 def _discarding(bench: Bench, routes: Mapping[str, Sequence[Stage]]) -> Pipeline:
     """Return a pipeline with these routes, the delivery at their ends replaced by one that forgets."""
     pipeline = copy.copy(bench.pipeline)
-    pipeline.delivery = Discard(bench.pipeline.delivery.default_workers)
-    deliver = DeliverStage(pipeline.delivery)
-    pipeline.routes = {task: (*stages[:-1], deliver) for task, stages in routes.items()}
-    return pipeline
+    pipeline.routes = {task: tuple(stages) for task, stages in routes.items()}
+    return pipeline.delivering_to(Discard(bench.pipeline.delivery.default_workers))
 
 
 def _is_inside_fan(bench: Bench, devices: Sequence[str]) -> bool:
