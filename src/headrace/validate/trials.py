@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from headrace.base.documents import decode_document
+from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import HeadraceError, MissingExtra
 from headrace.base.plan import ModelPlan
 from headrace.validate.variant_spec import VariantSpec
@@ -75,7 +75,7 @@ def try_calls(model: ModelPlan, feeds: Sequence[Feed], *, until_whole: bool = Fa
     calls: list[Trial] = []
     with tempfile.TemporaryDirectory(prefix="headrace-trial-") as name:
         folder = Path(name)
-        (folder / _PLAN).write_bytes(msgspec.json.encode(model))
+        (folder / _PLAN).write_bytes(encode_document(model))
         for number, feed in enumerate(feeds):
             arrays: dict[str, Any] = {f"={key}": array for key, array in feed.items()}  # names may be savez's own
             np.savez(folder / f"{number}.npz", **arrays)
@@ -139,7 +139,7 @@ def _main(folder: str, first: str, end: str, until_whole: str) -> None:
     with (place / _TOLD).open("a") as file:
 
         def tell(what: object) -> None:
-            file.write(msgspec.json.encode(what).decode() + "\n")
+            file.write(encode_document(what).decode() + "\n")
             file.flush()  # the next step may end this process
 
         model = _open(place, tell)
