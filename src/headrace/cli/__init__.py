@@ -56,6 +56,10 @@ EXIT_INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
+    return reported(lambda: _run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if not sys.stdout:  # closed by the shell (`>&-`): nobody reads it, and no other file may get its number
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -70,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     handler.setFormatter(_ShowableFormatter("headrace: %(message)s"))
     level = logging.INFO if args.verbose else logging.ERROR if args.quiet else logging.WARNING
     logging.basicConfig(level=level, handlers=[handler])
-    return reported(lambda: args.run(args))
+    status: int = args.run(args)
+    return status
 
 
 def reported(command: Callable[[], int]) -> int:
@@ -79,30 +84,42 @@ def reported(command: Callable[[], int]) -> int:
         status = command()
         sys.stdout.flush()
         return status
-    except (SettingsError, RunFolderError, LedgerError) as error:
-        return _failed(error, EXIT_MISUSE)
-    except Interrupted as error:
-        return _failed(error, EXIT_INTERRUPTED)
-    except HeadraceError as error:
-        return _failed(error, EXIT_MISSING)
-    except KeyboardInterrupt:
-        say("headrace: interrupted")
-        return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader (head, less) has seen enough; Python would complain again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            return _failed(error, EXIT_MISSING)
-        if is_of_user(error):
-            traceback.print_exc()
-            say("headrace: the run was ended by code of yours, see the lines above")
-            return EXIT_MISSING
-        # Not Python's own 1: that would read as the answer to a goal.
+    except (Exception, KeyboardInterrupt) as error:
+        if _is_ctrl_c(error) and not isinstance(error, Interrupted):
+            say("headrace: interrupted")
+            return EXIT_INTERRUPTED
+        return _reported_error(error)
+
+
+def _is_ctrl_c(error: BaseException | None) -> bool:
+    """Return whether Ctrl-C is behind an error: one within an import may come out as another exception."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
+def _reported_error(error: BaseException) -> int:
+    """Return the exit status of an error, told on stderr."""
+    if isinstance(error, Interrupted):
+        return _failed(error, EXIT_INTERRUPTED)
+    if isinstance(error, SettingsError | RunFolderError | LedgerError):
+        return _failed(error, EXIT_MISUSE)
+    if isinstance(error, HeadraceError):
+        return _failed(error, EXIT_MISSING)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return _failed(error, EXIT_MISSING)
+    if is_of_user(error):
         traceback.print_exc()
-        say("headrace: this is a defect of headrace; please report it with the lines above")
-        return EXIT_DEFECT
+        say("headrace: the run was ended by code of yours, see the lines above")
+        return EXIT_MISSING
+    # Not Python's own 1: that would read as the answer to a goal.
+    traceback.print_exc()
+    say("headrace: this is a defect of headrace; please report it with the lines above")
+    return EXIT_DEFECT
 
 
 class _ShowableFormatter(logging.Formatter):

@@ -9,11 +9,14 @@ import asyncio
 import json
 import multiprocessing
 import os
+import signal
 import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from headrace.base.signals import ignore_signals, start_sheltered
 
 #: Where they listen, which a Plan has to allow.
 LOOPBACK = "127.0.0.1"
@@ -39,7 +42,7 @@ class DemoServers:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(theirs, self._folder, self._delay_seconds), daemon=True)
-        process.start()
+        start_sheltered(process)
         theirs.close()
         if not self._connection.poll(_START_SECONDS):
             raise RuntimeError(f"the demo's servers did not start within {_START_SECONDS:g} s")
@@ -115,6 +118,7 @@ def _content_length(head: str) -> int:
 
 
 def _serve(connection: Connection, folder: Path, delay_seconds: float) -> None:
+    ignore_signals(signal.SIGINT)
     asyncio.run(_serve_until_closed(connection, _Exchange(folder, delay_seconds)))
 
 

@@ -141,8 +141,11 @@ def run(
     checkpoint: str | Path | bool = True,
     max_failed: str | float | None = None,
     brakes: bool = True,
+    stop: threading.Event | None = None,
 ) -> Result:
-    """Run a pipeline until its source has no more, or until SIGTERM or Ctrl-C.
+    """Run a pipeline until its source has no more, or until SIGTERM, Ctrl-C or `stop`.
+
+    Signals are heeded in the main thread alone; a run in another thread, or in `asyncio.to_thread`, is ended by `stop`.
 
     Args:
         pipeline: What is done.
@@ -168,6 +171,8 @@ def run(
         max_failed: End the run once more jobs than this were rejected or dead-lettered: a number (5), or a share of those that
             ended (0.05 or "5%"); None: never. `Result.ended_early` then says so.
         brakes: Whether the Plan's `run.brake_after` holds; False for measurements on a list, of which nothing is lost.
+        stop: Once it is set, from any thread, nothing more is received; what is inside is finished within the Plan's
+            run.grace_seconds, and the rest is given back. `Result.interrupted` is then True.
 
     Raises:
         SettingsError: If the Plan does not fit the pipeline; nothing has run.
@@ -195,6 +200,7 @@ def run(
         brakes=brakes,
         slots=slots,
         signals=(signal.SIGINT,) if seat else (signal.SIGINT, signal.SIGTERM),
+        stop=stop,
     )
     if seat is not None:
         runtime.before_receiving.append(seat.begin)

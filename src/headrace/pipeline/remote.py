@@ -47,6 +47,7 @@ from headrace.base.origin import Origin, describe, find_origin
 from headrace.base.policies.batching import ReleaseReason
 from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import Job
+from headrace.base.signals import ignore_signals, start_sheltered
 from headrace.pipeline.garbage import GrowthWatch, calm_garbage_collector
 from headrace.pipeline.governor import limit_memory
 from headrace.pipeline.group import Group, new_batch_id
@@ -274,7 +275,7 @@ class RemoteGroup:
             daemon=True,
         )
         try:
-            process.start()
+            start_sheltered(process)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise SettingsError(
                 f"stage {self._spec.stages[0].name} cannot be sent to another process: {error}; define its class or "
@@ -373,10 +374,7 @@ def _revived(failure: _Failure) -> ItemError:
 
 def child_main(connection: Connection, spec: GroupSpec, answers_prefix: str) -> None:
     """Serve requests until the parent is gone. Runs in the child."""
-    # Ctrl-C goes to the whole foreground group, and a service manager's SIGTERM to all processes of the service; the parent
-    # decides what happens.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ignore_signals(signal.SIGINT, signal.SIGTERM)
     results = Arena(prefix=answers_prefix)
     threading.Thread(target=_leave_with_parent, args=(results,), name="leave-with-parent", daemon=True).start()
     try:

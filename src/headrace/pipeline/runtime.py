@@ -104,6 +104,7 @@ class Runtime:
         first_alone: Receive one job, and the others when it is through: none waits for what the first one sets up.
         brakes: Whether to stop receiving where nothing succeeds, as the Plan's `run.brake_after` says.
         signals: Those that end the run.
+        stop: Ends it too, as the first signal does, once it is set.
 
     Attributes:
         first_signal: The one that ended the run; None: none did.
@@ -132,8 +133,10 @@ class Runtime:
         brakes: bool = True,
         slots: ModelSlots | None = None,
         signals: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
+        stop: threading.Event | None = None,
     ) -> None:
         self._heeded = signals
+        self._stop_asked = stop or threading.Event()
         self.clock = clock or SystemClock()
         self.plan = plan
         self.plan_id = plan.plan_id
@@ -202,7 +205,7 @@ class Runtime:
     # --- the outside
 
     def run(self) -> None:
-        """Run until the source has no more, or until a signal.
+        """Run until the source has no more, or until a signal or `stop`.
 
         Raises:
             HeadraceError: If a part cannot be opened, or a worker breaks.
@@ -473,6 +476,7 @@ class Runtime:
                 self._heed_signals()
                 if self._stopping:
                     return  # nothing was received, so there is nothing to finish
+        self._heed_signals()
         if self._crash is not None:
             raise self._crash
 
@@ -594,6 +598,8 @@ class Runtime:
         self._num_signals += 1
 
     def _heed_signals(self) -> None:
+        if self._stop_asked.is_set() and not self._stopping:
+            self.stop()
         while self._num_heeded < self._num_signals:
             self._num_heeded += 1
             self.stop()

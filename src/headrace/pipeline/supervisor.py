@@ -38,6 +38,7 @@ from headrace.base.policies.blame import BlameBook, Death, Redriven
 from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import OutcomeKind
 from headrace.base.seat import Ended, Seat
+from headrace.base.signals import blocked
 from headrace.pipeline.memory_killer import memory_kills
 
 logger = logging.getLogger("headrace")
@@ -231,7 +232,7 @@ class Supervisor:
             with suppress(OSError, ValueError):
                 stream.flush()
         parent = os.getpid()
-        with _held(signal.SIGINT, signal.SIGTERM):  # a worker has a handler of its own before it hears one
+        with blocked(signal.SIGINT, signal.SIGTERM):  # a worker has a handler of its own before it hears one
             pid = os.fork()
             if pid == 0:
                 try:
@@ -510,16 +511,6 @@ class Supervisor:
 
     def _now(self) -> float:
         return self._clock.now_ns() / 1e9
-
-
-@contextmanager
-def _held(*signals: signal.Signals) -> Iterator[None]:
-    """Let signals wait."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _name(code: int) -> str:

@@ -101,6 +101,7 @@ def profile(
     view: View | None = None,
     instruments: Sequence[Instrument] = (),
     settings: ProfileSettings | None = None,
+    stop: threading.Event | None = None,
 ) -> Result:
     """Run a pipeline as `headrace.run` does, and measure what its stages cost; raises what that raises.
 
@@ -114,6 +115,7 @@ def profile(
         view: Shows the run in progress.
         instruments: What goes around the calls of stages, in their workers.
         settings: What is measured.
+        stop: Ends the run once it is set, as in `headrace.run`.
     """
     settings = settings or ProfileSettings()
     gpu = gpu_instruments(has_processes=_has_processes(pipeline, plan))
@@ -130,6 +132,7 @@ def profile(
         instruments=(*instruments, *gpu.instruments, permission),
         curve_batch=settings.curve_batch,
         curve_repeats=_CURVE_REPEATS if settings.curve_batch else 1,
+        stop=stop,
         checkpoint=False,  # it measures: the next one is to measure the same again
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
@@ -9,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,6 +108,48 @@ def test_what_the_grace_period_does_not_suffice_for_is_returned() -> None:
     assert kinds(source) == {OutcomeKind.DELIVERED, OutcomeKind.RETURNED}
     assert "stopped" in source.outcomes["4"][0].reason
     assert adds_up(runtime.counters)
+
+
+def test_an_event_ends_a_run_in_a_thread() -> None:
+    """Where signals are not heard, `stop` drains: what was received is delivered, and nothing else is received."""
+    source, stop, results = ListSource(range(100_000), endless=True), threading.Event(), []
+    pipeline = Pipeline(source, stages=[hr.emulated("s", seconds=0.001)], delivery=Collect())
+    thread = threading.Thread(target=lambda: results.append(hr.run(pipeline, stop=stop)), daemon=True)
+    thread.start()
+    wait_until(lambda: len(source.outcomes) > 20)
+    stop.set()
+    thread.join(60)
+    [result] = results
+    assert result.interrupted
+    assert source.in_flight == []
+    assert kinds(source) == {OutcomeKind.DELIVERED}
+    assert result.counters.delivered == result.counters.received < 100_000
+
+
+def test_an_event_ends_a_profile_within_asyncio(tmp_path: Path) -> None:
+    """`asyncio.to_thread` runs it beside an event loop, whose shutdown sets the event."""
+    source, stop = ListSource(range(100_000), endless=True), threading.Event()
+    pipeline = Pipeline(source, stages=[hr.emulated("s", seconds=0.001)], delivery=Collect())
+
+    async def serve() -> hr.Result:
+        running = asyncio.create_task(asyncio.to_thread(hr.profile, pipeline, output=tmp_path / "run", stop=stop))
+        while len(source.outcomes) < 20:
+            await asyncio.sleep(0.001)
+        stop.set()
+        return await running
+
+    result = asyncio.run(serve())
+    assert result.interrupted
+    assert kinds(source) == {OutcomeKind.DELIVERED}
+
+
+def test_a_run_that_was_stopped_before_it_began_receives_nothing() -> None:
+    """An event that is set already is as good as one that is set later."""
+    source, stop = ListSource(range(10), endless=True), threading.Event()
+    stop.set()
+    result = hr.run(Pipeline(source, stages=[hr.stage("s", abs)], delivery=Collect()), stop=stop)
+    assert result.interrupted
+    assert (result.counters.received, source.outcomes) == (0, {})
 
 
 @pytest.mark.parametrize("ordered", [False, True])
