@@ -70,3 +70,32 @@ def test_the_first_message_may_come_to_several_threads_at_once(number: int) -> N
     """A fresh process whose threads decode their first answer together lives."""
     done = subprocess.run([sys.executable, "-c", _RACE], capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout == "whole\n", done.stderr
+
+
+_FIRST_CALLS = """
+import sys, threading
+import numpy as np
+from headrace import engines
+from headrace.samples.catalogue import SCENES_MODEL_PATH
+model = engines.engine(sys.argv[1]).open(SCENES_MODEL_PATH, threads=1, options={}, calls=2)
+sys.setswitchinterval(1e-6)
+start = threading.Barrier(4)
+def work():
+    start.wait()
+    model(np.zeros((1, 3, 224, 224), np.float32))
+threads = [threading.Thread(target=work) for _ in range(4)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+print("whole")
+"""
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("engine", ["onnx", "openvino"])
+def test_the_first_calls_of_an_engine_may_come_at_once(engine: str, number: int) -> None:
+    """Workers that share a model call it together in a fresh process, and all of them get their answers."""
+    pytest.importorskip({"onnx": "onnxruntime"}.get(engine, engine))
+    done = subprocess.run(
+        [sys.executable, "-c", _FIRST_CALLS, engine], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout == "whole\n", done.stderr

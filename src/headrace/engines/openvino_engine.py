@@ -35,6 +35,10 @@ try:
 except ImportError as missing:
     raise MissingExtra("the openvino engine", "openvino") from missing
 
+# The first array that becomes a tensor loads NumPy's interface into OpenVINO's bindings. Where two threads come to that at
+# once, they wait for one another for ever: one has the lock of the interface, the other Python's. One thread imports a module.
+openvino.Tensor(np.zeros(1, np.float32))
+
 #: Precision in a Plan -> OpenVINO's name of it.
 PRECISIONS = ("f32", "bf16", "f16")
 #: OpenVINO's names of element types -> ONNX Runtime's, which `TensorSpec` has.
