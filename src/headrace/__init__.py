@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from headrace.stages.fetch import FetchStage as fetch
     from headrace.stages.inputs import ArrayInput, BytesInput, ImageInput, TextInput
     from headrace.stages.module import Module
+    from headrace.stages.placement import Placement, current_placements
     from headrace.stages.postprocess import nms
     from headrace.stages.stage import Fan, Joined, Stage, fan_out, join, stage
     from headrace.validate.meanings import Classes, Detections, Embedding, Mask, Numbers, Text
@@ -78,6 +79,7 @@ _WHERE = {
     "Observer": "headrace.base.observer",
     "Outcome": "headrace.base.records",
     "Pipeline": "headrace.pipeline.definition",
+    "Placement": "headrace.stages.placement",
     "Plan": "headrace.base.plan",
     "ProfileSettings": "headrace.profiler.profile",
     "Result": "headrace.pipeline.execute",
@@ -89,6 +91,7 @@ _WHERE = {
     "callback": "headrace.delivery.callback:Callback",
     "collect": "headrace.delivery.collect:Collect",
     "current_jobs": "headrace.base.at_work",
+    "current_placements": "headrace.stages.placement",
     "decode": "headrace.stages.decode:DecodeStage",
     "emulated": "headrace.stages.emulated",
     "fan_out": "headrace.stages.stage",
@@ -129,6 +132,7 @@ __all__ = [
     "Observer",
     "Outcome",
     "Pipeline",
+    "Placement",
     "Plan",
     "ProfileSettings",
     "Result",
@@ -140,6 +144,7 @@ __all__ = [
     "callback",
     "collect",
     "current_jobs",
+    "current_placements",
     "decode",
     "emulated",
     "fan_out",

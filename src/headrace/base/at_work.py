@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from headrace.base.errors import SettingsError
 from headrace.base.records import Job
 
 
-class _HasJob(Protocol):
+class _Worked(Protocol):
+    placement: Any
+    """Of its image in what the model takes; None where nothing was decoded."""
+
     @property
     def job(self) -> Job: ...
 
 
 class _Hands(threading.local):
-    items: Sequence[_HasJob] = ()
+    items: Sequence[_Worked] = ()
 
 
 #: Of each thread; workers alone write it.

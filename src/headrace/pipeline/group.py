@@ -120,6 +120,7 @@ class Group:
         if device is None:
             return None
         trial = Item(item.job, item.value, item.route)
+        trial.placement = item.placement
         for batched, calls in self._segments:
             if batched:
                 break

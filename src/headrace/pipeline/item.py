@@ -54,6 +54,7 @@ class Item:
         inside: It still counts against the items in flight; results that wait to become durable do not.
         weight: How many jobs this one stands for in the spans; see `base.metering`.
         parent, child_index: For a child.
+        placement: Where the pixels of its image are in what the model takes, a `Placement`; None where none was decoded.
         pending, gathered, keep: For a parent: children still out, their results, what the fan-out kept.
     """
 
@@ -73,6 +74,7 @@ class Item:
         "num_bytes",
         "parent",
         "pending",
+        "placement",
         "position",
         "queue_depth",
         "received",
@@ -118,6 +120,7 @@ class Item:
         self.parent = parent
         self.child_index = child_index
         self.weight: int = weight if parent is None else parent.weight
+        self.placement: Any = None if parent is None else parent.placement
         self.pending = 0
         self.gathered: list[Any] = []
         self.keep: Any = None

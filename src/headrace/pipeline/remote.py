@@ -56,6 +56,7 @@ from headrace.pipeline.opening import GroupSpec, open_group
 from headrace.pipeline.shared_values import Arena, new_prefix, pack, sweep, unpack
 from headrace.pipeline.sizes import measure
 from headrace.pipeline.warm_up import CostCurve
+from headrace.stages.placement import Placement
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -75,6 +76,7 @@ class _Request(msgspec.Struct, array_like=True):
     reason: str | None
     warm_up: bool
     metered: bool
+    placements: list[Placement | None]
 
 
 class _Failure(msgspec.Struct, array_like=True):
@@ -98,6 +100,7 @@ class _Answer(msgspec.Struct, array_like=True):
     counts: dict[str, int]
     curve: CostCurve | None
     variants: list[dict[str, Any]]
+    placements: list[Placement | None]
 
 
 # Built before threads start: where two decode the first message of a type at once, msgspec compiles it twice and crashes.
@@ -169,7 +172,9 @@ class RemoteGroup:
             return error
         limit = None if self._limit is None else self._limit * len(items)
         metered = self._metering.on and any(item.weight for item in items)
-        return self._ask(_Request(values, self._arena.name, reason, False, metered), limit)
+        return self._ask(
+            _Request(values, self._arena.name, reason, False, metered, [item.placement for item in items]), limit
+        )
 
     def warm_up(self, item: Item) -> CostCurve | None:
         """Warm the child up; see `Group.warm_up`."""
@@ -180,7 +185,7 @@ class RemoteGroup:
             values = pack([item.value], self._arena)
         except (StageFailed, Shortage):
             return CostCurve(device)  # the item's own turn will tell
-        answer = self._ask(_Request(values, self._arena.name, None, True, False), self._limit)
+        answer = self._ask(_Request(values, self._arena.name, None, True, False, [item.placement]), self._limit)
         if isinstance(answer, ItemError):
             return CostCurve(device, not_measured=f"the stage's process was lost during warm-up: {answer}")
         curve = answer.curve or CostCurve(device)
@@ -241,6 +246,8 @@ class RemoteGroup:
             for row in rows:
                 if row.batch_id is not None:
                     row.batch_id = numbers[row.batch_id]
+        for item, placement in zip(items, answer.placements, strict=True):
+            item.placement = placement
         for item, value, rows, failure in zip(items, values, answer.marks, answer.failures, strict=True):
             item.marks.extend(rows)
             if failure is not None:
@@ -425,6 +432,8 @@ class _Child:
             self.requests = Arena(request.arena)
         values = unpack(request.values, self.requests, copy=False)
         items = [Item(Job("", value), value, ()) for value in values]
+        for item, placement in zip(items, request.placements, strict=True):
+            item.placement = placement
         curve = None
         self.metering.on = request.metered
         if request.warm_up:
@@ -451,6 +460,7 @@ class _Child:
             dict(self.counts),
             curve,
             list(self.variants),
+            [item.placement for item in items],
         )
         self.counts.clear()
         return msgspec.msgpack.encode(answer)

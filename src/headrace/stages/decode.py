@@ -30,6 +30,7 @@ from headrace.stages.decoders import Decoder, TurboJpeg, decode_opencv, decode_p
 from headrace.stages.image_header import ImageHeader
 from headrace.stages.images import fit
 from headrace.stages.inputs import ImageInput, TextInput
+from headrace.stages.placement import note_decoded, note_resized
 from headrace.stages.stage import Stage, StageContext
 
 if "OPENCV_LOG_LEVEL" not in os.environ:
@@ -72,6 +73,10 @@ class DecodeChain:
         counts: Where to count which decoder served.
         reuse_buffer: Whether the image may live in a buffer that the next call overwrites.
         background: Colour behind transparent pixels, such as `"#ffffff"`; None: alpha is dropped.
+        long_side: Pixels that the longer side must have at least, if the file has them, in place of `short_side`.
+
+    Attributes:
+        file_size: (height, width) of the last file, upright, before anything was scaled.
     """
 
     def __init__(
@@ -82,14 +87,17 @@ class DecodeChain:
         *,
         reuse_buffer: bool = False,
         background: str | None = None,
+        long_side: int | None = None,
     ) -> None:
+        self.file_size = (0, 0)
+        self._cover_long = long_side or 0 if plan.scale == "auto" else 0
         self._plan = plan
         self._cover = short_side or 0 if plan.scale == "auto" else 0
         self._counts = counts
         self._is_blended = background is not None
         every: dict[str, Decoder] = {
             # Fast where pixels are being thrown away anyway, not for a full decode.
-            "simplejpeg": TurboJpeg(is_fast=self._cover > 0, reuse_buffer=reuse_buffer),
+            "simplejpeg": TurboJpeg(is_fast=self._cover + self._cover_long > 0, reuse_buffer=reuse_buffer),
             "opencv": decode_opencv,
             "pillow": functools.partial(decode_pillow, background=background),
         }
@@ -103,14 +111,21 @@ class DecodeChain:
             if not isinstance(data, bytes):
                 raise DecodeRejected(f"decode.type: expected the bytes of an image, got {type(data).__name__}")
             header = admitted(data, self._plan, self._cover)
+            upright = (header.height, header.width)
+            self.file_size = upright if header.orientation < 5 else upright[::-1]
             return self._decode(data, header)
+
+    def _cover_of(self, header: ImageHeader) -> int:
+        """Return the pixels that the shorter side of a file must have after decoding; 0: all of them."""
+        shorter, longer = sorted((header.height, header.width))
+        return -(-self._cover_long * shorter // longer) if self._cover_long else self._cover
 
     def _decode(self, data: bytes, header: ImageHeader) -> np.ndarray:
         factor = 1
         if header.format == "png" and header.is_misread:
             data = still_png(data)
         elif header.format == "jpeg":
-            factor = reduction(header.height, header.width, self._cover)
+            factor = reduction(header.height, header.width, self._cover_of(header))
             if header.components == 4 or next(iter(self._decoders)) != "simplejpeg":
                 _refuse_torn(data, header)
         refusals: dict[str, Exception] = {}
@@ -216,10 +231,13 @@ class DecodeStage(Stage):
             context.counts,
             background=wanted.background,
             reuse_buffer=isinstance(context.next_stage, ResizeStage),
+            long_side=wanted.long_side,
         )
 
         def decode_one(data: bytes | np.ndarray) -> np.ndarray:
-            return data if isinstance(data, np.ndarray) else chain.decode(data)
+            image = data if isinstance(data, np.ndarray) else chain.decode(data)
+            note_decoded(chain.file_size if image is not data else data.shape[:2], image)
+            return image
 
         return decode_one
 
@@ -244,7 +262,9 @@ class ResizeStage(Stage):
 
         def resize(image: np.ndarray) -> np.ndarray:
             with counted_rejections(context.counts):
-                return fit(image, wanted)
+                fitted = fit(image, wanted)
+            note_resized(image, wanted)
+            return fitted
 
         return resize
 

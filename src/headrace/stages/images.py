@@ -47,12 +47,14 @@ slot = Slot()
 
 
 def fit(image: np.ndarray, wanted: ImageInput) -> np.ndarray:
-    """Return the image resized and cropped to what the module needs; never a view of a larger image.
+    """Return the image resized and cropped or padded to what the module needs; never a view of a larger image.
 
     Args:
         image: uint8 (height, width, 3).
         wanted: The module's input.
     """
+    if wanted.long_side is not None:
+        return _fitted(image, wanted, wanted.long_side)
     height, width = image.shape[:2]
     resized = image
     if wanted.short_side is not None and min(height, width) != wanted.short_side:
@@ -61,6 +63,25 @@ def fit(image: np.ndarray, wanted: ImageInput) -> np.ndarray:
         resized = centre_crop(resized, wanted.crop)
     # A view would keep the decoder's reused buffer, or a far larger image, alive.
     return resized.copy() if resized.base is not None or resized is image else resized
+
+
+def _fitted(image: np.ndarray, wanted: ImageInput, long_side: int) -> np.ndarray:
+    """Return the whole image scaled by its longer side, in the middle of a square if a border is asked for."""
+    height, width = fitted_size(image.shape[0], image.shape[1], long_side)
+    fitted = cv2.resize(image, (width, height), interpolation=_INTERPOLATION[wanted.interpolation])
+    if wanted.pad is None:
+        return np.array(fitted)  # of the same size, OpenCV may return what it was given
+    square = np.empty((long_side, long_side, image.shape[2]), image.dtype)
+    square[:] = list(bytes.fromhex(wanted.pad[1:]))
+    top, left = (long_side - height) // 2, (long_side - width) // 2
+    square[top : top + height, left : left + width] = fitted
+    return square
+
+
+def fitted_size(height: int, width: int, long_side: int) -> tuple[int, int]:
+    """Return (height, width) scaled so that the longer side is long_side; at least one pixel."""
+    scale = long_side / max(height, width)
+    return max(1, round(height * scale)), max(1, round(width * scale))
 
 
 def _scaled(image: np.ndarray, short_side: int, crop: int | None, interpolation: Interpolation) -> np.ndarray:

@@ -20,6 +20,11 @@ class ImageInput:
     """Pixels to which the shorter side is resized; None keeps the size."""
     crop: int | None = None
     """Side of the square cut from the centre after that; None keeps all."""
+    long_side: int | None = None
+    """Pixels to which the longer side is resized, in place of `short_side` and `crop`: the whole image stays in view."""
+    pad: str | None = None
+    """Colour, such as `"#727272"`, of the border that makes a square of `long_side` of it, the image in its middle; None: no
+    border."""
     interpolation: Interpolation = "linear"
     """How the model was trained to see resized images. Area is the better filter for large reductions, and slower."""
     background: str | None = None
@@ -27,27 +32,40 @@ class ImageInput:
 
     def __post_init__(self) -> None:
         """Check every value."""
-        for key in ("short_side", "crop"):
+        for key in ("short_side", "crop", "long_side"):
             value = getattr(self, key)
             check(value is None or value >= 1, key, value, "a whole number >= 1")
-        is_colour = self.background is None or re.fullmatch("#[0-9a-fA-F]{6}", self.background)
-        check(bool(is_colour), "background", self.background, "a colour such as '#ffffff', or None")
+        for key in ("background", "pad"):
+            value = getattr(self, key)
+            is_colour = value is None or re.fullmatch("#[0-9a-fA-F]{6}", value)
+            check(bool(is_colour), key, value, "a colour such as '#ffffff', or None")
+        is_whole = self.short_side is None and self.crop is None
+        check(self.long_side is None or is_whole, "long_side", self.long_side, "None beside short_side and crop")
+        check(self.pad is None or self.long_side is not None, "pad", self.pad, "None, or long_side beside it")
         if self.crop is not None and self.short_side is not None:
             check(self.crop <= self.short_side, "crop", self.crop, f"at most short_side = {self.short_side}")
+
+    @property
+    def is_resized(self) -> bool:
+        """Whether images do not keep their size."""
+        return any(side is not None for side in (self.short_side, self.crop, self.long_side))
 
     def scaled_to(self, side: int | None) -> ImageInput:
         """Return the same view of an image on other pixels.
 
         Args:
-            side: Of the crop, or of the shorter side where nothing is cropped, pixels; None: as it is.
+            side: Of the crop, of the shorter side where nothing is cropped, or of the longer side where that is resized,
+                pixels; None: as it is.
 
         Raises:
             SettingsError: If images keep their size: then there is nothing to scale.
         """
         if side is None:
             return self
+        if self.long_side is not None:
+            return replace(self, long_side=side)
         if self.short_side is None:
-            what = "an ImageInput with short_side, for without it images keep their size"
+            what = "an ImageInput with short_side or long_side, for without it images keep their size"
             check(False, "input_side", side, f"none, or {what}")
             return self
         if self.crop is None:

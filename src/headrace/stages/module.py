@@ -117,7 +117,7 @@ class Module(abc.ABC):
             )
         if isinstance(self.input, ImageInput):
             stages.append(DecodeStage(f"{prefix}decode", self.input, task=task, scales=True))
-            if self.input.short_side is not None or self.input.crop is not None:
+            if self.input.is_resized:
                 stages.append(ResizeStage(f"{prefix}resize", self.input, task=task, scales=True))
         elif isinstance(self.input, TextInput):
             stages.append(TextStage(f"{prefix}decode", self.input, task=task))

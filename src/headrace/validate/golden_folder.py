@@ -32,10 +32,11 @@ from headrace.base.errors import DecodeRejected, SettingsError
 from headrace.base.words import counted
 from headrace.stages.image_header import image_format, read_header
 from headrace.stages.module import Module
+from headrace.stages.placement import placement
 from headrace.stages.stage import Stage
 from headrace.validate.golden import Golden, fingerprint
 from headrace.validate.golden_files import MOST_CLASSES, file_in, read_file
-from headrace.validate.marks import Marks, padded, placed_boxes, placed_mask, placement, read_marks
+from headrace.validate.marks import Marks, padded, placed_boxes, placed_mask, read_marks
 from headrace.validate.prepared import Preparation, before_model
 
 LABELS = "labels.jsonl"
@@ -274,8 +275,9 @@ class _Marked:
         if place.size not in (shape[:2], shape[-2:]):
             raise SettingsError(
                 f"{file}: the image is {place.size[1]} x {place.size[0]} pixels before preprocess and {list(shape)} after it: "
-                "where its boxes end up is not known. Resize by short_side and crop of the module's ImageInput, or make the "
-                "set yourself as .npz, with truth_boxes and truth_classes, or truth_mask, in pixels of the model's input"
+                "where its boxes end up is not known. Resize by short_side and crop, or by long_side, of the module's "
+                "ImageInput, or make the set yourself as .npz, with truth_boxes and truth_classes, or truth_mask, in pixels of "
+                "the model's input"
             )
         if marks.boxes is not None:
             self._boxes.append(placed_boxes(marks, place))
@@ -309,7 +311,8 @@ class _Growing:
         if array.shape != self._first.shape or array.dtype != self._first.dtype:
             raise SettingsError(
                 f"{file}: preprocess gives {array.dtype}{list(array.shape)}, and {self._first.dtype}{list(self._first.shape)} "
-                "before: a golden set needs one shape; set short_side and crop of the module's ImageInput"
+                "before: a golden set needs one shape; set short_side and crop, or long_side and pad, of the module's "
+                "ImageInput"
             )
         self._file.write(array.tobytes())
         self._count += 1

@@ -20,8 +20,7 @@ from PIL import Image
 
 from headrace.base.errors import SettingsError
 from headrace.base.plan import DecodePlan
-from headrace.stages.images import scaled_size
-from headrace.stages.inputs import ImageInput
+from headrace.stages.placement import Placement
 from headrace.validate.detections import box_problem
 from headrace.validate.golden_files import MOST_CLASSES, file_in, read_array, read_file
 
@@ -37,39 +36,6 @@ class Marks:
     classes: Array | None = None
     """(n,) int64."""
     mask: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where the pixels of an image end up in what the model takes."""
-
-    image: tuple[int, int]
-    """(height, width) of the image, upright."""
-    scaled: tuple[int, int]
-    """(height, width) after resizing."""
-    top: int
-    """Rows cut off above."""
-    left: int
-    """Columns cut off to the left."""
-    size: tuple[int, int]
-    """(height, width) in the end."""
-
-
-def placement(image: tuple[int, int], decoded: tuple[int, int], wanted: ImageInput) -> Placement:
-    """Return in numbers what decoding at scale and `images.fit` do to an image.
-
-    Args:
-        image: (height, width) of the file, upright.
-        decoded: (height, width) that it was decoded at.
-        wanted: The module's input.
-    """
-    scaled = decoded if wanted.short_side is None else scaled_size(*decoded, wanted.short_side)
-    if wanted.crop is None:
-        return Placement(image, scaled, 0, 0, scaled)
-    if min(scaled) < wanted.crop:
-        scaled = scaled_size(*scaled, wanted.crop)
-    top, left = ((length - wanted.crop) // 2 for length in scaled)
-    return Placement(image, scaled, top, left, (wanted.crop, wanted.crop))
 
 
 def read_marks(said: Mapping[str, Any], names: Sequence[str] | None, where: str, folder: Path) -> Marks | None:
@@ -104,8 +70,7 @@ def placed_boxes(marks: Marks, place: Placement) -> tuple[Array, Array]:
     """Return (n, 4) boxes in pixels of the model's input, cut at its edges, and (n,) classes; what is cut off is gone."""
     assert marks.boxes is not None
     assert marks.classes is not None
-    rows, columns = (now / before for now, before in zip(place.scaled, place.image, strict=True))
-    moved = marks.boxes * [columns, rows, columns, rows] - [place.left, place.top, place.left, place.top]
+    moved = place.to_input(marks.boxes)
     height, width = place.size
     cut = moved.clip(0, [width, height, width, height])
     left = (cut[:, 2] > cut[:, 0]) & (cut[:, 3] > cut[:, 1])
@@ -122,7 +87,7 @@ def padded(items: Sequence[tuple[Array, Array]]) -> dict[str, Array]:
 
 
 def placed_mask(file: Path, place: Placement) -> Array:
-    """Return (height, width) uint8 classes of the pixels of the model's input, 255 where nobody knows.
+    """Return (height, width) uint8 classes of the pixels of the model's input, 255 in a border and where nobody knows.
 
     Raises:
         SettingsError: If there is no such mask, or it is of another size than its image.
@@ -135,7 +100,11 @@ def placed_mask(file: Path, place: Placement) -> Array:
         )
     height, width = place.scaled
     scaled = cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST_EXACT)
-    return np.ascontiguousarray(scaled[place.top : place.top + place.size[0], place.left : place.left + place.size[1]])
+    seen = scaled[max(0, place.top) :, max(0, place.left) :][: place.size[0], : place.size[1]]
+    placed = np.full(place.size, 255, np.uint8)
+    top, left = max(0, -place.top), max(0, -place.left)
+    placed[top : top + seen.shape[0], left : left + seen.shape[1]] = seen
+    return placed
 
 
 def _read_picture(data: IO[bytes]) -> Array:

@@ -36,6 +36,12 @@ class Small(hr.Module):
         return [0] * len(batch)
 
 
+class Letterboxed(Small):
+    """Takes all of the image, with a border above and below."""
+
+    input = hr.ImageInput(long_side=40, pad="#727272")
+
+
 class Boxed(Small):
     """Adds a border, as letterboxing does."""
 
@@ -84,6 +90,21 @@ def test_boxes_and_masks_stay_on_what_they_mark(write: Write, orientation: int) 
     assert golden.truth["classes"].tolist() == [[1]]  # the other was cut off
     assert ((golden.truth["mask"][0] == 3) == white).all()
     assert golden.labels is None
+
+
+def test_marks_of_letterboxed_images_are_within_the_border(write: Write) -> None:
+    """Nothing is cut off, boxes and masks are moved by the border, and of its pixels nobody knows the class."""
+    folder = write({"boxes": [list(MARKED), [0, 0, 80, 48]], "classes": [1, 0], "mask": "mask.png"})
+    golden = read_golden_folder(folder, Letterboxed(), ["cat", "dog"])
+    white = golden.inputs[0, 0] > 0.5
+    rows, columns = np.flatnonzero(white.any(axis=1)), np.flatnonzero(white.any(axis=0))
+    marked = [columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]
+    assert golden.truth["boxes"].tolist() == [[marked, [0, 8, 40, 32]]]
+    mask = golden.truth["mask"][0]
+    assert ((mask == 3) == white).all()
+    assert (mask[:8] == 255).all()
+    assert (mask[32:] == 255).all()
+    assert not (mask[8:32] == 255).any()
 
 
 def test_images_without_anything_are_items_too(write: Write) -> None:

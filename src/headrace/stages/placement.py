@@ -1,0 +1,109 @@
+"""Where the pixels of an image end up in what a model takes, and the way back.
+
+How this works: decode and resize note it at the item that their thread works on; `postprocess` asks for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from headrace.base.at_work import hands
+from headrace.base.errors import SettingsError
+from headrace.stages.images import fitted_size, scaled_size
+from headrace.stages.inputs import ImageInput
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the pixels of an image end up in what the model takes."""
+
+    image: tuple[int, int]
+    """(height, width) of the image, upright."""
+    scaled: tuple[int, int]
+    """(height, width) after resizing."""
+    top: int
+    """Rows cut off above; below 0: rows of border."""
+    left: int
+    """Columns cut off to the left; below 0: columns of border."""
+    size: tuple[int, int]
+    """(height, width) in the end."""
+
+    def to_image(self, boxes: np.ndarray) -> np.ndarray:
+        """Return boxes in pixels of the image, cut at its edges.
+
+        Args:
+            boxes: (..., 4): x1, y1, x2, y2 in pixels of the model's input.
+
+        Returns:
+            float64 (..., 4).
+        """
+        rows, columns = (before / now for now, before in zip(self.scaled, self.image, strict=True))
+        moved = (boxes + np.array([self.left, self.top] * 2)) * np.array([columns, rows] * 2)
+        height, width = self.image
+        back: np.ndarray = moved.clip(0, [width, height] * 2)
+        return back
+
+    def to_input(self, boxes: np.ndarray) -> np.ndarray:
+        """Return boxes of the image, (..., 4), in pixels of the model's input, float64, not cut; as `to_image`, forwards."""
+        rows, columns = (now / before for now, before in zip(self.scaled, self.image, strict=True))
+        moved: np.ndarray = boxes * np.array([columns, rows] * 2) - np.array([self.left, self.top] * 2)
+        return moved
+
+
+def placement(image: tuple[int, int], decoded: tuple[int, int], wanted: ImageInput) -> Placement:
+    """Return in numbers what decoding at scale and `images.fit` do to an image.
+
+    Args:
+        image: (height, width) of the file, upright.
+        decoded: (height, width) that it was decoded at.
+        wanted: The module's input.
+    """
+    if wanted.long_side is not None:
+        scaled = fitted_size(*decoded, wanted.long_side)
+        if wanted.pad is None:
+            return Placement(image, scaled, 0, 0, scaled)
+        top, left = (-((wanted.long_side - length) // 2) for length in scaled)
+        return Placement(image, scaled, top, left, (wanted.long_side, wanted.long_side))
+    scaled = decoded if wanted.short_side is None else scaled_size(*decoded, wanted.short_side)
+    if wanted.crop is None:
+        return Placement(image, scaled, 0, 0, scaled)
+    if min(scaled) < wanted.crop:
+        scaled = scaled_size(*scaled, wanted.crop)
+    top, left = ((length - wanted.crop) // 2 for length in scaled)
+    return Placement(image, scaled, top, left, (wanted.crop, wanted.crop))
+
+
+def note_decoded(file_size: tuple[int, ...], image: np.ndarray) -> None:
+    """Note that an image of (height, width) was decoded as this array."""
+    for item in hands.items:
+        item.placement = placement((file_size[0], file_size[1]), (image.shape[0], image.shape[1]), ImageInput())
+
+
+def note_resized(image: np.ndarray, wanted: ImageInput) -> None:
+    """Note that a decoded image was made what is wanted; one that was cut or padded before counts as an image of its own."""
+    decoded = (image.shape[0], image.shape[1])
+    for item in hands.items:
+        before = item.placement
+        is_whole = before is not None and (before.scaled, before.size) == (decoded, decoded)
+        item.placement = placement(before.image if is_whole else decoded, decoded, wanted)
+
+
+def current_placements() -> list[Placement]:
+    """Return where the images of this thread's jobs are in what the model takes.
+
+    In `preprocess`, `postprocess` and stages of your own it is one, in `process` one for each input of the batch, in its order.
+    Children of a fan-out that decode nothing have their parent's.
+
+    Raises:
+        SettingsError: If there is none: outside of a pipeline's worker, before an image was decoded, or where it is not an
+            `ImageInput` of the module, or `headrace.decode` and `headrace.resize`, that decides on its pixels.
+    """
+    found = [item.placement for item in hands.items]
+    if not found or None in found:
+        raise SettingsError(
+            "current_placements() was called where no image is at hand: call it within preprocess, process, postprocess or a "
+            "stage of your own, after images were decoded by a module's ImageInput or by headrace.decode"
+        )
+    return found
