@@ -4,7 +4,7 @@ A newcomer reads the folders in the order of the data:
 
     base/        records, errors, clock, statistics, units, policies, protocols, observer, Plan
     runs/        reads and writes run folders
-    sources/     queues (SQLite, SQS, Redis), folder, list of URLs
+    sources/     queues (SQLite, SQS, Redis), folder, list of URLs, values in memory
     stages/      fetch, decode, resize, the user's module, postprocess
     engines/     ONNX Runtime, the emulated device
     delivery/    HTTP callback, JSON Lines, Parquet
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.execute import Result, run
     from headrace.profiler.profile import ProfileSettings, profile
     from headrace.sources.folder import Folder as folder
+    from headrace.sources.items import Items as items
     from headrace.sources.queue_source import QueueSource as queue
     from headrace.sources.urls import UrlList as urls
     from headrace.stages import images
@@ -98,6 +99,7 @@ _WHERE = {
     "fetch": "headrace.stages.fetch:FetchStage",
     "folder": "headrace.sources.folder:Folder",
     "images": "headrace.stages.images:",
+    "items": "headrace.sources.items:Items",
     "join": "headrace.stages.stage",
     "jsonl": "headrace.delivery.jsonl:JsonLines",
     "nms": "headrace.stages.postprocess",
@@ -151,6 +153,7 @@ __all__ = [
     "fetch",
     "folder",
     "images",
+    "items",
     "join",
     "jsonl",
     "nms",

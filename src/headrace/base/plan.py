@@ -28,7 +28,7 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -339,6 +339,13 @@ class Plan:
         """Return the Plan as TOML that `load` reads back."""
         return _toml(self.as_table())
 
+    def __repr__(self) -> str:
+        """Return one line: the id, and the first settings that are not the default; `as_toml` shows all."""
+        usual = dict(_settings(Plan().as_table()))
+        changed = [f"{key}={value!r}" for key, value in _settings(self.as_table()) if usual.get(key) != value]
+        more = [f"and {len(changed) - _SHOWN_SETTINGS} more"] if len(changed) > _SHOWN_SETTINGS else []
+        return f"<Plan {self.plan_id}: {', '.join([*changed[:_SHOWN_SETTINGS], *more]) or 'defaults'}>"
+
     @property
     def plan_id(self) -> str:
         """Twelve hexadecimal digits of the hash of all settings."""
@@ -530,3 +537,16 @@ def _toml_text(text: str) -> str:
 
 
 _BARE_KEY = re.compile("[A-Za-z0-9_-]+")
+
+
+#: Of a Plan's repr.
+_SHOWN_SETTINGS = 6
+
+
+def _settings(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (key as in `--set`, value) of nested tables."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _settings(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

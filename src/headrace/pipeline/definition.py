@@ -112,7 +112,14 @@ class Pipeline:
 
 def _check_parts(source: Any, module: Any, modules: Any, stages: Any, delivery: Any) -> None:
     """Raise SettingsError for what is easily mistaken: a class for an instance, an address for a source."""
-    parts = [("source", source, "receive", "headrace.queue(...), headrace.folder(...) or headrace.urls(...)")]
+    parts = [
+        (
+            "source",
+            source,
+            "receive",
+            "headrace.queue(...), headrace.folder(...), headrace.urls(...) or headrace.items(...)",
+        )
+    ]
     parts += [("module", module, "process", "an instance of your Module")]
     parts += [
         (f"modules[{task!r}]", one, "process", "an instance of your Module") for task, one in (modules or {}).items()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import html
+import io
 import logging
 import signal
 import statistics
@@ -42,6 +44,8 @@ from headrace.runs.span_files import SpanWriter
 from headrace.stages.stage import Stage
 
 logger = logging.getLogger("headrace")
+
+_NOTEBOOK_COLUMNS = 140
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,26 @@ class Result:
 
     ended_early: str = ""
     """Why the run was ended, or counts as failed, although nobody stopped it; empty: neither."""
+
+    def __repr__(self) -> str:
+        """Return one line: the exact counts, and where the rest is."""
+        counters = self.counters
+        counts = [("received", counters.received), ("delivered", counters.delivered), ("rejected", counters.rejected)]
+        counts += [("dead-lettered", counters.dead_lettered), ("given back", counters.returned)]
+        said = ", ".join(f"{number:,} {name}" for name, number in counts if number or name in ("received", "delivered"))
+        ended = "; interrupted" if self.interrupted else ""
+        return f"<Result of {self.plan_id}: {said}{ended}{f'; in {self.run_folder}' if self.run_folder else ''}>"
+
+    def _repr_html_(self) -> str:
+        """Return the summary as `headrace run` prints it, for notebooks."""
+        from rich.console import Console
+
+        text = io.StringIO()
+        console = Console(file=text, width=_NOTEBOOK_COLUMNS, color_system=None)
+        console.print(self.summary.as_table())
+        for warning in self.warnings:
+            console.print(f"warning: {warning}", markup=False)
+        return f"<pre>{html.escape(text.getvalue())}</pre>"
 
     @property
     def is_in_vain(self) -> bool:

@@ -1,0 +1,37 @@
+"""Values that are in memory already: a list, an array, an iterator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from headrace.base.errors import SourceError
+from headrace.base.settings import check
+from headrace.sources.finite import Entry, FiniteSource
+
+
+class Items(FiniteSource):
+    """One job per value: the payload is the value, the id its number from 0. A run over them keeps no checkpoint.
+
+    Args:
+        values: A list, an array (one job per row), or an iterator, which is read while the run goes on and serves one run.
+            Bytes of files, arrays, paths, URLs; a module with `ArrayInput` takes anything.
+        max_receives: Tries of one job.
+    """
+
+    def __init__(self, values: Iterable[Any], *, max_receives: int = 3) -> None:
+        super().__init__(max_receives=max_receives)
+        is_one = isinstance(values, str | bytes | bytearray | Mapping) or not hasattr(values, "__iter__")
+        check(not is_one, "values", type(values).__name__, "a list, an array or an iterator of values, such as [value]")
+        self._values = values
+        self._is_used_up = False
+
+    def entries(self) -> Iterator[Entry]:
+        """Return the values in order; an iterator only once."""
+        if self._is_used_up:
+            raise SourceError(
+                "the iterator given to headrace.items has been read by an earlier run; give a list, or a new one"
+            )
+        values = iter(self._values)
+        self._is_used_up = values is self._values
+        return (Entry(str(number), value) for number, value in enumerate(values))
