@@ -37,6 +37,7 @@ A message says what happened, the value seen, what was expected and what to do n
 
 from __future__ import annotations
 
+import math
 import re
 
 from headrace.base.origin import Origin, describe, find_origin
@@ -205,10 +206,12 @@ class ItemFailed(ItemError):
     Attributes:
         retry_after_seconds: How long the other side asked to be left alone before that.
         is_postponed: Whether nothing was tried, because trying here and now is of no use: the item is as good as before.
+        patience_seconds: Age of a job up to which being postponed costs it nothing; later it counts as a try.
     """
 
     retry_after_seconds: float = 0.0
     is_postponed: bool = False
+    patience_seconds: float = math.inf
 
 
 class Crowded(ItemFailed):
@@ -225,6 +228,7 @@ class FetchPostponed(FetchFailed):
     """The server is left alone for a while: it did not answer too often of late."""
 
     is_postponed = True
+    patience_seconds = 86_400.0
 
 
 class DeliveryFailed(ItemFailed):

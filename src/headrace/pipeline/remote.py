@@ -85,6 +85,7 @@ class _Failure(msgspec.Struct, array_like=True):
     stage: str | None
     origin: Origin | None
     retry_after_seconds: float
+    patience_seconds: float
 
 
 class _NotStarted(msgspec.Struct, array_like=True):
@@ -376,6 +377,7 @@ def _revived(failure: _Failure) -> ItemError:
     error.stage, error.origin = failure.stage, failure.origin
     if isinstance(error, errors.ItemFailed):
         error.retry_after_seconds = failure.retry_after_seconds
+        error.patience_seconds = failure.patience_seconds
     return error
 
 
@@ -481,5 +483,5 @@ class _Child:
 def _failure(error: ItemError) -> _Failure:
     # A user's own subclass means what the nearest class of ours means: to try again or not.
     kind = next(cls.__name__ for cls in type(error).__mro__ if cls.__module__ == errors.__name__)
-    asked = error.retry_after_seconds if isinstance(error, errors.ItemFailed) else 0.0
-    return _Failure(kind, error.reason, error.stage, error.origin, asked)
+    failed = error if isinstance(error, errors.ItemFailed) else errors.ItemFailed("")
+    return _Failure(kind, error.reason, error.stage, error.origin, failed.retry_after_seconds, failed.patience_seconds)

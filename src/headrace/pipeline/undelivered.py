@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.base.errors import Crowded, DeliveryRejected, ItemError, ItemFailed, ItemRejected
-from headrace.base.policies.retry import PostponePolicy
+from headrace.base.errors import DeliveryRejected, ItemError, ItemFailed, ItemRejected
 from headrace.base.protocols import KeepsResults
 from headrace.base.records import Job, Kept, Outcome, OutcomeKind
 from headrace.pipeline.item import Item
-
-#: Age of a job beyond which it is no longer held back for a server as if it was new.
-_LONGEST_SECONDS = PostponePolicy().give_up_seconds
 
 
 def of_undelivered(item: Item, error: ItemError, keeper: KeepsResults, now: float, jitter: float) -> Outcome:
@@ -54,14 +50,14 @@ def of_postponed(item: Item, error: ItemFailed, now: float, jitter: float) -> Ou
 
     Args:
         item: What failed.
-        error: Why; its `retry_after_seconds` is the pause.
+        error: Why; its `retry_after_seconds` is the pause, its `patience_seconds` how old the job may be.
         now: Unix seconds.
         jitter: Uniform random number, 0 <= jitter < 1.
     """
     job = item.job
     if not job.keeps_results:
         return None
-    if not isinstance(error, Crowded) and job.sent_at is not None and now - job.sent_at > _LONGEST_SECONDS:
+    if job.sent_at is not None and now - job.sent_at > error.patience_seconds:
         return None
     delay = error.retry_after_seconds * (1.0 + jitter / 2)
     return Outcome(OutcomeKind.RETRY, str(error), delay, spared=True)

@@ -32,11 +32,13 @@ class FetchSettings(HttpSettings):
     """For how long at first; doubles with each probe that fails."""
     breaker_max_seconds: float = 60.0
     """And at most."""
+    give_up_seconds: float = 86_400.0
+    """Age of a job up to which a server that is left alone costs it no delivery; later it counts as a try."""
 
     def __post_init__(self) -> None:
         """Check every value."""
         HttpSettings.__post_init__(self)
-        for key in ("breaker_seconds", "breaker_max_seconds"):
+        for key in ("breaker_seconds", "breaker_max_seconds", "give_up_seconds"):
             check(getattr(self, key) > 0, key, getattr(self, key), "more than 0")
         check(self.breaker_failures >= 1, "breaker_failures", self.breaker_failures, "a whole number >= 1")
 
@@ -83,7 +85,8 @@ class FetchStage(Stage):
             max_open_seconds=max(settings.breaker_seconds, settings.breaker_max_seconds),
             probe_seconds=2 * settings.timeout_seconds,
         )
-        servers = _Servers(context.shared.setdefault("servers", Destinations(policy)), client, context, self.name)
+        known = context.shared.setdefault("servers", Destinations(policy))
+        servers = _Servers(known, client, context, self.name, settings.give_up_seconds)
         read_file = file_reader(network.files, settings.max_bytes)
         # An address may be written by somebody who has no access to this machine, whatever it came through.
         read_address = file_reader(network.files or [], settings.max_bytes)
@@ -107,11 +110,14 @@ class FetchStage(Stage):
 class _Servers:
     """Downloads for one worker, and leaves alone what did not answer any of them."""
 
-    def __init__(self, known: Destinations, client: HttpClient, context: StageContext, name: str) -> None:
+    def __init__(
+        self, known: Destinations, client: HttpClient, context: StageContext, name: str, patience_seconds: float
+    ) -> None:
         self._known = known
         self._client = client
         self._context = context
         self._name = name
+        self._patience_seconds = patience_seconds
 
     def download(self, url: str) -> bytes:
         """Return the body behind an address; raises what `download` does, and FetchPostponed."""
@@ -123,6 +129,7 @@ class _Servers:
                 f"http.left_alone: {without_secrets(url)} was not called: it failed too often of late ({server.last_failure})"
             )
             error.retry_after_seconds = wait
+            error.patience_seconds = self._patience_seconds
             raise error
         try:
             body = download(self._client, url)

@@ -114,7 +114,15 @@ def run(queue: str, **deliver: Any) -> tuple[hr.Result, float]:
         "network": {"allow": ["127.0.0.1"]},
         "run": {"brake_after": 0},  # all of the few jobs fail
         "stages": {
-            "fetch": {"attempts": 2, "options": {"timeout_seconds": 1}},
+            "fetch": {
+                "attempts": 2,
+                "options": {
+                    "timeout_seconds": 1,
+                    "breaker_seconds": 0.2,
+                    "breaker_max_seconds": 0.5,
+                    "give_up_seconds": 2,
+                },
+            },
             "deliver": {
                 "attempts": 2,
                 "options": {"timeout_seconds": 1, "breaker_seconds": 0.2, "postpone_max_seconds": 0.5, **deliver},

@@ -185,6 +185,14 @@ def test_nobody_waits_for_ever() -> None:
     assert postponed(Crowded("too many"), age=90_000).spared
 
 
+def test_how_long_is_said_by_the_error() -> None:
+    """A stage whose options say less than a day is believed."""
+    error = FetchPostponed("left alone")
+    error.patience_seconds = 50.0
+    assert postponed(error, age=40.0).spared
+    assert postponed(error, age=60.0) is None
+
+
 def test_a_postponed_download_uses_up_no_delivery() -> None:
     """Through a queue: a job whose server is left alone comes again with a receive count of one, and is done in the end."""
     queue = MemoryQueue()

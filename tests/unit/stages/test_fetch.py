@@ -289,6 +289,18 @@ def test_a_server_that_does_not_answer_is_left_alone(make_context: Any) -> None:
     assert context.counts["fetch.breaker_opened"] == context.counts["fetch.refused_while_open"] == 1
 
 
+def test_how_long_nothing_is_counted_is_an_option(make_context: Any) -> None:
+    """What is postponed says how old its job may be: a run that drains a queue must not wait a day for a host that is gone."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+    fetch = FetchStage("fetch").open(make_context(options={"breaker_failures": 1, "give_up_seconds": 2}))
+    with pytest.raises(FetchFailed, match=r"^http\.connect: "):
+        fetch(address)
+    with pytest.raises(FetchPostponed) as caught:
+        fetch(address)
+    assert caught.value.patience_seconds == 2
+
+
 def test_an_error_status_leaves_nobody_alone(make_context: Any, server: Any) -> None:
     """A server that answers works, whatever it answers."""
     server.answers["/a"] = (503, b"")
