@@ -64,7 +64,8 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
         supervisor = Supervisor(
             args.supervise,
             work,
-            say=_say,
+            say=lambda text: say(f"headrace run: {text}"),
+            progress=_say,
             grace_seconds=plan.run.grace_seconds,
             silent_seconds=plan.run.silent_seconds,
             note=functools.partial(_write, args),

@@ -25,7 +25,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -45,6 +45,8 @@ logger = logging.getLogger("headrace")
 
 #: How soon signals and signs of life are heeded; a death wakes the supervisor at once.
 _POLL_SECONDS = 0.05
+#: How often those who look on are told how far it is.
+_PROGRESS_SECONDS = 10.0
 #: Before a worker that could not be started is tried again, at least.
 _LEAST_PAUSE_SECONDS = 0.1
 #: Deaths that are kept for the summary.
@@ -135,7 +137,8 @@ class Supervisor:
         silent_seconds: A worker that gives no sign of life for so long is killed.
         leave_seconds: Beyond the grace period, and for a worker that said it has finished: to close files and leave.
         policy: When a worker that died is started again.
-        note: Takes what came of it so far, at the beginning and after each death.
+        note: Takes what came of it so far: at the beginning, after each death, and now and then.
+        progress: Takes a line now and then: how many workers run, and how jobs ended so far.
         clock: For tests.
     """
 
@@ -150,12 +153,14 @@ class Supervisor:
         leave_seconds: float = 10.0,
         policy: RestartPolicy | None = None,
         note: Callable[[Supervised], object] = lambda result: None,
+        progress: Callable[[str], object] = lambda text: None,
         clock: Clock | None = None,
     ) -> None:
         self.result = Supervised()
         self._work = work
         self._say = say
         self._note = note
+        self._progress = progress
         self._grace_seconds = grace_seconds
         self._silent_seconds = silent_seconds
         self._leave_seconds = leave_seconds
@@ -171,6 +176,7 @@ class Supervisor:
         self._kill_at: float | None = None
         self._has_begun = False
         self._num_delivered = 0
+        self._tell_at = 0.0
         self._memory_kills = memory_kills()
         self._random = random.Random()
 
@@ -186,6 +192,7 @@ class Supervisor:
                 self._listen()
                 self._bury_dead()
                 self._watch_beats(self._now() - now)
+                self._tell_progress(now)
         if self._num_heeded and not self.result.status:
             is_drained = self._is_drained and (self._num_signals, self._first_signal) == (1, signal.SIGTERM)
             self.result.status = 0 if is_drained else _INTERRUPTED
@@ -249,6 +256,19 @@ class Supervisor:
             f"worker {post.number} could not be started: {error.strerror or error}; tried again in {pause:.1f} s. The limits "
             "of processes (ulimit -u, pids.max), of files (ulimit -n) and of memory are the usual causes"
         )
+
+    def _tell_progress(self, now: float) -> None:
+        """Say now and then how far the workers are, and note it."""
+        if now < self._tell_at:
+            return
+        is_first, self._tell_at = not self._tell_at, now + _PROGRESS_SECONDS
+        total = self._total()
+        names = {kind: kind.value.replace("_", "-") for kind in OutcomeKind} | {OutcomeKind.RETRY: "retried"}
+        ended = ", ".join(f"{count:,} {names[kind]}" for kind, count in total.items() if count)
+        with suppress(OSError):
+            self._progress(f"{len(self._workers())} of {len(self._posts)} workers run; {ended or 'nothing ended yet'}")
+        if not is_first:
+            self._note(replace(self.result, outcomes=total))
 
     def _tell_people(self, text: str) -> None:
         with suppress(OSError):  # a terminal that is gone or a log on a full disk must not end the workers

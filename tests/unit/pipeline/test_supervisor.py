@@ -100,3 +100,26 @@ def test_a_terminal_that_is_gone_ends_no_workers() -> None:
     program = PROGRAM.replace('print("status"', 'said("status"').format(work=work, hook=hook)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert "status 0 restarts 1" in done.stdout, done.stderr
+
+
+def test_how_far_it_is_is_said_and_noted() -> None:
+    """At once and then every ten seconds of its clock: who looks on sees that workers live, and what came of the jobs."""
+    hook = """
+from headrace.testing import FakeClock
+clock = FakeClock()
+Supervisor.__init__.__kwdefaults__.update(
+    clock=clock, progress=lambda text: print("progress:", text), note=lambda so_far: print("noted:", dict(so_far.outcomes)))
+listen = Supervisor._listen
+Supervisor._listen = lambda self: (clock.advance(4.0), listen(self))
+"""
+    work = """seat.begin()
+    from headrace.base.records import OutcomeKind
+    seat.table.count(OutcomeKind.REJECTED)
+    until = time.monotonic() + 1.0
+    while time.monotonic() < until:
+        time.sleep(0.01)
+    seat.finish(Ended(0))
+"""
+    said = supervised(work, hook)
+    assert "progress: 1 of 1 workers run; 1 rejected" in said
+    assert "<OutcomeKind.REJECTED: 'rejected'>: 1" in said
