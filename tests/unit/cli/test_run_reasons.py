@@ -77,7 +77,7 @@ def test_the_reasons_are_data_too(submitted: str, capsys: pytest.CaptureFixture[
 def test_a_run_without_a_queue_names_the_log(submitted: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Where there are no dead letters, errors.jsonl has the reasons."""
     Path("list.txt").write_text("http://127.0.0.1:1/a.jpg\n")
-    arguments = ["run", "reasons_jobs.py:pipeline", "--source", "list.txt"]
+    arguments = ["run", "reasons_jobs.py:pipeline", "--source", "list.txt", "--results", "results.jsonl"]
     assert main([*arguments, "-o", "out", "--force"]) == 1
     out = capsys.readouterr().out
     assert "1 ssrf.port: " in out
