@@ -18,7 +18,7 @@ import pyarrow.parquet
 from headrace.base.errors import DeliveryFailed, SettingsError
 from headrace.base.records import Job
 from headrace.delivery.encoding import attributes_of, encode, record_of
-from headrace.delivery.parquet_parts import add_part, table_of, unify_parts
+from headrace.delivery.parquet_parts import Schemas, add_part, table_of, unify_parts
 
 logger = logging.getLogger("headrace")
 
@@ -54,6 +54,7 @@ class Parquet:
         self._rows: list[Row] = []
         self._part = 0
         self._prefix = ""
+        self._schemas = Schemas()
 
     @property
     def checkpoint(self) -> Path:
@@ -98,7 +99,7 @@ class Parquet:
             # Told now, not after the first part's results.
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
-            unify_parts(self.folder)
+            unify_parts(self.folder, self._schemas)
         except OSError as error:
             raise SettingsError(f"results folder {self.folder} cannot be written: {error}") from None
         self._prefix = self._prefix or _new_prefix()
@@ -122,7 +123,7 @@ class Parquet:
                 return
             final = self.folder / f"{self._prefix}-{self._part:06d}.parquet"
             try:
-                add_part(final, _table(self._rows))
+                add_part(final, _table(self._rows), self._schemas)
             except (OSError, pyarrow.ArrowException) as error:
                 raise DeliveryFailed(f"{final} cannot be written: {error}") from None
             self._part += 1

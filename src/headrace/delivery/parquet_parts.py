@@ -20,24 +20,26 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
+import pyarrow.ipc
 import pyarrow.parquet
 
 from headrace.delivery.encoding import encode
 
 logger = logging.getLogger("headrace")
 _PATTERN = "part-*.parquet"
+#: Levels of lists and dicts in a column: readers refuse a file with more than 100, all of it.
+_MOST_LEVELS = 20
 #: Marks a column that holds JSON text, whatever its values look like.
 _JSON = {b"headrace": b"json"}
 
 
 def column_of(values: Sequence[Any]) -> tuple[pyarrow.Array, bool]:
-    """Return values as a column, and whether it holds them as JSON text since they have no type in common."""
-    try:
+    """Return values as a column, and whether it holds them as JSON text since Parquet has no type that holds them all."""
+    # Whatever Arrow raises on a value (it has errors of Python's own too) must cost no other value its part.
+    with contextlib.suppress(Exception):
         column = pyarrow.array([_as_list(value) for value in values])
-        if not _has_empty_struct(column.type):
+        if not _has_empty_struct(column.type) and _depth(column.type) <= _MOST_LEVELS:
             return column, False
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImplementedError, OverflowError):
-        pass
     return pyarrow.array([encode(value).decode() for value in values]), True
 
 
@@ -51,47 +53,60 @@ def table_of(columns: dict[str, Sequence[Any]]) -> pyarrow.Table:
     return pyarrow.Table.from_arrays(arrays, schema=pyarrow.schema(fields))
 
 
-def add_part(file: Path, table: pyarrow.Table) -> None:
+def add_part(file: Path, table: pyarrow.Table, schemas: Schemas) -> None:
     """Write a part, closed and durable, and widen those before it if it needs to be.
+
+    Args:
+        file: A new one.
+        table: What it is to hold.
+        schemas: Of the folder's parts.
 
     Raises:
         OSError: If something cannot be written; nothing was changed.
         pyarrow.ArrowException: Likewise.
     """
     with _locked(file.parent):
-        parts = _parts(file.parent)
-        # All have the schema of any: of the last, which is written last.
-        known = [pyarrow.parquet.read_schema(parts[-1])] if parts else []
-        _write_as_one({file: lambda: table}, [*known, table.schema], parts)
+        _write_as_one({file: lambda: table}, {**schemas.read(file.parent), file: table.schema})
 
 
-def unify_parts(folder: Path) -> None:
+def unify_parts(folder: Path, schemas: Schemas) -> None:
     """Put parts right whose schemas differ: of a run that was killed on its way, or of an older headrace."""
     with _locked(folder):
-        parts = _parts(folder)
-        schemas = [pyarrow.parquet.read_schema(part) for part in parts]
-        if any(not _are_equal(schema, schemas[0]) for schema in schemas):
-            _write_as_one({}, schemas, parts)
+        _write_as_one({}, schemas.read(folder))
 
 
-def _parts(folder: Path) -> list[Path]:
-    """Return the parts that can be read; a damaged one is left for `recover`, which sets it aside."""
-    found = []
-    for part in sorted(folder.glob(_PATTERN)):
-        with contextlib.suppress(OSError, pyarrow.ArrowException):
-            pyarrow.parquet.read_metadata(part)
-            found.append(part)
-    return found
+class Schemas:
+    """Remembers the schemas of parts: a folder may have thousands, of which few are new or were replaced since."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[tuple[int, int, int], pyarrow.Schema]] = {}
+
+    def read(self, folder: Path) -> dict[Path, pyarrow.Schema]:
+        """Return the schema of each part that can be read; a damaged one is left for `recover`, which sets it aside.
+
+        Not that of one for all: a worker that was killed while it widened them leaves parts of two kinds.
+        """
+        known, self._known = self._known, {}
+        for part in sorted(folder.glob(_PATTERN)):
+            with contextlib.suppress(OSError, pyarrow.ArrowException):
+                state = part.stat()
+                seen = (state.st_ino, state.st_mtime_ns, state.st_size)
+                before = known.get(part)
+                self._known[part] = (
+                    before if before and before[0] == seen else (seen, pyarrow.parquet.read_schema(part))
+                )
+        return {part: schema for part, (_, schema) in self._known.items()}
 
 
-def _write_as_one(
-    new: dict[Path, Callable[[], pyarrow.Table]], schemas: Sequence[pyarrow.Schema], parts: Sequence[Path]
-) -> None:
+def _write_as_one(new: dict[Path, Callable[[], pyarrow.Table]], schemas: dict[Path, pyarrow.Schema]) -> None:
     """Write new parts, and the parts before them again unless they have the common schema."""
     texts: set[str] = set()
+    # Most parts have one schema.
+    distinct = list(dict.fromkeys(schema.serialize().to_pybytes() for schema in schemas.values()))
+    different = [pyarrow.ipc.read_schema(pyarrow.py_buffer(one)) for one in distinct]
     while True:
-        common = _common(schemas, texts)
-        wider = [part for part in parts if not _are_equal(pyarrow.parquet.read_schema(part), common)]
+        common = _common(different, texts)
+        wider = [part for part, schema in schemas.items() if part not in new and not _are_equal(schema, common)]
         read = {part: lambda part=part: pyarrow.parquet.read_table(part, partitioning=None) for part in wider}
         try:
             _replace({**read, **new}, common)
@@ -111,6 +126,7 @@ def _replace(tables: dict[Path, Callable[[], pyarrow.Table]], schema: pyarrow.Sc
                 pyarrow.parquet.write_table(_cast(read(), schema), out)
                 out.flush()
                 os.fsync(out.fileno())  # or a power cut could leave the name without the content
+            pyarrow.parquet.read_schema(partials[file])  # what nobody could read must not become a part
         for file, partial in partials.items():
             os.replace(partial, file)
     finally:
@@ -133,12 +149,13 @@ def _cast(table: pyarrow.Table, schema: pyarrow.Schema) -> pyarrow.Table:
         _NoCast: If values do not fit.
     """
     columns = []
+    own = {field.name: (field, column) for field, column in zip(table.schema, table.columns, strict=True)}
     for field in schema:
-        if field.name not in table.column_names:
+        if field.name not in own:
             columns.append(pyarrow.nulls(len(table), field.type))
             continue
-        column = table.column(field.name)
-        if _is_json(field) and not _is_json(table.schema.field(field.name)):
+        before, column = own[field.name]
+        if _is_json(field) and not _is_json(before):
             values = [None if value is None else encode(value).decode() for value in column.to_pylist()]
             columns.append(pyarrow.array(values, field.type))
             continue
@@ -197,6 +214,10 @@ def _locked(folder: Path) -> Iterator[None]:
 def _as_list(value: Any) -> Any:
     """Return an array of several axes as lists, which Arrow takes."""
     return value.tolist() if getattr(value, "ndim", 0) > 1 else value
+
+
+def _depth(kind: pyarrow.DataType) -> int:
+    return 1 + max((_depth(kind.field(index).type) for index in range(kind.num_fields)), default=0)
 
 
 def _has_empty_struct(kind: pyarrow.DataType) -> bool:

@@ -30,6 +30,7 @@ from headrace.base.origin import find_origin
 from headrace.base.records import Job, Message, Outcome
 from headrace.sources.foreign import described
 from headrace.sources.parsing import Parser
+from headrace.sources.strict_json import refuse_duplicates
 
 #: Version of the format. 1: 2026-11, first.
 WIRE_VERSION = 1
@@ -152,7 +153,7 @@ def _own(body: bytes) -> _WireJob:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage(_what_is_wrong(body, error)) from error
     _refuse_excess(wire, len(body))
-    _refuse_duplicates(body)
+    refuse_duplicates(body)
     return wire
 
 
@@ -172,7 +173,7 @@ def _foreign(body: bytes, parse: Parser) -> _WireJob:
         raise BadMessage(
             f"message.parse: what parse returned is no job: {error!s:.200}; see the guide to queues"
         ) from error
-    _refuse_excess(wire, 0)
+    _refuse_excess(wire, len(body))
     return wire
 
 
@@ -211,26 +212,6 @@ def _refuse_excess(wire: _WireJob, num_bytes: int) -> None:
             raise BadMessage(
                 f"message.size: {name} has {len(value):,} characters, at most {most:,}; it begins {value[:60]!r}"
             )
-
-
-def _refuse_duplicates(body: bytes) -> None:
-    # msgspec takes the last of two equal keys; what another reader has checked may be the first.
-    try:
-        _strict.decode(body.decode())
-    except (ValueError, RecursionError) as error:  # what msgspec took and the stricter reader does not
-        raise BadMessage(f"message.json: the message is not a job: {error!s:.200}") from None
-
-
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> None:
-    seen: set[str] = set()
-    for key, _ in pairs:
-        if key in seen:
-            raise BadMessage(f"message.duplicate: the key {key[:60]!r} stands twice in one object")
-        seen.add(key)
-
-
-# Numbers are not looked at: Python refuses those of more than 4,300 digits.
-_strict = json.JSONDecoder(object_pairs_hook=_no_duplicates, parse_int=len)
 
 
 def _payload(wire: _WireJob) -> str | bytes | Path:

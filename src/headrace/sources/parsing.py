@@ -21,6 +21,7 @@ from urllib.parse import quote, unquote_plus
 import msgspec
 
 from headrace.base.errors import BadMessage, SettingsError
+from headrace.sources.strict_json import refuse_duplicates
 
 #: (body) -> address, or the fields of a job.
 Parser = Callable[[bytes], "str | Mapping[str, Any]"]
@@ -60,6 +61,7 @@ def read_object(body: bytes) -> Mapping[str, Any]:
         raise BadMessage(f"message.json: it is no JSON: {error!s:.200}; it starts with {body[:60]!r}") from None
     if not isinstance(found, dict):
         raise BadMessage(f"message.json: it is JSON, and no object; it starts with {body[:60]!r}")
+    refuse_duplicates(body)
     return found
 
 
@@ -90,9 +92,11 @@ def _from_json(body: bytes, places: Mapping[str, list[str]]) -> Mapping[str, Any
     if values["url"] is None:
         raise BadMessage(f"message.field: there is no {'.'.join(places['url'])} in it; it has {', '.join(found)[:200]}")
     for field in ("id", "task"):  # producers count with numbers
-        if isinstance(values.get(field), int):
+        if type(values.get(field)) is int:
             values[field] = str(values[field])
-    return {**{field: value for field, value in values.items() if value is not None}, "attributes": found}
+    # Where results go is the operator's choice of a field: a sender's own of that name must not redirect them.
+    attributes = {key: value for key, value in found.items() if key != "callback"}
+    return {**{field: value for field, value in values.items() if value is not None}, "attributes": attributes}
 
 
 def _at(found: Any, place: list[str]) -> Any:

@@ -98,17 +98,20 @@ def read_array(data: IO[bytes]) -> np.ndarray:
 
 
 def _size_in(parts: zipfile.ZipFile, part: zipfile.ZipInfo) -> int:
-    """Return how many bytes of memory a part of an archive takes: what its array says, which is no less than what is there."""
+    """Return how many bytes of memory a part of an archive takes; raises ValueError if it lies about its shape."""
     with parts.open(part) as file:
-        return max(_num_bytes(file), part.file_size)
+        num_bytes = _num_bytes(file)
+    if num_bytes > part.file_size:
+        raise ValueError(f"{part.filename} is shorter than its own shape says")
+    return part.file_size
 
 
 def _num_bytes(file: IO[bytes]) -> int:
-    """Return the bytes of the array whose `.npy` header comes next."""
+    """Return the bytes of the array whose `.npy` header comes next: one an item at least, for those without any never end."""
     version: Any = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
-    return math.prod(shape) * dtype.itemsize
+    return max(math.prod(shape) * dtype.itemsize, *shape[:1], 0)
 
 
 def _check_room(path: Path, num_bytes: int, num_stored: int | None = None) -> None:

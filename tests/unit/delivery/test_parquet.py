@@ -357,3 +357,49 @@ def test_attributes_go_along_with_the_result(delivery: Parquet) -> None:
     found = {row["id"]: row for row in rows(delivery.folder)}
     assert json.loads(found["a"]["attributes"]) == {"order": "7"}
     assert [found["a"]["result_attributes"], found["b"]["attributes"]] == [1, None]
+
+
+def nested(levels: int, inner: Any = 1) -> Any:
+    """Return a list in a list, so many times."""
+    for _ in range(levels):
+        inner = [inner]
+    return inner
+
+
+@pytest.mark.parametrize(
+    "odd", [nested(60), nested(900), {"a": nested(99)}, np.datetime64("2020-01-01")], ids=["60", "900", "dict", "day"]
+)
+def test_an_odd_result_costs_no_other_its_part(delivery: Parquet, odd: Any) -> None:
+    """Readers refuse deep columns, and Arrow has no type for some values: such a column is JSON text."""
+    deliver(delivery, {"a": 1, "odd": odd}, {"a": 2, "odd": None})
+    delivery.flush()
+    deliver(delivery, {"a": 3, "odd": odd})
+    delivery.flush()
+    assert [row["a"] for row in rows(delivery.folder)] == [1, 2, 3]
+
+
+def test_many_keys_are_written(delivery: Parquet) -> None:
+    """Thousands of columns are slow to read, and no reason to stand still."""
+    deliver(delivery, {f"k{number}": number for number in range(3_000)})
+    delivery.flush()
+    assert rows(delivery.folder)[0]["k2999"] == 2999
+
+
+def test_parts_half_widened_by_a_killed_worker_keep_their_values(delivery: Parquet) -> None:
+    """One worker is killed between two replacements; another, which has the folder open, goes on with both kinds of parts."""
+    for result in ("cat", "dog"):
+        deliver(delivery, {"x": result})
+        delivery.flush()
+    first = min(delivery.folder.glob("part-*.parquet"))
+    other = Parquet(delivery.folder)
+    other.open(None)
+    kept = {part: part.read_bytes() for part in delivery.folder.glob("part-*.parquet") if part != first}
+    deliver(other, {"x": 7})  # makes the column JSON text, in every part
+    other.flush()
+    for part, content in kept.items():  # as if it had been killed after the first
+        part.write_bytes(content)
+    for part in set(delivery.folder.glob("part-*.parquet")) - {first, *kept}:
+        part.unlink()
+    deliver(delivery, {"x": "bird"})
+    delivery.flush()
+    assert sorted(json.loads(row["x"]) for row in rows(delivery.folder)) == ["bird", "cat", "dog"]

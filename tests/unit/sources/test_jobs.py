@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.base.errors import BadMessage
 from headrace.base.records import Job, Message
-from headrace.sources import jobs
+from headrace.sources import strict_json
 from headrace.sources.jobs import decode_message, encode_job
 from headrace.testing import FakeClock
 from headrace.testing.hostile.messages import handmade_messages, hostile_messages
@@ -192,7 +192,7 @@ def test_whatever_a_decoder_raises_is_a_bad_message(monkeypatch: pytest.MonkeyPa
     def broken(*_: object) -> None:
         raise KeyError("a defect")
 
-    monkeypatch.setattr("headrace.sources.jobs._refuse_duplicates", broken)
+    monkeypatch.setattr("headrace.sources.jobs.refuse_duplicates", broken)
     with pytest.raises(BadMessage, match=r"message\.malformed: the message cannot be read: KeyError: 'a defect'"):
         decoded(b'{"url": "https://e.com"}')
 
@@ -213,5 +213,5 @@ def test_many_keys_are_checked_in_one_pass() -> None:
 
     pairs = [(Key(f"k{number}"), 0) for number in range(20_000)]
     with pytest.raises(BadMessage, match=r"message\.duplicate: the key 'k19999'"):
-        jobs._no_duplicates([*pairs, (Key("k19999"), 0)])
+        strict_json.no_duplicates([*pairs, (Key("k19999"), 0)])
     assert looked < 100_000

@@ -73,6 +73,13 @@ def test_the_whole_object_goes_along() -> None:
     assert job(body, "json:url=href,callback=hook").attributes == {**body, "callback": "https://e.com/done"}
 
 
+def test_a_sender_cannot_redirect_results() -> None:
+    """A field that happens to be called callback is no address unless the operator says so."""
+    body = {"href": "https://e.com/a", "callback": "https://strangers.com"}
+    assert "callback" not in job(body, "json:url=href").attributes
+    assert job(body, "json:url=href,callback=callback").attributes["callback"] == "https://strangers.com"
+
+
 @pytest.mark.parametrize(
     ("parse", "body", "code"),
     [
@@ -88,6 +95,9 @@ def test_the_whole_object_goes_along() -> None:
         ("s3", {"Event": "s3:TestEvent"}, "message.field"),
         ("s3", {"Records": [{}, {}]}, "message.field"),
         ("s3", {"Records": [7]}, "message.parse"),
+        ("json:url=href,id=id", {"href": "https://e.com", "id": True}, "message.parse"),
+        ("json:url=href", b'{"href": "https://e.com/a", "href": "https://e.com/b"}', "message.duplicate"),
+        ("json:url=href", {"href": "https://e.com", "rest": "x" * 300_000}, "message.size"),
         (lambda body: 1 / 0, b"", "message.parse"),
         (lambda body: None, b"", "message.parse"),
         (lambda body: {"urll": "x"}, b"", "message.parse"),
