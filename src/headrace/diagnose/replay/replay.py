@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -131,7 +131,9 @@ class Replay:
         self.needs = needs
         self.machine = machine
         self.costs = costs
-        self._known: dict[tuple[bytes, int, int, bool], Simulated] = {}
+        self._known: dict[tuple[Hashable, ...], Simulated] = {}
+        self._most_jobs = math.inf
+        self.num_simulations = self.num_events = 0
         self.holds_gil = {stage.name: stage.holds_gil for stage in needs.stages}
         self.touches: dict[str, Touches] = {}
         self.spreads = self._find_spreads()
@@ -235,7 +237,7 @@ class Replay:
         """
         change = change or Change()
         num_jobs = num_jobs or self._num_jobs(self.changed_plan(change))
-        key = (encode_document(change), seed, num_jobs, resampled)
+        key = (encode_document(change), seed, num_jobs, resampled, *self._calibration())
         if key not in self._known:
             scenario = self.scenario(change, seed=seed, num_jobs=num_jobs, resampled=resampled)
             self._known[key] = self.simulate_scenario(scenario)
@@ -243,7 +245,16 @@ class Replay:
 
     def simulate_scenario(self, scenario: Scenario) -> Simulated:
         """Return what a scenario comes to: for changes that no `Change` can express."""
-        return _summary(scenario, build(scenario))
+        simulated = _summary(scenario, build(scenario))
+        self.num_simulations += 1
+        self.num_events += simulated.trace.num_events
+        return simulated
+
+    def _calibration(self) -> tuple[Hashable, ...]:
+        """Return all of a scenario that calibration changes."""
+        machine = self.machine
+        found = (machine.others, machine.taken, machine.pace, machine.wake_seconds)
+        return (*found, *self.holds_gil.items(), *self.touches.items())
 
     def changed_plan(self, change: Change) -> Plan:
         """Return the Plan of a changed run, resolved; raises SettingsError if a setting is unknown or impossible."""
@@ -438,8 +449,8 @@ class Replay:
                 high = others
 
     def _simulated_delay(self) -> float:
-        scenario = self.scenario(Change(), num_jobs=_FEWEST_JOBS)
-        return simulate(build(scenario)).delay_seconds / len(scenario.sample)
+        simulated = self.simulate(num_jobs=_FEWEST_JOBS)
+        return simulated.trace.delay_seconds / len(simulated.latencies)
 
     def _measured_run_delay(self) -> float | None:
         """Return seconds per job that workers waited for a core within stages; None where it was not measured."""
@@ -502,8 +513,7 @@ class Replay:
 
     def _simulated_gil_wait(self) -> dict[str, float]:
         """Return {stage: seconds per unit}; what a station waits is shared among its stages by what was measured of them."""
-        scenario = self.scenario(Change(), num_jobs=_FEWEST_JOBS)
-        waits = simulate(build(scenario)).gil_wait
+        waits = self.simulate(num_jobs=_FEWEST_JOBS).gil_wait
         found = {}
         for group in group_stages(self.needs.stages, self.plan):
             total = sum(self._measured_gil_wait(stage.name) for stage in group)
@@ -524,7 +534,7 @@ class Replay:
         """
         if self.is_open:
             return
-        busy = self.simulate_scenario(self.scenario(Change())).utilization
+        busy = self.simulate().utilization
         if busy["gil"] > busy["cores"]:
             self._fit_speed(self._set_wake, 0.0, 0.0, _MOST_WAKE_SECONDS)
         else:
@@ -554,7 +564,7 @@ class Replay:
         slow(best if abs(tried[best]) <= _MOST_LEFT * abs(missing) else usual)
 
     def _simulated_throughput(self) -> float:
-        return self.simulate_scenario(self.scenario(Change())).throughput
+        return self.simulate().throughput
 
     def _gil_was_sampled(self) -> bool:
         """Return whether enough was sampled to tell, and there was somebody to wait for."""

@@ -47,12 +47,14 @@ class Engine:
         self.now = 0.0
         self._timers: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self._serial = 0
+        self._num_events = 0
         # Cores
         self._running: list[tuple[float, int, Worker]] = []
         self._threads = 0.0
         self._virtual = 0.0
         self._speed = 1.0
         self._pace = 1.0
+        self._speeds: dict[float, tuple[float, float]] = {}
         self._cpu_seconds = 0.0
         self._delay_seconds = 0.0
         # The GIL
@@ -99,6 +101,7 @@ class Engine:
                 if timers and timers[0][0] <= ends:
                     self._pass_timer()
                     continue
+                self._num_events += 1
                 heappop(running)
                 self._advance(ends)
                 self._computed(worker)
@@ -109,6 +112,7 @@ class Engine:
         return self._trace()
 
     def _pass_timer(self) -> None:
+        self._num_events += 1
         when, _, call, argument = heappop(self._timers)
         if when > self.now:
             self._advance(when)
@@ -170,7 +174,8 @@ class Engine:
         worker.threads = threads
         worker.since = self.now
         worker.left = seconds
-        heappush(self._running, (self._virtual + seconds, self._serial, worker))
+        worker.ends = self._virtual + seconds
+        heappush(self._running, (worker.ends, self._serial, worker))
 
     def _computed(self, worker: Worker) -> None:
         worker.token = 0
@@ -182,13 +187,20 @@ class Engine:
 
     def _set_threads(self, threads: float) -> None:
         self._threads = threads
+        known = self._speeds.get(threads)
+        if known is None:  # the same few numbers of threads come again some ten thousand times
+            known = self._speeds[threads] = self._speed_of(threads)
+        self._speed, self._pace = known
+
+    def _speed_of(self, threads: float) -> tuple[float, float]:
+        """Return how fast the virtual clock runs with so many threads at work, and the pace of the cores then."""
         # Fair shares among all that want a core; but more threads than before take nothing more from the others, who may
         # be groups of their own to the scheduler.
         system = self.system
         wanted, cores, left = threads + system.others, system.cores, system.cores - system.taken
         speed = 1.0 if wanted <= cores else cores / wanted
-        self._pace = 1.0 if wanted < cores else system.pace
-        self._speed = (speed if threads * speed <= left else left / threads) / self._pace
+        pace = 1.0 if wanted < cores else system.pace
+        return (speed if threads * speed <= left else left / threads) / pace, pace
 
     # --- the GIL
 
@@ -223,8 +235,7 @@ class Engine:
             return
         self._switch_timer = 0
         if self._gil_waiting:
-            ends = next(entry[0] for entry in self._running if entry[1] == holder.token)
-            left = max(0.0, ends - self._virtual)
+            left = max(0.0, holder.ends - self._virtual)
             self._delay_seconds += self.now - holder.since - (holder.left - left)
             holder.left = left
             holder.token = 0  # its entry among the running is void
@@ -553,4 +564,5 @@ class Engine:
             receivers_busy=self._call_seconds / (num_receivers * elapsed),
             receivers_idle=self._receiving.idle_time / (num_receivers * elapsed),
             cores=self.system.cores,
+            num_events=self._num_events,
         )

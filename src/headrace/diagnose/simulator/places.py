@@ -12,8 +12,8 @@ class Worker:
     """One worker, receiver, or thread that hands on for a device."""
 
     __slots__ = (
-        "aside", "at", "claimed", "ended", "handed_on", "index", "is_stuck", "is_within", "left", "master", "parked", "place",
-        "program", "since", "threads", "token", "units",
+        "aside", "at", "claimed", "ended", "ends", "handed_on", "index", "is_stuck", "is_within", "left", "master", "parked",
+        "place", "program", "since", "threads", "token", "units",
     )  # fmt: skip
 
     def __init__(self, place: Place, master: Worker | None = None) -> None:
@@ -30,6 +30,8 @@ class Worker:
         """Of its entry among the work on cores; an entry with another one is void."""
         self.threads = 1.0
         """Of the work on cores that it does now."""
+        self.ends = 0.0
+        """Where the virtual clock stands when that work ends."""
         self.left = 0.0
         """What is left of a phase with the GIL, seconds."""
         self.since = 0.0

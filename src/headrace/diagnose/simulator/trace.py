@@ -51,6 +51,8 @@ class Trace:
     receivers_idle: float
     """Share of their time waiting for jobs to come."""
     cores: float
+    num_events: int
+    """Steps of the simulation: what it took to make."""
 
     @property
     def throughput(self) -> float:
