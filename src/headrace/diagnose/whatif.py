@@ -27,8 +27,8 @@ from headrace.runs.run_folder import headrace_version
 
 #: Simulations of resampled jobs that an interval is made of.
 _RESAMPLED = 12
-#: Jobs simulated for a latency: twice what p99 needs.
-_LATENCY_JOBS = 1500
+#: Jobs simulated for a latency: twice what p99 needs; and where each takes many events, what it needs.
+_LATENCY_JOBS, _LEAST_LATENCY_JOBS = 1500, 700
 #: Measured predictions from which on the ledger's own record counts.
 _ENOUGH_RECORDED = 10
 #: Above this share of run delay in CPU work, latencies depend on what others do next, and are refused.
@@ -164,12 +164,13 @@ def _throughput(replay: Replay, ratio: Estimate) -> PredictedMetric:
 def _latency(replay: Replay, change: Change, after: Simulated, percent: float) -> PredictedMetric:
     measured = next((one.value for one in replay.document.latency.percentiles if one.percent == percent), None)
     reason = _why_no_latency(replay, change, after)
-    found = percentile([] if reason else replay.simulate(change, num_jobs=_LATENCY_JOBS).latencies, percent)
+    jobs = _latency_jobs(replay)
+    found = percentile([] if reason else replay.simulate(change, num_jobs=jobs).latencies, percent)
     if reason or found.value is None:
         refused = reason or f"p{percent:g} needs {found.num_needed} jobs"
         return PredictedMetric(base=measured, predicted=None, ratio=None, refused=refused)
     values = [
-        percentile(replay.simulate(change, seed=seed, num_jobs=_LATENCY_JOBS, resampled=True).latencies, percent).value
+        percentile(replay.simulate(change, seed=seed, num_jobs=jobs, resampled=True).latencies, percent).value
         for seed in range(1, _RESAMPLED + 1)
     ]
     logs = [math.log(value) for value in values if value]
@@ -183,12 +184,16 @@ def _latency(replay: Replay, change: Change, after: Simulated, percent: float) -
     return PredictedMetric(base=measured, predicted=predicted, ratio=ratio)
 
 
+def _latency_jobs(replay: Replay) -> int:
+    return replay.affordable(_LATENCY_JOBS, _LEAST_LATENCY_JOBS)
+
+
 def _latency_error(replay: Replay, percent: float, measured: float | None) -> float:
     """Return how far the simulated latency of the run as recorded is from the measured one, as a share; 0 if not known.
 
     Where jobs were read as fast as possible both are time in full queues, and say nothing of other rates.
     """
-    simulated = percentile(replay.simulate(num_jobs=_LATENCY_JOBS).latencies, percent).value
+    simulated = percentile(replay.simulate(num_jobs=_latency_jobs(replay)).latencies, percent).value
     if not replay.is_open or not measured or not simulated:
         return 0.0
     return max(simulated / measured, measured / simulated) - 1

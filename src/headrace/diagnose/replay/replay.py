@@ -54,6 +54,10 @@ _FEWEST_JOBS, _MOST_JOBS = 400, 700
 _ROUNDS = 8
 #: Receivers that wait longer than this share of their time for jobs have fewer than they could take.
 _WAITING_SHARE = 0.4
+#: Steps of one simulation, about 30 ms of a core; a job whose stages often take the GIL back takes some hundred of them. Then
+#: fewer jobs are simulated: at least so many, and so many rounds.
+_MOST_EVENTS = 20_000
+_LEAST_JOBS, _LEAST_ROUNDS = 100, 4
 #: Blocks of neighbouring jobs that a resampled run is made of.
 _BLOCKS = 12
 #: Steps in which the number of others is narrowed down: to 3 % of what they used.
@@ -132,7 +136,7 @@ class Replay:
         self.machine = machine
         self.costs = costs
         self._known: dict[tuple[Hashable, ...], Simulated] = {}
-        self._most_jobs = math.inf
+        self._most_jobs = 4 * _MOST_JOBS
         self.num_simulations = self.num_events = 0
         self.holds_gil = {stage.name: stage.holds_gil for stage in needs.stages}
         self.touches: dict[str, Touches] = {}
@@ -140,7 +144,9 @@ class Replay:
         self.is_open = _is_open(evidence, document)
         self._calibrate_others()
         self._calibrate_gil()
+        self._bound_jobs(self.simulate())
         self._calibrate_speed()
+        self._known.clear()  # of no use any more: all but the last were of other machines
 
     @classmethod
     def of(cls, run: Run) -> Replay:
@@ -360,7 +366,16 @@ class Replay:
             for name, stage in plan.stages.items()
             if name != "deliver" and stage.executor != "inline"
         )
-        return int(min(4 * _MOST_JOBS, max(_FEWEST_JOBS, min(_MOST_JOBS, self.needs.num_jobs), _ROUNDS * at_once)))
+        wanted = min(4 * _MOST_JOBS, max(_FEWEST_JOBS, min(_MOST_JOBS, self.needs.num_jobs), _ROUNDS * at_once))
+        return self.affordable(wanted, max(_LEAST_JOBS, _LEAST_ROUNDS * at_once))
+
+    def affordable(self, wanted: int, least: int = _LEAST_JOBS) -> int:
+        """Return how many jobs to simulate: as many as wanted, or fewer where each takes many events; `least` in any case."""
+        return min(wanted, max(least, self._most_jobs))
+
+    def _bound_jobs(self, simulated: Simulated) -> None:
+        """Let later simulations have no more jobs than take the events that one simulation may, by what this one took."""
+        self._most_jobs = _MOST_EVENTS * len(simulated.latencies) // max(1, simulated.trace.num_events)
 
     def _sample(self, count: int, seed: int | None) -> Array:
         """Return which recorded jobs come: in order and around again, or in blocks drawn with replacement.
@@ -449,7 +464,7 @@ class Replay:
                 high = others
 
     def _simulated_delay(self) -> float:
-        simulated = self.simulate(num_jobs=_FEWEST_JOBS)
+        simulated = self.simulate(num_jobs=self.affordable(_FEWEST_JOBS))
         return simulated.trace.delay_seconds / len(simulated.latencies)
 
     def _measured_run_delay(self) -> float | None:
@@ -513,7 +528,9 @@ class Replay:
 
     def _simulated_gil_wait(self) -> dict[str, float]:
         """Return {stage: seconds per unit}; what a station waits is shared among its stages by what was measured of them."""
-        waits = self.simulate(num_jobs=_FEWEST_JOBS).gil_wait
+        simulated = self.simulate(num_jobs=self.affordable(_FEWEST_JOBS))
+        self._bound_jobs(simulated)
+        waits = simulated.gil_wait
         found = {}
         for group in group_stages(self.needs.stages, self.plan):
             total = sum(self._measured_gil_wait(stage.name) for stage in group)

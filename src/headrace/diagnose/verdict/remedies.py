@@ -38,8 +38,8 @@ def predicted_ratio(replay: Replay, change: Change) -> Estimate | None:
     try:
         replay.check_understood()
         mid = replay.ratio(change)
-        seeds = range(1, _RESAMPLES + 1)
-        logs = [math.log(replay.ratio(change, seed=seed, num_jobs=_JOBS, resampled=True)) for seed in seeds]
+        seeds, jobs = range(1, _RESAMPLES + 1), replay.affordable(_JOBS)
+        logs = [math.log(replay.ratio(change, seed=seed, num_jobs=jobs, resampled=True)) for seed in seeds]
     except (CannotReplay, SettingsError, ValueError):
         return None
     return interval(mid, logs, replay.misfit)
