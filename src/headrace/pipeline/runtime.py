@@ -667,7 +667,7 @@ class Runtime:
                 if self._inside > self._reserved and self._holds_too_much():
                     room = 0  # what is settled makes room and wakes whoever waits here
                 if self._limit is not None:
-                    if self.counters.received >= self._limit:
+                    if self._has_all():
                         return 0
                     room = min(room, self._limit - self.counters.received - self._reserved)
                 if room > 0:
@@ -679,6 +679,10 @@ class Runtime:
                 waiting_since = waiting_since or self.clock.now_ns()
                 self._admission.wait(self._failing.seconds_to_try())
             return 0
+
+    def _has_all(self) -> bool:
+        """Return whether as many jobs were received as the run's limit allows."""
+        return self._limit is not None and self.counters.received >= self._limit
 
     def _holds_too_much(self) -> bool:
         return sum(station.queue.num_bytes for station in self.stations) > self.plan.source.max_bytes_in_flight
@@ -986,7 +990,8 @@ class Runtime:
     def _flush_results(self) -> None:
         while not self._closing.is_set():
             # A source that ends waits until all is settled, and results that are not durable for company that never comes.
-            if self._inside == self._reserved and self._pipeline.source.is_exhausted and not self._outbox.is_stuck:
+            ends = self._pipeline.source.is_exhausted or self._has_all()
+            if self._inside == self._reserved and ends and not self._outbox.is_stuck:
                 self._outbox.flush()
             self._outbox.flush_if_due()
             self._something_due.wait(_TICK_SECONDS)

@@ -143,6 +143,22 @@ def test_jobs_are_settled_after_the_flush(run: Run) -> None:
     assert sorted(delivery.durable) == sorted(map(str, range(11)))
 
 
+def test_a_reached_limit_waits_for_no_company(run: Run) -> None:
+    """A run that has all the jobs of its limit flushes at once: results that would fill the batch never come."""
+
+    class OnceADay(Buffering):
+        flush_items = 1000
+        flush_seconds = 86_400.0
+
+        def close(self) -> None:
+            """Leave what was not flushed before."""
+
+    delivery = OnceADay()
+    ran = run([hr.stage("s", str)], range(11), delivery=delivery, limit=4)
+    assert ran.result.counters.delivered == 4
+    assert sorted(delivery.durable) == ["0", "1", "2", "3"]
+
+
 def test_results_that_can_never_be_written(run: Run) -> None:
     """When the last flush fails too, the jobs go back for another try with the reason, and the run says so."""
 
