@@ -150,7 +150,9 @@ def _rows(folder: Path, labelled: bool, names: Sequence[str] | None) -> list[_Ro
     manifest = folder / LABELS
     rows = list(_listed(manifest, names) if manifest.is_file() else _in_folders(folder))
     if not rows:
-        raise SettingsError(f"{folder}: no images; expected {LABELS}, or a folder for each class with images in it")
+        found = sum(file.suffix.lower() in _IMAGES for file in folder.iterdir())
+        what = f"{counted(found, 'image')} without labels" if found else "no images"
+        raise SettingsError(f"{folder}: {what}; expected {LABELS}, or a folder for each class with images in it")
     return rows
 
 

@@ -182,3 +182,10 @@ def test_a_file_may_divide_its_items(tmp_path: Path) -> None:
     np.savez(tmp_path / "bad.npz", inputs=np.zeros((4, 2), np.float32), slice_light=np.array(["dark"]))
     with pytest.raises(SettingsError, match="slice_light"):
         read_golden(tmp_path / "bad.npz")
+
+
+def test_images_without_labels_are_said_to_be_there(tmp_path: Path) -> None:
+    """Who gives a plain folder of images is told what is missing: the labels."""
+    write(tmp_path / "a.png", 20)
+    with pytest.raises(SettingsError, match="1 image without labels"):
+        read_golden_folder(tmp_path, Small())
