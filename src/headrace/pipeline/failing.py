@@ -132,7 +132,7 @@ class Failing:
         return self._brake.num_engaged
 
     def _by_itself(self, item: Item, error: ItemError) -> Outcome:
-        job, undelivered = item.job, isinstance(error, DeliveryFailed)
+        job, undelivered = item.job, isinstance(error, DeliveryFailed) or _is_short_to_deliver(item, error)
         has_result = bool(item.route) and item.route[item.position].only_delivers
         if isinstance(error, ItemFailed) and error.is_postponed and not (has_result or undelivered):
             postponed = of_postponed(item, error, self._clock.unix_seconds(), self._random())
@@ -173,6 +173,11 @@ class Failing:
 
     def _now(self) -> float:
         return self._clock.now_ns() / 1e9
+
+
+def _is_short_to_deliver(item: Item, error: ItemError) -> bool:
+    """Return whether the result is there, and something is missing on this machine to write it."""
+    return isinstance(error, Shortage) and bool(item.route) and error.stage == item.route[-1].stages[-1].name
 
 
 def _fault(error: ItemError) -> Fault:

@@ -517,11 +517,12 @@ def size(path):
         time.sleep(0.01)
     return "x" * 40
 
-if mode == "full":
+if mode.startswith("full"):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (900, 900))
 plan = Plan.from_table({"stages": {"size": {"workers": 4}, "deliver": {"attempts": 1}},
-    "source": {"max_receives": 1 if mode == "full" else 3}})
+    "run": {"brake_after": 0 if mode == "full" else 5},
+    "source": {"max_receives": 1 if mode.startswith("full") else 3}})
 source = hr.folder(folder, patterns=["*.txt"])
 pipeline = hr.Pipeline(source, stages=[hr.stage("size", size, kind="cpu")], delivery=hr.jsonl(out))
 result = hr.run(pipeline, plan, resume="--resume" in sys.argv)
@@ -562,6 +563,21 @@ def test_a_full_disk(folder: Path, out: Path) -> None:
     full = child(folder, out, "full")
     assert full.returncode == 0, full.stderr
     assert 0 < len(ids(out)) < NUMBER
+    done = child(folder, out, "normal", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert sorted(ids(out)) == sorted(path.name for path in folder.iterdir())
+
+
+def test_a_run_that_waits_for_room_is_stopped(folder: Path, out: Path) -> None:
+    """A full disk is waited for; stopped meanwhile and resumed with room, every item comes out once."""
+    command = [sys.executable, "-c", CHILD, str(folder), str(out), "full, waiting"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as full:
+        assert full.stderr is not None
+        assert any("nothing succeeds" in line for line in full.stderr)
+        full.terminate()
+        delivered, _ = full.communicate(timeout=120)
+    assert 0 < len(ids(out)) == int(delivered.split()[0]) < NUMBER
     done = child(folder, out, "normal", "--resume")
     assert done.returncode == 0, done.stderr
     assert sorted(ids(out)) == sorted(path.name for path in folder.iterdir())
