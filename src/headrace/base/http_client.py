@@ -225,7 +225,7 @@ class HttpClient:
     def _perform(self, url: str, body: FirstBytes | io.BytesIO, deadline: float) -> int:
         """Send the request and return the status; what comes back is written to `body`."""
         try:
-            address = url if url.isascii() else quote(url, safe=string.punctuation)
+            address = as_ascii(url)
             self._admit(address, deadline)
             self._curl.setopt(pycurl.URL, address)
             self._curl.setopt(pycurl.WRITEDATA, body)
@@ -313,6 +313,11 @@ class HttpClient:
 
 def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))  # 0 would mean no limit
+
+
+def as_ascii(url: str) -> str:
+    """Return an address as it is contacted: what is beyond ASCII is percent-encoded."""
+    return url if url.isascii() else quote(url, safe=string.punctuation)
 
 
 def is_permanent(status: int) -> bool:

@@ -177,6 +177,15 @@ class NetworkRules:
             return self._wrong_port(target)
         return _CREDENTIALS if target.has_credentials else None
 
+    def judge_unresolved(self, url: str) -> Refusal | None:
+        """Return why an address may not be contacted, as far as that can be said without looking its name up."""
+        target = parse_target(url)
+        if isinstance(target, Refusal):
+            return target
+        if target.address is not None or self.proxy:
+            return self.judge(target, () if target.address is None else (target.address,))
+        return self.judge_name(target)
+
     def judge(self, target: Target, addresses: Sequence[Address]) -> Refusal | None:
         """Return why a target that resolves to these addresses may not be contacted; one bad address spoils them all.
 

@@ -233,6 +233,20 @@ class Addressed(Protocol):
 
 
 @runtime_checkable
+class Checkable(Protocol):
+    """A delivery that can say what it would do with a result, and does nothing."""
+
+    def check(self, job: Job, result: Any) -> bytes:
+        """Return what would be sent or written.
+
+        Raises:
+            DeliveryFailed: As `deliver` would.
+            DeliveryRejected: As `deliver` would, as far as that can be said without contacting anybody.
+        """
+        ...
+
+
+@runtime_checkable
 class Recoverable(Protocol):
     """A delivery whose results can be read back, so that a run can be resumed without doing one twice.
 

@@ -14,7 +14,15 @@ from urllib.parse import quote
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.destinations import Destination, Destinations, host_of
 from headrace.base.errors import DeliveryFailed, DeliveryPostponed, DeliveryRejected, SettingsError
-from headrace.base.http_client import HttpClient, HttpError, HttpSettings, Response, is_permanent, without_secrets
+from headrace.base.http_client import (
+    HttpClient,
+    HttpError,
+    HttpSettings,
+    Response,
+    as_ascii,
+    is_permanent,
+    without_secrets,
+)
 from headrace.base.network_rules import NetworkPlan, NetworkRules
 from headrace.base.policies.breaker import BreakerPolicy
 from headrace.base.policies.retry import PostponePolicy
@@ -185,6 +193,15 @@ class Callback:
         destination.answered()
         return True
 
+    def check(self, job: Job, result: Any) -> bytes:
+        """Return the body that would be posted, once open; nothing is sent. See `protocols.Checkable`."""
+        url = self._address(job)
+        body = encode(self._body(job, result))
+        refusal = self._rules(is_ours=not job.attributes.get("callback")).judge_unresolved(as_ascii(url))
+        if refusal is not None:
+            raise DeliveryRejected(str(HttpError(refusal.code, url, refusal.why, permanent=True)))
+        return body
+
     def goes_to(self, job: Job) -> tuple[str, str]:
         """Return the address that a result is posted to, without its query, and the host; see `protocols.Addressed`."""
         url = job.attributes.get("callback") or self.url or ""
@@ -281,9 +298,11 @@ class Callback:
         # Two, so that no stranger's request goes over a connection that was opened on the operator's word.
         clients: dict[bool, HttpClient] = self._local.__dict__.setdefault("clients", {})
         if is_ours not in clients:
-            rules = NetworkRules(self._network.for_operator() if is_ours else self._network)
-            clients[is_ours] = HttpClient(self._settings, self._count_connection, rules)
+            clients[is_ours] = HttpClient(self._settings, self._count_connection, self._rules(is_ours=is_ours))
         return clients[is_ours]
+
+    def _rules(self, *, is_ours: bool) -> NetworkRules:
+        return NetworkRules(self._network.for_operator() if is_ours else self._network)
 
     def _count_connection(self, number: int, seconds: float) -> None:
         self._count("connections", number)

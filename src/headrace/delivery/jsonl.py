@@ -105,7 +105,7 @@ class JsonLines:
 
     def deliver(self, job: Job, result: Any) -> bool:
         """Write one line; see `protocols.Delivery.deliver`."""
-        line = encode(record_of(job, result)) + b"\n"
+        line = self.check(job, result) + b"\n"
         if self._file is None:
             raise RuntimeError("deliver() before open()")
         try:
@@ -114,6 +114,10 @@ class JsonLines:
         except OSError as error:
             raise DeliveryFailed(f"{self.path} cannot be written: {error.strerror or error}") from None
         return True
+
+    def check(self, job: Job, result: Any) -> bytes:
+        """Return a result's line, without its end; see `protocols.Checkable`."""
+        return encode(record_of(job, result))
 
     def flush(self) -> None:
         """Nothing waits: the file is not buffered."""

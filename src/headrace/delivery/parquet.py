@@ -107,10 +107,14 @@ class Parquet:
     def deliver(self, job: Job, result: Any) -> bool:
         """Keep one result for the next file; see `protocols.Delivery.deliver`."""
         # Told now, as this job's fault: in `flush` it would hold back the whole part, for ever.
-        encode(record_of(job, result))
+        self.check(job, result)
         with self._lock:
             self._rows.append(Row(job.id, attributes_of(job), result))
         return False
+
+    def check(self, job: Job, result: Any) -> bytes:
+        """Return a result's row as JSON; see `protocols.Checkable`."""
+        return encode(record_of(job, result))
 
     def flush(self) -> None:
         """Write what is kept as one closed file.

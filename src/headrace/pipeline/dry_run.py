@@ -13,11 +13,10 @@ from typing import Any
 from headrace.base.errors import DeliveryRejected
 from headrace.base.origin import Origin
 from headrace.base.plan import Plan
-from headrace.base.protocols import Source
+from headrace.base.protocols import Checkable, Delivery, Source
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.delivery.callback import Callback
 from headrace.delivery.encoding import encode
-from headrace.delivery.jsonl import JsonLines
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import run
 
@@ -32,7 +31,7 @@ class Trial:
     job_id: str
     outcome: OutcomeKind
     says: str
-    """The result, cut, or why there is none."""
+    """What would be delivered, cut, or why nothing would be."""
     origin: Origin | None = None
 
 
@@ -73,27 +72,24 @@ class _TrialSource:
 
 
 class _TrialDelivery:
-    """Shows results instead of delivering them."""
+    """Shows what would be delivered instead of delivering it."""
 
     flush_items = 1
     flush_seconds = 0.0
     default_workers = 1
 
-    def __init__(self, results: dict[str, str], *, needs_json: bool) -> None:
+    def __init__(self, results: dict[str, str], delivery: Delivery) -> None:
         self._results = results
-        self._needs_json = needs_json
+        self._delivery = delivery
 
     def open(self, context: Any) -> None:
-        """Nothing to make ready."""
+        """Let a callback read its settings, secrets and rules; other deliveries would make a file or a folder."""
+        if isinstance(self._delivery, Callback):
+            self._delivery.open(context)
 
     def deliver(self, job: Job, result: Any) -> bool:
-        """Keep the beginning of the result as it would be written."""
-        try:
-            text = encode(result).decode()
-        except DeliveryRejected:
-            if self._needs_json:
-                raise
-            text = repr(result)
+        """Keep the beginning of what would be delivered; raises what delivering it would."""
+        text = self._delivery.check(job, result).decode() if isinstance(self._delivery, Checkable) else _shown(result)
         self._results[job.id] = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
         return True
 
@@ -104,14 +100,20 @@ class _TrialDelivery:
         """Nothing to close."""
 
 
+def _shown(result: Any) -> str:
+    try:
+        return encode(result).decode()
+    except DeliveryRejected:
+        return repr(result)
+
+
 def dry_run(pipeline: Pipeline, plan: Plan, num_jobs: int) -> list[Trial]:
     """Return what would become of the next jobs, in the order in which they were done; the source has them all again.
 
     A message that was received too often before is a dead letter all the same: the source does that by itself.
     """
     source = _TrialSource(pipeline.source)
-    needs_json = isinstance(pipeline.delivery, Callback | JsonLines)
-    tried = pipeline.delivering_to(_TrialDelivery(source.results, needs_json=needs_json))
+    tried = pipeline.delivering_to(_TrialDelivery(source.results, pipeline.delivery))
     tried.source = source
     # Each of them is to have its own reason, also where none succeeds.
     run(tried, plan, limit=num_jobs, checkpoint=False, brakes=False)
