@@ -19,6 +19,7 @@ from headrace.diagnose.checks import check, not_measured
 from headrace.diagnose.estimates import standard_error, weighted_mean
 from headrace.diagnose.evidence import Evidence, StageFacts
 from headrace.diagnose.gauges import Gauge
+from headrace.diagnose.span_checks import chance_of_sample
 from headrace.diagnose.span_columns import Array, SpanColumns
 from headrace.diagnose.steady_state import completions
 from headrace.runs.formats.profile import Check, CheckStatus, CpuAccount, StageAccount, Window
@@ -69,6 +70,11 @@ class _Edge:
     stage: StageFacts
     is_among_children: bool
     """Between a fan-out and its join."""
+
+    @property
+    def sent(self) -> int:
+        """How many items the stages before let through."""
+        return sum(stage.items - stage.failed for stage in self.before)
 
 
 def littles_law(evidence: Evidence) -> Check:
@@ -175,17 +181,21 @@ def forced_flow(evidence: Evidence) -> Check:
 
     What goes well in one stage is what the next one gets: all of it ends well or failed there, or was given up on the way (the
     run stopped, a lease or a deadline ran out, a sibling failed). Between a fan-out and its join the number of children is
-    free, but the join gets what the fan-out let through.
+    free, but the join gets what the fan-out let through. Jobs whose
+    results were kept by a run before go straight to the delivery.
     """
     if evidence.info.summary is None or not evidence.stages:
         return not_measured("forced_flow", "the run did not live to write its counters", FORCED_FLOW)
     worst, worst_says = 0, "each stage got what the one before it let through"
-    given_up = _given_up(evidence)
-    for edge in _edges(evidence.stages):
-        sent = sum(stage.items - stage.failed for stage in edge.before)
+    edges = _edges(evidence.stages)
+    given_up, taken_up = _given_up(evidence), _taken_up(evidence, edges)
+    for edge in edges:
+        sent = edge.sent
         if not edge.before:
-            sent = evidence.info.counters.received
+            sent = evidence.info.counters.received - taken_up
         stage = edge.stage
+        if edge.before and stage.role == "deliver":
+            sent += taken_up
         excess = stage.items - stage.failed - sent
         # Of one job that is given up all children are, however many.
         missing = 0 if given_up and edge.is_among_children else sent - stage.items - given_up
@@ -344,3 +354,21 @@ def _given_up(evidence: Evidence) -> int:
     """Return how many items may have been given up between two stages."""
     counters = evidence.info.counters
     return counters.rejected + counters.dead_lettered + counters.retried + counters.returned + counters.lost
+
+
+def _taken_up(evidence: Evidence, edges: Sequence[_Edge]) -> int:
+    """Return how many jobs were delivered from a result that was kept: those beyond what the stage before let through.
+
+    Spans bound the number: the first of such a job is in the delivery.
+    """
+    edge = next((edge for edge in edges if edge.before and edge.stage.role == "deliver"), None)
+    if edge is None:
+        return 0
+    spans, own = evidence.spans, evidence.stage_rows(edge.stage.name)
+    job = spans.root.astype(np.int64) * (int(spans.attempt.max(initial=0)) + 1) + spans.attempt
+    _, first = np.unique(job[own], return_index=True)
+    is_first = ~np.isin(job[own][first], job[: own.start])
+    seen = float(spans.weight[own][first][is_first].sum())
+    if not seen:
+        return 0
+    return max(0, min(edge.stage.items - edge.stage.failed - edge.sent, round(seen + chance_of_sample(spans))))

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.diagnose.deliveries import number_deliveries
+
 #: NumPy arrays; their types and meanings stand beside the fields.
 Array = np.ndarray
 
@@ -35,7 +37,7 @@ class SpanColumns:
     unit: Array
     """int32, code of `unit_ids`."""
     unit_ids: Any
-    """`pyarrow.StringArray`."""
+    """`pyarrow.StringArray`; an id is there once for each time that it was delivered with the same attempt number."""
     root: Array
     """int32, code of `unit_ids`: the item that stands for the whole job."""
     attempt: Array
@@ -110,10 +112,16 @@ def load_spans(table: Any, stages: Sequence[str], offsets_ns: Mapping[str, int])
     if shift.any():
         times = {name: values + shift[host] for name, values in times.items()}
     origin = int(times["arrived"].min()) if len(row) else 0
-    unit, unit_ids, root = _units(table, row)
+    outcome, outcomes = _codes(table["outcome"])
+    is_ok = (np.array([name == "ok" for name in outcomes] or [True])[outcome])[row]
+    attempt = table["attempt"].to_numpy()[row]
+    unit, unit_ids = _units(table, row)
+    delivery = number_deliveries(unit, attempt, ranks[row], times["arrived"], times["ended"], is_ok)
+    root = _roots(table, row, unit, unit_ids)
+    if delivery is not None:
+        unit, root, unit_ids = _split(unit, root, unit_ids, delivery)
     reason, reason_names = _codes(table["release_reason"])
     shape, shape_names = _codes(table["shape_key"])
-    outcome, outcomes = _codes(table["outcome"])
     return SpanColumns(
         origin_ns=origin,
         table=table,
@@ -123,14 +131,14 @@ def load_spans(table: Any, stages: Sequence[str], offsets_ns: Mapping[str, int])
         unit=unit,
         unit_ids=unit_ids,
         root=root,
-        attempt=table["attempt"].to_numpy()[row],
+        attempt=attempt,
         host=host,
         unknown_hosts=tuple(name for name in hosts if name not in offsets_ns),
         process=process,
         worker=worker,
         thread_names=thread_names,
         thread=thread,
-        is_ok=(np.array([name == "ok" for name in outcomes] or [True])[outcome])[row],
+        is_ok=is_ok,
         **{name: values - origin for name, values in times.items()},
         cpu=_floats(table["cpu"])[row],
         run_delay=_floats(table["run_delay"])[row],
@@ -175,13 +183,17 @@ def _dense(values: Array) -> tuple[Array, Array]:
     return array.dictionary.to_numpy(), array.indices.to_numpy()
 
 
-def _units(table: Any, row: Array) -> tuple[Array, Any, Array]:
-    """Return for each row its unit, all ids, and the unit that stands for the row's whole job."""
+def _units(table: Any, row: Array) -> tuple[Array, Any]:
+    """Return for each row its unit, and all ids."""
     encoded = table["unit_id"].combine_chunks().dictionary_encode()
-    unit, ids = encoded.indices.to_numpy()[row], encoded.dictionary
+    return encoded.indices.to_numpy()[row], encoded.dictionary
+
+
+def _roots(table: Any, row: Array, unit: Array, ids: Any) -> Array:
+    """Return for each row the unit that stands for its whole job."""
     parents = table["parent_id"]
     if parents.null_count == len(parents):
-        return unit, ids, unit
+        return unit
     parent = pc.index_in(parents.combine_chunks(), value_set=ids).fill_null(-1).to_numpy()[row]
     parent_of = np.full(len(ids), -1, np.int32)
     parent_of[unit] = parent
@@ -191,4 +203,18 @@ def _units(table: Any, row: Array) -> tuple[Array, Any, Array]:
         if (further == ancestor).all():
             break
         ancestor = further
-    return unit, ids, ancestor[unit]
+    return np.asarray(ancestor[unit])
+
+
+def _split(unit: Array, root: Array, ids: Any, delivery: Array) -> tuple[Array, Array, Any]:
+    """Return units, roots and ids with a code of their own for each delivery of an item after its first.
+
+    Children of the second delivery of a child's id belong to the second delivery of its parent's, and so on.
+    """
+    numbers = int(delivery.max()) + 1
+    keys = np.concatenate([unit, root]).astype(np.int64) * numbers + np.concatenate([delivery, delivery])
+    later, codes = np.unique(keys[keys % numbers > 0], return_inverse=True)
+    split = (keys // numbers).astype(np.int32)
+    split[keys % numbers > 0] = codes + len(ids)
+    more = ids.take(pa.array(later // numbers))
+    return split[: len(unit)], split[len(unit) :], pa.concat_arrays([ids, more])

@@ -476,3 +476,56 @@ def test_distrust_names_each_failed_check(builder: Any) -> None:
     document = profile_document(chain(builder, host="stranger").finish(counters=counters))
     assert not document.trusted
     assert [one.split(":")[0] for one in document.distrust] == ["flow_balance", "clock_order"]
+
+
+def test_two_jobs_with_one_id_are_two_jobs(builder: Any) -> None:
+    """Each id was delivered twice with one attempt number, the second while the first was under way: two latencies each."""
+    ids = [f"job-{number // 2}" for number in range(1000)]
+    for number, name in enumerate(("fetch", "work", "deliver")):
+        begun = AT + number * 0.013
+        builder.stage(name).spans(name, unit_id=ids, arrived=begun, ended=begun + 0.013)
+    document = profile_document(builder.finish())
+    assert check(document, "clock_order").status == "ok"
+    assert document.latency.num_samples > 900
+    assert document.latency.maximum == pytest.approx(0.039)
+
+
+def test_a_job_done_again_with_its_attempt_number_unchanged_is_two_deliveries(builder: Any) -> None:
+    """Given back before its last stage and delivered again ten seconds later: the latency is that of the second delivery."""
+    again = np.append(AT, AT[-1] + 10.0)
+    ids = [*(f"job-{number}" for number in range(1000)), "job-999"]
+    for number, name in enumerate(("fetch", "work")):
+        begun = again + number * 0.003
+        builder.stage(name).spans(name, unit_id=ids, arrived=begun, ended=begun + 0.003)
+    begun = np.append(AT[:-1], again[-1]) + 0.006
+    builder.stage("deliver").spans("deliver", arrived=begun, ended=begun + 0.003)
+    document = profile_document(builder.finish(counters=Counters(received=1001, delivered=1000, returned=1)))
+    assert check(document, "clock_order").status == "ok"
+    assert document.latency.maximum == pytest.approx(0.009)
+
+
+def test_the_parts_of_two_jobs_with_one_id_stay_with_their_job(builder: Any) -> None:
+    """The children of a job that was delivered twice belong to the delivery that they were cut from."""
+    ids, parts = ["a", "a"], ["a/0", "a/1", "a/0", "a/1"]
+    builder.stage("cut", role="fan_out").stage("part").stage("deliver")
+    builder.spans("cut", unit_id=ids, arrived=np.array([0.0, 1.0]), ended=np.array([0.1, 1.1]))
+    at = np.array([0.1, 0.1, 1.1, 1.1])
+    builder.spans("part", unit_id=parts, parent_id=["a"] * 4, arrived=at, ended=at + 0.1)
+    builder.spans("deliver", unit_id=ids, arrived=np.array([0.2, 1.2]), ended=np.array([0.3, 1.3]))
+    run = builder.finish(counters=Counters(received=2, delivered=2))
+    document = profile_document(run)
+    assert check(document, "clock_order").status == "ok"
+    assert document.latency.maximum == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(("received", "status"), [(1100, "ok"), (1101, "failed")])
+def test_forced_flow_counts_results_that_were_kept(builder: Any, received: int, status: str) -> None:
+    """A hundred jobs went straight to the delivery with the results of a run before; one that got nowhere is still missed."""
+    ids = [f"job-{number}" for number in range(1100)]
+    for number, name in enumerate(("fetch", "work")):
+        begun = AT + number * 0.003
+        builder.stage(name).spans(name, arrived=begun, ended=begun + 0.003)
+    begun = np.arange(1100) * 0.01 + 0.006
+    builder.stage("deliver").spans("deliver", unit_id=ids, arrived=begun, ended=begun + 0.003)
+    run = builder.finish(counters=Counters(received=received, delivered=1100))
+    assert check(profile_document(run), "forced_flow").status == status
