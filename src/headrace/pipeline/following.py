@@ -6,6 +6,8 @@ validated elsewhere may run in another precision here. Only then do the slots (`
 model that cannot be opened, or that a judge turns down, changes nothing; it is said, and not tried again until the file
 changes.
 
+An empty file is no Plan, and one that is gone counts once it was gone for some seconds: both happen while a file is written.
+
 Nothing else of a Plan can change under a running pipeline; that is said too.
 """
 
@@ -30,6 +32,9 @@ logger = logging.getLogger("headrace.run")
 
 #: How often the file is looked at.
 LOOK_SECONDS = 1.0
+#: Looks in a row, after the first, at which a deleted file is still gone before that counts: editors and tools that replace a
+#: file may delete it for a moment.
+LOOKS_GONE = 3
 
 #: Given the answers of the model in use and of the new one to the same batches, the new one's `[model]` table, and what is
 #: known of the answers: why it may not take over, or None.
@@ -67,6 +72,7 @@ class PlanFollower:
         self._switched = switched
         self._seen = following.text if following.text is not None else self._text()
         self._half_seen = self._seen
+        self._num_same = 0
         self._written = self._parsed(self._seen) or plan
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="plan-follower", daemon=True)
@@ -91,8 +97,12 @@ class PlanFollower:
         text = self._text()
         if text != self._half_seen:
             self._half_seen = text  # it may be half written: a text counts once it was read twice
+            self._num_same = 0
             return False
         if text == self._seen:
+            return False
+        self._num_same += 1
+        if not self._counts(text):
             return False
         self._seen = text
         wanted = self._parsed(text)
@@ -107,6 +117,21 @@ class PlanFollower:
             return False
         self._written = wanted  # after a refusal the next change of the file is another try
         return True
+
+    def _counts(self, text: str | None) -> bool:
+        """Return whether what was read is a Plan: an empty file is none, and a deleted one only once it stays away."""
+        if text is None:
+            if self._num_same == 1:
+                self._say(
+                    f"the Plan in use stays: the file is gone; if it is not back within {LOOKS_GONE * LOOK_SECONDS:g} s, the "
+                    "defaults are taken"
+                )
+            return self._num_same >= LOOKS_GONE
+        if text.strip():
+            return True
+        if self._num_same == 1:
+            self._say("the Plan in use stays: the file is empty, which is no Plan; delete it to take the defaults")
+        return False
 
     def _switch(self, wanted: Plan) -> bool:
         """Open, warm up and judge a model for each slot; switch all or none."""
@@ -160,7 +185,7 @@ class PlanFollower:
         try:
             return self._following.file.read_text()
         except FileNotFoundError:
-            return None  # taken back to none: defaults
+            return None  # taken back to none, perhaps: see _counts
         except (OSError, UnicodeDecodeError) as error:
             logger.warning("%s cannot be read: %s", self._following.file, error)
             return getattr(self, "_seen", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ from onnx import TensorProto, helper
 
 from headrace.base.plan import ModelPlan, Plan
 from headrace.engines import open_model
-from headrace.pipeline.following import Following, PlanFollower
-from headrace.pipeline.model_slots import ModelSlots
+from headrace.pipeline.following import LOOKS_GONE, Following, PlanFollower
+from headrace.pipeline.model_slots import ModelSlot, ModelSlots
 
 
 def save(path: Path, operator: str) -> str:
@@ -62,3 +63,48 @@ def test_a_model_for_images_of_another_size_needs_a_new_start(tmp_path: Path) ->
     assert slot.variant["artifact"] == "old.onnx"
     assert "input_side 160, was as the module's" in said[-1]
     assert "start the run again" in said[-1]
+
+
+def following_new(tmp_path: Path) -> tuple[PlanFollower, ModelSlot, Path, list[str]]:
+    """Return what follows a Plan that names new.onnx, which is in use, the module's own being old.onnx."""
+    old, new, plan = save(tmp_path / "old.onnx", "Relu"), save(tmp_path / "new.onnx", "Abs"), tmp_path / "plan.toml"
+    plan.write_text(f'[model]\nartifact = "{new}"\n')
+    text, slots, said = plan.read_text(), ModelSlots(), list[str]()
+    in_use = Plan.from_table(tomllib.loads(text))
+    slot = slots.around(open_model(in_use.model, old, 1), task="", default=old, threads=1, calls=1)
+    slot(np.ones((1, 4), np.float32))
+    follower = PlanFollower(
+        Following(file=plan, judge=lambda *_: None, text=text, say=said.append), slots, in_use, lambda _: None
+    )
+    return follower, slot, plan, said
+
+
+def test_an_empty_file_is_no_plan(tmp_path: Path) -> None:
+    """However long it stays empty, as a full disk leaves it, the model in use stays, and that is said once."""
+    follower, slot, plan, said = following_new(tmp_path)
+    plan.write_text("\n")
+    assert not any(follower.look() for _ in range(5 * LOOKS_GONE))
+    assert slot.variant["artifact"] == "new.onnx"
+    assert len(said) == 1
+    assert "the file is empty" in said[0]
+
+
+def test_a_file_that_is_gone_for_a_moment_changes_nothing(tmp_path: Path) -> None:
+    """A tool that deletes the file and writes it again leaves the model in use."""
+    follower, slot, plan, said = following_new(tmp_path)
+    text = plan.read_text()
+    for _ in range(2):
+        plan.unlink()
+        assert not any(follower.look() for _ in range(LOOKS_GONE))
+        plan.write_text(text)
+        assert not any(follower.look() for _ in range(3))
+    assert slot.variant["artifact"] == "new.onnx"
+    assert ["the file is gone" in line for line in said] == [True, True]
+
+
+def test_a_file_that_stays_gone_takes_the_defaults(tmp_path: Path) -> None:
+    """After some looks the module's own model is back, as a rollback to no Plan wants it."""
+    follower, slot, plan, _ = following_new(tmp_path)
+    plan.unlink()
+    assert [follower.look() for _ in range(LOOKS_GONE + 1)] == [False] * LOOKS_GONE + [True]
+    assert slot.variant["artifact"] == "old.onnx"
