@@ -42,6 +42,8 @@ APPLICATION_ID = 0x68727175
 BUSY_SECONDS = 10.0
 #: Pauses of a long poll: short at first, so that an almost empty queue answers fast, then longer, so that it costs little.
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.002, 0.05
+#: How often, at most, a queue without messages looks whether its file is still there.
+LOOK_SECONDS = 1.0
 
 _TABLES = f"""
 CREATE TABLE queues (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
@@ -130,6 +132,10 @@ class SqliteQueue:
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._connection = _connect(self._path)
+        # Absolute, so that a later change of the working directory is no missing file.
+        self._file = self._path.absolute()
+        self._identity = _identity(self._file)
+        self._looked_at = -LOOK_SECONDS
         self._clock: Clock = clock or self._steady_clock()
         with self._transaction() as connection:
             connection.execute("INSERT OR IGNORE INTO queues (name) VALUES (?)", (queue,))
@@ -175,11 +181,19 @@ class SqliteQueue:
         give_up_at = time.monotonic() + wait_seconds
         pause = FIRST_PAUSE_SECONDS
         while True:
-            # Looking before locking: an idle worker must not take the write lock twenty times a second.
-            if self._any_visible():
-                messages = self._lend(max_messages)
-                if messages:
-                    return messages
+            try:
+                # Looking before locking: an idle worker must not take the write lock twenty times a second.
+                messages = self._lend(max_messages) if self._any_visible() else []
+            except (QueueRefused, QueueUnavailable):
+                if not self._closed.is_set():
+                    self._look_at_file()  # SQLite mixes the old file with the log of the new one: the reason is the file
+                raise
+            if messages:
+                return messages
+            now = time.monotonic()
+            if now - self._looked_at >= LOOK_SECONDS:
+                self._looked_at = now
+                self._look_at_file()
             left = give_up_at - time.monotonic()
             if left <= 0 or self._closed.wait(min(pause, left)):
                 return []
@@ -305,6 +319,16 @@ class SqliteQueue:
             ).fetchone()
         return found is not None
 
+    def _look_at_file(self) -> None:
+        """Raise SourceError if the path leads to another file now, or to none: what is sent goes there, never to this one."""
+        found = _identity(self._file)
+        if found != self._identity:
+            what = "deleted" if found is None else "replaced by another"
+            raise SourceError(
+                f"the queue file {self._path} was {what} while it was in use: what is sent there no longer arrives here, and "
+                "what was in it is lost unless you have a copy; start the run again"
+            )
+
     def _lend(self, max_messages: int) -> list[Message]:
         with self._transaction() as connection:
             now = self._clock.unix_seconds()  # after the lock is ours, so that waiting for it does not eat the loan
@@ -405,6 +429,17 @@ _PASSING = (
 def _parse(receipt: str) -> tuple[int, int] | None:
     number, _, count = receipt.partition(".")
     return (int(number), int(count)) if number.isdecimal() and count.isdecimal() else None
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return device and inode of a file; None if there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise QueueUnavailable(f"the queue file {path} cannot be looked at: {error.strerror}") from error
+    return status.st_dev, status.st_ino
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -11,6 +11,7 @@ import pytest
 
 from headrace.base.errors import QueueUnavailable, SourceError
 from headrace.base.records import Burial
+from headrace.sources import sqlite_queue
 from headrace.sources.sqlite_queue import APPLICATION_ID, SqliteQueue
 from headrace.testing import FakeClock
 
@@ -149,6 +150,32 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         SqliteQueue(path)
     assert not isinstance(raised.value, QueueUnavailable)
     assert path.read_bytes() == b"\xff\xd8" * 2000
+
+
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["deleted", "replaced"])
+def test_a_file_that_is_gone_ends_the_receiving(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_replaced: bool
+) -> None:
+    """SQLite goes on with a file that nobody else can reach; whoever receives from it is to know."""
+    monkeypatch.setattr(sqlite_queue, "LOOK_SECONDS", 0.0)
+    queue = SqliteQueue(tmp_path / "q.db")
+    assert queue.receive(1) == []
+    (tmp_path / "q.db").rename(tmp_path / "elsewhere.db")
+    if is_replaced:
+        SqliteQueue(tmp_path / "q.db").close()
+    with pytest.raises(SourceError, match=r"q\.db was " + ("replaced" if is_replaced else "deleted")):
+        queue.receive(1, wait_seconds=60)
+    queue.close()
+
+
+def test_a_change_of_the_working_directory_is_no_missing_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue opened by a relative path is still there."""
+    monkeypatch.setattr(sqlite_queue, "LOOK_SECONDS", 0.0)
+    monkeypatch.chdir(tmp_path)
+    queue = SqliteQueue("q.db")
+    monkeypatch.chdir("/")
+    assert queue.receive(1) == []
+    queue.close()
 
 
 def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
