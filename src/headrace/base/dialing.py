@@ -147,7 +147,10 @@ class _Gate:
         if not known:
             self.strayed = True
             return pycurl.SOCKET_BAD
-        opened = socket.socket(family, kind, protocol)
+        try:
+            opened = socket.socket(family, kind, protocol)
+        except OSError:  # libcurl fails with a code of its own, and who asked finds out why
+            return pycurl.SOCKET_BAD
         self._sockets.append(opened)
         return opened
 

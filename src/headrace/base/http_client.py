@@ -8,6 +8,7 @@ without the GIL, so 64 downloads do not queue for it. A handle is not thread-saf
 
 from __future__ import annotations
 
+import errno
 import io
 import math
 import os
@@ -100,6 +101,14 @@ _CAUSES = {
     pycurl.E_SSL_CONNECT_ERROR: ("http.tls", False),
     pycurl.E_PEER_FAILED_VERIFICATION: ("http.tls", False),
 }
+#: What libcurl says, among others, where this process may open no more files: sockets are files, too.
+_NO_CONNECTION = (
+    pycurl.E_OUT_OF_MEMORY,
+    pycurl.E_FAILED_INIT,
+    pycurl.E_COULDNT_CONNECT,
+    pycurl.E_COULDNT_RESOLVE_HOST,
+    pycurl.E_COULDNT_RESOLVE_PROXY,
+)
 _SWITCHING_PROTOCOLS = 101
 #: What a GET follows; see RFC 9110, 15.4.
 _REDIRECTS = {301, 302, 303, 307, 308}
@@ -158,6 +167,7 @@ class HttpClient:
 
         Raises:
             HttpError: If there is none, it breaks a limit, or an address on the way may not be contacted.
+            OSError, MemoryError: If this machine has no file handle or no memory for it.
             DeadlinePassed: If the job in this thread's hands was wanted before any answer came.
         """
         deadline = self._deadline()
@@ -189,6 +199,7 @@ class HttpClient:
 
         Raises:
             HttpError: If no status came, or not all headers, or the address may not be contacted.
+            OSError, MemoryError: If this machine has no file handle or no memory for it.
             DeadlinePassed: If the job in this thread's hands was wanted before any answer came.
         """
         self._is_set_to_get = False
@@ -236,12 +247,17 @@ class HttpClient:
                 raise HttpError(refusal.code, url, refusal.why, permanent=False) from None
             code, message = error.args
             self._refuse_late(url)
+            if code in _NO_CONNECTION:
+                _refuse_without_files(url)
+            if code == pycurl.E_OUT_OF_MEMORY:
+                raise MemoryError(f"{without_secrets(url)} was not called: {message}") from None
             name, permanent = _CAUSES.get(code, ("http.failed", False))
             raise HttpError("http.slow" if "too slow" in message else name, url, message, permanent=permanent) from None
         except Refused as error:
             raise HttpError(error.refusal.code, url, error.refusal.why, permanent=True) from None
         except Unresolved as error:
             self._refuse_late(url)
+            _refuse_without_files(url)
             raise HttpError("http.resolve", url, str(error), permanent=False) from None
         except (UnicodeError, ValueError) as error:
             raise HttpError("ssrf.url", url, f"not an address ({error})", permanent=True) from None
@@ -309,6 +325,16 @@ class HttpClient:
                 "the file without Content-Encoding",
                 permanent=True,
             )
+
+
+def _refuse_without_files(url: str) -> None:
+    """Raise OSError if this process can open no file, and so no socket: no server is to blame, see `base.shortage`."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            what = f"{without_secrets(url)} was not called: no socket could be opened, {error.strerror}; see ulimit -n"
+            raise OSError(error.errno, what) from None
 
 
 def _milliseconds(seconds: float) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +15,7 @@ import pytest
 from headrace.base.errors import SettingsError
 from headrace.base.http_client import HttpClient, HttpError, HttpSettings, is_permanent, without_secrets
 from headrace.base.network_rules import NetworkPlan, NetworkRules
+from headrace.base.shortage import shortage_of
 
 #: What these servers are on.
 LOOPBACK = NetworkRules(NetworkPlan(allow=["127.0.0.1"]))
@@ -371,3 +375,35 @@ def test_settings_are_checked(key: str, value: int) -> None:
     """An impossible limit is refused with key, value and what is allowed."""
     with pytest.raises(SettingsError, match=rf"{key} = {value} is not possible; allowed: .*0"):
         HttpSettings(**{key: value})
+
+
+@pytest.fixture
+def use_up_files() -> Iterator[Callable[[], None]]:
+    """Takes all file handles that this process may still have, and gives them back."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+
+    def use_up() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits[0], 256), limits[1]))
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+
+    yield use_up
+    for descriptor in taken:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_no_file_handles_are_no_fault_of_the_server(use_up_files: Callable[[], None], host: str, method: str) -> None:
+    """Neither an address nor a name is blamed where this process may open no more sockets."""
+    rules = NetworkRules(NetworkPlan(allow=["127.0.0.1", "::1", "localhost"]))
+    client = HttpClient(HttpSettings(), rules=rules)
+    url = f"http://{host}:8080/x"
+    use_up_files()
+    with pytest.raises(OSError, match="no socket could be opened") as raised:
+        client.get(url) if method == "get" else client.post(url, b"{}", {})
+    assert shortage_of(raised.value) == "shortage.files"
+    client.close()
