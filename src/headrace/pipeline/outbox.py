@@ -15,6 +15,8 @@ logger = logging.getLogger("headrace")
 
 #: How long after a flush that failed the next one is tried: not for each result, which would flood the log.
 _STUCK_SECONDS = 1.0
+#: How long nothing is said after that was said.
+_SILENT_SECONDS = 60.0
 
 
 class Outbox:
@@ -33,6 +35,7 @@ class Outbox:
         self._lock = threading.Lock()
         self._items: list[Item] = []
         self._oldest_ns = 0
+        self._said_ns: int | None = None
         self.is_stuck = False
         """The last flush failed: results are kept, and no more should come than the queues hold."""
 
@@ -61,9 +64,11 @@ class Outbox:
                 self._delivery.flush()
             except Exception as error:
                 # Not only DeliveryFailed: a defect of somebody's delivery must not end the thread that happened to flush.
-                known = isinstance(error, DeliveryFailed)
-                logger.warning("results are kept and will be written later: %s", error, exc_info=not known)
-                self._oldest_ns = self._clock.now_ns()
+                self._oldest_ns = now = self._clock.now_ns()
+                if self._said_ns is None or now - self._said_ns >= _SILENT_SECONDS * 1e9:
+                    self._said_ns = now
+                    known = isinstance(error, DeliveryFailed)
+                    logger.warning("results are kept and will be written later: %s", error, exc_info=not known)
                 self.is_stuck = True
                 return False
             self.is_stuck = False

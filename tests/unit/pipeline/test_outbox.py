@@ -135,6 +135,18 @@ def test_failing_flush_keeps_results(error: Exception, caplog: pytest.LogCapture
     assert delivered == ["a"]
 
 
+def test_a_disk_that_stays_full_is_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """A flush is tried each second, and its failure is no line of the log each time."""
+    box, delivery, clock, _ = outbox()
+    delivery.errors = [DeliveryFailed("disk full") for _ in range(90)]
+    put(box, delivery, "a")
+    for _ in range(90):
+        clock.advance(1)
+        box.flush_if_due() if box.is_stuck else box.flush()
+    assert delivery.errors == []
+    assert caplog.text.count("disk full") == 2
+
+
 def test_jobs_are_settled_after_the_flush(run: Run) -> None:
     """A job is settled as delivered only when its result is durable, and results of a rest are flushed at the end."""
     delivery = Buffering()
