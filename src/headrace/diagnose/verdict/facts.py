@@ -23,6 +23,9 @@ _COMPUTES_AT_ALL = 0.1
 #: Share of the blocked time below which samples of thread states say too little to split it.
 _UNKNOWN = 0.5
 
+#: Share of the deliveries that were lost or failed, from which on jobs that come again matter.
+COMES_AGAIN = 0.02
+
 
 @dataclass(frozen=True, kw_only=True)
 class StageView:

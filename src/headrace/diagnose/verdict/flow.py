@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,13 +10,11 @@ import numpy as np
 from headrace.base.units import format_duration
 from headrace.diagnose.replay import CannotReplay
 from headrace.diagnose.span_columns import Array
-from headrace.diagnose.verdict.facts import Facts, StageView
+from headrace.diagnose.verdict.facts import COMES_AGAIN, Facts, StageView
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import VerdictClass
 from headrace.runs.formats.prediction import Change
 
-#: Share of the deliveries that were lost or failed, from which on what was not delivered was done in vain.
-_COMES_AGAIN = 0.02
 #: Shares below this are not named.
 _SEEN = 0.005
 #: Share of the latency that done items are held back.
@@ -24,8 +23,7 @@ _HELD = 0.2
 
 def rules(facts: Facts) -> Iterator[Proposal]:
     """Propose for stages that work in vain, and for the order."""
-    for view in facts.stages:
-        yield from _retry(facts, view)
+    yield from _retries(facts)
     yield from _ordering(facts)
 
 
@@ -45,7 +43,7 @@ def wasted_share(facts: Facts, view: StageView) -> float | None:
     unit = spans.unit[own][order]
     is_useful = np.append(unit[1:] != unit[:-1], True) & spans.is_ok[own][order]
     counters = facts.info.counters
-    if counters.lost + counters.retried >= _COMES_AGAIN * max(counters.received, 1):
+    if counters.lost + counters.retried >= COMES_AGAIN * max(counters.received, 1):
         is_useful &= _is_delivered(facts, own)[order]
     return max(0.0, 1 - float(seconds[order][is_useful].sum()) / total)
 
@@ -58,10 +56,40 @@ def _is_delivered(facts: Facts, own: slice) -> Array:
     return np.isin(spans.root[own].astype(np.int64) * attempts + spans.attempt[own], done)
 
 
-def _retry(facts: Facts, view: StageView) -> Iterator[Proposal]:
-    share = wasted_share(facts, view)
-    if share is None or share < WORTH_NAMING:
+def _retries(facts: Facts) -> Iterator[Proposal]:
+    """Propose for each stage that fails or works in vain; what is done again only since another stage fails is that stage's."""
+    shares = {view.name: wasted_share(facts, view) or 0.0 for view in facts.stages}
+    found = [_retry(facts, view, shares[view.name]) for view in facts.stages if shares[view.name] >= WORTH_NAMING]
+    failing = _failing_stage(facts)
+    of_others = [one for one in found if failing and one.cause == "failures" and not _fails(facts, one.stage or "")]
+    yield from (one for one in found if one not in of_others)
+    if not of_others or failing is None or shares[failing.name] >= WORTH_NAMING:
         return
+    worst = max(of_others, key=lambda one: one.share)
+    speedups = {one.stage: 1 / max(0.05, 1 - one.share) for one in of_others if one.stage}
+    yield dataclasses.replace(
+        worst,
+        stage=failing.name,
+        says=f"{failing.name} fails: {worst.says}",
+        resources=(*worst.resources, *failing.place),
+        advice=(dataclasses.replace(worst.advice[0], change=Change(speedups=speedups)), *worst.advice[1:]),
+    )
+
+
+def _fails(facts: Facts, stage: str) -> bool:
+    """Return whether tries of the stage itself failed."""
+    is_ok = facts.evidence.spans.is_ok[facts.evidence.stage_rows(stage)]
+    return bool((~is_ok).mean() >= _SEEN)
+
+
+def _failing_stage(facts: Facts) -> StageView | None:
+    """Return the stage with the most failures; None if none failed."""
+    failed = {stage.name: stage.failed for stage in facts.evidence.stages}
+    views = [view for view in facts.stages if failed.get(view.name)]
+    return max(views, key=lambda view: failed[view.name], default=None)
+
+
+def _retry(facts: Facts, view: StageView, share: float) -> Proposal:
     spans, own = facts.evidence.spans, facts.evidence.stage_rows(view.name)
     again = float((spans.attempt[own] > 1).mean())
     failed = float((~spans.is_ok[own]).mean())
@@ -82,7 +110,7 @@ def _retry(facts: Facts, view: StageView) -> Iterator[Proposal]:
             says="find out what fails (errors.jsonl of the run folder); wait longer between tries, or stop trying what is down",
             change=Change(speedups={view.name: 1 / max(0.05, 1 - share)}),
         )
-    yield Proposal(
+    return Proposal(
         verdict=VerdictClass.RETRY,
         stage=view.name,
         cause="redelivery" if is_lease else "failures",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.base.units import format_duration
-from headrace.diagnose.verdict.facts import Facts
+from headrace.diagnose.verdict.facts import COMES_AGAIN, Facts
 from headrace.diagnose.verdict.proposal import Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
@@ -41,8 +41,14 @@ def rules(facts: Facts) -> Iterator[Proposal]:
             yield arrivals(facts, receiving)
     elif backlog and _jobs_share(receiving) <= _FEW_JOBS:
         yield _broker(facts, receiving, in_calls)
-    else:
+    elif backlog or not _waits_for_retries(facts):
         yield _source(facts, receiving, in_calls)
+
+
+def _waits_for_retries(facts: Facts) -> bool:
+    """Return whether calls may have waited for jobs that are to be tried again later: that is no slow source."""
+    counters = facts.info.counters
+    return counters.retried >= COMES_AGAIN * max(counters.received, 1)
 
 
 def call_share(receiving: Receiving) -> float | None:
@@ -194,7 +200,9 @@ def _broker(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
 
 def _source(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
     seconds = receiving.call_seconds / receiving.calls
-    more = 4 * facts.plan.source.receivers
+    settings = (f"source.receivers={4 * facts.plan.source.receivers}",)
+    # Calls that bring few jobs do not show that there were more: nothing is promised of more calls.
+    is_shown = bool(has_backlog(facts)) or _jobs_share(receiving) > _FEW_JOBS
     return Proposal(
         verdict=VerdictClass.SOURCE,
         stage=None,
@@ -207,8 +215,8 @@ def _source(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:
         share=in_calls,
         evidence=(*_receiving_lines(facts, receiving), *idle_lines(facts)),
         advice=(
-            Advice(says="receive with more threads", settings=(f"source.receivers={more}",)),
+            Advice(says="receive with more threads", settings=settings if is_shown else ()),
             Advice(says="list, sort or open less per job in the source"),
         ),
-        removal=Change(settings=(f"source.receivers={more}",)),
+        removal=Change(settings=settings),
     )

@@ -11,7 +11,7 @@ import pytest
 from headrace.base.records import Counters
 from headrace.cli.diagnosis_text import as_text
 from headrace.diagnose.diagnosis import diagnosis_document
-from headrace.diagnose.verdict import ranking
+from headrace.diagnose.verdict import flow, intake, ranking
 from headrace.diagnose.verdict.proposal import Proposal
 from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
 from headrace.runs.reader import Run
@@ -414,6 +414,44 @@ def test_wasted_deliveries_are_retries(diagnose: Diagnose, made: Any) -> None:
         made(name="deliver", kind="io", work="deliver", cpu=1e-4, wait=0.02, outcome=outcome),
     )
     assert (found.first.verdict, found.first.cause) == (VerdictClass.RETRY, "failures")
+
+
+@pytest.mark.parametrize("wait", [0.02, 0.0])
+def test_retries_are_of_the_stage_that_fails(facts_of: Any, pipe: Any, made: Any, wait: float) -> None:
+    """Three in ten deliveries fail, slowly or at once: what decode and the model did for them in vain is no fault of theirs."""
+    has_failed = np.arange(400) % 10 < 3
+    stages = (
+        made(name="decode", work="decode", cpu=0.001),
+        model(made),
+        made(
+            name="deliver",
+            kind="io",
+            work="deliver",
+            cpu=1e-4,
+            wait=np.where(has_failed, wait, 0.02),
+            outcome=["failed" if failed else "ok" for failed in has_failed],
+        ),
+    )
+    counters = Counters(received=400, delivered=280, retried=120)
+    found = list(flow.rules(facts_of(pipe(stages=stages, changes={"counters": counters}))))
+    assert [(one.verdict, one.stage) for one in found] == [(VerdictClass.RETRY, "deliver")]
+
+
+@pytest.mark.parametrize(("retried", "verdicts"), [(0, [VerdictClass.SOURCE]), (40, [])])
+def test_waiting_for_retries_is_no_slow_source(
+    facts_of: Any, pipe: Any, made: Any, retried: int, verdicts: list[VerdictClass]
+) -> None:
+    """Calls bring few jobs: SOURCE, with nothing promised of more calls; none where they may wait for jobs that come again."""
+    received = {
+        "calls": 80, "empty_calls": 0, "jobs": 400, "asked": 800, "full_calls": 0, "call_seconds": 8.0,
+        "empty_call_seconds": 0.0, "blocked_seconds": 0.05,
+    }  # fmt: skip
+    stages = (made(name="decode", work="decode", cpu=0.002), model(made))
+    fields = {"stages": stages, "arrivals": np.arange(400) * 0.02, "receiving": received}
+    counters = Counters(received=400, delivered=400 - retried, retried=retried)
+    found = list(intake.rules(facts_of(pipe(**fields, changes={"counters": counters}))))
+    assert [one.verdict for one in found] == verdicts
+    assert not any(advice.settings for one in found for advice in one.advice)
 
 
 def test_too_many_threads_in_the_model(diagnose: Diagnose, made: Any) -> None:
