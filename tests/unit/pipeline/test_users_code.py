@@ -71,7 +71,8 @@ def test_what_it_raises(run: Run, error: BaseException, kind: str, executor: str
 def test_results_whose_members_are_others(run: Run, what: Callable[[int], Any]) -> None:
     """A batch whose results cannot be told apart fails, and says what it returned."""
     stage = hr.stage("work", lambda batch: what(len(batch)), kind="device")
-    ran = run([stage], range(6), {"stages": {"work": {"batch": 3}}}, source={"max_receives": 1})
+    plan = {"stages": {"work": {"batch": 3}}, "run": {"brake_after": 0}}  # all of them fail
+    ran = run([stage], range(6), plan, source={"max_receives": 1})
     assert ran.ids(OutcomeKind.DEAD_LETTERED) == set("012345")
     assert "length is 1 and which has" in ran.reason("0") or "no members" in ran.reason("0")
 
