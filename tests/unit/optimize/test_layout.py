@@ -269,6 +269,7 @@ def technique_of(document: OptimizationDocument, candidate: str | None) -> str:
     return next(one.technique for one in document.attempts if one.candidate == candidate)
 
 
+@pytest.mark.slow  # two whole searches, with the gates that probe batches: minutes on a busy machine
 @pytest.mark.usefixtures("devices")
 def test_the_second_wins_with_its_own_layout(case: Any, tmp_path: Path) -> None:
     """Each is laid out for itself: at batch 1 the one is ahead, and in its own layout the other."""
