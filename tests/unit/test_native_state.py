@@ -53,7 +53,7 @@ from headrace.pipeline import remote, shared_values
 from headrace.base import seat
 import msgspec
 sys.setswitchinterval(1e-6)
-answer = msgspec.msgpack.encode(remote._Answer(b"1", "x", [], [None], {"a": 1}, None, [{"b": 2}]))
+answer = msgspec.msgpack.encode(remote._Answer(b"1", "x", [], [None], {"a": 1}, None, [{"b": 2}], [None]))
 start = threading.Barrier(8)
 def work():
     start.wait()
