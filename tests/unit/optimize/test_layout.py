@@ -291,6 +291,7 @@ def test_the_second_wins_with_its_own_layout(case: Any, tmp_path: Path) -> None:
     assert "batched on slow, its own layout" in render_variants(document)
 
 
+@pytest.mark.slow  # as above
 @pytest.mark.usefixtures("devices")
 def test_a_run_off_is_in_their_own_layouts(case: Any, tmp_path: Path) -> None:
     """There the second is ahead by what both came to; in calls of one item it is behind."""
