@@ -90,7 +90,7 @@ def test_what_came_of_it_has_a_command_and_is_in_the_ledger(
 ) -> None:
     """Each advice its own; the attempt can be shown, and not replayed: its traffic is gone."""
     (folder / "other.onnx").rename(folder / "b c.onnx")
-    args = argparse.Namespace(
+    args = argparse.Namespace(results=None,
         shadow="b c.onnx@onnx,threads=1", max_disagreement=0.01, ledger=str(folder / "ledger.sqlite"),
         pipeline="jobs.py:pipeline", plan="plan.toml", settings=["p.workers=2"], allow=[], source="in/", drain=False,
         limit=20,
@@ -113,7 +113,7 @@ def test_what_came_of_it_has_a_command_and_is_in_the_ledger(
 @pytest.mark.parametrize("table", ["models.scene", "model"])
 def test_what_takes_over_is_set_where_the_plan_names_its_model(folder: Path, table: str) -> None:
     """In the task's own table if there is one; the pin and the options of the model in use go with it."""
-    args = argparse.Namespace(
+    args = argparse.Namespace(results=None,
         shadow="other.onnx@onnx,threads=2", max_disagreement=0.01, ledger=None, pipeline="jobs.py:pipeline", plan=None,
         settings=[], allow=[], source=None, drain=False, limit=None,
     )  # fmt: skip
