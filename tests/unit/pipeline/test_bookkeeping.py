@@ -88,11 +88,15 @@ def test_heartbeats_come_while_results_are_written(run: Run, monkeypatch: pytest
         def flush(self) -> None:
             """Be as slow as it takes."""
             tended.wait()
+            flushed.append(True)
 
         def close(self) -> None:
             """Nothing to do."""
 
-    run([hr.stage("a", str)], range(5), delivery=Slow())
+    flushed: list[bool] = []
+    ran = run([hr.stage("a", str)], range(5), delivery=Slow())
+    assert flushed
+    assert ran.result.counters.delivered == 5
 
 
 def test_heartbeats_come_while_ordered_results_wait_for_room(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
