@@ -469,7 +469,13 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
-    if _version(connection, path) != SCHEMA_VERSION:
+    # In one transaction: another process that makes the file between two of the questions must not be seen by halves.
+    connection.execute("BEGIN")
+    try:
+        found = _version(connection, path)
+    finally:
+        connection.execute("ROLLBACK")
+    if found != SCHEMA_VERSION:
         _enable_shared_log(connection, path)
         connection.execute("BEGIN IMMEDIATE")
         try:
