@@ -77,6 +77,8 @@ class _Request(msgspec.Struct, array_like=True):
     warm_up: bool
     metered: bool
     placements: list[Placement | None]
+    deadlines: list[int | None]
+    """Of the items' jobs, ns of the clock that all processes of a host share: waits in the child end with them."""
 
 
 class _Failure(msgspec.Struct, array_like=True):
@@ -174,7 +176,12 @@ class RemoteGroup:
         limit = None if self._limit is None else self._limit * len(items)
         metered = self._metering.on and any(item.weight for item in items)
         return self._ask(
-            _Request(values, self._arena.name, reason, False, metered, [item.placement for item in items]), limit
+            _Request(
+                *(values, self._arena.name, reason, False, metered),
+                placements=[item.placement for item in items],
+                deadlines=[item.job.deadline_ns for item in items],
+            ),
+            limit,
         )
 
     def warm_up(self, item: Item) -> CostCurve | None:
@@ -186,7 +193,7 @@ class RemoteGroup:
             values = pack([item.value], self._arena)
         except (StageFailed, Shortage):
             return CostCurve(device)  # the item's own turn will tell
-        answer = self._ask(_Request(values, self._arena.name, None, True, False, [item.placement]), self._limit)
+        answer = self._ask(_Request(values, self._arena.name, None, True, False, [item.placement], [None]), self._limit)
         if isinstance(answer, ItemError):
             return CostCurve(device, not_measured=f"the stage's process was lost during warm-up: {answer}")
         curve = answer.curve or CostCurve(device)
@@ -433,7 +440,10 @@ class _Child:
                 self.requests.close()
             self.requests = Arena(request.arena)
         values = unpack(request.values, self.requests, copy=False)
-        items = [Item(Job("", value), value, ()) for value in values]
+        items = [
+            Item(Job("", value, deadline_ns=deadline), value, ())
+            for value, deadline in zip(values, request.deadlines, strict=True)
+        ]
         for item, placement in zip(items, request.placements, strict=True):
             item.placement = placement
         curve = None

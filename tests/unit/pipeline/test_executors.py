@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,11 +23,12 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.base.errors import HeadraceError, ItemRejected, SettingsError, StageFailed
 from headrace.base.plan import Plan
-from headrace.base.records import OutcomeKind
+from headrace.base.records import Job, OutcomeKind
 from headrace.delivery.collect import Collect
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import run as execute
 from headrace.pipeline.shared_values import Arena, pack, unpack
+from headrace.stages.fetch import FetchStage
 from headrace.stages.stage import FunctionStage, Stage, StageContext
 from headrace.testing import FaultyStage, ListSource
 
@@ -221,6 +223,42 @@ def test_a_slow_warm_up_is_no_hang(run: Run) -> None:
     assert set(ran.results) == {"0"}
     assert "worker_restarts" not in ran.result.counters.notes
     assert list(ran.result.cost_curves["p"]) == [1, 2, 4]
+
+
+class Dated(ListSource):
+    """Gives each job a deadline, so many seconds after it is given out."""
+
+    seconds = 0.3
+
+    def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
+        """Return jobs that are wanted for a while."""
+        jobs = super().receive(limit, wait_seconds)
+        for job in jobs or []:
+            job.deadline_ns = time.monotonic_ns() + int(self.seconds * 1e9)
+        return jobs
+
+
+def ended_by_deadline(payload: Any, stage: Stage) -> str:
+    """Return why a job was rejected whose stage ran in a child, which went on living."""
+    source = Dated([payload])
+    plan = {"stages": {stage.name: IN_PROCESS}, "network": {"allow": ["127.0.0.1"]}}
+    result = execute(Pipeline(source, stages=[stage], delivery=Collect()), Plan.from_table(plan))
+    [outcome] = source.outcomes["0"]
+    assert outcome.kind is OutcomeKind.REJECTED
+    assert "worker_restarts" not in result.counters.notes
+    return outcome.reason
+
+
+def test_a_wait_in_a_child_ends_with_the_deadline() -> None:
+    """A download of a server that never answers is given up when its job is no longer wanted, and the child lives on."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        reason = ended_by_deadline(f"http://127.0.0.1:{silent.getsockname()[1]}/", FetchStage("fetch"))
+    assert "the job's deadline passed before http://127" in reason
+
+
+def test_users_code_in_a_child_goes_on_beyond_the_deadline() -> None:
+    """It is not cut off, for that would cost its process; what it returns is late and goes nowhere."""
+    assert "deliver: item 0: deadline.passed" in ended_by_deadline(0.5, FunctionStage("nap", time.sleep))
 
 
 def test_memory_limit_blames_one_item(run: Run) -> None:
