@@ -87,7 +87,8 @@ def find_origin(error: BaseException, *, own_too: bool = False) -> Origin | None
 
     Args:
         error: As raised; its traceback must still be there.
-        own_too: Where that is so, return headrace's own place instead of None.
+        own_too: Where that is so, return headrace's own place instead of None. Not the place that caught it: what is raised
+            there comes from a function without frames (a builtin, a library in C), or from a call that never got into one.
     """
     frames = [
         _Frame(frame.f_code.co_filename, line, frame.f_code.co_name)
@@ -95,11 +96,17 @@ def find_origin(error: BaseException, *, own_too: bool = False) -> Origin | None
         if not frame.f_code.co_filename.startswith(_FROZEN)
     ]
     outside = [frame for frame in frames if not frame.file.startswith(_OWN_FOLDER)]
-    shown = outside or (frames if own_too else [])
+    shown = outside or (frames[1:] if own_too else [])
     if not shown:
         return None
     place = next((frame for frame in reversed(shown) if not _is_installed(frame.file)), shown[-1])
     return Origin(type(error).__name__, _short(place.file), place.line, place.function, _as_text(shown))
+
+
+def place_of(function: object) -> str:
+    """Return file and line where a function is defined; empty where there is no Python code."""
+    code = getattr(function, "__code__", None)
+    return f"{_short(code.co_filename)}:{code.co_firstlineno}" if code else ""
 
 
 def _is_installed(file: str) -> bool:

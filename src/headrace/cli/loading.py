@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from headrace.base.errors import SettingsError
 from headrace.base.origin import describe, find_origin
 from headrace.base.protocols import Source
+from headrace.base.signature import check_takes
 from headrace.pipeline.definition import Pipeline
 
 
@@ -36,10 +37,11 @@ def load_pipeline(target: str) -> Pipeline:
         hint = f"; it defines {', '.join(pipelines)}" if pipelines else ""
         raise SettingsError(f"{name} has no attribute {attribute!r}{hint}")
     if callable(found) and not isinstance(found, Pipeline):
+        check_takes(found, (), target)
         try:
             found = found()
         except Exception as error:
-            raise _failure(f"{target} cannot be called without arguments", error) from error
+            raise _failure(f"{target} failed", error) from error
     if not isinstance(found, Pipeline):
         raise SettingsError(f"{target} is a {type(found).__name__}, expected a headrace.Pipeline")
     found.name = target

@@ -9,6 +9,7 @@ from typing import Any
 from headrace.base.errors import SettingsError
 from headrace.base.protocols import Addressed, Delivery, Source
 from headrace.base.records import Job
+from headrace.base.signature import check_takes
 from headrace.delivery.collect import Collect
 from headrace.stages.fetch import FetchStage
 from headrace.stages.inputs import ArrayInput
@@ -133,6 +134,11 @@ def _check_parts(source: Any, module: Any, modules: Any, stages: Any, delivery: 
         if part is not None and (isinstance(part, type) or not hasattr(part, method)):
             got = f"the class {part.__name__}" if isinstance(part, type) else repr(part)
             raise SettingsError(f"{name} is {got}; expected {expected}")
+    check_takes(source.receive, ("limit", "wait_seconds"), "the source")
+    if delivery is not None:
+        check_takes(delivery.deliver, ("job", "result"), "the delivery")
+    for stage in stages or ():
+        check_takes(stage.open, ("context",), f"stage {stage.name}")
 
 
 def _fetch_for(module: Module, fetch: FetchStage) -> list[Stage]:

@@ -14,6 +14,7 @@ from headrace.base.metering import Metering
 from headrace.base.origin import describe, find_origin
 from headrace.base.plan import Plan, model_key
 from headrace.base.protocols import Instrument, Model
+from headrace.base.signature import check_takes
 from headrace.engines import open_model
 from headrace.pipeline.governor import limit_library_threads
 from headrace.pipeline.group import Group
@@ -81,6 +82,8 @@ def open_group(spec: GroupSpec, clock: Clock, metering: Metering | None = None) 
             shared=spec.shared.setdefault(stage.name, {}),
         )
         call = stage.open(context)
+        takes = ("job", "result") if stage.role == "deliver" else ("batch" if stage.kind == "device" else "value",)
+        check_takes(call, takes, f"what open() of stage {stage.name} returned")
         for instrument in spec.instruments:
             call = instrument.wrap(stage.name, stage.kind, call)
         calls.append(call)

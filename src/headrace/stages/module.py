@@ -14,6 +14,7 @@ from headrace.base.errors import SettingsError, WrongResultCount
 from headrace.base.meaning import Meaning, Output
 from headrace.base.plan import StageDefaults
 from headrace.base.settings import check
+from headrace.base.signature import check_takes
 from headrace.stages.decode import DecodeStage, ResizeStage, TextStage
 from headrace.stages.inputs import BytesInput, ImageInput, Input, TextInput
 from headrace.stages.stage import FunctionStage, Stage, StageContext
@@ -157,6 +158,8 @@ class ProcessStage(Stage):
 
     def __init__(self, name: str, module: Module, *, task: str = "") -> None:
         super().__init__(name, task=task)
+        check_takes(module.process, ("batch",), f"stage {name}")
+        check_takes(module.load, ("context",), f"stage {name}")
         self.module = module
 
     def defaults(self) -> StageDefaults:

@@ -16,6 +16,7 @@ from headrace.base.plan import Executor, Kind, Plan, StageDefaults
 from headrace.base.protocols import Model
 from headrace.base.records import Job
 from headrace.base.settings import refuse_options
+from headrace.base.signature import check_takes
 
 Role = Literal["map", "fan_out", "join", "deliver"]
 
@@ -125,6 +126,7 @@ class FunctionStage(Stage):
         work: str = "",
     ) -> None:
         super().__init__(name, task=task)
+        check_takes(function, ("batch" if kind == "device" else "value",), f"stage {name}")
         self.function = function
         self.work = work
         self.kind = kind

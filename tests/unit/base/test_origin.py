@@ -7,9 +7,14 @@ import json
 import msgspec
 import pytest
 
+import headrace as hr
+from headrace.base.clock import SystemClock
 from headrace.base.errors import ItemRejected, StageFailed, as_item_error
 from headrace.base.origin import MOST_FRAMES, Origin, find_origin, is_of_user, text_of
+from headrace.base.records import Job
 from headrace.base.units import parse_duration
+from headrace.pipeline.group import Group
+from headrace.pipeline.item import Item
 from headrace.testing.faulty_stage import act
 
 SECRET = "whsec_not_to_be_shown"
@@ -73,11 +78,28 @@ def test_headraces_own_frames_are_cut() -> None:
     origin = find_origin(error)
     assert origin is not None
     assert "faulty_stage" not in origin.traceback
-    error.__traceback__ = error.__traceback__ and error.__traceback__.tb_next and error.__traceback__.tb_next.tb_next
-    assert find_origin(error) is None
-    own = find_origin(error, own_too=True)
+    own_error = caught_by_headrace("!raise x")
+    assert find_origin(own_error) is None
+    own = find_origin(own_error, own_too=True)
     assert own is not None
     assert own.file.endswith("faulty_stage.py")
+
+
+def test_who_caught_it_is_not_its_place() -> None:
+    """A function without frames of Python fails in the frame that called it, which says nothing to anybody."""
+    assert find_origin(caught_by_headrace(3), own_too=True) is None
+
+
+def caught_by_headrace(value: object) -> BaseException:
+    """Return what a stage function raises on a value, as the group that calls it catches it: with headrace's frames alone."""
+    stage = hr.stage("work", act if isinstance(value, str) else len)  # type: ignore[arg-type]
+    item = Item(Job("a", b""), value, ())
+    Group([stage], [stage.function], SystemClock(), 1).run([item], None)  # type: ignore[attr-defined]
+    cause = item.error and item.error.__cause__
+    assert cause is not None
+    while cause.__traceback__ is not None and not cause.__traceback__.tb_frame.f_code.co_name.startswith("_run"):
+        cause.__traceback__ = cause.__traceback__.tb_next
+    return cause
 
 
 def test_a_recursion_is_cut() -> None:

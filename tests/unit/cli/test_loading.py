@@ -58,7 +58,7 @@ def test_a_pipeline_is_found(target: str) -> None:
         ("none:pipeline", "there is no module 'none' here or installed"),
         ("mine:other", r"mine has no attribute 'other'; it defines pipeline"),
         ("mine:number", r"mine:number is a int, expected a headrace\.Pipeline"),
-        ("mine:broken", r"mine:broken cannot be called without arguments: OSError: no weights \(.*mine\.py:12\)"),
+        ("mine:broken", r"mine:broken failed: OSError: no weights \(.*mine\.py:12\)"),
     ],
 )
 def test_what_is_not_a_pipeline(target: str, said: str) -> None:

@@ -161,3 +161,78 @@ def test_too_many_failures_end_the_run(folder: Path, capsys: pytest.CaptureFixtu
     arguments = ["--max-failed", "1", "--set", "source.max_receives=1"]
     assert main(["run", "faulty_jobs:process", *arguments]) == 1
     assert "ended early: 2 jobs failed, allowed were 1 (max_failed)" in capsys.readouterr().out
+
+
+WRONG_SIGNATURES = """
+class OneMore(Scorer):
+    def preprocess(self, value, scale):
+        return value
+
+
+class NoSelf(Scorer):
+    def process(batch):
+        return batch
+
+
+class NoContext(Scorer):
+    def load(self):
+        pass
+
+
+class Opens(hr.Stage):
+    def open(self, context):
+        return lambda: 0
+
+
+def one_more():
+    return hr.Pipeline(hr.folder("photos"), module=OneMore(), delivery=hr.jsonl("results.jsonl"))
+
+
+def no_self():
+    return hr.Pipeline(hr.folder("photos"), module=NoSelf(), delivery=hr.jsonl("results.jsonl"))
+
+
+def no_context():
+    return hr.Pipeline(hr.folder("photos"), module=NoContext(), delivery=hr.jsonl("results.jsonl"))
+
+
+def opens():
+    return hr.Pipeline(hr.folder("photos"), stages=[Opens("opens")], delivery=hr.jsonl("results.jsonl"))
+
+
+def builtin():
+    return hr.Pipeline(hr.items([b"a", b"b"]), stages=[hr.stage("abs", abs)], delivery=hr.jsonl("results.jsonl"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "says"),
+    [
+        ("one_more", "def preprocess(self, value, scale)", "OneMore.preprocess(self, value, scale) at {}"),
+        ("no_self", "def process(batch)", "NoSelf.process(batch) at {}"),
+        ("no_context", "def load(self):", "NoContext.load(self) at {}"),
+        ("opens", "return lambda: 0", "what open() of stage opens returned: Opens.open.<locals>.<lambda>() at {}"),
+    ],
+)
+def test_a_wrong_signature_is_said_before_the_first_job(
+    folder: Path, name: str, line: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The user's file and line and what is expected; no frame of headrace's, and no item is tried."""
+    text = JOBS + WRONG_SIGNATURES
+    (folder / "faulty_jobs.py").write_text(text)
+    assert main(["run", f"faulty_jobs:{name}"]) == 2
+    said = capsys.readouterr().err
+    number = next(number for number, one in enumerate(text.splitlines(), 1) if line in one)
+    assert says.format(f"faulty_jobs.py:{number} cannot be called with (") in said
+    assert "headrace/" not in said
+
+
+@pytest.mark.parametrize("executor", ["thread", "process"])
+def test_a_builtin_has_no_place(folder: Path, executor: str) -> None:
+    """A stage function without frames of Python is named by its stage and its message, not by the line that called it."""
+    (folder / "faulty_jobs.py").write_text(JOBS + WRONG_SIGNATURES)
+    assert main(["run", "faulty_jobs:builtin", "-o", "out", "--set", f"abs.executor={executor}"]) == 1
+    lines = read_run(Path("out")).errors()
+    assert {line.origin for line in lines} == {None}
+    assert all("abs: item" in line.reason and "bad operand type for abs()" in line.reason for line in lines)
+    assert not any("headrace" in line.reason for line in lines)
