@@ -391,9 +391,10 @@ def _revived(failure: _Failure) -> ItemError:
 def child_main(connection: Connection, spec: GroupSpec, answers_prefix: str) -> None:
     """Serve requests until the parent is gone. Runs in the child."""
     ignore_signals(signal.SIGINT, signal.SIGTERM)
-    results = Arena(prefix=answers_prefix)
-    threading.Thread(target=_leave_with_parent, args=(results,), name="leave-with-parent", daemon=True).start()
+    results: Arena | None = None
     try:
+        results = Arena(prefix=answers_prefix)
+        threading.Thread(target=_leave_with_parent, args=(results,), name="leave-with-parent", daemon=True).start()
         metering = Metering()
         opened = open_group(spec, SystemClock(), metering)
         memory = spec.plan.stages[spec.stages[0].name].memory_limit_bytes
@@ -402,7 +403,8 @@ def child_main(connection: Connection, spec: GroupSpec, answers_prefix: str) -> 
     except BaseException as error:
         origin = find_origin(error)
         connection.send_bytes(msgspec.msgpack.encode(_NotStarted(describe(error, origin)[:4000], origin)))
-        results.close()
+        if results is not None:
+            results.close()
         return
     connection.send_bytes(b"ready")
     child = _Child(opened.group, opened.counts, opened.variants, results, metering, connection)

@@ -12,6 +12,7 @@ which outlives them and removes what a killed owner left; until then `sweep` doe
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 from multiprocessing import shared_memory
@@ -22,6 +23,7 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import Shortage, StageFailed
+from headrace.base.units import format_size
 from headrace.pipeline.sizes import holds_only_plain
 
 _ARRAY = 1
@@ -59,7 +61,7 @@ class Arena:
         num_bytes: Size of one that is made.
 
     Raises:
-        OSError: If there is not so much shared memory.
+        NoSharedMemory: If there is not so much shared memory.
     """
 
     def __init__(self, name: str | None = None, *, prefix: str = "", num_bytes: int = 1 << 20) -> None:
@@ -90,7 +92,7 @@ class Arena:
         """Make room for a whole message; only between `reset` and the first `write`.
 
         Raises:
-            OSError: If there is not so much shared memory; the arena is as it was.
+            NoSharedMemory: If there is not so much shared memory; the arena is as it was.
         """
         if num_bytes > self._memory.size:
             larger = _make(self._prefix, num_bytes + num_bytes // 4)
@@ -149,11 +151,29 @@ def _make(prefix: str, num_bytes: int) -> shared_memory.SharedMemory:
     try:
         # Without this, memory that is not there (containers often have 64 MB) kills the process that writes to it, by SIGBUS.
         os.posix_fallocate(memory._fd, 0, num_bytes)  # type: ignore[attr-defined]  # noqa: SLF001
-    except OSError:
+    except OSError as error:
         memory.close()
         memory.unlink()
-        raise
+        if error.errno not in (errno.ENOSPC, errno.ENOMEM):
+            raise
+        raise NoSharedMemory(
+            f"{format_size(num_bytes)} more of shared memory were needed, and {_free()}; give {_SHARED_MEMORY} more room "
+            "(docker run --shm-size=1g), use fewer workers (stages.NAME.workers), or executor = 'thread'"
+        ) from None
     return memory
+
+
+class NoSharedMemory(OSError):
+    """There is no room for an arena: two for each process, of 1 MiB to begin with and as large as its largest message."""
+
+
+def _free() -> str:
+    try:
+        state = os.statvfs(_SHARED_MEMORY)
+    except OSError as error:
+        return f"{_SHARED_MEMORY} cannot be looked at ({error.strerror})"
+    sizes = [format_size(blocks * state.f_frsize) for blocks in (state.f_bavail, state.f_blocks)]
+    return f"{sizes[0]} of {sizes[1]} are free in {_SHARED_MEMORY}"
 
 
 def pack(value: Any, arena: Arena) -> bytes:
@@ -196,16 +216,13 @@ def pack(value: Any, arena: Arena) -> bytes:
 
 def _too_large(num_bytes: int, error: OSError) -> StageFailed | Shortage:
     """Return whose fault it is that a value found no room: its own where it is larger than all the shared memory there is."""
-    what = (
-        f"a value of {num_bytes} bytes does not fit into shared memory ({error.strerror}); give {_SHARED_MEMORY} more room "
-        "(docker run --shm-size), or make the value smaller"
-    )
+    what = f"a value of {num_bytes} bytes does not fit into shared memory: {error}; or make the value smaller"
     try:
         state = os.statvfs(_SHARED_MEMORY)
     except OSError:
         return StageFailed(what)
     fits = num_bytes < state.f_blocks * state.f_frsize
-    return Shortage(f"shortage.shared_memory: {what}, or use fewer workers") if fits else StageFailed(what)
+    return Shortage(f"shortage.shared_memory: {what}") if fits else StageFailed(what)
 
 
 def unpack(message: bytes, arena: Arena, *, copy: bool) -> Any:
