@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pipeline", metavar="MODULE:ATTRIBUTE", help="the pipeline, where A or B is a Plan or a run folder"
     )
     add_allow_argument(parser)
-    parser.add_argument("--source", help="a folder, a glob, or a .txt of URLs, instead of the pipeline's source")
+    parser.add_argument(
+        "--source", help="a folder, a glob, or a .txt of URLs or paths, instead of the pipeline's source"
+    )
     parser.add_argument(
         "--measure", action="store_true", help="run two run folders' pipelines again instead of reading them"
     )
@@ -225,7 +227,7 @@ def _source(args: argparse.Namespace, pipeline: Pipeline) -> FiniteSource:
     source = parse_source(args.source, drain=True)
     if not isinstance(source, FiniteSource):
         raise SettingsError(
-            f"--source {args.source} is a queue, which cannot be read twice; name a folder or a .txt of URLs"
+            f"--source {args.source} is a queue, which cannot be read twice; name a folder or a .txt of URLs or paths"
         )
     return source
 

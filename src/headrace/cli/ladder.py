@@ -40,7 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="replace one setting of that Plan",
     )
     add_allow_argument(parser)
-    parser.add_argument("--source", help="a folder, a glob, or a .txt of URLs, instead of the pipeline's source")
+    parser.add_argument(
+        "--source", help="a folder, a glob, or a .txt of URLs or paths, instead of the pipeline's source"
+    )
     parser.add_argument("--price", metavar="PRICE", help="of an hour of this machine, such as 0.75/h")
     parser.add_argument("--blocks", type=int, metavar="N", help="blocks of each step, 6 or more (default 8)")
     length = parser.add_mutually_exclusive_group()
@@ -142,5 +144,5 @@ def _source(given: str | None, pipeline: Pipeline) -> FiniteSource:
         return read_items(pipeline)
     source = parse_source(given, drain=True)
     if not isinstance(source, FiniteSource):
-        raise SettingsError(f"--source {given} is a queue, which cannot be read twice; name a folder or a .txt of URLs")
+        raise SettingsError(f"--source {given} is a queue, which cannot be read twice; name a folder or a list (.txt)")
     return source

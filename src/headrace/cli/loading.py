@@ -93,7 +93,7 @@ def _failure(what: str, error: Exception) -> SettingsError:
 
 
 def parse_source(text: str, *, drain: bool) -> Source:
-    """Return the source that a user names: a queue's address, a folder or glob of images, or a file with one URL per line.
+    """Return the source that a user names: a queue's address, a folder or glob, or a file with a URL or path per line.
 
     Raises:
         SettingsError: If it is none of them.

@@ -98,7 +98,8 @@ def _add_pipeline(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--source", metavar="SOURCE",
-        help="with --pipeline: a folder, a glob, or a .txt of URLs on which the pipeline is measured with what was found",
+        help="with --pipeline: a folder, a glob, or a .txt of URLs or paths on which the pipeline is measured with what was "
+        "found",
     )  # fmt: skip
     group.add_argument(
         "--anyway",

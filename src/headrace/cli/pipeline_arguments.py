@@ -31,7 +31,7 @@ def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_allow_argument(parser)
     parser.add_argument(
-        "--source", help="a queue's address, a folder, a glob, or a .txt of URLs, instead of the pipeline's"
+        "--source", help="a queue's address, a folder, a glob, or a .txt of URLs or paths, instead of the pipeline's"
     )
     parser.add_argument(
         "--results",

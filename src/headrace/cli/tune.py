@@ -52,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="replace one setting of that Plan",
     )
     add_allow_argument(parser)
-    parser.add_argument("--source", help="a folder, a glob, or a .txt of URLs, instead of the pipeline's source")
+    parser.add_argument(
+        "--source", help="a folder, a glob, or a .txt of URLs or paths, instead of the pipeline's source"
+    )
     parser.add_argument(
         "--for",
         choices=("throughput", "latency", "cost"),
@@ -180,7 +182,7 @@ def _source(given: str | None, pipeline: Pipeline) -> FiniteSource:
         return read_items(pipeline)
     source = parse_source(given, drain=True)
     if not isinstance(source, FiniteSource):
-        raise SettingsError(f"--source {given} is a queue, which cannot be read twice; name a folder or a .txt of URLs")
+        raise SettingsError(f"--source {given} is a queue, which cannot be read twice; name a folder or a list (.txt)")
     return source
 
 

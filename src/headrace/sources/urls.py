@@ -1,10 +1,12 @@
-"""A list of URLs, in the program or in a file."""
+"""A list of URLs, in the program or in a file; or of files on this machine, in a file."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from headrace.base.errors import SourceError
 from headrace.base.http_client import without_secrets
@@ -15,7 +17,9 @@ class UrlList(FiniteSource):
     """One job per URL: the payload is the URL; so is the id, without password and query, and with a number if named twice.
 
     Args:
-        urls: The URLs, or a file with one per line; empty lines and lines that start with # do not count.
+        urls: The URLs, or a file with one per line; empty lines and lines that start with # do not count. A file may name
+            files of this machine instead, relative to its own folder: one job per path then. Its first line decides, and all
+            others must be alike: in a list of addresses that strangers have a part in, a path must not open a file.
         max_receives: Tries of one job.
     """
 
@@ -34,14 +38,35 @@ class UrlList(FiniteSource):
             lines, where = _lines(self._urls), str(self._urls)
         else:
             lines, where = list(enumerate(self._urls, 1)), "the list of URLs"
-        urls = []
+        if not lines:
+            raise SourceError(f"{where} names no URL")
+        if isinstance(self._urls, Path) and "://" not in lines[0][1]:
+            return _files(lines, where, self._urls.parent)
         for number, url in lines:
             if "://" not in url or any(character.isspace() for character in url):
-                raise SourceError(f"{where}: entry {number} is not a URL: {url[:100]!r}")
-            urls.append(url)
-        if not urls:
-            raise SourceError(f"{where} names no URL")
-        return _entries(urls)
+                raise SourceError(
+                    f"{where}: entry {number} is not a URL: {url[:100]!r}; expected one such as https://example.com/a.jpg. "
+                    "Files of this machine come from a folder, a pattern such as photos/*.jpg, or a list of nothing else"
+                )
+        return _entries((_name(url), url) for _, url in lines)
+
+
+def _files(lines: list[tuple[int, str]], where: str, folder: Path) -> Iterator[Entry]:
+    """Return the files that a list names; one that is missing is its own job's failure, unless it is the first."""
+    number, first = lines[0]
+    path = os.path.abspath(folder / first)
+    if not os.path.isfile(path):
+        raise SourceError(
+            f"{where}: entry {number} is neither a URL nor a file: {first[:100]!r}; there is no {path[:300]}. Paths are "
+            "relative to the folder of the list"
+        )
+    for number, name in lines:
+        if "://" in name:
+            raise SourceError(
+                f"{where}: entry {number} is a URL, and those before it are files: {without_secrets(name)[:100]!r}; make two "
+                "lists"
+            )
+    return _entries((name, folder / name) for _, name in lines)
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:
@@ -53,12 +78,11 @@ def _lines(path: Path) -> list[tuple[int, str]]:
     return [(number, line) for number, line in numbered if line and not line.startswith("#")]
 
 
-def _entries(urls: list[str]) -> Iterator[Entry]:
+def _entries(named: Iterable[tuple[str, Any]]) -> Iterator[Entry]:
     seen: dict[str, int] = {}
-    for url in urls:
-        name = _name(url)
+    for name, payload in named:
         count = seen[name] = seen.get(name, 0) + 1
-        yield Entry(name if count == 1 else f"{name}#{count}", url)
+        yield Entry(name if count == 1 else f"{name}#{count}", payload)
 
 
 def _name(url: str) -> str:

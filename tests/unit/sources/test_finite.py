@@ -101,9 +101,45 @@ def test_urls_from_a_file(tmp_path: Path) -> None:
 def test_a_line_that_is_no_url_is_named(tmp_path: Path) -> None:
     """A wrong line is told with file, line and text, at open."""
     file = tmp_path / "urls.txt"
-    file.write_text("# photos\nphoto.jpg\n")
-    with pytest.raises(SourceError, match=r"urls\.txt: entry 2 is not a URL: 'photo\.jpg'"):
+    file.write_text("# photos\nhttps://e.com/1\nphoto.jpg\n")
+    (tmp_path / "photo.jpg").write_bytes(b"image")
+    with pytest.raises(SourceError, match=r"urls\.txt: entry 3 is not a URL: 'photo\.jpg'; .* come from a folder"):
         opened(UrlList(file))
+    with pytest.raises(SourceError, match=r"the list of URLs: entry 1 is not a URL: '/"):
+        opened(UrlList([str(tmp_path / "photo.jpg")]))
+
+
+def test_files_from_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths are relative to the list, wherever the run stands; absolute ones are as they are; ids are unique."""
+    monkeypatch.chdir("/")
+    (tmp_path / "with space.jpg").write_bytes(b"image")
+    file = tmp_path / "paths.txt"
+    file.write_text(f"with space.jpg\n{tmp_path / 'gone.jpg'}\nwith space.jpg\n")
+    jobs = take(opened(UrlList(file)))
+    assert [job.payload for job in jobs] == [
+        tmp_path / name for name in ("with space.jpg", "gone.jpg", "with space.jpg")
+    ]
+    assert [job.id for job in jobs] == ["with space.jpg", str(tmp_path / "gone.jpg"), "with space.jpg#2"]
+
+
+def test_a_list_whose_first_file_is_missing(tmp_path: Path) -> None:
+    """Where it was looked for is said before the run: the paths may be meant from elsewhere, or be no paths."""
+    file = tmp_path / "paths.txt"
+    file.write_text("photos/1.jpg\n")
+    with pytest.raises(
+        SourceError, match=rf"'photos/1\.jpg'; there is no {tmp_path}/photos/1\.jpg\. Paths are relative"
+    ):
+        opened(UrlList(file))
+
+
+def test_a_list_of_files_with_a_url(tmp_path: Path) -> None:
+    """A list is of one kind, so that nobody who writes into one of addresses can have a file read; passwords are not shown."""
+    (tmp_path / "1.jpg").write_bytes(b"image")
+    file = tmp_path / "paths.txt"
+    file.write_text("1.jpg\nhttps://me:secret@e.com/1\n")
+    with pytest.raises(SourceError, match=r"entry 2 is a URL, and those before it are files") as caught:
+        opened(UrlList(file))
+    assert "secret" not in str(caught.value)
 
 
 def test_a_missing_list_is_named(tmp_path: Path) -> None:
