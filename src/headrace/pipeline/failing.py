@@ -1,14 +1,16 @@
 """How jobs that failed end: rejected, for another try, given up, or given back where nothing succeeds at all.
 
 The one place where an error becomes an outcome. The brake (`policies.brake`) sees every failure and every success; while it is
-on, failures are given back without their counting, and the runtime asks here how many jobs may be inside.
+on, failures are given back without their counting, and the runtime asks here how many jobs may be inside. Where a run has
+several tasks each has a brake too (`policies.task_brakes`): what a task's brake holds back is no news to the run's, which goes
+on seeing how the others do; while the run's own is on, it alone decides what is tried.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from headrace.base.clock import Clock
 from headrace.base.deadline import without_late_tries
@@ -22,6 +24,7 @@ from headrace.base.errors import (
     Shortage,
 )
 from headrace.base.policies.brake import Brake, BrakePolicy, Fault
+from headrace.base.policies.task_brakes import TaskBrakes
 from headrace.base.protocols import KeepsResults
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.base.units import format_duration
@@ -45,8 +48,13 @@ class Failing:
         keeper: The delivery, where it keeps results; None: it does not.
         clock: The run's.
         random: Gives uniform random numbers, 0 <= number < 1.
+        tasks: Of the run.
         ends: Whether the source comes to an end, so that trying for ever would keep whoever waits for it.
         end: Ends the run, for a reason.
+        is_busy_beyond: Whether a job is in flight that is of none of these tasks.
+
+    Attributes:
+        given_up: Why no job of some tasks was tried any more at the end; empty: there are none.
     """
 
     def __init__(
@@ -56,11 +64,16 @@ class Failing:
         clock: Clock,
         random: Callable[[], float],
         *,
+        tasks: Collection[str],
         ends: bool,
         end: Callable[[str], None],
+        is_busy_beyond: Callable[[Collection[str]], bool],
     ) -> None:
         policy = BrakePolicy(jobs=brake_after, jobs_later=4 * brake_after, tries=_MOST_TRIES if ends else None)
         self._brake = Brake(policy)
+        self._tasks = TaskBrakes(tasks, policy)
+        self._is_busy_beyond = is_busy_beyond
+        self.given_up = ""
         self._keeper = keeper
         self._clock = clock
         self._random = random
@@ -89,30 +102,81 @@ class Failing:
         """
         if outcome.kind is OutcomeKind.RETURNED:
             return outcome
+        reason = reason or outcome.reason
+        brake, delays = self._tasks.of(job.task), [self._held_by_its_task(job, fault, reason)]
+        if brake is None or not brake.is_on or self._brake.is_on:
+            delays.append(self._held_by_the_run(job, fault, reason))
+        delay = max((seconds for seconds in delays if seconds is not None), default=None)
+        if delay is None:
+            return outcome
+        return Outcome(*(OutcomeKind.RETURNED, reason, delay, outcome.undelivered), origin=outcome.origin, excused=True)
+
+    def _held_by_the_run(self, job: Job, fault: Fault, reason: str) -> float | None:
+        """Tell the run's brake of a failure; return after which time the job comes again, None if the failure counts."""
         with self._lock:
-            now, was_on, tries = self._now(), self._brake.is_on, self._brake.num_tries
-            delay = self._brake.failed(job.id, fault, now)
-            brake = self._brake
+            brake, now = self._brake, self._now()
+            was_on, tries = brake.is_on, brake.num_tries
+            delay = brake.failed(job.id, fault, now)
             if brake.is_on and not was_on:
                 self._since = now
             is_news = brake.is_on and (not was_on or brake.num_tries > tries)
             is_hopeless = brake.is_hopeless
         if is_news and not is_hopeless:
-            self._say(reason or outcome.reason, is_first=not was_on)
+            self._say(reason, is_first=not was_on)
         if is_hopeless:
-            self._end(
-                f"none of the last {counted(brake.num_failed, 'job')} succeeded; the last: {reason or outcome.reason}"
-            )
-        if delay is None:
-            return outcome
-        return Outcome(
-            *(OutcomeKind.RETURNED, reason or outcome.reason, delay, outcome.undelivered),
-            origin=outcome.origin,
-            excused=True,
-        )
+            self._end(f"none of the last {counted(brake.num_failed, 'job')} succeeded; the last: {reason}")
+        return delay
 
-    def succeeded(self) -> None:
+    def _held_by_its_task(self, job: Job, fault: Fault, reason: str) -> float | None:
+        """Do the same with the brake of a job's task."""
+        brake = self._tasks.of(job.task)
+        if brake is None:
+            return None
+        with self._lock:
+            was_on, was_hopeless = brake.is_on, brake.is_hopeless
+            delay = self._tasks.failed(job.task, job.id, fault, self._now())
+            is_given_up = brake.is_hopeless and not was_hopeless
+            if is_given_up:
+                what = f"none of the last {counted(brake.num_failed, 'job')} of task {job.task!r} succeeded; the last: {reason}"
+                self.given_up = "; ".join(filter(None, (self.given_up, what)))
+        if brake.is_on and not was_on:
+            logger.error(
+                "nothing of task %r succeeds: its last %s failed. Its jobs are given back, which does not count, but for a few "
+                "that are tried from time to time; the other tasks go on. The last reason: %s",
+                *(showable(job.task), counted(brake.num_failed, "job"), showable(reason)),
+            )
+        if is_given_up:
+            logger.error("task %r is given up for this run; its jobs stay where they are", showable(job.task))
+        return delay
+
+    def turned_away(self, job: Job) -> Outcome | None:
+        """Return how a job ends that was received while nothing of its task succeeds; None: it is to be tried.
+
+        Cheap while no task's brake is on.
+        """
+        if not self._tasks.is_any_on or self._brake.is_on:
+            return None
+        with self._lock:
+            seconds = self._tasks.seconds_away(job.task, job.id, self._now())
+            is_all = seconds is not None and self._tasks.is_all_there_is(job.task, job.id)
+            given_up = self._tasks.given_up()
+        if seconds is None:
+            return None
+        if is_all and not self._is_busy_beyond(given_up):
+            self._end(self.given_up)
+        reason = f"brake.task: nothing of task {job.task!r} succeeded of late; it is offered again later"
+        return Outcome(OutcomeKind.RETURNED, reason, seconds, excused=True)
+
+    def left(self, job: Job) -> None:
+        """Note that a job has ended, however it did."""
+        if self._tasks.is_any_on:
+            with self._lock:
+                self._tasks.left(job.task, job.id)
+
+    def succeeded(self, job: Job) -> None:
         """Note that the work on a job succeeded; cheap while nothing fails."""
+        if self._tasks.succeeded(job.task):
+            logger.warning("jobs of task %r succeed again", showable(job.task))
         if self._brake.succeeded():
             logger.warning(
                 "jobs succeed again, after %s; receiving goes on", format_duration(self._now() - self._since)
@@ -126,10 +190,10 @@ class Failing:
         """Return how long whoever waits for `allowed` may sleep; None: until something changes."""
         return self._brake.seconds_to_try(self._now()) if self._brake.is_on else None
 
-    @property
-    def num_braked(self) -> int:
-        """How often nothing succeeded."""
-        return self._brake.num_engaged
+    def counts(self) -> dict[str, int]:
+        """Return how often nothing succeeded, and nothing of a task, as far as that happened."""
+        numbers = {"run.nothing_succeeded": self._brake.num_engaged, "route.nothing_succeeded": self._tasks.num_engaged}
+        return {name: number for name, number in numbers.items() if number}
 
     def _by_itself(self, item: Item, error: ItemError) -> Outcome:
         job, undelivered = item.job, isinstance(error, DeliveryFailed) or _is_short_to_deliver(item, error)

@@ -26,7 +26,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from headrace.base.clock import Clock, SystemClock
@@ -199,7 +199,11 @@ class Runtime:
         self._keeper = delivery if isinstance(delivery, KeepsResults) else None
         ends = limit is not None or not getattr(pipeline.source, "is_endless", False)
         self._failing = Failing(
-            *(plan.run.brake_after if brakes else 0, self._keeper, self.clock, self.random), ends=ends, end=self.end
+            *(plan.run.brake_after if brakes else 0, self._keeper, self.clock, self.random),
+            tasks=self._routes,
+            ends=ends,
+            end=self.end,
+            is_busy_beyond=self._is_busy_beyond,
         )
 
     # --- the outside
@@ -238,6 +242,7 @@ class Runtime:
                         call()
             finally:
                 self._close(helpers, receivers)
+        self.ended_because = self.ended_because or self._failing.given_up
         if self._crash is not None:
             raise self._crash
 
@@ -312,8 +317,7 @@ class Runtime:
         source = self._pipeline.source
         total = {**(source.notes() if isinstance(source, TakesNotes) else {}), **self._delivery_counts}
         total.update(self._tasks.counts if self._tasks is not None else {})
-        if self._failing.num_braked:
-            total["run.nothing_succeeded"] = self._failing.num_braked
+        total.update(self._failing.counts())
         for station in self.stations:
             for counts in list(station.counts):
                 for name, number in list(counts.items()):
@@ -746,7 +750,17 @@ class Runtime:
 
     def _goes_in(self, item: Item, before_waiting: Callable[[], object]) -> bool:
         """Return whether a job goes into the first station; if not, it is on its way already, or back at its source."""
-        return not self._take_up(item) and (self._tasks is None or self._tasks.let_in(item, before_waiting))
+        if self._take_up(item):
+            return False
+        verdict = self._failing.turned_away(item.job)
+        if verdict is not None:
+            self._settle(item, verdict)
+            return False
+        return self._tasks is None or self._tasks.let_in(item, before_waiting)
+
+    def _is_busy_beyond(self, tasks: Collection[str]) -> bool:
+        with self._lock:
+            return any(item.job.task not in tasks for item in self._in_flight.values())
 
     def _take_up(self, item: Item) -> bool:
         """Send a job whose result was kept straight to the delivery; return whether it was."""
@@ -905,7 +919,7 @@ class Runtime:
 
     def _handed_over(self, item: Item) -> None:
         if item.kept is None:  # another run's work, which says nothing about this one's
-            self._failing.succeeded()
+            self._failing.succeeded(item.job)
         if item.value:
             self._settle(item, DELIVERED)
         else:
@@ -939,6 +953,7 @@ class Runtime:
             if root.inside:
                 self._make_room()
         root.job.settle(outcome)
+        self._failing.left(root.job)
         if self._reorderer is not None and not self._abandoning:  # what is given back needs no order
             self._reorderer.skip(root.sequence)
         if self.observers.wants["job_settled"]:

@@ -96,7 +96,7 @@ class Brake:
         self._num_succeeded += 1
         if not self.num_failed:
             return False
-        was_on, self.is_on = self.is_on, False
+        was_on, self.is_on, self.is_hopeless = self.is_on, False, False
         self._row = set()
         self.num_failed = self._num_shortages = self.num_tries = 0
         return was_on
