@@ -50,6 +50,7 @@ class Bulkheads:
             station.num_workers,
             addressed_by(station.stages[0].goes_to),
             self._turn_away,
+            self._may_turn_away,
         )
 
     @staticmethod
@@ -84,6 +85,10 @@ class Bulkheads:
         except HeadraceError as error:
             logger.warning("no thread in the place of one that waits for a slow call: %s", error)
         self._num_threads += 1
+
+    def _may_turn_away(self, item: Item) -> bool:
+        # Who comes to the delivery has a result, which is not to be worked out again.
+        return item.job.keeps_results if self._station.only_delivers else item.job.may_wait
 
     def _turn_away(self, item: Item, seconds: float) -> None:
         name = self._station.name

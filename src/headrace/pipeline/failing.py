@@ -49,6 +49,7 @@ class Failing:
         clock: The run's.
         random: Gives uniform random numbers, 0 <= number < 1.
         tasks: Of the run.
+        is_ordered: The Plan's `run.ordered`.
         ends: Whether the source comes to an end, so that trying for ever would keep whoever waits for it.
         end: Ends the run, for a reason.
         is_busy_beyond: Whether a job is in flight that is of none of these tasks.
@@ -65,12 +66,14 @@ class Failing:
         random: Callable[[], float],
         *,
         tasks: Collection[str],
+        is_ordered: bool,
         ends: bool,
         end: Callable[[str], None],
         is_busy_beyond: Callable[[Collection[str]], bool],
     ) -> None:
         policy = BrakePolicy(jobs=brake_after, jobs_later=4 * brake_after, tries=_MOST_TRIES if ends else None)
         self._brake = Brake(policy)
+        self._is_ordered = is_ordered
         self._tasks = TaskBrakes(tasks, policy)
         self._is_busy_beyond = is_busy_beyond
         self.given_up = ""
@@ -198,7 +201,9 @@ class Failing:
     def _by_itself(self, item: Item, error: ItemError) -> Outcome:
         job, undelivered = item.job, isinstance(error, DeliveryFailed) or _is_short_to_deliver(item, error)
         has_result = bool(item.route) and item.route[item.position].only_delivers
-        if isinstance(error, ItemFailed) and error.is_postponed and not (has_result or undelivered):
+        # In order, a list's item that came at the end would be out of place: there it is tried as often as any.
+        may_wait = job.keeps_results or not self._is_ordered
+        if isinstance(error, ItemFailed) and error.is_postponed and may_wait and not (has_result or undelivered):
             postponed = of_postponed(item, error, self._clock.unix_seconds(), self._random())
             if postponed is not None:
                 return postponed

@@ -84,6 +84,7 @@ class LanedQueue(BoundedQueue):
         num_workers: Workers that live on this queue.
         goes_to: What an item goes to.
         turn_away: Called with an item that finds no room in its lane, and the seconds after which it is to come again.
+        may_turn_away: Whether that may be done with an item; others wait for room in the queue.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class LanedQueue(BoundedQueue):
         num_workers: int,
         goes_to: GoesTo,
         turn_away: Callable[[Item, float], object],
+        may_turn_away: Callable[[Item], bool],
     ) -> None:
         super().__init__(capacity, capacity_bytes, clock)
         self._lanes = _Lanes()
@@ -102,6 +104,7 @@ class LanedQueue(BoundedQueue):
         self._num_workers = num_workers
         self._goes_to = goes_to
         self._turn_away = turn_away
+        self._may_turn_away = may_turn_away
         self._most_parked = max(1, capacity // 2)
 
     def put(self, items: Sequence[Item], *, force: bool = False) -> list[int]:
@@ -210,7 +213,7 @@ class LanedQueue(BoundedQueue):
     def _refused_for(self, lane: str, item: Item, now: float) -> float | None:
         """Return for how long an item is turned away; None: it is not."""
         since = self._shares.slow_since(lane)
-        if since is None or not item.job.keeps_results or self._shares.is_alone(now):
+        if since is None or not self._may_turn_away(item) or self._shares.is_alone(now):
             return None
         waiting = len(self._lanes.by_name.get(lane, ()))
         # As much as is still free: a second slow lane finds room, and so does a third.

@@ -201,6 +201,7 @@ class Runtime:
         self._failing = Failing(
             *(plan.run.brake_after if brakes else 0, self._keeper, self.clock, self.random),
             tasks=self._routes,
+            is_ordered=plan.run.ordered,
             ends=ends,
             end=self.end,
             is_busy_beyond=self._is_busy_beyond,

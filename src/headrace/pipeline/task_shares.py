@@ -92,7 +92,7 @@ class TaskShares:
             seconds = self._seconds_away(task)
             if seconds == 0:
                 return True
-            if seconds is not None and item.job.keeps_results:
+            if seconds is not None and item.job.may_wait:
                 self._give_back(item, seconds)
                 return False
             before_waiting()

@@ -55,7 +55,7 @@ def of_postponed(item: Item, error: ItemFailed, now: float, jitter: float) -> Ou
         jitter: Uniform random number, 0 <= jitter < 1.
     """
     job = item.job
-    if not job.keeps_results:
+    if not job.may_wait:
         return None
     if job.sent_at is not None and now - job.sent_at > error.patience_seconds:
         return None

@@ -2,6 +2,9 @@
 
 Nothing here survives the run: a job that was retried too often is counted as dead-lettered and logged with its reason. What is
 to survive is told to an `Agenda`, which also says what is left to do; `pipeline.checkpoint` makes one.
+
+A job for which nothing was tried, because its host is slow or left alone, is put aside: it is given out again as if it was new
+once all the others were. That is done once, so that there is an end: then it waits, or what is not tried counts as a try.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import abc
 import heapq
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -39,6 +43,12 @@ class FiniteCounts:
     dead_lettered: int = 0
     retried: int = 0
     returned: int = 0
+    postponed: int = 0
+    """Those of `retried` that were put aside until the end."""
+
+
+#: Jobs that are put aside at most: each is an address, and they are kept in memory.
+MOST_ASIDE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +129,11 @@ class FiniteSource(abc.ABC):
         """Return what happened so far."""
         return replace(self._opened().counts)
 
+    def notes(self) -> dict[str, int]:
+        """Return how many jobs were put aside, if any were: `source.postponed`."""
+        num_postponed = self._opened().counts.postponed
+        return {"source.postponed": num_postponed} if num_postponed else {}
+
     @property
     def num_in_flight(self) -> int:
         """Jobs received and not settled."""
@@ -156,6 +171,9 @@ class _OpenFinite:
         self._changed = threading.Condition()
         self._again: list[tuple[float, int, int, Entry]] = []
         """Heap of what is offered again: when (time.monotonic()), its place in the source, the attempt it will be."""
+        self._aside: deque[tuple[int, int, Entry]] = deque()
+        """What is offered again once all others were: its place, the attempt it will be."""
+        self._has_come_back = False
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         give_up_at = time.monotonic() + wait_seconds
@@ -164,7 +182,7 @@ class _OpenFinite:
                 jobs = self._take(limit)
                 if jobs:
                     return jobs
-                if not self.num_in_flight and not self._again:
+                if not self.num_in_flight and not self._again and not self._aside:
                     return None
                 now = time.monotonic()
                 if now >= give_up_at:
@@ -176,13 +194,14 @@ class _OpenFinite:
         with self._changed:
             self._entries = None
             self._again.clear()
+            self._aside.clear()
             self._changed.notify_all()
 
     @property
     def is_exhausted(self) -> bool:
         # One that is alone gets no company: a delivery that waits for more results would wait in vain.
         is_alone = bool(self._num_alone and self.num_in_flight)
-        return (self._entries is None or is_alone) and not self._again
+        return (self._entries is None or is_alone) and not self._again and not self._aside
 
     def _take(self, limit: int) -> list[Job]:
         jobs: list[Job] = []
@@ -194,6 +213,9 @@ class _OpenFinite:
             elif (fresh := self._next_entry()) is not None:
                 place, attempt, entry = self.counts.received, 1, fresh
                 self.counts.received += 1
+            elif self._aside:
+                self._has_come_back = True
+                place, attempt, entry = self._aside.popleft()
             else:
                 break
             self.num_in_flight += 1
@@ -220,7 +242,7 @@ class _OpenFinite:
             self._settle(place, attempt, entry, outcome)
 
         attributes = dict(entry.attributes)  # stages may add to it
-        return Job(
+        job = Job(
             entry.id,
             entry.payload,
             attributes=attributes,
@@ -229,11 +251,15 @@ class _OpenFinite:
             max_attempts=self._max_receives,
             settle=settle,
         )
+        # An address alone waits on others, and costs no memory to speak of.
+        is_light = isinstance(entry.payload, str) and len(self._aside) < MOST_ASIDE
+        job.may_wait = is_light and not (self._num_alone or self._has_come_back)
+        return job
 
     def _settle(self, place: int, attempt: int, entry: Entry, outcome: Outcome) -> None:
         counts = self.counts
         with self._changed:
-            has_tries = outcome.kind is OutcomeKind.RETRY and attempt < self._max_receives
+            has_tries = outcome.kind is OutcomeKind.RETRY and (outcome.spared or attempt < self._max_receives)
             if self._agenda is not None and not has_tries and outcome.kind is not OutcomeKind.RETURNED:
                 self._agenda.settled(entry.id, outcome)
             self.num_in_flight -= 1
@@ -244,6 +270,10 @@ class _OpenFinite:
             elif outcome.kind is OutcomeKind.RETURNED:
                 counts.returned += 1
                 heapq.heappush(self._again, (time.monotonic() + outcome.delay_seconds, place, attempt, entry))
+            elif has_tries and outcome.spared:
+                counts.retried += 1
+                counts.postponed += 1
+                self._aside.append((place, attempt, entry))
             elif has_tries:
                 counts.retried += 1
                 due = time.monotonic() + outcome.delay_seconds

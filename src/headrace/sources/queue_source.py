@@ -297,7 +297,7 @@ class _OpenSource:
         job.max_attempts = loan.max_receives
         job.sent_at = message.sent_at
         job.kept = message.kept
-        job.keeps_results = True
+        job.keeps_results = job.may_wait = True
         if self._seat is not None and loan.place is not None:
             job.on_work = functools.partial(self._seat.table.work, loan.place)
         return job, loan.is_suspect

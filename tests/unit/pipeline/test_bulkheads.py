@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.base.errors import FetchPostponed
 from headrace.base.plan import Plan, resolve
 from headrace.base.records import Job
 from headrace.delivery.collect import Collect
@@ -33,14 +34,14 @@ class Ask(Stage):
 
     def goes_to(self, job: Job, value: Any) -> tuple[str, str]:
         """Return the first word of the value."""
-        key = value.decode().split()[0]
+        key = str(value, "utf-8").split()[0] if isinstance(value, bytes) else value.split()[0]
         return key, key
 
-    def open(self, context: StageContext) -> Callable[[bytes], bytes]:
+    def open(self, context: StageContext) -> Callable[[Any], Any]:
         """Return what waits for `bad`."""
 
-        def ask(value: bytes) -> bytes:
-            if value.startswith(b"bad"):
+        def ask(value: Any) -> Any:
+            if self.goes_to(Job("", value), value)[0] == "bad":
                 assert self.answers.wait(120)
             return value
 
@@ -56,7 +57,7 @@ class Deadlock(Collect):
 
     def deliver(self, job: Job, result: Any) -> bool:
         """Keep it."""
-        self._left -= job.id.startswith("good")
+        self._left -= self._stage.goes_to(job, job.payload)[0] == "good"
         if not self._left:
             self._stage.answers.set()
         return super().deliver(job, result)
@@ -70,10 +71,14 @@ def runtime_of(queue: MemoryQueue, stage: Ask, delivery: Collect, table: dict[st
     return Runtime(pipeline, plan, budget(plan, defaults, 2))
 
 
+def names(number: int, bad_every: int) -> list[str]:
+    """Return names for `good`, with some for `bad` among them."""
+    return [f"{'bad' if index % bad_every == bad_every - 1 else 'good'} {index}" for index in range(number)]
+
+
 def jobs(number: int, bad_every: int) -> list[bytes]:
-    """Return jobs for `good`, with some for `bad` among them."""
-    names = [f"{'bad' if index % bad_every == bad_every - 1 else 'good'} {index}" for index in range(number)]
-    return [encode_job(name.encode(), id=name) for name in names]
+    """Return jobs of those names."""
+    return [encode_job(name.encode(), id=name) for name in names(number, bad_every)]
 
 
 @pytest.mark.real_clock
@@ -90,6 +95,55 @@ def test_all_others_are_done_while_one_hangs(table: dict[str, Any]) -> None:
     notes = runtime.counters.notes
     assert notes["ask.slow_calls"] >= 1
     assert notes["ask.turned_away"] == notes["source.postponed"] > 0
+
+
+@pytest.mark.real_clock
+@pytest.mark.parametrize("most", [12, None])
+def test_a_list_puts_aside_what_would_hold_up_the_others(most: int | None) -> None:
+    """All good ones of a list are delivered while the bad ones hang; then those are, each once, in one try."""
+    stage = Ask()
+    delivery = Deadlock(stage, 270)
+    texts = names(300, bad_every=10)
+    pipeline = Pipeline(hr.items(texts, max_receives=1), stages=[stage], delivery=delivery)
+    source = {"wait_seconds": 0.05} if most is None else {"wait_seconds": 0.05, "max_in_flight": most}
+    result = hr.run(pipeline, Plan.from_table({"source": source, "stages": {"ask": {"workers": 4}}}))
+    assert sorted(value for _, value in delivery.results) == sorted(texts)
+    assert result.counters.dead_lettered == 0
+    notes = result.counters.notes
+    assert notes["ask.turned_away"] == notes["source.postponed"] > 0
+
+
+class LeftAlone(Stage):
+    """Says of `bad` that it is left alone."""
+
+    def open(self, context: StageContext) -> Callable[[str], str]:
+        """Return what answers for the others."""
+
+        def answer(value: str) -> str:
+            if value.startswith("bad"):
+                raise FetchPostponed("left alone")
+            return value
+
+        return answer
+
+
+@pytest.mark.real_clock
+@pytest.mark.parametrize(("ordered", "num_bad_tries"), [(False, 3), (True, 2)])
+def test_a_list_with_a_host_that_is_gone_ends(ordered: bool, num_bad_tries: int) -> None:
+    """Its items come again at the end, and then have their tries; in an ordered run they have those alone."""
+    tried: list[str] = []
+
+    class Noting(LeftAlone):
+        def open(self, context: StageContext) -> Callable[[str], str]:
+            answer = super().open(context)
+            return lambda value: tried.append(value) or answer(value)
+
+    delivery = Collect()
+    source = hr.items(["bad 1", "good 2", "good 3"], max_receives=2)
+    pipeline = Pipeline(source, stages=[Noting("ask")], delivery=delivery)
+    result = hr.run(pipeline, Plan.from_table({"source": {"wait_seconds": 0.05}, "run": {"ordered": ordered}}))
+    assert (len(delivery.results), result.counters.dead_lettered) == (2, 1)
+    assert tried.count("bad 1") == num_bad_tries
 
 
 @pytest.mark.real_clock

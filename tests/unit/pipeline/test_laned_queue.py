@@ -25,13 +25,14 @@ class Bench:
             workers,
             addressed_by(lambda job, _: (job.id.split()[0], "group")),
             lambda item, seconds: self.turned_away.append((item.id, seconds)),
+            lambda item: item.job.may_wait,
         )
 
     def put(self, *ids: str, size: int = 1, keeps: bool = True) -> None:
         """Put items, one by one."""
         for id_ in ids:
             job = Job(id_, b"x" * size)
-            job.keeps_results = keeps
+            job.may_wait = keeps
             self.queue.put([Item(job, job.payload, ())])
 
     def take(self, limit: int = 1, before: Call | None = None) -> tuple[list[str], Any]:

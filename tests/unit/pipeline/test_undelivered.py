@@ -163,7 +163,7 @@ def test_the_item_of_a_job_that_is_not_routed_has_no_result() -> None:
 def postponed(error: ItemFailed, *, keeps: bool = True, age: float = 60.0) -> Any:
     """Return how a job ends for which nothing was tried."""
     job = Job("job-1", b"")
-    job.keeps_results, job.sent_at = keeps, NOW - age
+    job.may_wait, job.sent_at = keeps, NOW - age
     error.retry_after_seconds = 10.0
     return of_postponed(Item(job, b"", ()), error, NOW, 0.5)
 
