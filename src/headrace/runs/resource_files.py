@@ -22,6 +22,7 @@ Scopes and what is measured in each (units in `NAMES`; a rate is over the time s
     memory_available_bytes      what can be had without swapping
     swap_in_bytes_per_second, swap_out_bytes_per_second
     throttled_ratio             share of the scheduler's periods in which the control group's CPU quota stopped it
+    throttled_cpu_cores         cores on which it had work and was stopped, on an average over the time
     cpu_frequency_hertz         mean over cores, where the kernel tells
     other_cpu_cores             cores at work for others: cpu_busy_cores less the run's processes and the helper
 `cpuN`
@@ -131,6 +132,7 @@ NAMES: dict[str, str] = {
     "throttled_by_hardware": "ratio",
     "throttled_by_heat": "ratio",
     "throttled_by_power": "ratio",
+    "throttled_cpu_cores": "count",
     "throttled_ratio": "ratio",
     "utilization_ratio": "ratio",
     "visible": "items",

@@ -73,6 +73,8 @@ class Spread:
     """That the Plan gave it, >= 1."""
     busy: float
     """Cores that a call kept busy on an average, from 1 to `threads`."""
+    is_measured: bool = True
+    """`busy` comes from CPU time; else all threads are taken to have worked all the time."""
 
     def at(self, threads: int) -> float:
         """Return the cores that a call keeps busy with so many threads; evenly spread where one thread was all there was."""

@@ -332,12 +332,14 @@ class Replay:
         ]
         called = sum(line.seconds for line in lines if line.name in names)
         native = sum(line.seconds for line in lines if line.name == NATIVE)
+        profiling = self.evidence.profiling
+        is_measured = called > 0 and profiling is not None and profiling.native_cpu_seconds is not None
         for group in group_stages(self.needs.stages, self.plan):
             for stage in group:
                 if stage.name in names:
                     threads = model_threads(self.plan, group[0].name, stage.info, self.cores)
                     busy = 1.0 + native / called if called > 0 else float(threads)
-                    found[stage.name] = Spread(threads, min(busy, float(threads)))
+                    found[stage.name] = Spread(threads, min(busy, float(threads)), is_measured)
         return found
 
     def _check(self, change: Change) -> None:

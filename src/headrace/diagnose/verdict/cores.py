@@ -24,6 +24,8 @@ _OTHERS = 0.20
 _OWN = 0.80
 _WAITS_FOR_CORE = 0.25
 _THROTTLED = 0.05
+#: As candidates are simulated.
+_FIFTH_MORE = 1.2
 #: Threads over cores from which on they only take cores from one another.
 _TOO_MANY_THREADS = 2.0
 #: Share of all CPU that a stage must use for its trend to count.
@@ -233,6 +235,11 @@ def _quota(facts: Facts) -> Iterator[Proposal]:
     if throttled is None or throttled < _THROTTLED:
         return
     allowed = f"{quota:g} cores" if quota else "its CPU quota"
+    stopped, most = facts.machine.get("machine.throttled_cpu_cores"), _gain_without_stops(facts)
+    gain = None if most is None else min(most, 1 + (_FIFTH_MORE - 1) * throttled)
+    simulated = facts.gain("cores")
+    is_seen = gain is not None and gain > (simulated or 1.0)
+    raise_limit = "raise the CPU limit of the container"
     yield Proposal(
         verdict=VerdictClass.QUOTA,
         stage=None,
@@ -241,18 +248,40 @@ def _quota(facts: Facts) -> Iterator[Proposal]:
         resources=("cores",),
         # Stopped for part of each of those periods; however small that part, threads beyond the quota gain nothing.
         share=max(throttled, WORTH_NAMING),
+        measured_gain=gain,
         evidence=(
             at_least(
                 "throttled", "share of the scheduler's periods in which the run was stopped", throttled, _THROTTLED
             ),
+            line(
+                "stopped",
+                "cores that had work and were stopped: " + ("not measured" if stopped is None else f"{stopped:.2f}"),
+                stopped,
+                None,
+                None if most is None else most - 1 >= WORTH_NAMING,
+            ),
             cores_line(facts),
         ),
         advice=(
-            Advice(says="raise the CPU limit of the container", change=Change(cores=2 * facts.cores)),
+            # The simulation did not see the stops; what they come to at most is known.
+            Advice(says=f"{raise_limit}: at most x{most:.2f} of the throughput, by the time that it was stopped")
+            if is_seen and most is not None
+            else Advice(says=raise_limit, change=Change(cores=2 * facts.cores)),
             Advice(says="or run fewer threads than the quota has cores: the same work without stops of up to 100 ms"),
         ),
         removal=Change(cores=2 * facts.cores),
     )
+
+
+def _gain_without_stops(facts: Facts) -> float | None:
+    """Return the throughput ratio at most of a run that its quota never stops; None where that was not measured.
+
+    What work got of the cores, over that and what it was kept from; no more than there are cores.
+    """
+    stopped, own = facts.machine.get("machine.throttled_cpu_cores"), facts.own_cores
+    if stopped is None or not own:
+        return None
+    return max(1.0, min(own + stopped, float(facts.info.hardware.num_cores)) / own)
 
 
 def _oversubscription(facts: Facts) -> Iterator[Proposal]:

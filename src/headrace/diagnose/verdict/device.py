@@ -6,10 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headrace.base.plan import model_key
 from headrace.base.units import format_duration
+from headrace.base.words import counted
 from headrace.diagnose.replay.costs import BatchCost
 from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
+from headrace.runs.again import profile_again
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
 
@@ -97,6 +100,7 @@ def _own_work(facts: Facts, view: StageView) -> Proposal:
         why = "and memory, not arithmetic, limits its layers"
     else:
         advice = [
+            *_one_thread_each(facts, view),
             Advice(
                 says="a faster engine, a smaller variant or lower precision", change=Change(speedups={view.name: 1.5})
             ),
@@ -114,6 +118,25 @@ def _own_work(facts: Facts, view: StageView) -> Proposal:
         advice=tuple(advice),
         removal=Change(speedups={view.name: 4.0}),
     )
+
+
+def _one_thread_each(facts: Facts, view: StageView) -> list[Advice]:
+    """Return the layout that costs nothing: the same cores as workers of one thread each, which never wait for one another."""
+    spread, workers = facts.replay.spreads.get(view.name), int(facts.cores)
+    if spread is None or spread.threads < 2 or view.workers >= workers:
+        return []
+    if spread.is_measured and spread.busy >= (1 - WORTH_NAMING) * spread.threads:
+        return []  # its threads have no time to spare
+    key = model_key(next(one.task for one in facts.info.stages if one.name == view.name), view.name)
+    table = f"models.{key}" if key in facts.plan.models else "model"
+    settings = (f"{view.account.station}.workers={workers}", f"{table}.threads=1")
+    now = f"{counted(view.workers, 'worker')} of {counted(spread.threads, 'thread')}"
+    layout = f"the same cores as {workers} workers of 1 thread each instead of {now}, which costs nothing"
+    if spread.is_measured:
+        return [Advice(says=f"{layout}: a call keeps {spread.busy:.2g} of its threads busy", settings=settings)]
+    command = profile_again(facts.info, *(part for one in settings for part in ("--set", one)))
+    unknown = "try it, for how busy a call keeps its threads was not measured"
+    return [Advice(says=f"{layout}: {unknown}", settings=settings, command=command)]
 
 
 def _larger_batches(facts: Facts, view: StageView) -> list[Advice]:

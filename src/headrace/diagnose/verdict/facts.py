@@ -23,7 +23,7 @@ _COMPUTES_AT_ALL = 0.1
 #: Share of the blocked time below which samples of thread states say too little to split it.
 _UNKNOWN = 0.5
 
-#: Share of the deliveries that were lost or failed, from which on jobs that come again matter.
+#: Share of the deliveries that were lost, failed or given back, from which on jobs that come again matter.
 COMES_AGAIN = 0.02
 
 
@@ -258,6 +258,12 @@ class Facts:
             return np.asarray(spans.cpu[rows] / 1e9)
         return np.asarray((spans.ended[rows] - spans.started[rows] - np.nan_to_num(spans.run_delay[rows])) / 1e9)
 
+    @cached_property
+    def do_jobs_come_again(self) -> bool:
+        """Whether enough deliveries were lost, failed or given back that what came of them matters."""
+        counters = self.info.counters
+        return counters.lost + counters.retried + counters.returned >= COMES_AGAIN * max(counters.received, 1)
+
     def note(self, name: str) -> int | None:
         """Return what a stage counted; None if it did not."""
         return self.info.counters.notes.get(name)
@@ -271,7 +277,8 @@ def _busy(account: StageAccount) -> float:
 _GAUGES = {
     "machine": (
         "other_cpu_cores", "runnable", "cpu_pressure_ratio", "io_pressure_ratio", "memory_pressure_ratio",
-        "swap_in_bytes_per_second", "throttled_ratio", "cpu_iowait_ratio",
+        "swap_in_bytes_per_second", "throttled_ratio", "throttled_cpu_cores",
+        "cpu_iowait_ratio",
     ),
     "processes": (
         "cpu_cores", "major_faults_per_second", "involuntary_switches_per_second", "read_bytes_per_second",

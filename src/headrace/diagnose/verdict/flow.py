@@ -10,7 +10,7 @@ import numpy as np
 from headrace.base.units import format_duration
 from headrace.diagnose.replay import CannotReplay
 from headrace.diagnose.span_columns import Array
-from headrace.diagnose.verdict.facts import COMES_AGAIN, Facts, StageView
+from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import VerdictClass
 from headrace.runs.formats.prediction import Change
@@ -30,7 +30,7 @@ def rules(facts: Facts) -> Iterator[Proposal]:
 def wasted_share(facts: Facts, view: StageView) -> float | None:
     """Return the share of a stage's service that was in vain.
 
-    That is: tries that failed, items that it had served before, and deliveries of jobs that were lost on the way. Items
+    That is: tries that failed, items that it had served before, and deliveries of jobs that were lost or given back. Items
     whose service was repeated after a batch was split count as served once: their batch failed, not they.
     """
     spans, own = facts.evidence.spans, facts.evidence.stage_rows(view.name)
@@ -42,8 +42,7 @@ def wasted_share(facts: Facts, view: StageView) -> float | None:
     order = np.lexsort((spans.ended[own], spans.is_ok[own], spans.unit[own]))
     unit = spans.unit[own][order]
     is_useful = np.append(unit[1:] != unit[:-1], True) & spans.is_ok[own][order]
-    counters = facts.info.counters
-    if counters.lost + counters.retried >= COMES_AGAIN * max(counters.received, 1):
+    if facts.do_jobs_come_again:
         is_useful &= _is_delivered(facts, own)[order]
     return max(0.0, 1 - float(seconds[order][is_useful].sum()) / total)
 
@@ -139,6 +138,7 @@ def _in_vain(facts: Facts, failed: float, again: float) -> str:
     counters = facts.info.counters
     given_back = {
         "given back to be tried again": counters.retried,
+        "given back without its counting against them": counters.returned,
         "given up": counters.rejected + counters.dead_lettered,
     }
     seen = [f"{number:,} were {words}" for words, number in given_back.items() if number]

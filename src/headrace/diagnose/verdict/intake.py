@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.base.units import format_duration
-from headrace.diagnose.verdict.facts import COMES_AGAIN, Facts
+from headrace.diagnose.verdict.facts import Facts
 from headrace.diagnose.verdict.proposal import Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
@@ -41,14 +41,8 @@ def rules(facts: Facts) -> Iterator[Proposal]:
             yield arrivals(facts, receiving)
     elif backlog and _jobs_share(receiving) <= _FEW_JOBS:
         yield _broker(facts, receiving, in_calls)
-    elif backlog or not _waits_for_retries(facts):
+    elif backlog or not facts.do_jobs_come_again:  # calls that wait for jobs to come again are no slow source
         yield _source(facts, receiving, in_calls)
-
-
-def _waits_for_retries(facts: Facts) -> bool:
-    """Return whether calls may have waited for jobs that are to be tried again later: that is no slow source."""
-    counters = facts.info.counters
-    return counters.retried >= COMES_AGAIN * max(counters.received, 1)
 
 
 def call_share(receiving: Receiving) -> float | None:

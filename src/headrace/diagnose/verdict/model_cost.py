@@ -1,4 +1,4 @@
-"""Calls of one stage that cost more than others of their kind: new shapes, and anomalies such as denormal numbers."""
+"""Calls of one stage that cost more than others of their kind: new shapes, and anomalies."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ from headrace.runs.formats.prediction import Change
 _SHAPES = 3
 #: A call this many times the cheap ones of its kind does not come from noise in CPU time.
 _TIMES = 3.0
+_USUAL_CAUSES = (
+    "threads of a library that take cores from one another, work that depends on the content (how many candidates are "
+    "sorted), denormal numbers"
+)
 
 
 def rules(facts: Facts) -> Iterator[Proposal]:
@@ -128,8 +132,8 @@ def _anomaly(facts: Facts, view: StageView) -> Iterator[Proposal]:
         stage=view.name,
         cause="anomaly",
         says=(
-            f"calls with the same batch and shape cost from {format_duration(cheap)} to {times:.1f} times as much: their cost "
-            f"depends on the numbers in them, which for a model means denormal (very small) values"
+            f"calls with the same batch and shape cost from {format_duration(cheap)} to {times:.1f} times as much; why was not "
+            f"measured. Usual causes: {_USUAL_CAUSES}"
         ),
         rule=(
             f"same batch size and shape, yet the dearest twentieth costs at least {_TIMES:g} times the cheapest tenth, and the "
@@ -144,7 +148,9 @@ def _anomaly(facts: Facts, view: StageView) -> Iterator[Proposal]:
         ),
         advice=(
             Advice(
-                says="flush denormals to zero (ONNX Runtime: session.set_denormal_as_zero; torch.set_flush_denormal(True))",
+                says="run the dear calls alone, with one thread (OPENBLAS_NUM_THREADS=1, model.threads=1); if they are dear "
+                "even so, flush denormals to zero (ONNX Runtime: session.set_denormal_as_zero; "
+                "torch.set_flush_denormal(True)). Predicted as if all were cheap",
                 change=Change(speedups={view.name: 1 / max(0.05, 1 - of_all)}),
             ),
         ),

@@ -1,6 +1,7 @@
 """Joins simulation and rules: which proposal is the verdict, which the runner-up, and how sure that is.
 
-How this works: a proposal's gain is that of the resource it explains, made 20 % faster in simulation. Of two proposals for
+How this works: a proposal's gain is that of the resource it explains, made 20 % faster in simulation, or what follows from
+time that was seen to be lost, where that is more: a simulation does not know why threads stood still. Of two proposals for
 one place, the one whose cause takes more of the place's time comes first, and any special cause (from a tenth of the time on)
 before the place's own work: removed altogether it gives at least a ninth more. Then, in this order:
 
@@ -39,7 +40,7 @@ from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.proposal import Advice, Proposal, line
 from headrace.diagnose.verdict.remedies import remedies
 from headrace.runs.again import profile_again
-from headrace.runs.formats.diagnosis import Candidate, Confidence, Finding, VerdictClass
+from headrace.runs.formats.diagnosis import Candidate, Confidence, EvidenceLine, Finding, VerdictClass
 from headrace.runs.formats.prediction import Change
 
 #: Gains below this are of no practical importance, and within what a simulation may err by.
@@ -114,7 +115,9 @@ def all_proposals(facts: Facts) -> list[Proposal]:
 def _ranked(facts: Facts) -> list[_Scored]:
     scored = []
     for proposal in all_proposals(facts):
-        gain = facts.gain(*proposal.resources)
+        gain = max(
+            (one for one in (facts.gain(*proposal.resources), proposal.measured_gain) if one is not None), default=None
+        )
         if proposal.is_latency:
             gain = None
         score = ((gain or 1.0) - 1) * (1 + proposal.share)
@@ -446,10 +449,7 @@ def _finding(facts: Facts, scored: _Scored, confidence: Confidence) -> Finding:
         known = {one.name for one in evidence}
         evidence += [one for one in agreement.lines(facts, view) if one.name not in known]
     if scored.gain is not None:
-        best = facts.best(*proposal.resources)
-        says = f"{best.says if best else '20 % faster'}: x{scored.gain:.2f} of the throughput, by simulation"
-        gain = line("gain", says, scored.gain - 1, WORTH_GAINING, scored.gain - 1 >= WORTH_GAINING, "Coz, SOSP 2015")
-        evidence.insert(0, gain)
+        evidence.insert(0, _gain_line(facts, proposal, scored.gain))
     return Finding(
         verdict=proposal.verdict,
         stage=proposal.stage,
@@ -461,6 +461,17 @@ def _finding(facts: Facts, scored: _Scored, confidence: Confidence) -> Finding:
         evidence=tuple(evidence),
         remedies=remedies(facts.replay, proposal.advice),
     )
+
+
+def _gain_line(facts: Facts, proposal: Proposal, gain: float) -> EvidenceLine:
+    best = facts.best(*proposal.resources)
+    says, source = (
+        f"{best.says if best else '20 % faster'}: x{gain:.2f} of the throughput, by simulation",
+        "Coz, SOSP 2015",
+    )
+    if proposal.measured_gain == gain:
+        says, source = f"20 % more of it: up to x{gain:.2f} of the throughput, by the time that was seen to be lost", ""
+    return line("gain", says, gain - 1, WORTH_GAINING, gain - 1 >= WORTH_GAINING, source)
 
 
 def _next(facts: Facts, first: Proposal) -> Finding | None:

@@ -7,6 +7,7 @@ References:
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -126,12 +127,13 @@ class Machine:
                 self.not_measured[name] = f"the kernel does not tell (no {counter} in /proc/vmstat)"
         return {}
 
-    def _throttled(self, _: float, machine: dict[str, float | None]) -> Measured:
-        """Note the share of periods in which a quota bound, of the group where it bound most."""
-        shares = []
+    def _throttled(self, now: float, machine: dict[str, float | None]) -> Measured:
+        """Note in which share of the periods a quota bound, and on how many cores it stopped work, where it bound most."""
+        shares, stopped = [], []
         for file in self._groups:
             table = table_of(file)
             if "nr_periods" in table:
+                stopped.append(self._rates.growth((file, "stopped"), _stopped_seconds(table), now))
                 periods, throttled = table["nr_periods"], table.get("nr_throttled", 0)
                 grown = self._rates.growth(file, throttled, periods)
                 # No period went by: nothing of the group ran, or it has no quota. Nothing was held back.
@@ -139,6 +141,7 @@ class Machine:
                     shares.append(0.0 if grown is None else grown)
                 self._groups_seen.add(file)
         machine["throttled_ratio"] = max(shares, default=None)
+        machine["throttled_cpu_cores"] = max((one for one in stopped if one is not None), default=None)
         return {}
 
     def _frequency(self, _: float, machine: dict[str, float | None]) -> Measured:
@@ -171,6 +174,11 @@ class Machine:
             for name, card in counters.items()
             if card.bytes_recv + card.bytes_sent
         }
+
+
+def _stopped_seconds(table: Mapping[str, int]) -> float:
+    """Return for how long a quota kept work from cores, summed over these, by a `cpu.stat` of version 2 or 1."""
+    return table.get("throttled_usec", 0) / 1e6 + table.get("throttled_time", 0) / 1e9
 
 
 def _pressure_total(text: str | None) -> int | None:

@@ -14,7 +14,7 @@ from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.diagnose.verdict import flow, intake, ranking
 from headrace.diagnose.verdict.proposal import Proposal
 from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
-from headrace.runs.reader import Run
+from headrace.runs.reader import Run, read_run
 
 Diagnose = Callable[..., DiagnosisDocument]
 
@@ -200,6 +200,29 @@ def test_a_quota_stops_the_run(diagnose: Diagnose, made: Any) -> None:
     assert found.first.verdict is VerdictClass.QUOTA
 
 
+@pytest.mark.parametrize(
+    ("stopped", "verdict"), [(0.5, VerdictClass.QUOTA), (0.02, VerdictClass.GIL), (None, VerdictClass.GIL)]
+)
+def test_stops_that_were_seen_outrank_a_smaller_gain_by_simulation(
+    diagnose: Diagnose, made: Any, stopped: float | None, verdict: VerdictClass
+) -> None:
+    """Threads stopped with the GIL look like waiting for it; how long they were stopped was seen, and decides."""
+    time = {} if stopped is None else {("machine", "throttled_cpu_cores"): stopped}
+    found = diagnose(
+        made(name="decode", work="decode", cpu=0.002, wait=0.002, state="gil", workers=2, releases_gil=False),
+        model(made, cpu=5e-4),
+        cores=2,
+        quota=1.5,
+        gauges={("machine", "throttled_ratio"): 0.87, **time},
+    )
+    assert found.first.verdict is verdict
+    if verdict is VerdictClass.QUOTA:
+        own = next(one.value for one in found.first.evidence if one.name == "cores")
+        assert own is not None
+        assert found.first.gain == pytest.approx(min(1 + 0.2 * 0.87, (1.5 * own + 0.5) / (1.5 * own)))
+        assert not any(remedy.ratio for remedy in found.first.remedies)
+
+
 def test_workers_that_take_turns_share_a_lock(diagnose: Diagnose, made: Any) -> None:
     """Four workers, one at a time, cores free: LOCK, not GIL."""
     found = diagnose(
@@ -286,6 +309,48 @@ def test_calls_of_one_kind_that_cost_more_are_an_anomaly(diagnose: Diagnose, mad
     cpu[::5] = 0.04
     found = diagnose(made(name="decode", work="decode", cpu=0.001), model(made, cpu=cpu, shape="float32 (10,)"))
     assert (found.first.verdict, found.first.cause) == (VerdictClass.DEVICE_COMPUTE, "anomaly")
+    assert "same batch and shape cost from 5.00 ms to 8.0 times as much; why was not measured" in found.first.says
+    assert "as if all were cheap" in found.first.remedies[0].says
+
+
+@pytest.mark.parametrize(
+    ("native", "gain"),
+    [(0.0, 2.0), (2.0, 2.0 / 1.5), (None, None)],
+)
+def test_a_layout_of_threads_that_costs_nothing_is_the_first_remedy(
+    make_run: Callable[[Any], Run], builder: Any, pipe: Any, made: Any, native: float | None, gain: float | None
+) -> None:
+    """One worker of two threads: two of one thread each, with what its threads leave idle; without a number if not known."""
+    run = make_run(_one_worker_of_two_threads(pipe, made))
+    if native is not None:
+        builder.profiling(process_cpu_seconds=4.1 + native, native_cpu_seconds=native)
+    found = diagnosis_document(read_run(run.path)).first
+    assert found.verdict is VerdictClass.DEVICE_COMPUTE
+    first = found.remedies[0]
+    assert first.settings == ("process.workers=2", "model.threads=1")
+    assert first.command.startswith("headrace profile" if gain is None else "headrace whatif")
+    assert (first.ratio and first.ratio.mid) == (gain and pytest.approx(gain, rel=0.05))
+
+
+def test_threads_that_are_never_idle_are_left_as_they_are(
+    make_run: Callable[[Any], Run], builder: Any, pipe: Any, made: Any
+) -> None:
+    """A call that keeps both its threads busy leaves another layout nothing to gain."""
+    run = make_run(_one_worker_of_two_threads(pipe, made))
+    builder.profiling(process_cpu_seconds=8.1, native_cpu_seconds=4.0)
+    found = diagnosis_document(read_run(run.path)).first
+    assert found.verdict is VerdictClass.DEVICE_COMPUTE
+    assert not any(one.settings for one in found.remedies)
+
+
+def _one_worker_of_two_threads(pipe: Any, made: Any) -> Any:
+    """Return a run of a model whose one worker has both cores."""
+    return pipe(
+        stages=[made(name="decode", work="decode", cpu=1e-5), model(made, cpu=0.01)],
+        cores=2,
+        settings=["model.threads=2"],
+        changes={"variants": [{"engine": "onnx", "threads": 2}], "options": ["--source", "photos"]},
+    )
 
 
 def test_first_sights_of_shapes_are_warm_up(diagnose: Diagnose, made: Any) -> None:
@@ -437,9 +502,26 @@ def test_retries_are_of_the_stage_that_fails(facts_of: Any, pipe: Any, made: Any
     assert [(one.verdict, one.stage) for one in found] == [(VerdictClass.RETRY, "deliver")]
 
 
-@pytest.mark.parametrize(("retried", "verdicts"), [(0, [VerdictClass.SOURCE]), (40, [])])
+@pytest.mark.parametrize("counted", ["retried", "returned"])
+def test_deliveries_that_were_given_back_are_wasted(facts_of: Any, pipe: Any, made: Any, counted: str) -> None:
+    """Three in ten jobs are given back before their delivery, and do not come again in this run: decoding them was in vain."""
+    has_failed = np.arange(400) % 10 < 3
+    outcome = ["failed" if failed else "ok" for failed in has_failed]
+    stages = (
+        made(name="decode", work="decode", cpu=0.001),
+        made(name="deliver", kind="io", work="deliver", cpu=1e-4, wait=0.02, outcome=outcome),
+    )
+    facts = facts_of(pipe(stages=stages, changes={"counters": Counters(received=400, delivered=280, **{counted: 120})}))
+    decode = facts.stage("decode")
+    assert decode is not None
+    assert flow.wasted_share(facts, decode) == pytest.approx(0.3, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("counted", "verdicts"), [({}, [VerdictClass.SOURCE]), ({"retried": 40}, []), ({"returned": 40}, [])]
+)
 def test_waiting_for_retries_is_no_slow_source(
-    facts_of: Any, pipe: Any, made: Any, retried: int, verdicts: list[VerdictClass]
+    facts_of: Any, pipe: Any, made: Any, counted: dict[str, int], verdicts: list[VerdictClass]
 ) -> None:
     """Calls bring few jobs: SOURCE, with nothing promised of more calls; none where they may wait for jobs that come again."""
     received = {
@@ -448,7 +530,7 @@ def test_waiting_for_retries_is_no_slow_source(
     }  # fmt: skip
     stages = (made(name="decode", work="decode", cpu=0.002), model(made))
     fields = {"stages": stages, "arrivals": np.arange(400) * 0.02, "receiving": received}
-    counters = Counters(received=400, delivered=400 - retried, retried=retried)
+    counters = Counters(received=400, delivered=400 - sum(counted.values()), **counted)
     found = list(intake.rules(facts_of(pipe(**fields, changes={"counters": counters}))))
     assert [one.verdict for one in found] == verdicts
     assert not any(advice.settings for one in found for advice in one.advice)

@@ -69,7 +69,7 @@ def test_rates_are_differences_over_the_interval(root: Path) -> None:
         proc__vmstat="nr_free_pages 5\npswpin 12\npswpout 0\n",
         proc__diskstats="   8       0 sda 1 0 1004 0 1 0 2008 0 0 1100 0 0 0 0 0 0 0\n",
         proc__net__dev="a\nb\n  eth0: 7000 1 0 0 0 0 0 0 100 1 0 0 0 0 0 0\n",
-        sys__fs__cgroup__a__cpuDOTstat="nr_periods 120\nnr_throttled 15\n",
+        sys__fs__cgroup__a__cpuDOTstat="nr_periods 120\nnr_throttled 15\nthrottled_usec 1000009\n",
     )
     measured = machine.sample(102.0)
     assert measured["machine"] == {
@@ -84,6 +84,7 @@ def test_rates_are_differences_over_the_interval(root: Path) -> None:
         "swap_in_bytes_per_second": PAGE,
         "swap_out_bytes_per_second": 0.0,
         "throttled_ratio": 0.25,
+        "throttled_cpu_cores": pytest.approx(0.5),
         "cpu_frequency_hertz": 2.5e9,
     }
     assert (measured["cpu0"], measured["cpu1"]) == ({"busy_ratio": 0.5}, {"busy_ratio": 0.5})
@@ -128,8 +129,10 @@ def test_a_quota_of_version_1(root: Path) -> None:
     )
     machine = Machine(5, root)
     machine.sample(1.0)
-    put(root, sys__fs__cgroup__cpu__c__cpuDOTstat="nr_periods 20\nnr_throttled 10\nthrottled_time 5\n")
-    assert machine.sample(2.0)["machine"]["throttled_ratio"] == 1.0
+    put(root, sys__fs__cgroup__cpu__c__cpuDOTstat="nr_periods 20\nnr_throttled 10\nthrottled_time 700000000\n")
+    measured = machine.sample(2.0)["machine"]
+    assert measured["throttled_ratio"] == 1.0
+    assert measured["throttled_cpu_cores"] == pytest.approx(0.7)
 
 
 def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
