@@ -17,7 +17,7 @@ import pyarrow.parquet
 
 from headrace.base.errors import DeliveryFailed, SettingsError
 from headrace.base.records import Job
-from headrace.delivery.encoding import attributes_of, encode, record_of
+from headrace.delivery.encoding import attributes_of, encode, encode_any_number, record_of
 from headrace.delivery.parquet_parts import Schemas, add_part, table_of, unify_parts
 
 logger = logging.getLogger("headrace")
@@ -36,7 +36,8 @@ class Parquet:
 
     A file counts once it is closed and renamed, so a result is durable only then, and its job is settled then. Columns:
     `id`, `attributes` (JSON text) where jobs have any, then the keys of a result that is a dict, or `result`. A column takes
-    the narrowest type that holds all of its values, in every part; where there is none, JSON text.
+    the narrowest type that holds all of its values, in every part; where there is none, JSON text. NaN and infinity are numbers
+    like others; in JSON text, which has none, they are the texts `NaN`, `Infinity` and `-Infinity`.
 
     Args:
         folder: Made if missing; earlier parts stay.
@@ -114,7 +115,7 @@ class Parquet:
 
     def check(self, job: Job, result: Any) -> bytes:
         """Return a result's row as JSON; see `protocols.Checkable`."""
-        return encode(record_of(job, result))
+        return encode_any_number(record_of(job, result))
 
     def flush(self) -> None:
         """Write what is kept as one closed file.

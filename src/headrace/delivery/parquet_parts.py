@@ -23,7 +23,7 @@ import pyarrow
 import pyarrow.ipc
 import pyarrow.parquet
 
-from headrace.delivery.encoding import encode
+from headrace.delivery.encoding import encode_any_number
 
 logger = logging.getLogger("headrace")
 _PATTERN = "part-*.parquet"
@@ -40,7 +40,7 @@ def column_of(values: Sequence[Any]) -> tuple[pyarrow.Array, bool]:
         column = pyarrow.array([_as_list(value) for value in values])
         if not _has_empty_struct(column.type) and _depth(column.type) <= _MOST_LEVELS:
             return column, False
-    return pyarrow.array([encode(value).decode() for value in values]), True
+    return pyarrow.array([encode_any_number(value).decode() for value in values]), True
 
 
 def table_of(columns: dict[str, Sequence[Any]]) -> pyarrow.Table:
@@ -156,7 +156,7 @@ def _cast(table: pyarrow.Table, schema: pyarrow.Schema) -> pyarrow.Table:
             continue
         before, column = own[field.name]
         if _is_json(field) and not _is_json(before):
-            values = [None if value is None else encode(value).decode() for value in column.to_pylist()]
+            values = [None if value is None else encode_any_number(value).decode() for value in column.to_pylist()]
             columns.append(pyarrow.array(values, field.type))
             continue
         try:

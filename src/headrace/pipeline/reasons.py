@@ -21,6 +21,7 @@ NUM_SHOWN = 3
 
 _AFTER_ITEM = re.compile(r"(?:/[0-9]+)*: (.*)", re.DOTALL)
 _CODED = re.compile(r"([a-z]+\.[a-z_]+): (.*)", re.DOTALL)
+_TYPE = re.compile(r"[A-Z]\w+(?=: )")
 _OTHER = "other"
 #: In which of a row's numbers an outcome counts.
 _NUMBERS = {
@@ -43,9 +44,14 @@ class Failure(NamedTuple):
     origin: Origin | None
 
     @property
-    def key(self) -> tuple[str, tuple[str, str, int] | None]:
+    def key(self) -> tuple[str, Any]:
         """What failures for one reason have in common."""
-        return self.code, None if self.origin is None else self.origin.key
+        return self.code, _place_or_type(self.example, None if self.origin is None else self.origin.key)
+
+
+def _place_or_type(example: str, place: tuple[str, str, int] | None) -> Any:
+    """Return the place of an error; of one without (a builtin's, a C function's) its type, where the text begins with it."""
+    return place or (found[0] if (found := _TYPE.match(example)) else None)
 
 
 def failure_of(job: Job, outcome: Outcome) -> Failure | None:
@@ -86,7 +92,8 @@ class Reasons:
     def merge(self, row: Mapping[str, Any]) -> None:
         """Count what a row of another's `as_list` says."""
         origin = row.get("origin")
-        key = row["code"], origin and (origin["error"], origin["file"], origin["line"])
+        place = origin and (origin["error"], origin["file"], origin["line"])
+        key = row["code"], _place_or_type(row["example"], place)
         found = self._row(key, row["code"], row["example"], row.get("first_item", ""), origin)
         for number in ("count", "retried", "returned"):
             found[number] += row.get(number, 0)

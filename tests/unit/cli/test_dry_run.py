@@ -98,7 +98,7 @@ def test_what_keeps_something_does_not_go_with_it(queue: SqliteQueue) -> None:
         (
             {"callback": "https://example.com/x"},
             "hr.callback(body=lambda job, result: object())",
-            "would be rejected: deliver: item a: the result cannot be written as JSON",
+            "would be rejected: deliver: item a: result.type: the result cannot be written as JSON",
         ),
         (
             {"callback": "https://example.com/x"},

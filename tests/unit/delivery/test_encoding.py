@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from headrace.base.errors import DeliveryRejected
-from headrace.delivery.encoding import encode
+from headrace.delivery.encoding import encode, encode_any_number
 
 
 @pytest.mark.parametrize(
@@ -46,27 +48,68 @@ LOOP: list[Any] = []
 LOOP.append(LOOP)
 
 
+@dataclasses.dataclass
+class Score:
+    """A result of a class of the user's own."""
+
+    value: float
+
+
+class Scored(msgspec.Struct):
+    """A result of another kind of class."""
+
+    value: Any
+
+
 @pytest.mark.parametrize(
-    ("record", "cause"),
+    ("record", "code", "cause"),
     [
-        (object(), "it holds a value of type object"),
-        ({"a": [1, {2j}]}, "it holds a value of type complex"),
-        (np.array([object()], object), "it holds a value of type object"),
-        ({(1, 2): 3}, "it holds a value of type tuple"),
-        ("\ud800", "surrogates not allowed"),
-        (LOOP, "recursion"),
-        ({"score": float("inf")}, "NaN or infinity"),
-        ([1.0, (2.0, float("nan"))], "NaN or infinity"),
-        ({"scores": np.array([0.5, np.nan], np.float32)}, "NaN or infinity"),
-        ({"box": [np.float32("nan")]}, "NaN or infinity"),
+        (object(), "type", "it holds a value of type object"),
+        ({"a": [1, {2j}]}, "type", "it holds a value of type complex"),
+        (np.array([object()], object), "type", "it holds a value of type object"),
+        ({(1, 2): 3}, "type", "it holds a value of type tuple"),
+        ("\ud800", "encoding", "surrogates not allowed"),
+        (LOOP, "encoding", "recursion"),
     ],
-    ids=["object", "complex", "object array", "key", "surrogate", "loop", "infinity", "nan", "nan array", "nan scalar"],
+    ids=["object", "complex", "object array", "key", "surrogate", "loop"],
 )
-def test_what_json_cannot_carry(record: Any, cause: str) -> None:
-    """It is rejected for good, with the cause and what to return instead."""
+def test_what_json_cannot_carry(record: Any, code: str, cause: str) -> None:
+    """It is rejected for good, with a code for its kind, the cause and what to return instead."""
     with pytest.raises(DeliveryRejected) as caught:
         encode(record)
     message = str(caught.value)
-    assert message.startswith("the result cannot be written as JSON: ")
+    assert message.startswith(f"result.{code}: the result cannot be written as JSON: ")
     assert cause in message
     assert "NumPy arrays from the last stage" in message
+
+
+#: A record, and what it is with texts for what JSON has no number for.
+NOT_FINITE: list[tuple[Any, Any]] = [
+    ({"score": float("inf"), "none": None}, {"score": "Infinity", "none": None}),
+    ([1.0, (2.0, float("nan"))], [1.0, [2.0, "NaN"]]),
+    ({"scores": np.array([0.5, np.nan], np.float32)}, {"scores": [0.5, "NaN"]}),
+    ({"box": [np.float32("-inf")]}, {"box": ["-Infinity"]}),
+    (np.array([[1.0, None, np.nan]], object), [[1.0, None, "NaN"]]),
+    ([Score(float("nan"))], [{"value": "NaN"}]),
+    (Scored([Scored(np.float16("nan")), None]), {"value": [{"value": "NaN"}, None]}),
+]
+
+
+@pytest.mark.parametrize(("record", "in_words"), NOT_FINITE, ids=range(len(NOT_FINITE)))
+def test_numbers_that_json_does_not_have(record: Any, in_words: Any) -> None:
+    """They are rejected with a code of their own, wherever they stand, or written as texts where a caller can take those."""
+    with pytest.raises(DeliveryRejected, match=r"^result\.not_finite: .*it holds NaN or infinity.* Parquet"):
+        encode(record)
+    assert json.loads(encode_any_number(record)) == in_words
+
+
+def test_json_within_is_taken_as_it_is() -> None:
+    """A part that is JSON already may hold null, and stands beside what is written in words."""
+    assert encode([msgspec.Raw(b'{"a":null}')]) == b'[{"a":null}]'
+    assert encode_any_number([msgspec.Raw(b'{"a":null}'), float("nan")]) == b'[{"a":null},"NaN"]'
+
+
+def test_no_other_fault_is_written_in_words() -> None:
+    """What has no text either is rejected with its own code."""
+    with pytest.raises(DeliveryRejected, match=r"^result\.type: "):
+        encode_any_number([float("nan"), 2j])

@@ -147,6 +147,55 @@ def test_parts_without_a_common_type_are_json(delivery: Parquet, first: list[Any
     assert [json.loads(row[column]) for row in rows(delivery.folder)] == [*first, *second, *first]
 
 
+NAN, INFINITY = float("nan"), float("inf")
+NUMBERS: dict[str, tuple[list[Any], list[Any]]] = {
+    "floats": ([NAN, -INFINITY, None], [1.5]),
+    "whole numbers first": ([1, 0], [NAN]),
+    "lists": ([[NAN, 1.0]], [[INFINITY]]),
+    "dicts": ([[{"score": NAN, "box": [INFINITY]}]], [[{"score": 1, "box": []}]]),
+    "arrays": ([np.array([np.nan, 1], np.float32)], [np.array([np.inf])]),
+    "matrices": ([np.array([[np.nan, 1.0]])], [[[2]]]),
+    "arrays within": ([[{"box": np.array([np.nan])}]], [[{"box": np.array([1])}]]),
+    "scalars": ([np.float32("nan")], [np.float16("inf")]),
+}
+
+
+def plain(value: Any) -> Any:
+    """Return lists and numbers that can be compared, NaN as text."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return list(map(plain, value))
+    return "NaN" if isinstance(value, float) and np.isnan(value) else value
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_nan_and_infinity_are_numbers(delivery: Parquet, kind: str) -> None:
+    """They come back as they were, in columns of numbers, whatever part they came in."""
+    for results in NUMBERS[kind]:
+        deliver(delivery, *results)
+        delivery.flush()
+    found = [row["result"] for row in rows(delivery.folder)]
+    assert plain(found) == plain([result for results in NUMBERS[kind] for result in results])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [([NAN], ["text"]), ([2**53 + 1], [INFINITY]), ([[NAN]], [{"a": NAN}]), ([{"deep": {}}], [{"deep": {"a": NAN}}])],
+)
+def test_nan_in_a_column_of_json(delivery: Parquet, first: list[Any], second: list[Any]) -> None:
+    """Where a column has to be JSON text they are texts: no result of the part is lost for them, at any time."""
+    for results in (first, second, first):
+        deliver(delivery, *({"value": result} for result in results))
+        delivery.flush()
+    found = [json.loads(row["value"]) for row in rows(delivery.folder)]
+    in_words = {INFINITY: "Infinity"}
+    expected = [in_words.get(one, one) if isinstance(one, float) else one for one in plain([*first, *second, *first])]
+    assert found == expected
+
+
 def test_workers_of_several_processes_share_one_folder(tmp_path: Path) -> None:
     """Each widens what the other wrote."""
     one, other = Parquet(tmp_path / "out"), Parquet(tmp_path / "out")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.base.errors import DeliveryRejected
 from headrace.base.origin import Origin
 from headrace.base.records import Job, Outcome, OutcomeKind
+from headrace.delivery.encoding import encode
 from headrace.pipeline.reasons import (
     EXAMPLE_CHARACTERS,
     MOST_CODES,
@@ -34,6 +36,30 @@ from headrace.pipeline.summary import Summary
 def test_codes_are_found(reason: str, job_id: str, expected: tuple[str, str]) -> None:
     """The code stands after stage and item; what a sender wrote into an id is none."""
     assert parse_reason(reason, job_id) == expected
+
+
+def test_results_that_json_cannot_hold_are_counted_apart() -> None:
+    """NaN is the model's fault and an object the code's: each has its own code, number and example."""
+    reasons = Reasons()
+    for result in (float("nan"), object(), [float("inf")]):
+        with pytest.raises(DeliveryRejected) as caught:
+            encode(result)
+        reasons.add(failure(str(caught.value.located("deliver", "id"))))
+    counted = [(row["code"], row["count"], row["example"]) for row in merged_reasons([reasons.as_list()])]
+    assert [(code, count) for code, count, _ in counted] == [("result.not_finite", 2), ("result.type", 1)]
+    assert ["NaN" in example for _, _, example in counted] == [True, False]
+
+
+def test_errors_without_a_place_are_counted_by_their_type() -> None:
+    """A builtin has no line: its errors of one type in one stage are one reason, of two types two, merged ones too."""
+    reasons = Reasons()
+    for text in ("TypeError: bad operand", "ValueError: 3", "TypeError: another operand"):
+        reasons.add(failure(f"abs: item id: {text}"))
+    rows = merged_reasons([reasons.as_list(), reasons.as_list()])
+    assert [(row["code"], row["example"], row["count"]) for row in rows] == [
+        ("abs", "TypeError: bad operand", 4),
+        ("abs", "ValueError: 3", 2),
+    ]
 
 
 def test_memory_is_bounded() -> None:
