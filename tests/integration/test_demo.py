@@ -2,11 +2,50 @@
 
 from __future__ import annotations
 
+import html
+import re
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
+
+from headrace.cli import main, make_parser
+
+#: Options whose value is written by the command.
+_WRITTEN = {"-o", "--output"}
+
+
+def test_the_page_begins_with_the_gain_and_every_command_can_be_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ladder comes first, then the diagnosis; what page and terminal suggest is typed where the demo was started."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--count", "30", "--delay", "20ms", "-o", "a demo"]) == 0
+    printed = capsys.readouterr().out
+    page = Path("a demo/report.html").read_text()
+    assert re.findall('<section id="([^"]+)">', page)[:3] == ["ladder", "diagnosis", "next"]
+    on_page = [html.unescape(text) for text in re.findall("<code>(headrace [^<]*)</code>", page)]
+    suggested = re.findall("^ +(headrace .*)$", printed, re.MULTILINE)
+    assert len(suggested) == 5
+    assert set(suggested) <= set(on_page)
+    for command in on_page:
+        argv = shlex.split(command)[1:]
+        _, rest = make_parser(argv).parse_known_args(argv)
+        assert not rest, command
+        before = ["", *argv]
+        paths = [
+            word for word, option in zip(argv, before, strict=False) if "a demo" in word and option not in _WRITTEN
+        ]
+        assert all(Path(path.removesuffix(":pipeline")).exists() or path == "a demo/runs/own" for path in paths), (
+            command
+        )
+    for command in suggested:
+        assert main(shlex.split(command)[1:]) in (0, 4), command  # 4: so few images may not suffice to tell
+    assert "runs differ in their pipeline" not in capsys.readouterr().out
 
 
 def test_ctrl_c_ends_the_whole_demonstration(tmp_path: Path) -> None:

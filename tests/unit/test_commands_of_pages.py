@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli import _parser
+from headrace.cli import make_parser
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -55,7 +55,7 @@ def test_every_command_of_a_page_can_be_typed(page: str) -> None:
 
 def _can_be_typed(argv: list[str]) -> bool:
     try:
-        args, rest = _parser(argv).parse_known_args(argv)
+        args, rest = make_parser(argv).parse_known_args(argv)
     except SystemExit as end:
         return not end.code  # it was asked to print something and leave
     return not rest or hasattr(args, "items")

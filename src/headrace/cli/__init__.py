@@ -44,6 +44,7 @@ COMMANDS = {
     "submit": "put jobs into a queue",
     "queue": "look into a queue and its dead letters",
     "samples": "make labelled sample images",
+    "completion": "print what completes commands and options in bash or zsh",
 }
 
 EXIT_DONE = 0
@@ -63,7 +64,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if not sys.stdout:  # closed by the shell (`>&-`): nobody reads it, and no other file may get its number
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    parser = _parser(argv)
+    parser = make_parser(argv)
     args, rest = parser.parse_known_args(argv)
     set_style(quiet=args.quiet, timestamps=args.timestamps)
     if rest and hasattr(args, "items") and not any(text.startswith("-") for text in rest):
@@ -159,7 +160,8 @@ def _options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[str]:
     ]
 
 
-def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser of the command line; only commands that are named among the arguments know their own."""
     parser = _Parser(
         prog="headrace",
         description="Runs a deep-learning pipeline at the limit of the hardware and shows where the time goes.",

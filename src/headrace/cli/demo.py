@@ -2,8 +2,9 @@
 
 Starts a local image server with a stated network delay, an SQLite queue with some hundreds of real crops, and a callback
 receiver; then runs one pipeline under five Plans: sequential, threaded I/O, overlapped, batched, decode at scale. The
-model is the small one that ships with headrace. Only the network delay is simulated. Each run is profiled; report.html shows
-where the time of the last one went.
+model is the small one that ships with headrace. Only the network delay is simulated. Each run is profiled and diagnosed;
+report.html shows what each step gained, what limits the last one, and where its time went. pipeline.py, beside it, is the same
+pipeline for other commands.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from headrace.cli.terminal import open_console, speaker, write_json
 
 if TYPE_CHECKING:
     from headrace.demo.ladder import Ladder
+    from headrace.demo.page import Diagnoses
 
-#: The page that shows the last rung.
+#: The page.
 REPORT = "report.html"
 
 
@@ -26,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("-o", "--output", metavar="DIR", help="where to write; default headrace-demo/TIME")
     parser.add_argument(
-        "--count", type=int, default=240, metavar="N", help="images per rung, at least 20 (default 240)"
+        "--count", type=int, default=240, metavar="N", help="images per rung, at least 30 (default 240)"
     )
     parser.add_argument("--delay", default="80ms", help="the image server's delay (default 80ms)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON (schema headrace.demo/1)")
@@ -40,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.cli import EXIT_DONE
     from headrace.demo.ladder import climb
 
-    check(args.count >= 20, "--count", args.count, "a whole number >= 20: fewer images tell nothing about rates")
+    check(args.count >= 30, "--count", args.count, "a whole number >= 30: fewer images tell nothing about rates")
     try:
         delay_seconds = parse_duration(args.delay)
     except ValueError as error:
@@ -59,13 +61,14 @@ def run(args: argparse.Namespace) -> int:
         view=_view,
         progress=speaker("demo"),
     )
-    document = as_dict(ladder, folder, delay_seconds)
+    diagnoses = _diagnose(ladder)
+    document = as_dict(ladder, diagnoses, folder, delay_seconds)
     _write(folder, document)
-    _write_report(folder, ladder)
+    _write_report(folder, ladder, diagnoses, delay_seconds)
     if args.json:
-        _print_json(document)
+        write_json(document)
     else:
-        _print_table(ladder, folder, delay_seconds)
+        _print_table(ladder, diagnoses, folder, delay_seconds)
     return EXIT_DONE
 
 
@@ -75,8 +78,18 @@ def _view(name: str, total: int) -> Any:
     return lambda summary, stages: LiveView(summary, stages, total)
 
 
-def as_dict(ladder: Ladder, folder: Path, delay_seconds: float) -> dict[str, Any]:
+def _diagnose(ladder: Ladder) -> Diagnoses:
+    from headrace.cli.report import diagnose_run
+    from headrace.runs.reader import read_run
+
+    folders = {rung.name: rung.result.run_folder for rung in ladder.rungs}
+    return {name: diagnose_run(read_run(folder)) for name, folder in folders.items() if folder is not None}
+
+
+def as_dict(ladder: Ladder, diagnoses: Diagnoses, folder: Path, delay_seconds: float) -> dict[str, Any]:
     """Return the ladder as `headrace demo --json` prints it (schema `headrace.demo/1`)."""
+    from headrace.demo.page import name_limit
+
     return {
         "schema": "headrace.demo/1",
         "folder": str(folder),
@@ -89,6 +102,7 @@ def as_dict(ladder: Ladder, folder: Path, delay_seconds: float) -> dict[str, Any
                 "name": rung.name,
                 "rate_per_second": rung.rate_per_second,
                 "verdict": ladder.verdict(rung),
+                "limited_by": name_limit(diagnoses.get(rung.name)),
                 "num_right": ladder.num_right(rung),
                 "plan_id": rung.result.plan_id,
                 "run_folder": str(rung.result.run_folder),
@@ -108,60 +122,41 @@ def _write(folder: Path, document: dict[str, Any]) -> None:
     (folder / "ladder.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def _write_report(folder: Path, ladder: Ladder) -> None:
-    """Draw the last rung: the others can be drawn from their run folders."""
+def _write_report(folder: Path, ladder: Ladder, diagnoses: Diagnoses, delay_seconds: float) -> None:
+    from headrace.demo.page import render_demo
     from headrace.diagnose import profile_document
-    from headrace.report.page import render_report
     from headrace.runs.reader import read_run
 
     run_folder = ladder.rungs[-1].result.run_folder
     if run_folder is not None:
-        page = render_report(profile_document(read_run(run_folder)), folder=str(run_folder.relative_to(folder)))
+        page = render_demo(ladder, diagnoses, profile_document(read_run(run_folder)), folder, delay_seconds)
         (folder / REPORT).write_text(page, encoding="utf-8")
 
 
-def _print_json(document: dict[str, Any]) -> None:
-
-    write_json(document)
-
-
-def _print_table(ladder: Ladder, folder: Path, delay_seconds: float) -> None:
+def _print_table(ladder: Ladder, diagnoses: Diagnoses, folder: Path, delay_seconds: float) -> None:
+    from rich import box
     from rich.bar import Bar
     from rich.table import Table
 
-    from headrace.base.units import format_duration
-    from headrace.demo.ladder import describe_machine
+    from headrace.demo.ladder import describe
+    from headrace.demo.page import name_limit, suggest_commands
 
     best = max(rung.rate_per_second for rung in ladder.rungs)
-    table = Table(title="One pipeline, five Plans", title_justify="left")
-    for heading, justify in (
-        ("Plan", "left"),
-        ("images/s", "right"),
-        ("", "left"),
-        ("against the step before", "left"),
-    ):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    table = Table(title="One pipeline, five Plans", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("Plan", no_wrap=True)
+    table.add_column("images/s", justify="right")
+    for heading in ("", "against before", "what limits it"):
+        table.add_column(heading)
     for rung in ladder.rungs:
-        bar = Bar(best, 0, rung.rate_per_second, width=24)
-        table.add_row(rung.name, f"{rung.rate_per_second:.1f}", bar, ladder.verdict(rung))
+        bar = Bar(best, 0, rung.rate_per_second, width=12)
+        limit = name_limit(diagnoses.get(rung.name)) or "-"
+        table.add_row(rung.name, f"{rung.rate_per_second:.1f}", bar, ladder.verdict(rung), limit)
     console = open_console()
     console.print()
     console.print(table)
-    first, last = ladder.rungs[0], ladder.rungs[-1]
-    total = len(ladder.truth)
-    console.print(
-        f"before {first.rate_per_second:.1f}/s, after {last.rate_per_second:.1f}/s: "
-        f"x{last.rate_per_second / first.rate_per_second:.1f}, on {describe_machine()}, in one pass each."
-    )
-    console.print(
-        f"Answers: all five runs agree on {ladder.num_agreeing} of {total} images; right: {ladder.num_right(first)} before, "
-        f"{ladder.num_right(last)} after."
-    )
-    console.print(
-        f"Simulated: only the network delay, {format_duration(delay_seconds)} per image. Photographs, queue, HTTP, decoding, "
-        "model and callbacks are real."
-    )
-    console.print(f"Written: {folder} (ladder.json, plans/, runs/, images/)")
-    console.print(
-        f"Where the time went: open {folder / REPORT}; the other runs: headrace report {folder / 'runs' / 'NAME'}"
-    )
+    for line in describe(ladder, delay_seconds):
+        console.print(line)
+    console.print(f"Written: {folder} (ladder.json, pipeline.py, plans/, runs/, images/)")
+    console.print(f"\nThe page: {folder / REPORT}\nWhat to type next:", soft_wrap=True)
+    for what, command in suggest_commands(folder).items():
+        console.print(f"  {what}:\n    {command}", soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.base.words import aligned, counted, quoted, wrapped
 from headrace.cli.optimization_text import expected_range
-from headrace.cli.whatif_text import Shown, number, proof, ratio_text, what_was_said
+from headrace.cli.whatif_text import Shown, how_to_prove, number, ratio_text, what_was_said
 from headrace.ledger.remedies import would_change
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def shown(entry: PredictionEntry, ledger_option: str | None) -> str:
     below = wrapped([_came_of(entry)])
     if entry.measured is None:
         # The ledger knows the run's name, not where it is.
-        commands = proof(entry.document, Shown(run_folder="RUN", ledger=None, ledger_option=ledger_option))
-        below += ["prove it:", *(f"  {line}" for line in commands)]
+        below += how_to_prove(entry.document, Shown(run_folder="RUN", ledger=None, ledger_option=ledger_option))
     return "\n".join([head, "", what_was_said(entry.document), "", *below]) + "\n"
 
 

@@ -44,7 +44,8 @@ def load_pipeline(target: str) -> Pipeline:
             raise _failure(f"{target} failed", error) from error
     if not isinstance(found, Pipeline):
         raise SettingsError(f"{target} is a {type(found).__name__}, expected a headrace.Pipeline")
-    found.name = target
+    # A module's bare name could be any word: who suggests a command has to know that it is one.
+    found.name = target if ":" in target or target.endswith(".py") else f"{target}:{attribute}"
     return found
 
 

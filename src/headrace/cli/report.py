@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     document = profile_document(found)
     folder = os.path.relpath(found.path, page.parent)
     failed = failures_of(found.info.summary)
-    html = render_report(document, comparison, diagnosed=_diagnosed(found), failed=failed, folder=folder)
+    html = render_report(document, comparison, diagnosed=diagnose_run(found), failed=failed, folder=folder)
     _write(page, html)
     written = {kind: _write_trace(kind, found, file) for kind, file in traces.items()}
     _tell(args, page, len(html.encode()), document, written)
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _diagnosed(found: Run) -> DiagnosisDocument | str:
+def diagnose_run(found: Run) -> DiagnosisDocument | str:
     """Return the diagnosis, or why there is none: a page without it is better than no page."""
     from headrace.diagnose.diagnosis import diagnosis_document
 

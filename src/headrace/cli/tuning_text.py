@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.base.units import format_duration, format_size
-from headrace.base.words import COLUMNS, aligned, wrapped
+from headrace.base.words import COLUMNS, aligned, quoted, wrapped
 
 if TYPE_CHECKING:
     from headrace.runs.formats.profile import Estimate
@@ -76,11 +76,15 @@ def _row(point: SweepPoint) -> tuple[str, ...]:
 
 
 def _end(document: TuningDocument) -> list[str]:
-    lines = [f"predictions so far: {document.record.says}"]
+    lines, commands = [f"predictions so far: {document.record.says}"], {}
     if document.plan_file:
-        lines.append(f"written: {document.plan_file}; take it back: headrace ledger rollback {document.plan_file}")
-        lines.append(f"look again: headrace compare {document.pipeline} {document.pipeline}@{document.plan_file}")
-    return wrapped([*lines, *(f"warning: {warning}" for warning in document.warnings)])
+        changed = quoted(f"{document.pipeline}@{document.plan_file}")
+        commands = {
+            f"written: {document.plan_file}; take it back": f"headrace ledger rollback {quoted(document.plan_file)}",
+            "look again": f"headrace compare {quoted(document.pipeline)} {changed}",
+        }
+    said = wrapped([*lines, *(f"warning: {warning}" for warning in document.warnings)])
+    return said + [f"{what}: {command}" for what, command in commands.items()]  # whole, to be copied
 
 
 def _ratio(ratio: Estimate | None) -> str:

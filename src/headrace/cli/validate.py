@@ -176,4 +176,4 @@ def _print(document: ValidationDocument) -> None:
     for warning in document.warnings:
         console.print(f"note: {warning}")
     if document.next_command:
-        console.print(f"next: {document.next_command}")
+        console.print(f"next: {document.next_command}", soft_wrap=True)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.units import format_duration
-from headrace.base.words import aligned, wrapped
+from headrace.base.words import aligned, quoted, wrapped
+from headrace.runs.again import pipeline_address
 
 if TYPE_CHECKING:
-    from headrace.runs.formats.prediction import PredictedMetric, PredictionDocument
+    from headrace.runs.formats.prediction import Change, PredictedMetric, PredictionDocument
     from headrace.runs.formats.profile import Estimate
 
 _EMULATED = "The device was emulated: its times are settings, not measurements."
@@ -157,7 +157,24 @@ def _next(document: PredictionDocument, shown: Shown) -> list[str]:
     lines = wrapped([_ledger_line(document.id, shown)])
     if shown.ledger is None:
         return lines
-    return [*lines, "prove it:", *(f"  {line}" for line in proof(document, shown))]
+    return [*lines, *how_to_prove(document, shown)]
+
+
+def how_to_prove(document: PredictionDocument, shown: Shown) -> list[str]:
+    """Return what to do first, if anything, and then the commands to type."""
+    change = document.change
+    where = " where the change holds" if _is_elsewhere(change) else ""
+    made = " once the change is made in the code" if _is_in_code(change) and not where else ""
+    return [f"prove it{where}{made}:", *(f"  {line}" for line in proof(document, shown))]
+
+
+def _is_elsewhere(change: Change) -> bool:
+    """Return whether a change is one of the machine or of what comes in, and of no Plan or code."""
+    return change.cores is not None or change.devices is not None or change.arrival_rate is not None or change.quiet
+
+
+def _is_in_code(change: Change) -> bool:
+    return bool(change.speedups or change.drop or change.cache_hits or change.cost_curves)
 
 
 def _ledger_line(id_: str, shown: Shown) -> str:
@@ -168,20 +185,17 @@ def _ledger_line(id_: str, shown: Shown) -> str:
 
 def proof(document: PredictionDocument, shown: Shown) -> list[str]:
     """Return the commands that measure a prediction and write down what came of it."""
-    change, run = document.change, shlex.quote(shown.run_folder)
-    pipeline = shlex.quote(document.pipeline) if ":" in document.pipeline else "MODULE:ATTRIBUTE"
-    in_code = change.speedups or change.drop or change.cache_hits or change.cost_curves
-    option = f" --ledger {shlex.quote(shown.ledger_option)}" if shown.ledger_option else ""
-    elsewhere = (
-        change.cores is not None or change.devices is not None or change.arrival_rate is not None or change.quiet
-    )
-    if elsewhere:
+    change, run = document.change, quoted(shown.run_folder)
+    pipeline = quoted(pipeline_address(document.pipeline))
+    option = f" --ledger {quoted(shown.ledger_option)}" if shown.ledger_option else ""
+    if _is_elsewhere(change):
+        changed = quoted(f"{shown.run_folder}-changed")
         return [
-            f"headrace profile {pipeline} -o CHANGED_RUN   # where the change holds",
-            f"headrace ledger measured {document.id} {run} CHANGED_RUN{option}",
+            f"headrace profile {pipeline} -o {changed}",
+            f"headrace ledger measured {document.id} {run} {changed}{option}",
         ]
-    if in_code:
-        compare = f"headrace compare {run} MODULE:CHANGED@changed.toml -o compare.json   # with the change made"
+    if _is_in_code(change):
+        compare = f"headrace compare {run} {pipeline}@changed.toml -o compare.json"
     else:
         compare = f"headrace compare {run} changed.toml --pipeline {pipeline} -o compare.json"
     return [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,25 +9,19 @@ from pathlib import Path
 
 from headrace.base.errors import Interrupted
 from headrace.base.plan import Plan
-from headrace.delivery.callback import Callback
-from headrace.demo.scenes import Scenes
+from headrace.base.units import format_duration
 from headrace.demo.servers import LOOPBACK, DemoServers
-from headrace.pipeline.definition import Pipeline
+from headrace.demo.workload import REPEATS, fill_queue, make_pipeline, write_pipeline
 from headrace.pipeline.execute import Result, View
 from headrace.pipeline.governor import usable_cores
 from headrace.profiler.profile import ProfileSettings, profile
 from headrace.samples.generator import make
-from headrace.sources.addresses import open_queue
-from headrace.sources.jobs import encode_job
 from headrace.sources.queue_source import QueueSource
 
 PLANS = Path(__file__).parent / "plans"
 
 #: A step that changes throughput by less than this in one pass is called no change: a shared machine drifts as much.
 NOISE_RATIO = 0.05
-
-#: How often each image is run by every rung but the first.
-REPEATS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +90,7 @@ def climb(
     progress(f"cutting {count} crops from the photographs that ship with headrace")
     manifest = make(folder / "images", count=count, seed=seed, split="held_out")
     truth = {label.file: str(label.label) for label in manifest.labels}
+    pipeline = write_pipeline(folder, delay_seconds)
     rungs: list[Rung] = []
     with DemoServers(folder / "images", delay_seconds) as servers:
         for path in sorted(PLANS.glob("*.toml")):
@@ -105,7 +99,7 @@ def climb(
             # One image after the other takes its time; the faster rungs need more images to be timed at all.
             repeats = REPEATS if rungs else 1
             progress(f"running {name} ({repeats * count} images)")
-            course = _Course(folder, path.stem, servers, truth, repeats)
+            course = _Course(folder, path.stem, pipeline, servers, truth, repeats)
             rungs.append(course.run(name, explanation, plan, view(name, repeats * count)))
             if rungs[-1].result.interrupted:
                 raise Interrupted(f"interrupted; what ran until then is in {folder}")
@@ -129,6 +123,8 @@ class _Course:
 
     folder: Path
     stem: str
+    pipeline: str
+    """How other commands name it."""
     servers: DemoServers
     truth: dict[str, str]
     repeats: int
@@ -138,30 +134,14 @@ class _Course:
         plan_path = self.folder / "plans" / f"{self.stem}.toml"
         plan_path.parent.mkdir(exist_ok=True)
         plan_path.write_text(plan.as_toml(), encoding="utf-8")
-        pipeline = Pipeline(
-            QueueSource(self._fill_queue(), drain=True),
-            module=Scenes(),
-            delivery=Callback(),
-            name=f"headrace demo: {name}",
-        )
+        queue = fill_queue(self.folder / "queues" / f"{self.stem}.db", self.servers, self.truth, self.repeats)
+        pipeline = make_pipeline(QueueSource(queue, drain=True), self.pipeline)
+        pipeline.options = ("--plan", str(plan_path))
         # A pass is too short to measure what profiling costs by switching it off and on.
         settings = ProfileSettings(measure_overhead=False, curve_batch=0)
         result = profile(pipeline, plan, output=self.folder / "runs" / self.stem, view=view, settings=settings)
         rate = float(result.summary.as_dict()["throughput_per_second"] or 0.0)
         return Rung(name, explanation, rate, self._answers(), result)
-
-    def _fill_queue(self) -> str:
-        (self.folder / "queues").mkdir(exist_ok=True)
-        address = f"sqlite:///{(self.folder / 'queues' / self.stem).resolve()}.db"
-        with contextlib.closing(open_queue(address)) as queue:
-            queue.send(
-                [
-                    encode_job(self.servers.image_url(file), id=f"{turn}/{file}", callback=self.servers.callback_url)
-                    for turn in range(self.repeats)
-                    for file in self.truth
-                ]
-            )
-        return address
 
     def _answers(self) -> dict[str, str]:
         answers: dict[str, str] = {}
@@ -179,6 +159,18 @@ def _introduction(plan: Path) -> tuple[str, str]:
     return name, explanation
 
 
-def describe_machine() -> str:
-    """Return the processor count that the run used, for the table's caption."""
-    return f"{usable_cores()} of {os.cpu_count()} cores"
+def describe(ladder: Ladder, delay_seconds: float) -> list[str]:
+    """Return what the whole ladder gained, whether the answers stayed the same, and what was not real."""
+    first, last, total = ladder.rungs[0], ladder.rungs[-1], len(ladder.truth)
+    times, cores = last.rate_per_second / first.rate_per_second, f"{usable_cores()} of {os.cpu_count()} cores"
+    return [
+        f"before {first.rate_per_second:.1f}/s, after {last.rate_per_second:.1f}/s: x{times:.1f}, on {cores}, one pass each.",
+        (
+            f"Answers: all five runs agree on {ladder.num_agreeing} of {total} images; right: {ladder.num_right(first)} "
+            f"before, {ladder.num_right(last)} after."
+        ),
+        (
+            f"Simulated: only the network delay, {format_duration(delay_seconds)} per image. Photographs, queue, HTTP, "
+            "decoding, model and callbacks are real."
+        ),
+    ]

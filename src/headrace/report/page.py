@@ -49,7 +49,7 @@ def render_report(
         failed: What failed in the run; stands first where it matters.
         folder: The way from the page to the run folder, for links to files in it.
     """
-    sections = [section for section in _sections(document, comparison, diagnosed, folder) if section]
+    sections = make_sections(document, comparison, diagnosed, folder)
     what_failed = failures(failed, document)
     if what_failed is not None:
         sections.insert(0 if matters(failed, document) else 1, what_failed)
@@ -60,13 +60,14 @@ def render_report(
     return framed(document.run, overview(document), sections, footer)
 
 
-def _sections(
+def make_sections(
     document: ProfileDocument,
-    comparison: ComparisonDocument | None,
-    diagnosed: DiagnosisDocument | str | None,
-    folder: str,
-) -> list[Section | None]:
-    return [
+    comparison: ComparisonDocument | None = None,
+    diagnosed: DiagnosisDocument | str | None = None,
+    folder: str = ".",
+) -> list[Section]:
+    """Return the parts of a run's report; arguments as of `render_report`."""
+    found = [
         diagnosis(diagnosed, document),
         comparing(comparison, document),
         stages(document),
@@ -83,3 +84,4 @@ def _sections(
         environment(document),
         not_measured(document),
     ]
+    return [section for section in found if section is not None]

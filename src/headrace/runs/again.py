@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Protocol
+
+#: What commands take for a pipeline; one that was run from code has a name for people alone.
+_ADDRESS = re.compile(r"[^:]+\.py(:\w+)?|[\w.]+:\w+")
 
 
 class Recorded(Protocol):
@@ -33,4 +37,9 @@ def profile_again(recorded: Recorded, *more: str, longer: bool = False) -> str:
     while longer and "--limit" in options:
         at = options.index("--limit")
         del options[at : at + 2]
-    return shlex.join(["headrace", "profile", recorded.pipeline or "MODULE:ATTRIBUTE", *options, *more])
+    return shlex.join(["headrace", "profile", pipeline_address(recorded.pipeline), *options, *more])
+
+
+def pipeline_address(name: str) -> str:
+    """Return how commands take a pipeline of this name; the form of it where it was run from code, and nobody knows."""
+    return name if _ADDRESS.fullmatch(name) else "MODULE:ATTRIBUTE"

@@ -15,7 +15,7 @@ def test_the_report_of_the_demo(
     browser: Any, tmp_path: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The demonstration ends with a page on which every chart is drawn, with every stage and its split, and no complaint."""
-    assert main(["demo", "--count", "20", "--delay", "20ms", "-o", str(tmp_path / "demo"), "--json"]) == 0
+    assert main(["demo", "--count", "30", "--delay", "20ms", "-o", str(tmp_path / "demo"), "--json"]) == 0
     page = Path(json.loads(capsys.readouterr().out)["report"])
     browser.open(page)
     assert browser.complaints == []

@@ -317,9 +317,9 @@ def test_a_base_that_is_simulated_badly_is_doubted(fake: Fake, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "proof"),
     [
-        (["--speedup", "fetch=2"], "headrace compare first MODULE:CHANGED@changed.toml -o compare.json"),
-        (["--cores", "8"], "headrace ledger measured p1 first CHANGED_RUN --ledger 'my ledger'"),
-        (["--quiet-machine"], "headrace profile jobs:pipeline -o CHANGED_RUN"),
+        (["--speedup", "fetch=2"], "headrace compare first jobs:pipeline@changed.toml -o compare.json"),
+        (["--cores", "8"], "headrace ledger measured p1 first first-changed --ledger 'my ledger'"),
+        (["--quiet-machine"], "headrace profile jobs:pipeline -o first-changed"),
         (["--set", "fetch.workers=2"], "headrace ledger show p1 --plan --ledger 'my ledger' > changed.toml"),
     ],
 )

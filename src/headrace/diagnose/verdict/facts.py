@@ -264,6 +264,11 @@ class Facts:
         counters = self.info.counters
         return counters.lost + counters.retried + counters.returned >= COMES_AGAIN * max(counters.received, 1)
 
+    @property
+    def reads_queue(self) -> bool:
+        """Whether the jobs came from a queue, whose depth was sampled, and not from a folder or a list."""
+        return self.evidence.gauges.get("source", "visible") is not None
+
     def note(self, name: str) -> int | None:
         """Return what a stage counted; None if it did not."""
         return self.info.counters.notes.get(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.base.units import format_duration
+from headrace.base.words import quoted
 from headrace.diagnose.verdict.facts import Facts
 from headrace.diagnose.verdict.proposal import Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
@@ -159,11 +160,16 @@ def arrivals(facts: Facts, receiving: Receiving | None) -> Proposal:
         advice=(
             Advice(says="nothing to mend: fewer workers or a smaller machine would do, if more jobs are not to come"),
             Advice(
-                says="what more jobs would need",
-                command=f"headrace capacity {facts.evidence.run.path} --rate RATE --slo p99=TIME",
+                says="what twice the jobs would need",
+                command=f"headrace capacity {quoted(facts.evidence.run.path)} --rate {_written(2 * facts.throughput)}/s",
             ),
         ),
     )
+
+
+def _written(rate: float) -> str:
+    """Return a rate as an option takes it, without an exponent."""
+    return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 def _broker(facts: Facts, receiving: Receiving, in_calls: float) -> Proposal:

@@ -249,7 +249,7 @@ def _without_rule(facts: Facts, candidate: Candidate) -> Proposal:
         resources=(candidate.name,),
         share=0.0,
         evidence=tuple(intake.idle_lines(facts)),
-        advice=(Advice(says="run each stage alone, and the pipeline with parts replaced", command=_isolate(facts)),),
+        advice=(_decide(facts),),
     )
 
 
@@ -388,17 +388,25 @@ def _inconclusive(facts: Facts, says: str, nearest: Proposal | None) -> Proposal
         share=0.0,
         evidence=((*agreement.lines(facts, view),) if view else ()) + (nearest.evidence if nearest else ()),
         advice=(
-            Advice(
-                says="run each stage alone, and the pipeline with parts replaced: that decides", command=_isolate(facts)
-            ),
+            _decide(facts),
             *(nearest.advice if nearest else ()),
         ),
         removal=nearest.removal if nearest else None,
     )
 
 
-def _isolate(facts: Facts) -> str:
-    return profile_again(facts.info, "--isolate", "-o", f"{facts.evidence.run.path}-isolated")
+def _decide(facts: Facts) -> Advice:
+    """Return what would decide: stages alone, which the jobs of a queue cannot be given to; else more of the same."""
+    run = facts.evidence.run.path
+    if not facts.reads_queue:
+        return Advice(
+            says="run each stage alone, and the pipeline with parts replaced: that decides",
+            command=profile_again(facts.info, "--isolate", "-o", f"{run}-isolated"),
+        )
+    return Advice(
+        says="profile a longer run on a quiet machine; or run each stage alone, over a folder of such items (--isolate)",
+        command=profile_again(facts.info, "-o", f"{run}-again", longer=True),
+    )
 
 
 def _misfit(facts: Facts) -> float | None:

@@ -57,7 +57,7 @@ def _verdict(found: DiagnosisDocument) -> Html:
     first = found.first
     kind = "ok" if first.verdict in _FINE else "open" if first.verdict in _OPEN else "found"
     parts = [
-        tag("p", tag("span", _name(first), class_="verdict"), " ",
+        tag("p", tag("span", name_finding(first), class_="verdict"), " ",
             tag("span", f"confidence: {first.confidence}", class_="badge plain")),
         tag("p", sentence(first.says)),
     ]  # fmt: skip
@@ -67,7 +67,7 @@ def _verdict(found: DiagnosisDocument) -> Html:
     return tag("div", *parts, class_=f"finding {kind}")
 
 
-def _name(finding: Finding) -> str:
+def name_finding(finding: Finding) -> str:
     """Return class, cause and stage: `DOWNLOAD_LATENCY (tail) in fetch`."""
     cause = f" ({finding.cause})" if finding.cause else ""
     return f"{finding.verdict}{cause}" + (f" in {finding.stage}" if finding.stage else "")
@@ -141,7 +141,7 @@ def _fact(one: EvidenceLine) -> Html:
 
 def _others(found: DiagnosisDocument) -> list[Html]:
     listed = [
-        tag("p", tag("b", f"{what}: {_name(finding)}. "), sentence(finding.says))
+        tag("p", tag("b", f"{what}: {name_finding(finding)}. "), sentence(finding.says))
         for what, finding in (("Runner-up", found.runner_up), ("Next, once this is mended", found.next_bottleneck))
         if finding is not None
     ]

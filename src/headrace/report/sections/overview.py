@@ -17,11 +17,19 @@ def overview(document: ProfileDocument) -> Html:
         "header",
         tag("p", "headrace · profile of ", tag("b", document.run), class_="kicker"),
         tag("h1", *_breakable(document.pipeline or document.run)),
+        *figures(document),
+    )
+
+
+def figures(document: ProfileDocument) -> list[Html]:
+    """Return whether to believe a run, and its figures that are asked for first."""
+    more = _how_to_get_more(document)
+    return [
         tag("p", *_marks(document), class_="marks"),
         _trust(document),
         tag("dl", *_tiles(document), class_="tiles"),
-        _how_to_get_more(document),
-    )
+        *([more] if more else []),
+    ]
 
 
 def was_profiled(document: ProfileDocument) -> bool:
@@ -51,19 +59,18 @@ def _marks(document: ProfileDocument) -> list[Html]:
 
 def _trust(document: ProfileDocument) -> Html:
     if document.trusted:
-        word, reasons = "TRUSTED", [_outcomes(document)]
+        word, sign, kind, reasons = "TRUSTED", "✓", "ok", [_outcomes(document)]
     elif document.unchecked and not document.distrust:
-        word, reasons = "NOT CHECKED", list(document.unchecked)
+        word, sign, kind, reasons = "NOT CHECKED", "?", "open", list(document.unchecked)
     else:
-        word, reasons = "UNTRUSTED", list(document.distrust) or ["no reason was given"]
+        word, sign, kind, reasons = "UNTRUSTED", "✗", "failed", list(document.distrust) or ["no reason was given"]
     says = tag("p", reasons[0]) if len(reasons) == 1 else bullets(reasons)
-    sign = "✓" if document.trusted else "✗"
     return tag(
         "div",
         tag("p", tag("span", sign, aria_hidden="true"), f" {word}", class_="verdict"),
         says,
         tag("a", "all checks", href="#checks"),
-        class_=f"trust {'ok' if document.trusted else 'failed'}",
+        class_=f"trust {kind}",
     )
 
 

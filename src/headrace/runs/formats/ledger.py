@@ -1,4 +1,4 @@
-"""Entries of the ledger, schema `headrace.ledger/1`: what `headrace ledger --json` prints.
+"""Entries of the ledger, schema `headrace.ledger/1`: what `headrace ledger list --json` prints.
 
 A ratio is throughput over that of the run that was predicted from. Version 1: 2026-11, first.
 """
