@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from headrace.cli.pipeline_arguments import seconds
 from headrace.cli.terminal import write, write_json
 
 if TYPE_CHECKING:
@@ -37,17 +38,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a latency that must be kept, such as p99=200ms; p50, p90 or p99",
     )
     parser.add_argument("--rate", metavar="RATE", help="jobs that must be done, such as 100/s or 3M/h")
+    parser.add_argument(
+        "--budget-seconds",
+        type=seconds,
+        metavar="N",
+        help="seconds of a core to simulate for (default 10); what is left out then is listed",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON (schema headrace.diagnosis/1)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Diagnose the run and print what was found."""
     from headrace.cli.diagnosis_text import as_text
+    from headrace.diagnose.budget import Budget
     from headrace.diagnose.diagnosis import diagnosis_document
     from headrace.runs.reader import read_run
 
     goals = find_goals(args)
-    document = diagnosis_document(read_run(args.run_folder), goals)
+    budget = Budget(args.budget_seconds) if args.budget_seconds else None
+    document = diagnosis_document(read_run(args.run_folder), goals, budget)
     if args.json:
         write_json(document)
     else:

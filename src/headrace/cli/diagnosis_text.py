@@ -25,6 +25,7 @@ def as_text(document: DiagnosisDocument) -> str:
         _others(document),
         _candidates(document.candidates),
         _bounds(document),
+        _left_out(document),
         [f"warning: {text}" for text in document.warnings],
     ]
     return "\n\n".join("\n".join(wrapped_part(part)) for part in parts if part) + "\n"
@@ -123,6 +124,17 @@ def _bounds(document: DiagnosisDocument) -> list[str]:
     lines = [f"Measured {document.throughput:.4g}/s" + _simulated(document) + _tightest(document.bounds)]
     lines += [f"  {bound.says}" for bound in document.bounds[:_MOST_BOUNDS]]
     return lines
+
+
+def _left_out(document: DiagnosisDocument) -> list[str]:
+    """Return what was not simulated, and how it would be."""
+    if not document.left_out:
+        return []
+    shown, count = document.left_out[:_MOST_CANDIDATES], len(document.left_out)
+    within = f"{document.budget_seconds:g} s of computing"
+    lines = [f"Not simulated within {within}: {count:,}, the most important first (more: --budget-seconds):"]
+    lines += [f"  {one}" for one in shown]
+    return lines + ([f"  and {count - len(shown):,} more"] if count > len(shown) else [])
 
 
 def _tightest(bounds: Sequence[Bound]) -> str:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from headrace.diagnose.bounds import find_bounds
+from headrace.diagnose.budget import USUAL_SECONDS, Budget
 from headrace.diagnose.candidates import find_candidates
 from headrace.diagnose.document import profile_document
 from headrace.diagnose.replay import CannotReplay, Replay
@@ -24,7 +27,7 @@ from headrace.runs.reader import Run
 __all__ = ["Goal", "RateGoal", "diagnosis_document"]
 
 
-def diagnosis_document(run: Run, goals: Sequence[Goal] = ()) -> DiagnosisDocument:
+def diagnosis_document(run: Run, goals: Sequence[Goal] = (), budget: Budget | None = None) -> DiagnosisDocument:
     """Return what limits a run and what to do about it.
 
     A run that cannot be diagnosed gives a document too: its verdict is INCONCLUSIVE or UNTRUSTED, with the reason and the next
@@ -33,9 +36,11 @@ def diagnosis_document(run: Run, goals: Sequence[Goal] = ()) -> DiagnosisDocumen
     Args:
         run: As `headrace.runs.reader.read_run` returns it; profiled, by `headrace profile`.
         goals: What the user asks for: `headrace.base.goals.LatencyGoal`, `RateGoal`.
+        budget: How long it may simulate; None: for `USUAL_SECONDS` of a core. `left_out` names what that was too short for.
     """
+    budget = budget or Budget(USUAL_SECONDS)
     try:
-        replay = Replay.of(run)
+        replay = Replay.of(run, budget)
     except CannotReplay as reason:
         return _refused(run, profile_document(run), goals, str(reason))
     candidates, bounds = tuple(find_candidates(replay)), tuple(find_bounds(replay))
@@ -44,7 +49,8 @@ def diagnosis_document(run: Run, goals: Sequence[Goal] = ()) -> DiagnosisDocumen
     if failed is not None and ranking.first.verdict is not VerdictClass.UNTRUSTED:
         ranking = Ranking(first=_finding_of(failed), runner_up=ranking.first, next_bottleneck=None)
     simulated = replay.simulate(Change()).throughput
-    return _document(run, replay.document, goals, ranking, candidates, bounds, simulated)
+    document = _document(run, replay.document, goals, ranking, candidates, bounds, simulated)
+    return msgspec.structs.replace(document, left_out=tuple(budget.left_out), budget_seconds=budget.seconds)
 
 
 def _refused(run: Run, document: ProfileDocument, goals: Sequence[Goal], reason: str) -> DiagnosisDocument:

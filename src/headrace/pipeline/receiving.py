@@ -72,6 +72,7 @@ class ReceivingBook:
         self._began_at: float | None = None
         self._calls = self._empty_calls = self._full_calls = self._jobs = self._asked = 0
         self._call_seconds = self._empty_seconds = self._blocked_seconds = self._inline_seconds = 0.0
+        self._again_calls, self._again_seconds = 0, 0.0
         # Since the last job came: empty calls, jobs asked for by them, seconds within them, seconds blocked before calls.
         self._aside = (0, 0, 0.0, 0.0)
         self._ages = AgeBook()
@@ -103,6 +104,9 @@ class ReceivingBook:
         self._jobs += len(jobs)
         self._asked += asked
         self._call_seconds += ended - began
+        if all(job.attempt > 1 for job in jobs):
+            self._again_calls += 1
+            self._again_seconds += ended - began
 
     def waited(self, seconds: float) -> None:
         """Note seconds that a receiver waited until fewer jobs were in flight."""
@@ -130,6 +134,8 @@ class ReceivingBook:
             inline_seconds=self._inline_seconds,
             mean_age_seconds=self._ages.mean(),
             last_age_seconds=self._ages.mean(_LAST_SHARE),
+            again_calls=self._again_calls,
+            again_call_seconds=self._again_seconds,
         )
 
     def _take_from_aside(self) -> None:

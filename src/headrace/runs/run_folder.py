@@ -100,6 +100,10 @@ class Receiving(msgspec.Struct, frozen=True, kw_only=True):
     where the source does not tell. Grows with a backlog."""
     last_age_seconds: float | None = None
     """The same over the last tenth of the jobs."""
+    again_calls: int = 0
+    """Those that brought only jobs that were received before: they may have waited until these were due. 0 in older runs."""
+    again_call_seconds: float = 0.0
+    """Within those."""
 
 
 class Tending(msgspec.Struct, frozen=True, kw_only=True):

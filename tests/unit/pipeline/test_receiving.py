@@ -35,6 +35,17 @@ def receiving_of(folder: Path) -> Receiving:
     return found
 
 
+def test_calls_that_brought_only_jobs_that_came_again_are_counted_apart() -> None:
+    """They may have waited until these were due; one with a new job among them did not."""
+    book = ReceivingBook(1)
+    book.called(10, jobs(10), 0.0, 1.0, 0)
+    book.called(10, jobs(2, attempt=2), 1.0, 3.5, 0)
+    book.called(10, [*jobs(1), *jobs(1, attempt=3)], 3.5, 4.0, 0)
+    found = book.total()
+    assert (found.calls, found.call_seconds) == (2, 3.0)
+    assert (found.again_calls, found.again_call_seconds) == (1, 2.5)
+
+
 def test_only_calls_between_the_first_and_the_last_job_count() -> None:
     """Waiting for the first job and for the end is nobody's cost; an empty call between jobs is."""
     book = ReceivingBook(2)

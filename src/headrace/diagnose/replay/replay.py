@@ -21,6 +21,7 @@ from headrace.base.documents import encode_document
 from headrace.base.plan import Plan
 from headrace.base.settings import check, unknown_key
 from headrace.base.words import counted
+from headrace.diagnose.budget import Budget
 from headrace.diagnose.cpu_account import NATIVE
 from headrace.diagnose.document import document_of
 from headrace.diagnose.evidence import Evidence, collect
@@ -80,6 +81,8 @@ _SPEED_FOUND, _MOST_LEFT = 0.005, 0.5
 _LEAST_CPU_SHARE = 0.3
 #: Of a run's simulated and measured throughput: beyond it the run is not understood, and nothing can be predicted from it.
 UNDERSTOOD = 0.40
+#: Share of the deliveries that were lost, failed or given back, from which on jobs that come again matter.
+COMES_AGAIN = 0.02
 #: Samples of blocked threads below which nothing is said about the GIL.
 _FEWEST_SAMPLES = 20
 
@@ -117,6 +120,7 @@ class Replay:
         needs: What each recorded job needed in each stage.
         machine: What the run had to share.
         costs: {device stage: what a batch costs}.
+        budget: How long it may be simulated; without end unless it was given one.
     """
 
     def __init__(
@@ -127,6 +131,7 @@ class Replay:
         needs: Needs,
         machine: Machine,
         costs: dict[str, BatchCost],
+        budget: Budget | None = None,
     ) -> None:
         self.evidence = evidence
         self.run: Run = evidence.run
@@ -135,6 +140,7 @@ class Replay:
         self.needs = needs
         self.machine = machine
         self.costs = costs
+        self.budget = budget or Budget()
         self._known: dict[tuple[Hashable, ...], Simulated] = {}
         self._most_jobs = 4 * _MOST_JOBS
         self.num_simulations = self.num_events = 0
@@ -149,8 +155,12 @@ class Replay:
         self._known.clear()  # of no use any more: all but the last were of other machines
 
     @classmethod
-    def of(cls, run: Run) -> Replay:
+    def of(cls, run: Run, budget: Budget | None = None) -> Replay:
         """Return a run ready to be simulated.
+
+        Args:
+            run: The folder.
+            budget: How long it may be simulated, calibration included; None: without end.
 
         Raises:
             CannotReplay: If it does not hold what is needed; the message says what, and the next command.
@@ -172,7 +182,7 @@ class Replay:
             if stage.info.kind == "device":
                 stage.is_exclusive = _is_exclusive(evidence, document, stage.info, plan, stage.wait, stage.cpu)
                 costs[stage.name] = batch_cost(evidence, stage, plan.model_of(stage.info.task, stage.name))
-        return cls(evidence, document, plan, needs, machine, costs)
+        return cls(evidence, document, plan, needs, machine, costs, budget)
 
     @property
     def throughput(self) -> float:
@@ -409,7 +419,11 @@ class Replay:
         return [float(when) for when in recorded[np.arange(count) % len(recorded)] + turns * around]
 
     def _calls(self) -> tuple[float, int]:
-        """Return seconds of a call of the source, and how many jobs it may bring."""
+        """Return seconds of a call of the source, and how many jobs it may bring.
+
+        Calls that waited until jobs were due again say nothing of what a call takes. Jobs that were given back without its
+        counting against them cannot be told from new ones: where these are many and calls bring few, no call's time is known.
+        """
         receiving = self.evidence.info.receiving
         batch = self.plan.source.receive_batch
         if receiving is None or self.is_open:
@@ -419,12 +433,13 @@ class Replay:
             return 0.0, batch
         per_call = receiving.jobs / calls
         # Calls that bring what they are asked for show no limit of the source's own.
-        limit = (
-            10**6
-            if per_call >= 0.8 * min(batch, receiving.asked / max(1, receiving.calls))
-            else max(1, round(per_call))
-        )
-        return max(0.0, receiving.call_seconds - receiving.empty_call_seconds) / calls, limit
+        is_full = per_call >= 0.8 * min(batch, receiving.asked / max(1, receiving.calls))
+        own_calls = calls - receiving.again_calls
+        counters = self.evidence.info.counters
+        if own_calls < 1 or (not is_full and counters.returned >= COMES_AGAIN * max(counters.received, 1)):
+            return 0.0, batch
+        seconds = receiving.call_seconds - receiving.empty_call_seconds - receiving.again_call_seconds
+        return max(0.0, seconds) / own_calls, 10**6 if is_full else max(1, round(per_call))
 
     def _costs(self, change: Change, plan: Plan) -> dict[str, BatchCost]:
         costs = {}

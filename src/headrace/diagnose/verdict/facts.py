@@ -12,6 +12,7 @@ from headrace.base.plan import Plan, StagePlan
 from headrace.diagnose.accounting import window_rows
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.replay import Replay
+from headrace.diagnose.replay.replay import COMES_AGAIN
 from headrace.diagnose.span_columns import Array
 from headrace.diagnose.verdict.work import Work, find_work
 from headrace.runs.formats.diagnosis import Bound, Candidate
@@ -22,9 +23,6 @@ from headrace.runs.run_folder import Receiving, RunInfo
 _COMPUTES_AT_ALL = 0.1
 #: Share of the blocked time below which samples of thread states say too little to split it.
 _UNKNOWN = 0.5
-
-#: Share of the deliveries that were lost, failed or given back, from which on jobs that come again matter.
-COMES_AGAIN = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)

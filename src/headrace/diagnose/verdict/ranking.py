@@ -490,7 +490,10 @@ def _next(facts: Facts, first: Proposal) -> Finding | None:
     if fixed is None or fixed <= 0:
         return None
     gains = []
-    for view in facts.stages:
+    for view in sorted(facts.stages, key=lambda view: -(view.account.utilization or 0.0)):
+        if not facts.replay.budget.has_left():
+            facts.replay.budget.leave_out(f"whether {view.name} limits next")
+            continue
         speedups = dict(first.removal.speedups)
         speedups[view.name] = speedups.get(view.name, 1.0) * FASTER
         ratio = _ratio(facts, _with_speedups(first.removal, speedups))

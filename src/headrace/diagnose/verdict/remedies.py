@@ -27,8 +27,12 @@ def remedies(replay: Replay, advice: Sequence[Advice]) -> tuple[Remedy, ...]:
 
 def _remedy(replay: Replay, advice: Advice) -> Remedy:
     change = advice.change or (Change(settings=advice.settings) if advice.settings else None)
-    ratio = None if change is None or advice.command else predicted_ratio(replay, change)
-    command = advice.command or (whatif_command(replay, change) if change is not None and ratio is not None else "")
+    is_left_out = change is not None and not advice.command and not replay.budget.has_left()
+    if is_left_out:
+        replay.budget.leave_out(f"what it buys: {advice.says}")
+    ratio = None if change is None or advice.command or is_left_out else predicted_ratio(replay, change)
+    is_asked = change is not None and (ratio is not None or is_left_out)
+    command = advice.command or (whatif_command(replay, change) if change is not None and is_asked else "")
     settings = advice.settings if ratio is None else replay.applicable(advice.settings)
     return Remedy(says=advice.says, settings=settings, ratio=ratio, command=command)
 

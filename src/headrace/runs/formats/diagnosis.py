@@ -187,4 +187,8 @@ class DiagnosisDocument(msgspec.Struct, frozen=True, kw_only=True):
     """As of the run: `trusted` needs both to be empty."""
     is_emulated: bool = False
     warnings: tuple[str, ...] = ()
+    budget_seconds: float | None = None
+    """Seconds of a core that it could simulate for; None where nothing was simulated."""
+    left_out: tuple[str, ...] = ()
+    """What these were too short for, the most important first."""
     details: dict[str, Any] = {}

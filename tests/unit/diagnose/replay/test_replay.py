@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import SettingsError
+from headrace.base.records import Counters
 from headrace.cli.change_arguments import add_change_arguments, change_of
 from headrace.diagnose.bounds import bound_ratio, find_bounds
 from headrace.diagnose.candidates import find_candidates
@@ -19,6 +20,7 @@ from headrace.diagnose.replay.costs import BatchCost
 from headrace.diagnose.replay.needs import FailedTry
 from headrace.diagnose.replay.structure import Touches, build
 from headrace.runs.formats.prediction import Change
+from headrace.runs.run_folder import Receiving
 
 Make = Callable[..., Replay]
 
@@ -133,6 +135,30 @@ def test_arrivals_below_capacity_are_the_throughput(replay_of: Make) -> None:
     simulated = replay_of(WAITING).simulate(Change(arrival_rate=50.0))
     assert simulated.throughput == pytest.approx(50, rel=0.1)
     assert simulated.latencies.min() >= 0.024 - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("again", "counted"),
+    [
+        ({"again_calls": 20, "again_call_seconds": 19.9}, {"retried": 20}),
+        ({"again_calls": 30, "again_call_seconds": 20.0}, {"retried": 30}),
+        ({}, {"returned": 20}),
+    ],
+)
+def test_waiting_for_jobs_to_be_due_again_is_no_time_of_a_call(
+    replay_of: Make, again: dict[str, Any], counted: dict[str, int]
+) -> None:
+    """Two thirds of the calls waited a second for retries: the source is not what limits, and more workers gain as ever."""
+    received: dict[str, Any] = {
+        "num_receivers": 1, "calls": 30, "empty_calls": 0, "full_calls": 0, "jobs": 120, "asked": 300, "call_seconds": 20.0,
+        "empty_call_seconds": 0.0, "blocked_seconds": 2.0, "inline_seconds": 0.0, "last_age_seconds": 30.0,
+    }  # fmt: skip
+    counters = Counters(received=140, delivered=120, **counted)
+    replay = replay_of(WAITING, changes={"receiving": Receiving(**(received | again)), "counters": counters})
+    assert replay.simulate().throughput == pytest.approx(100, rel=0.03)
+    assert replay.ratio(Change(settings=("fetch.workers=4",))) == pytest.approx(2, rel=0.03)
+    plain = replay_of(WAITING, changes={"receiving": Receiving(**received), "counters": Counters(120, 120)})
+    assert plain.simulate().throughput < 20
 
 
 def test_the_same_seed_gives_the_same_answer(replay_of: Make) -> None:
