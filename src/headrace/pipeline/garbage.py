@@ -25,9 +25,13 @@ _GROWTH_BYTES, _GROWTH_SHARE = 128 * 2**20, 0.25
 #: After one that gave little back the next is so much later, and at most this share of the time goes into such ones.
 _IN_VAIN_SECONDS, _MOST_SHARE = 1.0, 0.05
 
+#: Frozen objects that are nobody's choice: Python 3.12 starts with some hundred.
+_FROZEN_BY_PYTHON = 1000
+
 _lock = threading.Lock()
 _num_users = 0
 _before = (0, 0, 0)
+_has_frozen = False
 
 
 @contextlib.contextmanager
@@ -35,13 +39,15 @@ def calm_garbage_collector() -> Iterator[None]:
     """Let the collector run rarely, and over what is made from now on only.
 
     Items are freed by reference count; cycles in users' code are still collected, later. Several runs in one process share
-    this: the first sets it, and the last one brings the settings of before back.
+    this: the first sets it, and the last one brings the settings of before back. What the program itself froze stays frozen,
+    and then what was there at the start stays so too, for the collector cannot thaw a part.
     """
-    global _num_users, _before
+    global _num_users, _before, _has_frozen
     with _lock:
         _num_users += 1
         if _num_users == 1:
             _before = gc.get_threshold()
+            _has_frozen = gc.get_freeze_count() > _FROZEN_BY_PYTHON
             gc.collect()
             gc.freeze()
             gc.set_threshold(*_THRESHOLDS)
@@ -52,7 +58,8 @@ def calm_garbage_collector() -> Iterator[None]:
             _num_users -= 1
             if _num_users == 0:
                 gc.set_threshold(*_before)
-                gc.unfreeze()
+                if not _has_frozen:
+                    gc.unfreeze()
 
 
 def resident_bytes() -> int:

@@ -64,8 +64,18 @@ def test_resident_memory_is_read() -> None:
     assert 10 * MB < resident_bytes() < 100_000 * MB
 
 
+def test_what_the_program_froze_stays_frozen() -> None:
+    """A server that froze its own objects, to be quick or to share them with its children, finds them so after a run."""
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    with calm_garbage_collector():
+        assert gc.get_freeze_count() >= 0.9 * frozen
+    assert gc.get_freeze_count() >= 0.9 * frozen
+
+
 def test_the_last_of_several_runs_brings_the_settings_back() -> None:
     """Two that overlap share the collector: the first to end takes nothing from the other, and the last restores it."""
+    gc.unfreeze()
     before = gc.get_threshold()
     first, second = calm_garbage_collector(), calm_garbage_collector()
     with first:
@@ -75,7 +85,8 @@ def test_the_last_of_several_runs_brings_the_settings_back() -> None:
     assert gc.get_threshold() == calm
     assert gc.get_freeze_count() > 0.9 * frozen
     second.__exit__(None, None, None)
-    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() < 1000  # Python's own
 
 
 PROGRAM = """
