@@ -142,6 +142,24 @@ class Source(Protocol):
     """Where jobs come from, and who is told how they ended (through `Job.settle`)."""
 
     @property
+    def is_remote(self) -> bool:
+        """Whether its jobs may come from other machines, which may not name files of this one.
+
+        A source that does not say is taken for remote.
+        """
+        ...
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether only a signal or a limit ends it. A source that does not say has an end."""
+        ...
+
+    @property
+    def shown_address(self) -> str | None:
+        """What `headrace queue` takes to look at it, without secrets; None: there is no queue behind it."""
+        ...
+
+    @property
     def is_exhausted(self) -> bool:
         """Whether it has nothing more to give but what may come back of that in flight; never of a source without end."""
         ...

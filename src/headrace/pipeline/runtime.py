@@ -1040,7 +1040,7 @@ def _release_ordered(items: list[Item]) -> None:
 
 def _for_workers(plan: Plan, source: Source) -> Plan:
     """Return what workers read: jobs that come over a network name no files unless the Plan says which."""
-    if plan.network.files is not None or not getattr(source, "is_remote", False):
+    if plan.network.files is not None or not getattr(source, "is_remote", True):
         return plan
     return dataclasses.replace(plan, network=dataclasses.replace(plan.network, files=[]))
 

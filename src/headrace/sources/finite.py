@@ -80,6 +80,21 @@ class FiniteSource(abc.ABC):
         self._agenda: Agenda | None = None
 
     @property
+    def is_remote(self) -> bool:
+        """False: the program itself says what its items are, so they may name files of this machine."""
+        return False
+
+    @property
+    def is_endless(self) -> bool:
+        """False: it comes to an end."""
+        return False
+
+    @property
+    def shown_address(self) -> None:
+        """None: there is no queue to look at."""
+        return None
+
+    @property
     def where(self) -> str | None:
         """What tells this source from others of its kind, such as a path; None: runs over it keep no checkpoint."""
         return None

@@ -59,6 +59,20 @@ class ListSource:
             return list(self._in_flight.values())
 
     @property
+    def is_remote(self) -> bool:
+        """False: the test itself says what its jobs are."""
+        return False
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it stays open when all is done."""
+        return not self.ends
+
+    @property
+    def shown_address(self) -> None:
+        """None: there is no queue to look at."""
+
+    @property
     def is_exhausted(self) -> bool:
         """Whether everything was given out and no more will come."""
         return self.ends and not self._waiting

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+import headrace as hr
+from headrace.base.records import Job
 from headrace.sources.queue_source import QueueSource
 from headrace.testing import MemoryQueue
 
@@ -31,3 +36,47 @@ def test_by_queue() -> None:
 
     assert not QueueSource(MemoryQueue()).is_remote
     assert QueueSource(Unknown()).is_remote
+
+
+class Minimal:
+    """A source written elsewhere, which knows nothing of networks: one job that names a file."""
+
+    is_exhausted = False
+
+    def __init__(self, path: Path) -> None:
+        self._jobs = [Job("1", path)]
+
+    def open(self, settings: Any) -> None:
+        """Nothing to make ready."""
+
+    def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
+        """Return the job, then None."""
+        jobs, self._jobs = self._jobs, []
+        return jobs or None
+
+    def tend(self) -> None:
+        """Nothing is due."""
+
+    def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
+        """No limit."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class Local(Minimal):
+    """One that says where its jobs come from."""
+
+    is_remote = False
+
+
+@pytest.mark.parametrize(("source", "num_read"), [(Minimal, 0), (Local, 1)])
+def test_a_source_that_does_not_say_is_remote(source: type[Minimal], num_read: int, tmp_path: Path) -> None:
+    """Its jobs may name no file, or whoever writes them could read this machine's."""
+    (tmp_path / "secret").write_bytes(b"x")
+    collected = hr.collect()
+    pipeline: Any = hr.Pipeline(
+        source(tmp_path / "secret"), stages=[hr.fetch("fetch"), hr.stage("size", len)], delivery=collected
+    )  # type: ignore[arg-type]
+    hr.run(pipeline)
+    assert len(collected.results) == num_read

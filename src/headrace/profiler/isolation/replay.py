@@ -62,6 +62,20 @@ class Replay:
         self._ended = False
 
     @property
+    def is_remote(self) -> bool:
+        """False: its entries were recorded here."""
+        return False
+
+    @property
+    def is_endless(self) -> bool:
+        """False: `end` ends it, and no signal needs to."""
+        return False
+
+    @property
+    def shown_address(self) -> None:
+        """None: there is no queue to look at."""
+
+    @property
     def is_exhausted(self) -> bool:
         """Whether it was ended."""
         return self._ended
