@@ -3,19 +3,23 @@
 How this works: the supervisor makes the table before it forks the worker; both then see the same pages. The worker alone
 writes, from any of its threads, under a lock of its own; the supervisor looks at the counters while the worker lives, and
 at the messages once it is dead. Nothing is written to a disk, and no call to the system is made: an entry costs some
-microseconds, noting that a stage works on it less than one.
+microseconds, noting that a stage works on it less than one. With a file in memory (see `estate`) it outlives the supervisor
+too.
 
-    header   signs of life, and how many deliveries ended how
+    header   which layout this is, signs of life, and how many deliveries ended how
     slot     stages working on it | whether it was delivered | lengths | lent at | id | receipt
 """
 
 from __future__ import annotations
 
 import mmap
+import os
 import struct
 import threading
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from headrace.base.records import OutcomeKind
 
@@ -27,8 +31,12 @@ _SLOT = struct.Struct("<B?HHxxd")
 _ID_BYTES, _RECEIPT_BYTES = 208, 1056
 _SLOT_BYTES = _SLOT.size + _ID_BYTES + _RECEIPT_BYTES
 _KINDS = tuple(OutcomeKind)
-_HEADER = struct.Struct(f"<{2 + len(_KINDS)}Q")  # signs of life, news heard, deliveries by how they ended
+#: Another one for each change of the layout: a table may be read by a newer headrace than the one that wrote it.
+_LAYOUT = b"hrtable1"
+_HEADER = struct.Struct(f"<8s{2 + len(_KINDS)}Q")  # layout, signs of life, news heard, deliveries by how they ended
 _NUMBER = struct.Struct("<Q")
+#: Slots of a file whose memory is reserved at once: 80 KB.
+_SLOTS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +63,25 @@ class Place:
 
 
 class InFlightTable:
-    """The messages in flight in one worker process, and its signs of life; make it before the fork."""
+    """The messages in flight in one worker process, and its signs of life; make it before the fork.
 
-    def __init__(self, num_slots: int = NUM_SLOTS) -> None:
+    Args:
+        num_slots: Messages that have room.
+        file: Made for the table, on a file system in memory: on a disk that stands still, so would whoever writes. None: it
+            is gone with the last process that has it.
+
+    Raises:
+        OSError: If the file cannot be made.
+    """
+
+    def __init__(self, num_slots: int = NUM_SLOTS, *, file: Path | None = None) -> None:
         self._num_slots = num_slots
-        self._memory = mmap.mmap(-1, _HEADER.size + num_slots * _SLOT_BYTES)
+        num_bytes = _HEADER.size + num_slots * _SLOT_BYTES
+        self._file = -1 if file is None else _make(file, num_bytes)
+        self._close_file = weakref.finalize(self, os.close, self._file) if file is not None else None
+        self._num_reserved = num_slots if file is None else 0
+        self._memory = mmap.mmap(self._file, num_bytes)
+        _HEADER.pack_into(self._memory, 0, _LAYOUT, *[0] * (2 + len(_KINDS)))
         self._lock = threading.Lock()
         self._free = list(range(num_slots - 1, -1, -1))
 
@@ -68,6 +90,9 @@ class InFlightTable:
         encoded = message_id.encode(errors="surrogateescape")
         with self._lock:
             slot = self._free.pop() if self._free and 0 < len(encoded) <= _ID_BYTES else None
+            if slot is not None and slot >= self._num_reserved and not self._reserve():
+                self._free.append(slot)
+                slot = None
             if slot is not None:
                 self._write(slot, encoded, receipt, lent_at)
         return Place(slot)
@@ -76,7 +101,7 @@ class InFlightTable:
         """Note that one more stage works on the message (1) or one less (-1); any thread."""
         with self._lock:
             if place.slot is not None:
-                at = self._at(place.slot)
+                at = _at(place.slot)
                 # A fan-out has many of one job in work; beyond 255 it stays in work until it leaves, which errs safely.
                 works = self._memory[at]
                 self._memory[at] = works if works == 255 else max(0, works + change)
@@ -91,13 +116,13 @@ class InFlightTable:
         """Note that the message's result is where it should be, and only the queue does not know."""
         with self._lock:
             if place.slot is not None:
-                self._memory[self._at(place.slot) + 1] = 1
+                self._memory[_at(place.slot) + 1] = 1
 
     def leave(self, place: Place) -> None:
         """Take the message out."""
         with self._lock:
             if place.slot is not None:
-                _SLOT.pack_into(self._memory, self._at(place.slot), 0, False, 0, 0, 0.0)
+                _SLOT.pack_into(self._memory, _at(place.slot), 0, False, 0, 0, 0.0)
                 self._free.append(place.slot)
                 place.slot = None
 
@@ -131,39 +156,82 @@ class InFlightTable:
 
     def messages(self) -> list[InFlight]:
         """Return what is in flight; of a dead worker it is exact but for an entry that it was about to write."""
-        found = []
-        for slot in range(self._num_slots):
-            at = self._at(slot)
-            works, delivered, id_length, receipt_length, lent_at = _SLOT.unpack_from(self._memory, at)
-            if not id_length:
-                continue
-            at += _SLOT.size
-            message_id = self._memory[at : at + id_length].decode(errors="surrogateescape")
-            receipt = self._memory[at + _ID_BYTES : at + _ID_BYTES + receipt_length].decode()
-            found.append(InFlight(message_id, receipt, lent_at, works > 0, delivered))
-        return found
+        return _messages(self._memory, self._num_slots)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Give the memory back; a file stays."""
         self._memory.close()
+        if self._close_file is not None:
+            self._close_file()
 
     def _header(self) -> tuple[int, ...]:
-        return _HEADER.unpack_from(self._memory, 0)
-
-    def _at(self, slot: int) -> int:
-        return _HEADER.size + slot * _SLOT_BYTES
+        return _HEADER.unpack_from(self._memory, 0)[1:]
 
     def _add(self, index: int) -> None:
-        (number,) = _NUMBER.unpack_from(self._memory, index * 8)
-        _NUMBER.pack_into(self._memory, index * 8, number + 1)
+        at = len(_LAYOUT) + index * 8
+        (number,) = _NUMBER.unpack_from(self._memory, at)
+        _NUMBER.pack_into(self._memory, at, number + 1)
+
+    def _reserve(self) -> bool:
+        """Make sure of memory for some more slots: writing where there is none would kill the process (SIGBUS)."""
+        try:
+            os.posix_fallocate(self._file, _at(self._num_reserved), _SLOTS_AT_ONCE * _SLOT_BYTES)
+        except OSError:
+            return False
+        self._num_reserved += _SLOTS_AT_ONCE
+        return True
 
     def _write(self, slot: int, message_id: bytes, receipt: str, lent_at: float) -> None:
         kept = receipt.encode()
         kept = kept if len(kept) <= _RECEIPT_BYTES else b""
-        at = self._at(slot)
+        at = _at(slot)
         text = at + _SLOT.size
         self._memory[text : text + len(message_id)] = message_id
         self._memory[text + _ID_BYTES : text + _ID_BYTES + len(kept)] = kept
         # Last, because it makes the entry count.
         works, delivered = self._memory[at], bool(self._memory[at + 1])
         _SLOT.pack_into(self._memory, at, works, delivered, len(message_id), len(kept), lent_at)
+
+
+def read_table(file: Path) -> list[InFlight]:
+    """Return what was in flight in a process that died.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is damaged, or another version's.
+    """
+    content = file.read_bytes()
+    num_slots, rest = divmod(len(content) - _HEADER.size, _SLOT_BYTES)
+    if rest or not content.startswith(_LAYOUT):
+        raise ValueError(f"{file} is damaged or of another version of headrace: {len(content)} bytes, {content[:8]!r}")
+    return _messages(content, num_slots)
+
+
+def _messages(memory: mmap.mmap | bytes, num_slots: int) -> list[InFlight]:
+    found = []
+    for slot in range(num_slots):
+        at = _at(slot)
+        works, delivered, id_length, receipt_length, lent_at = _SLOT.unpack_from(memory, at)
+        if not id_length:
+            continue
+        at += _SLOT.size
+        message_id = memory[at : at + id_length].decode(errors="surrogateescape")
+        receipt = memory[at + _ID_BYTES : at + _ID_BYTES + receipt_length].decode()
+        found.append(InFlight(message_id, receipt, lent_at, works > 0, delivered))
+    return found
+
+
+def _at(slot: int) -> int:
+    return _HEADER.size + slot * _SLOT_BYTES
+
+
+def _make(file: Path, num_bytes: int) -> int:
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, _HEADER.size)
+        os.ftruncate(descriptor, num_bytes)
+    except OSError:
+        os.close(descriptor)
+        file.unlink()
+        raise
+    return descriptor

@@ -106,6 +106,16 @@ class Queue(Protocol):
 
 
 @runtime_checkable
+class HasIdentity(Protocol):
+    """A queue whose name is not the same from everywhere."""
+
+    @property
+    def identity(self) -> str:
+        """What tells it from all other queues, wherever it was opened; without secrets."""
+        ...
+
+
+@runtime_checkable
 class LimitsReceives(Protocol):
     """A queue whose service may bury messages itself."""
 

@@ -1,4 +1,7 @@
-"""A worker's seat beside its supervisor: what the two of them share, as the worker sees it."""
+"""A worker's seat beside its supervisor: what the two of them share, as the worker sees it.
+
+A run without a supervisor has a seat too: what it leaves behind is for the next one.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,23 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from headrace.base.estate import Estate
 from headrace.base.in_flight import InFlight, InFlightTable
 from headrace.base.observer import Observer
-from headrace.base.policies.blame import BlameBook, Death, Record, Redriven
+from headrace.base.policies.blame import BlameBook, Death, Known, Record, Redriven
 from headrace.base.records import Job, Outcome
 
 #: Between two signs of life.
 _PULSE_SECONDS = 0.1
-_news = msgspec.msgpack.Decoder(Death | Redriven)
+#: Name of the table of a run without a supervisor.
+ALONE = "alone"
+_news = msgspec.msgpack.Decoder(Death | Redriven | Known)
+
+
+class Inherited(msgspec.Struct, frozen=True, tag=True):
+    """A worker found what a process that died had left, and moved it into its supervisor's folder."""
+
+    folder: str
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
@@ -45,11 +57,22 @@ class Seat:
     table: InFlightTable
     blame: BlameBook
     """What was known at the fork; `hear` brings the news."""
-    connection: Connection
-    """News of deaths come in, the worker's result goes out."""
+    connection: Connection | None
+    """News of deaths come in, the worker's result goes out; None: there is no supervisor."""
     orphans: Sequence[InFlight] = ()
     """What the process before had in flight."""
+    estate: Estate | None = None
+    """Where what is in flight outlives the supervisor too; None: nowhere."""
+    _is_changed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def alone(cls) -> Seat | None:
+        """Return the seat of a run without a supervisor; None where nothing could outlive it."""
+        estate = Estate.create()
+        if estate is None:
+            return None
+        return cls(0, 1, 1, estate.table(ALONE), BlameBook(), None, (), estate)
 
     def begin(self) -> None:
         """Give signs of life from now to the end of the process, and take the news.
@@ -70,6 +93,11 @@ class Seat:
     def hear(self) -> None:
         """Take note of what happened in other workers."""
         with self._lock:
+            if self.connection is None:
+                if self._is_changed and self.estate is not None:
+                    self._is_changed = False
+                    self.estate.keep(self.blame)
+                return
             while self.connection.poll():
                 try:
                     news = self.connection.recv_bytes()
@@ -78,9 +106,31 @@ class Seat:
                 match _news.decode(news):
                     case Redriven(id=message_id):
                         self.blame.redriven(message_id)
+                    case Known(records=records):
+                        self.blame.learn(records)
                     case death:
                         self.blame.died(death)
                 self.table.heard()
+
+    def inherit(self, queue: str) -> list[InFlight]:
+        """Take over what processes that died knew about the queue, and return what they had in flight."""
+        if self.estate is None:
+            return []
+        messages = []
+        with self._lock:
+            for left in self.estate.serve(queue):
+                self.blame.learn(left.book.records)
+                messages += left.messages
+                if self.connection is None:
+                    self.estate.keep(self.blame, left.folder)
+                else:
+                    self._say(Inherited(left.folder))
+        return messages
+
+    def leave(self, *, is_drained: bool) -> None:
+        """Note the orderly end of a run without a supervisor, and whether its queue is empty."""
+        if self.connection is None and self.estate is not None:
+            self.estate.end({} if is_drained else self.blame.records)
 
     def record(self, message_id: str, receive_count: int) -> Record | None:
         """Return what is known about a message that was in flight when a worker died; None: nothing."""
@@ -91,6 +141,7 @@ class Seat:
             # Each death was a delivery. Fewer of them: somebody redrove the message, and its count began anew. Nobody is to
             # remember, or its later deliveries, which count on from here, would be judged by what it did before.
             self.blame.redriven(message_id)
+            self._is_changed = True
             self._say(Redriven(message_id))
             return None
 
@@ -99,7 +150,9 @@ class Seat:
         with self._lock:
             self._say(ended)
 
-    def _say(self, what: Redriven | Ended) -> None:
+    def _say(self, what: Redriven | Inherited | Ended) -> None:
+        if self.connection is None:
+            return
         with suppress(OSError):  # the supervisor is dead, and so will this process be
             self.connection.send_bytes(msgspec.msgpack.encode(what))
 

@@ -31,6 +31,7 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
     import msgspec
 
     import headrace.pipeline.execute  # noqa: F401 - once, here: every worker is forked with it
+    from headrace.base.estate import Estate
     from headrace.base.seat import Ended
     from headrace.cli import EXIT_DONE, EXIT_NEGATIVE, reported
     from headrace.cli.pipeline_arguments import open_plan, stdout_kept
@@ -69,6 +70,7 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
             grace_seconds=plan.run.grace_seconds,
             silent_seconds=plan.run.silent_seconds,
             note=functools.partial(_write, args),
+            estate=Estate.create(),
         )
         result = supervisor.run()
     if result.reason:

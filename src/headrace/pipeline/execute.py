@@ -239,6 +239,8 @@ def run(
                 return running.result()
         running.record = _Record.create(output, pipeline, resolved, runtime, force=force)
         running.tell(observers, seat)
+        if seat is None and isinstance(pipeline.source, TakesSeat) and (alone := Seat.alone()) is not None:
+            pipeline.source.take(alone)
         follower = PlanFollower(follow, slots, resolved, running.switched) if follow and slots else None
         return running.to_the_end(watch, view, [one for one in (follower, shadow) if one is not None])
 

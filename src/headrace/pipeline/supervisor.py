@@ -6,6 +6,8 @@ share is a `Seat`: a table of what the worker has in flight, which outlives the 
 
     worker dies -> its table is read -> the others hear of it -> a successor, after a pause, gives back what it had lent
 
+Tables, and what is known of deaths, are in an `Estate`, which outlives the supervisor: the next one's workers find it there.
+
 How it ends. SIGTERM and Ctrl-C ask the workers to drain, a second one to give everything back at once. Workers that end by
 themselves (a drained queue) are not replaced. What is still there some seconds after the grace period is killed. Workers
 are asked by SIGINT and do not heed SIGTERM: a service manager sends that to all processes of a service, and the second signal
@@ -33,11 +35,12 @@ from typing import Any
 import msgspec
 
 from headrace.base.clock import Clock, SystemClock
+from headrace.base.estate import Estate
 from headrace.base.in_flight import InFlight, InFlightTable
-from headrace.base.policies.blame import BlameBook, Death, Redriven
+from headrace.base.policies.blame import BlameBook, Death, Known, Redriven
 from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import OutcomeKind
-from headrace.base.seat import Ended, Seat
+from headrace.base.seat import Ended, Inherited, Seat
 from headrace.base.signals import blocked
 from headrace.pipeline.memory_killer import memory_kills
 
@@ -55,7 +58,7 @@ _MOST_DEATHS = 100
 _IDS_AT_ONCE, _NEWS_AT_ONCE = 250, 4
 _PR_SET_PDEATHSIG = 1
 _DEFECT, _INTERRUPTED = 70, 130
-_said = msgspec.msgpack.Decoder(Redriven | Ended)
+_said = msgspec.msgpack.Decoder(Redriven | Inherited | Ended)
 
 #: Runs in the worker and returns its exit status; raises what the command line knows how to report.
 Work = Callable[[Seat], int]
@@ -139,6 +142,7 @@ class Supervisor:
         policy: When a worker that died is started again.
         note: Takes what came of it so far: at the beginning, after each death, and now and then.
         progress: Takes a line now and then: how many workers run, and how jobs ended so far.
+        estate: Where what is known outlives this process; None: nowhere.
         clock: For tests.
     """
 
@@ -154,6 +158,7 @@ class Supervisor:
         policy: RestartPolicy | None = None,
         note: Callable[[Supervised], object] = lambda result: None,
         progress: Callable[[str], object] = lambda text: None,
+        estate: Estate | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.result = Supervised()
@@ -167,6 +172,8 @@ class Supervisor:
         self._restarts = Restarts(policy or RestartPolicy(), num_workers)
         self._clock = clock or SystemClock()
         self._blame = BlameBook()
+        self._estate = estate
+        self._is_blame_kept = True
         self._posts = [_Post(number) for number in range(num_workers)]
         self._num_signals = 0
         self._first_signal: int | None = None
@@ -193,6 +200,11 @@ class Supervisor:
                 self._bury_dead()
                 self._watch_beats(self._now() - now)
                 self._tell_progress(now)
+                if not self._is_blame_kept:
+                    self._keep_blame()
+        if self._estate is not None:
+            is_drained = not self._stopping and not self.result.status
+            self._estate.end({} if is_drained else self._blame.records)
         if self._num_heeded and not self.result.status:
             is_drained = self._is_drained and (self._num_signals, self._first_signal) == (1, signal.SIGTERM)
             self.result.status = 0 if is_drained else _INTERRUPTED
@@ -210,21 +222,27 @@ class Supervisor:
                 return  # what keeps the first from beginning would keep all of them, and each would say so
 
     def _start(self, post: _Post) -> None:
+        for other in self._workers():
+            self._hear(other.worker)  # the new one is to know what they have found
         table: InFlightTable | None = None
         pipe: tuple[Connection, ...] = ()
         pid = -1
         try:
-            table, pipe = InFlightTable(), Pipe()
+            name = _table_name(post.number, post.lives + 1)
+            table, pipe = self._estate.table(name) if self._estate else InFlightTable(), Pipe()
             pid = self._fork(pipe[0])
         except OSError as error:  # no process, memory or file to be had now, which need not last
             for end in pipe:
                 end.close()
             if table is not None:
                 table.close()
+                self._drop_table(post.number, post.lives + 1)
             self._put_off(post, error)
             return
         ours, theirs = pipe
-        seat = Seat(post.number, post.lives + 1, len(self._posts), table, self._blame, theirs, post.orphans)
+        seat = Seat(
+            post.number, post.lives + 1, len(self._posts), table, self._blame, theirs, post.orphans, self._estate
+        )
         if pid == 0:
             raise SystemExit(self._work(seat))
         theirs.close()
@@ -306,7 +324,11 @@ class Supervisor:
                 said = _said.decode(worker.connection.recv_bytes())
                 if isinstance(said, Redriven):
                     self._blame.redriven(said.id)
+                    self._is_blame_kept = False
                     self._tell_workers([said])
+                    continue
+                if isinstance(said, Inherited):
+                    self._inherit(said.folder, worker)
                     continue
                 worker.ended = said
                 worker.leave_by = self._now() + self._leave_seconds
@@ -374,6 +396,26 @@ class Supervisor:
         else:
             self._died(post, worker, code, table.messages(), counts[OutcomeKind.DELIVERED] > 0)
         table.close()
+        self._drop_table(post.number, post.lives)
+
+    def _inherit(self, folder: str, by: _Worker) -> None:
+        """Learn what a worker found that had been left behind; it knows already."""
+        if self._estate is None:
+            return
+        records = list(self._estate.inherited(folder).book.records.items())
+        self._blame.learn(dict(records))
+        self._keep_blame(folder)
+        portions = range(0, len(records), _IDS_AT_ONCE)
+        self._tell_workers([Known(dict(records[first : first + _IDS_AT_ONCE])) for first in portions], but=by)
+
+    def _keep_blame(self, counted: str = "") -> None:
+        self._is_blame_kept = True
+        if self._estate is not None:
+            self._estate.keep(self._blame, counted)
+
+    def _drop_table(self, number: int, life: int) -> None:
+        if self._estate is not None:
+            self._estate.drop(_table_name(number, life))
 
     def _finished(self, post: _Post, worker: _Worker, status: int, delivered: bool) -> None:
         """Decide about one that ended by itself: it has drained its queue, cannot begin, lost its queue, or was asked to."""
@@ -397,6 +439,7 @@ class Supervisor:
         in_work = [message.id for message in messages if message.in_work and not message.delivered]
         waiting = [message.id for message in messages if not message.in_work and not message.delivered]
         self._tell_others(Death(cause, crashed, in_work, waiting))
+        self._keep_blame(_table_name(post.number, post.lives))
         post.orphans = messages
         note = DeathNote(
             worker=post.number,
@@ -469,9 +512,10 @@ class Supervisor:
         ]
         self._tell_workers(news)
 
-    def _tell_workers(self, news: Sequence[Death | Redriven]) -> None:
+    def _tell_workers(self, news: Sequence[Death | Redriven | Known], *, but: _Worker | None = None) -> None:
         for post in self._workers():
-            post.worker.news.extend(map(msgspec.msgpack.encode, news))
+            if post.worker is not but:
+                post.worker.news.extend(map(msgspec.msgpack.encode, news))
 
     def _pass_news(self) -> None:
         """Tell workers the news, no more than a pipe holds: one that hangs would hold up whoever waits for it to read."""
@@ -531,6 +575,10 @@ class Supervisor:
 
     def _now(self) -> float:
         return self._clock.now_ns() / 1e9
+
+
+def _table_name(number: int, life: int) -> str:
+    return f"{number}-{life}"
 
 
 def _name(code: int) -> str:

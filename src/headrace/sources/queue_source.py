@@ -12,13 +12,15 @@ import functools
 import logging
 import random
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import BadMessage, QueueRefused, QueueUnavailable, SettingsError, SourceError
+from headrace.base.in_flight import InFlight
 from headrace.base.plan import SourcePlan
 from headrace.base.policies.visibility import VisibilityPolicy, prefetch_limit
-from headrace.base.protocols import AdoptsLoans, CostsCalls, LimitsReceives, Queue
+from headrace.base.protocols import AdoptsLoans, CostsCalls, HasIdentity, LimitsReceives, Queue
 from headrace.base.records import Job, Message, Outcome, OutcomeKind, QueueStatistics
 from headrace.base.seat import Seat
 from headrace.base.settings import check
@@ -230,7 +232,8 @@ class _OpenSource:
         self._seat = seat
         self._isolation = Isolation() if seat else None
         if seat is not None:
-            _settle_orphans(queue, seat, clock)
+            found = seat.inherit(queue.identity if isinstance(queue, HasIdentity) else queue.name)
+            _settle_orphans(queue, [*seat.orphans, *found], clock)
         self._max_in_flight = max_in_flight
         self._drain = drain
         self._parse = parse
@@ -325,6 +328,8 @@ class _OpenSource:
             )
         if self._owned:
             self.queue.close()
+        if self._seat is not None:
+            self._seat.leave(is_drained=self.is_exhausted and not self.book.num_in_flight)
 
     def _wait_seconds(self, wait_seconds: float) -> float:
         """Return how long to wait for a message: longer and longer while none come, where calls cost money."""
@@ -396,11 +401,11 @@ def _compare_limits(queue: Queue, max_receives: int) -> None:
         )
 
 
-def _settle_orphans(queue: Queue, seat: Seat, clock: Clock) -> None:
-    """Ack what the process that died here had delivered, and offer the rest again at once, not after its timeout."""
+def _settle_orphans(queue: Queue, orphans: Sequence[InFlight], clock: Clock) -> None:
+    """Ack what processes that died here had delivered, and offer the rest again at once, not after its timeout."""
     since = clock.now_ns() / 1e9 - queue.visibility_seconds
     # A loan that may have run out is somebody else's by now.
-    ours = [orphan for orphan in seat.orphans if orphan.receipt and orphan.lent_at > since]
+    ours = [orphan for orphan in orphans if orphan.receipt and orphan.lent_at > since]
     if isinstance(queue, AdoptsLoans):
         queue.adopt({orphan.receipt: orphan.lent_at for orphan in ours})
     try:

@@ -155,6 +155,11 @@ class SqliteQueue:
         return f"sqlite:///{self._path}?queue={self._queue_name}"
 
     @property
+    def identity(self) -> str:
+        """Its name from any folder, and through any link."""
+        return f"sqlite:///{self._file.resolve()}?queue={self._queue_name}"
+
+    @property
     def visibility_seconds(self) -> float:
         """Visibility timeout given to each delivery."""
         return self._visibility_seconds

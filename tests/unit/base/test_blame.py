@@ -1,6 +1,6 @@
 """Which of the messages that were in flight at a worker's death is blamed, and what the others are spared."""
 
-from headrace.base.policies.blame import BlameBook, Death
+from headrace.base.policies.blame import MOST_EXCUSED, BlameBook, Death
 
 
 def crash(in_work: list[str], waiting: tuple[str, ...] = ()) -> Death:
@@ -81,3 +81,26 @@ def test_memory_is_bounded() -> None:
     for name in "abc":
         book.died(crash([name]))
     assert [book.get(name) is None for name in "abc"] == [True, False, False]
+
+
+def test_excuses_come_to_an_end() -> None:
+    """What kills before any stage works on it looks like one that waits: its deliveries are counted in the end."""
+    book = BlameBook()
+    for _ in range(2 * MOST_EXCUSED):
+        book.died(Death("SIGSEGV", True, [], ["a"]))
+    record = book.get("a")
+    assert record is not None
+    assert (record.deaths, record.excused) == (2 * MOST_EXCUSED, MOST_EXCUSED)
+
+
+def test_what_another_book_says_is_added() -> None:
+    """Deaths before and after a supervisor's end are one history: two crashes together make a suspect and its blame."""
+    before, after = BlameBook(), BlameBook()
+    before.died(crash(["a", "b"]))
+    after.died(crash(["a"]))
+    after.learn(before.records)
+    a, b = after.get("a"), after.get("b")
+    assert a is not None
+    assert b is not None
+    assert (a.deaths, a.crashes, a.excused, a.is_suspect) == (2, 2, 1, True)
+    assert (b.deaths, b.crashes, b.excused, b.is_suspect) == (1, 1, 1, True)

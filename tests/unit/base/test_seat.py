@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 import msgspec
 
 from headrace.base.in_flight import InFlightTable
-from headrace.base.policies.blame import BlameBook, Death, Redriven
+from headrace.base.policies.blame import BlameBook, Death, Known, Record, Redriven
 from headrace.base.seat import Seat
 
 CRASH = Death("SIGSEGV", True, ["a"], ())
@@ -40,3 +40,15 @@ def test_what_another_worker_saw_redriven_is_forgotten() -> None:
     assert known.blamed
     assert seat.record("a", 3) is None
     assert seat.table.num_heard == 1
+
+
+def test_what_another_worker_found_is_known() -> None:
+    """Records that a dead supervisor left reach workers that live, and are added to what they know."""
+    seat, supervisor = seat_and_supervisors_end()
+    left = {"a": Record(deaths=1, excused=1), "b": Record(deaths=3, excused=3)}
+    supervisor.send_bytes(msgspec.msgpack.encode(Known(left)))
+    seat.hear()
+    a, b = seat.record("a", 9), seat.record("b", 9)
+    assert a is not None
+    assert b is not None
+    assert (a.deaths, b.excused) == (3, 3)

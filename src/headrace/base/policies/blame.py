@@ -8,13 +8,14 @@ A process that dies takes all its messages with it, the one that killed it and t
 - A SIGKILL that the kernel's out-of-memory killer did not send came from outside and blames nobody. Still, a message that
   met two of them in work is run alone, for there are killers that want to free memory and count nowhere.
 - A delivery that ended with the death of a worker in which others were in work too does not count against the number of
-  deliveries allowed. One that ended alone in work does: so the count ends what nobody can explain.
+  deliveries allowed. One that ended alone in work does: so the count ends what nobody can explain. A message that kills
+  before any stage works on it looks like one that merely waits: hence `MOST_EXCUSED`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -23,6 +24,8 @@ import msgspec
 SUSPICIOUS_KILLS = 2
 #: Blamed after so many crashes, the last of them alone.
 BLAMED_CRASHES = 2
+#: Deliveries of one message that are excused at most, so that whatever happens its deliveries come to an end.
+MOST_EXCUSED = 100
 #: Messages that are remembered: what some hundred deaths with full buffers leave.
 NUM_REMEMBERED = 50_000
 
@@ -62,6 +65,19 @@ class Record:
     cause: str = ""
     """Of the last death that it was in work at."""
 
+    def excuse(self) -> None:
+        """Let a delivery not count, as long as there were not too many of those."""
+        self.excused = min(self.excused + 1, MOST_EXCUSED)
+
+    def add(self, other: Record) -> None:
+        """Add what somebody else knows."""
+        self.deaths += other.deaths
+        self.crashes += other.crashes
+        self.kills += other.kills
+        self.excused = min(self.excused + other.excused, MOST_EXCUSED)
+        self.blamed = self.blamed or other.blamed
+        self.cause = other.cause or self.cause
+
     @property
     def is_suspect(self) -> bool:
         """Whether it is to run alone."""
@@ -74,6 +90,12 @@ class Record:
             f"killed its worker {self.crashes} times ({self.cause}), the last time with nothing else in work: a crash in "
             "native code or too little memory are the usual causes"
         )
+
+
+class Known(msgspec.Struct, frozen=True, tag=True):
+    """What processes that died before are known to have had in flight, by the ids of messages."""
+
+    records: dict[str, Record]
 
 
 class BlameBook:
@@ -93,19 +115,30 @@ class BlameBook:
         for message_id in death.waiting:
             record = self._record(message_id)
             record.deaths += 1
-            record.excused += 1
+            record.excuse()
         for message_id in death.in_work:
             record = self._record(message_id)
             record.deaths += 1
             record.cause = death.cause
-            record.excused += not alone
+            if not alone:
+                record.excuse()
             if death.crashed:
                 record.crashes += 1
                 record.blamed = record.blamed or (alone and record.crashes >= BLAMED_CRASHES)
             else:
                 record.kills += 1
-        while len(self._records) > self._num_remembered:
-            self._records.popitem(last=False)
+        self._forget_oldest()
+
+    def learn(self, records: Mapping[str, Record]) -> None:
+        """Add what a book says that somebody left behind."""
+        for message_id, record in records.items():
+            self._record(message_id).add(record)
+        self._forget_oldest()
+
+    @property
+    def records(self) -> Mapping[str, Record]:
+        """All that is known, the oldest first."""
+        return self._records
 
     def redriven(self, message_id: str) -> None:
         """Forget what was known: somebody has mended what killed workers, or wants to see."""
@@ -114,6 +147,10 @@ class BlameBook:
     def get(self, message_id: str) -> Record | None:
         """Return what is known about a message; None: nothing."""
         return self._records.get(message_id)
+
+    def _forget_oldest(self) -> None:
+        while len(self._records) > self._num_remembered:
+            self._records.popitem(last=False)
 
     def _record(self, message_id: str) -> Record:
         record = self._records.setdefault(message_id, Record())

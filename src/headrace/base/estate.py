@@ -1,0 +1,253 @@
+"""What a process that receives from a queue leaves behind when it dies, in memory of the machine that outlives it.
+
+How this works: a supervisor, or a run without one, has a folder of its own in `/dev/shm` and keeps a lock as long as it lives.
+In the folder are the tables of what its workers have in flight, what is known about messages that were in flight at deaths
+(`BlameBook`), and the name of the queue. Whoever opens the same queue looks for folders that nobody locks and takes them over,
+by moving them into its own: what was in flight there is excused, and offered again at once.
+
+    /dev/shm/headrace.UID / TOKEN / lock | queue | blame | WORKER-LIFE.table | TOKEN of one taken over / ...
+
+In memory, because workers write their tables for each message and must never wait for a disk. So it is gone with the machine,
+and with a container that has a `/dev/shm` of its own. Where it cannot be had all works on, and forgets with the process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from headrace.base.in_flight import InFlight, InFlightTable, read_table
+from headrace.base.policies.blame import BlameBook, Death, Record
+
+log = logging.getLogger(__name__)
+
+#: Where folders are, one for each user.
+SHARED_MEMORY = Path("/dev/shm")
+#: What nobody took over for so long is removed: SQS keeps no message longer.
+KEPT_SECONDS = 14 * 86_400.0
+#: The same for what ended before it had opened its queue.
+EMPTY_SECONDS = 60.0
+#: First line of the file `queue`, before the boot and the queue's name. Folders of other versions are left alone.
+_VERSION = "headrace-estate 1"
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_UNSEEN = "a kill that nobody saw: its supervisor or machine ended with it"
+#: Folders of this process: a lock of its own does not keep a process out.
+_ours: set[str] = set()
+
+
+class _Kept(msgspec.Struct):
+    """The file `blame`."""
+
+    records: dict[str, Record]
+    counted: list[str] = []
+    """Tables and folders whose deaths are in the records already, should they still be there."""
+
+
+@dataclass
+class Left:
+    """What was taken over."""
+
+    folder: str
+    book: BlameBook = field(default_factory=BlameBook)
+    messages: list[InFlight] = field(default_factory=list)
+
+
+class Estate:
+    """The folder of this process. One thread at a time."""
+
+    def __init__(self, folder: Path, lock: int) -> None:
+        self._folder = folder
+        self._lock = lock
+
+    @classmethod
+    def create(cls) -> Estate | None:
+        """Return a new one; None where the machine gives no memory for it, which is logged."""
+        if not SHARED_MEMORY.is_dir():
+            return None
+        try:
+            root = _root()
+            _sweep(root)
+            token = f"{os.getpid()}-{os.urandom(6).hex()}"
+            making = root / f".{token}"
+            making.mkdir(mode=0o700)
+            lock = os.open(making / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            # Of this process alone: children that it forks do not keep it, as they would with flock.
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _ours.add(token)
+            making.rename(root / token)
+        except OSError as error:
+            log.warning("what is in flight will not be known after a kill of this process: %s", error)
+            return None
+        return cls(root / token, lock)
+
+    def table(self, name: str) -> InFlightTable:
+        """Return a table that outlives this process, or where there is no memory for that, one that does not."""
+        try:
+            return InFlightTable(file=self._table(name))
+        except OSError as error:
+            log.warning("what is in flight will not be known after a kill of this process: %s", error)
+            return InFlightTable()
+
+    def serve(self, queue: str) -> list[Left]:
+        """Note which queue it is, and take over what others left who served it."""
+        label = f"{_VERSION}\n{_boot()}\n{queue}"
+        with suppress(OSError):
+            (self._folder / "queue").write_text(label, errors="surrogateescape")
+        found = []
+        for folder in _folders(self._folder.parent):
+            if _queue_of(folder) == queue and _is_dead(folder):
+                with suppress(OSError):  # another was faster
+                    folder.rename(self._folder / folder.name)
+                    found.append(self.inherited(folder.name))
+        return found
+
+    def inherited(self, name: str) -> Left:
+        """Return what is in a folder that was taken over."""
+        return _read(self._folder / name)
+
+    def keep(self, blame: BlameBook, counted: str = "") -> None:
+        """Keep what is known, and remove the table, or the folder taken over, whose deaths are in it now."""
+        kept = _Kept(dict(blame.records), [counted])
+        written = self._folder / ".blame"
+        try:
+            written.write_bytes(msgspec.msgpack.encode(kept))
+            written.replace(self._folder / "blame")
+        except OSError as error:
+            log.warning("what is known about messages in flight at deaths cannot be kept: %s", error)
+        self.drop(counted)
+
+    def drop(self, name: str) -> None:
+        """Remove the table of a worker that has ended, or a folder that was taken over."""
+        if not name:
+            return
+        self._table(name).unlink(missing_ok=True)
+        shutil.rmtree(self._folder / name, ignore_errors=True)
+
+    def end(self, records: Mapping[str, Record]) -> None:
+        """Leave nothing but what is known, if anything still matters."""
+        if records:
+            for table in self._folder.glob("*.table"):
+                table.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        with suppress(OSError):
+            os.close(self._lock)
+        _ours.discard(self._folder.name)
+
+    def _table(self, name: str) -> Path:
+        return self._folder / f"{name}.table"
+
+
+def _root() -> Path:
+    root = SHARED_MEMORY / f"headrace.{os.geteuid()}"
+    with suppress(FileExistsError):
+        root.mkdir(mode=0o700)
+    status = root.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise PermissionError(f"{root} is not a folder of this user alone; remove it")
+    return root
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    for folder in sorted(root.iterdir()):
+        if not folder.name.startswith(".") and folder.name not in _ours and folder.is_dir():
+            yield folder
+
+
+def _sweep(root: Path) -> None:
+    """Remove what nobody will take over any more."""
+    for folder in _folders(root):
+        with suppress(OSError):
+            kept_seconds = KEPT_SECONDS if (folder / "queue").exists() else EMPTY_SECONDS
+            if time.time() - folder.stat().st_mtime > kept_seconds and _is_dead(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_dead(folder: Path) -> bool:
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return True
+
+
+def _label(folder: Path) -> tuple[str, str]:
+    """Return boot and queue of a folder; empty: it has none, or of another version."""
+    try:
+        version, boot, queue = (folder / "queue").read_text(errors="surrogateescape").split("\n", 2)
+    except (OSError, ValueError):
+        return "", ""
+    return (boot, queue) if version == _VERSION else ("", "")
+
+
+def _queue_of(folder: Path) -> str:
+    return _label(folder)[1]
+
+
+def _boot() -> str:
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _read(folder: Path) -> Left:
+    left = Left(folder.name)
+    counted = _read_blame(folder, left.book)
+    for file in sorted(folder.glob("*.table")):
+        if file.stem in counted:
+            continue
+        try:
+            messages = read_table(file)
+        except (OSError, ValueError) as error:
+            log.warning("what was in flight in a process that died is not known: %s", error)
+            continue
+        left.book.died(death_of(messages))
+        left.messages += messages
+    if _label(folder)[0] != _boot():
+        left.messages = []  # their times are of another clock
+    for inner in _folders(folder):
+        if inner.name not in counted:
+            deeper = _read(inner)
+            left.book.learn(deeper.book.records)
+            left.messages += deeper.messages
+    return left
+
+
+def _read_blame(folder: Path, book: BlameBook) -> list[str]:
+    file = folder / "blame"
+    try:
+        kept = msgspec.msgpack.decode(file.read_bytes(), type=_Kept)
+    except FileNotFoundError:
+        return []
+    except (OSError, msgspec.MsgspecError, ValueError) as error:
+        log.warning("%s is damaged or of another version of headrace: %s", file, error)
+        return []
+    book.learn(kept.records)
+    return kept.counted
+
+
+def death_of(messages: list[InFlight]) -> Death:
+    """Return the death of a process that nobody saw die: it blames nobody."""
+    return Death(
+        _UNSEEN,
+        False,
+        [message.id for message in messages if message.in_work and not message.delivered],
+        [message.id for message in messages if not message.in_work and not message.delivered],
+    )

@@ -1,0 +1,141 @@
+"""A supervisor or a lone run that is killed again and again with all it has costs no good job, and poison ends all the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.base.records import DeadLetter
+from headrace.sources.jobs import encode_job
+from headrace.sources.sqlite_queue import SqliteQueue
+
+pytestmark = [
+    pytest.mark.real_clock,
+    pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="what is left behind is in shared memory"),
+]
+
+APP = """
+import json, os, signal, time
+import headrace as hr
+
+def work(value):
+    order = json.loads(value)
+    if order.get("poison"):
+        if order["supervised"]:
+            os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(order["sleep"] if os.path.exists("killing") else 0.0)
+    return order["n"]
+
+pipeline = hr.Pipeline(
+    hr.queue("sqlite:///jobs.db", visibility=30, drain=True), stages=[hr.stage("work", work)], delivery=hr.jsonl("out.jsonl"),
+)
+"""
+PLAN = "[source]\nmax_in_flight = 8\nmax_receives = 3\n[stages.work]\nworkers = 4\n"
+COMMAND = (sys.executable, "-c", "from headrace.cli import main; raise SystemExit(main())", "run", "app.py:pipeline")
+SUPERVISED = pytest.mark.parametrize("options", [("--supervise", "1"), ()], ids=["supervised", "alone"])
+
+
+class Service:
+    """A pipeline in a folder, its queue, and the process that runs it now."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "app.py").write_text(APP)
+        (folder / "plan.toml").write_text(PLAN)
+        self.queue = SqliteQueue(folder / "jobs.db")
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def send(self, orders: list[dict[str, Any]]) -> None:
+        """Send one job each."""
+        bodies = [json.dumps({"n": number, **order}).encode() for number, order in enumerate(orders)]
+        self.queue.send([encode_job(body, id=f"job-{number}") for number, body in enumerate(bodies)])
+
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start the command, as a service manager would."""
+        command = [*COMMAND, "--plan", "plan.toml", *options]
+        with (self.folder / "said").open("ab") as said:
+            self.process = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=said)
+        return self.process
+
+    def wait_for(self, num_in_flight: int) -> None:
+        """Wait until so many messages are lent."""
+        until = time.monotonic() + 60.0
+        while self.queue.statistics().in_flight < num_in_flight:
+            assert time.monotonic() < until, (self.folder / "said").read_text()
+            time.sleep(0.02)
+        time.sleep(0.1)  # until the process has entered what it has just received
+
+    def delivered(self) -> set[int]:
+        """Return the numbers of the jobs that were delivered."""
+        file = self.folder / "out.jsonl"
+        return {json.loads(line)["result"] for line in file.read_text().splitlines() if line.endswith("}")}
+
+    def dead(self) -> list[DeadLetter]:
+        """Return the dead letters."""
+        return [letter for letter in self.queue.peek(100, dead=True) if isinstance(letter, DeadLetter)]
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """Give a service and end what is left of it."""
+    made = Service(tmp_path)
+    yield made
+    if made.process is not None:
+        made.process.kill()
+        made.process.wait()
+    made.queue.close()
+
+
+@SUPERVISED
+def test_jobs_in_flight_at_kills_of_all_are_delivered(service: Service, options: tuple[str, ...]) -> None:
+    """More kills than deliveries are allowed, the first with all jobs in work, dead-letter none of them."""
+    (service.folder / "killing").touch()
+    service.send([{"sleep": 60.0}] * 4)
+    for number in range(4):
+        process = service.start(*options)
+        service.wait_for(1 if number else 4)  # suspects are received one by one
+        process.kill()  # the kernel kills the workers with it
+        process.wait()
+    (service.folder / "killing").unlink()
+    assert service.start(*options).wait(60) == 0, (service.folder / "said").read_text()
+    assert [letter.reason for letter in service.dead()] == []
+    assert service.delivered() == set(range(4))
+
+
+@SUPERVISED
+def test_poison_that_kills_all_is_dead_lettered(service: Service, options: tuple[str, ...]) -> None:
+    """A job that takes its supervisor along ends after a bounded number of deliveries, and those beside it are delivered."""
+    orders = [{"sleep": 0.0, "poison": number == 3, "supervised": bool(options)} for number in range(12)]
+    service.send(orders)
+    statuses = []
+    while not statuses or (statuses[-1] == -signal.SIGKILL and len(statuses) < 12):
+        statuses.append(service.start(*options).wait(60))
+    assert statuses[-1] in (0, 1), (statuses, (service.folder / "said").read_text())
+    assert [json.loads(letter.body)["id"] for letter in service.dead()] == ["job-3"]
+    assert service.delivered() == set(range(12)) - {3}
+
+
+def test_nothing_stays_behind_after_a_drain(service: Service) -> None:
+    """A run that was killed and one that then drained the queue leave no file in shared memory."""
+    root = Path(f"/dev/shm/headrace.{os.geteuid()}")
+    (service.folder / "killing").touch()
+    service.send([{"sleep": 60.0}] * 4)
+    process = service.start("--supervise", "1")
+    service.wait_for(4)
+    process.kill()
+    process.wait()
+    (service.folder / "killing").unlink()
+    mine = [path for path in root.glob("*/queue") if service.queue.identity in path.read_text()]
+    assert len(mine) == 1
+    assert service.start("--supervise", "1").wait(60) == 0
+    assert [path for path in root.glob("**/queue") if service.queue.identity in path.read_text()] == []
