@@ -8,7 +8,8 @@ with a seeded dose of damage. Child processes examine them by turns and say whic
 does not end names its culprit: the parent keeps that file, and a new child goes on behind it. Children run with glibc's checks
 of the heap where it has them.
 
-What is looked at, for every file: each decoder of a Plan, with JPEGs reduced by 1, 2, 4 and 8 and short sides from 8 to 512.
+What is looked at, for every file: each decoder of a Plan, with JPEGs reduced by 1, 2, 4 and 8, and short and long sides from 8
+to 512.
 Found is a crash, a hang, an exception without a code, a byte written behind a buffer of ours, an image of another size than the
 header says, verdicts that depend on the decoder, or pixels that do.
 
@@ -39,7 +40,7 @@ import numpy as np
 from headrace.base.errors import DecodeRejected
 from headrace.base.plan import DecodePlan
 from headrace.stages.decode import DecodeChain
-from headrace.stages.decode_limits import reduction
+from headrace.stages.decode_limits import factor_of
 from headrace.stages.decoders import read_jpeg, reduced_size
 from headrace.stages.image_header import ImageHeader, image_format, read_header
 from headrace.stages.images import fit
@@ -137,21 +138,31 @@ def examine(data: bytes, *, every: bool, counts: collections.Counter[str]) -> It
         counts: Where to count what was run.
     """
     header = known_header(data)
-    short_sides: list[int | None] = [64]
+    wanted: list[ImageInput | None] = [_short(64), _long(64)]
     if header is not None and header.format == "jpeg":
         if header.height * header.width <= MOST_PIXELS:
             yield from check_canaries(data, header, counts)
-        shorter = min(header.height, header.width)
-        short_sides = [None, *sorted({min(512, max(8, shorter // factor)) for factor in FACTORS})]
+        shorter, longer = sorted((header.height, header.width))
+        short_sides = sorted({min(512, max(8, shorter // factor)) for factor in FACTORS})
+        long_sides = sorted({min(512, max(8, longer // factor)) for factor in FACTORS})
+        wanted = [None, *map(_short, short_sides), *map(_long, long_sides)]
         if not every:
-            short_sides = random.Random(data[:4096]).sample(short_sides, min(2, len(short_sides)))
-    for short_side in short_sides:
-        ends = {decoder: decode_end(data, header, decoder, short_side, counts) for decoder in DECODERS}
+            wanted = random.Random(data[:4096]).sample(wanted, min(2, len(wanted)))
+    for one in wanted:
+        ends = {decoder: decode_end(data, header, decoder, one, counts) for decoder in DECODERS}
         yield from (end for end in ends.values() if isinstance(end, Finding))
-        yield from compare(ends, header, short_side)
+        yield from compare(ends, header, one)
     blended = decode_end(data, header, "auto", None, counts, background="#204060")
     if isinstance(blended, Finding):
         yield blended
+
+
+def _short(side: int) -> ImageInput:
+    return ImageInput(short_side=side, crop=side)
+
+
+def _long(side: int) -> ImageInput:
+    return ImageInput(long_side=side, pad="#727272")
 
 
 def known_header(data: bytes) -> ImageHeader | None:
@@ -191,41 +202,51 @@ def decode_end(
     data: bytes,
     header: ImageHeader | None,
     decoder: str,
-    short_side: int | None,
+    wanted: ImageInput | None,
     counts: collections.Counter[str],
     *,
     background: str | None = None,
 ) -> np.ndarray | str | Finding:
     """Return the image that one way of decoding gives, the code of its rejection, or what is wrong."""
-    where = f"decoder = {decoder}, short_side = {short_side}, background = {background}"
+    where = f"decoder = {decoder}, {_shown(wanted)}, background = {background}"
+    short_side, long_side = (None, None) if wanted is None else (wanted.short_side, wanted.long_side)
     try:
-        chain = DecodeChain(_plan(decoder), short_side, counts, reuse_buffer=True, background=background)
+        chain = DecodeChain(
+            *(_plan(decoder), short_side, counts), reuse_buffer=True, background=background, long_side=long_side
+        )
         image = chain.decode(data)
-        if short_side is not None:
-            fit(image, ImageInput(short_side=short_side, crop=short_side))
+        if wanted is not None:
+            fit(image, wanted)
     except DecodeRejected as rejected:
         return rejected.code
     except Exception as error:  # what this looks for
         return Finding("untyped", f"{where}: {type(error).__name__}: {error}")
     if header is None:
         return Finding("verdict", f"{where}: decoded although its header is refused")
-    factor = reduction(header.height, header.width, short_side or 0) if header.format == "jpeg" else 1
+    factor = factor_of(header, short_side or 0, long_side or 0)
     counts[f"decoded {header.format}, {decoder}, factor {factor}"] += 1
+    counts[f"decoded by its {'long' if long_side else 'short'} side, factor {factor}"] += 1
     expected = reduced_size(header, factor)
     if image.shape[:2] not in (expected, expected[::-1]):  # turned, by its orientation
         return Finding("size", f"{where}: {image.shape} where the header says {expected}")
     return image
 
 
+def _shown(wanted: ImageInput | None) -> str:
+    if wanted is None:
+        return "every pixel"
+    return f"long_side = {wanted.long_side}" if wanted.long_side else f"short_side = {wanted.short_side}"
+
+
 def compare(
-    ends: dict[str, np.ndarray | str | Finding], header: ImageHeader | None, short_side: int | None
+    ends: dict[str, np.ndarray | str | Finding], header: ImageHeader | None, wanted: ImageInput | None
 ) -> Iterator[Finding]:
     """Yield findings where the decoders of a Plan do not agree on one file."""
     verdicts = {name: "ok" if isinstance(end, np.ndarray) else str(end) for name, end in ends.items()}
     if len(set(verdicts.values())) > 1:
-        yield Finding("verdict", f"short_side = {short_side}: {verdicts}")
+        yield Finding("verdict", f"{_shown(wanted)}: {verdicts}")
         return
-    if header is not None and header.format == "jpeg" and short_side is not None:
+    if header is not None and header.format == "jpeg" and wanted is not None:
         return  # the fast transforms overflow otherwise than the exact ones where coefficients are nonsense
     first = ends["auto"]
     for name, other in ends.items():
@@ -233,7 +254,7 @@ def compare(
             continue
         difference = float(np.abs(first.astype(np.int16) - other).mean())
         if difference > _MOST_DIFFERENCE.get(header.format, 1.0):
-            yield Finding("pixels", f"{header.format}, short_side = {short_side}: {name} differs by {difference:.0f}")
+            yield Finding("pixels", f"{header.format}, {_shown(wanted)}: {name} differs by {difference:.0f}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from headrace.base.errors import DecodeRejected
 from headrace.base.plan import DecodePlan
 from headrace.base.settings import refuse_options
 from headrace.stages.bare_files import still_png
-from headrace.stages.decode_limits import admitted, reduction
+from headrace.stages.decode_limits import admitted, factor_of
 from headrace.stages.decoders import Decoder, TurboJpeg, decode_opencv, decode_pillow, read_jpeg
 from headrace.stages.image_header import ImageHeader
 from headrace.stages.images import fit
@@ -110,24 +110,17 @@ class DecodeChain:
         with counted_rejections(self._counts):
             if not isinstance(data, bytes):
                 raise DecodeRejected(f"decode.type: expected the bytes of an image, got {type(data).__name__}")
-            header = admitted(data, self._plan, self._cover)
+            header = admitted(data, self._plan, self._cover, self._cover_long)
             upright = (header.height, header.width)
             self.file_size = upright if header.orientation < 5 else upright[::-1]
             return self._decode(data, header)
 
-    def _cover_of(self, header: ImageHeader) -> int:
-        """Return the pixels that the shorter side of a file must have after decoding; 0: all of them."""
-        shorter, longer = sorted((header.height, header.width))
-        return -(-self._cover_long * shorter // longer) if self._cover_long else self._cover
-
     def _decode(self, data: bytes, header: ImageHeader) -> np.ndarray:
-        factor = 1
+        factor = factor_of(header, self._cover, self._cover_long)
         if header.format == "png" and header.is_misread:
             data = still_png(data)
-        elif header.format == "jpeg":
-            factor = reduction(header.height, header.width, self._cover_of(header))
-            if header.components == 4 or next(iter(self._decoders)) != "simplejpeg":
-                _refuse_torn(data, header)
+        elif header.format == "jpeg" and (header.components == 4 or next(iter(self._decoders)) != "simplejpeg"):
+            _refuse_torn(data, header)
         refusals: dict[str, Exception] = {}
         for name in self._order(header):
             try:

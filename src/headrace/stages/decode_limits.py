@@ -7,13 +7,14 @@ from headrace.base.plan import DecodePlan
 from headrace.stages.image_header import ImageHeader, image_format, read_header
 
 
-def admitted(data: bytes, plan: DecodePlan, cover: int) -> ImageHeader:
+def admitted(data: bytes, plan: DecodePlan, short_side: int, long_side: int = 0) -> ImageHeader:
     """Return the header of a file that the limits admit.
 
     Args:
         data: The file.
         plan: The Plan's `[decode]` table.
-        cover: Pixels that the shorter side must have after decoding; 0: all of them.
+        short_side: Pixels that the shorter side must have after decoding; 0: all of them.
+        long_side: Pixels that the longer side must have, in place of `short_side`; 0: as that says.
 
     Raises:
         DecodeRejected: `decode.empty`, `.format`, `.bomb`, `.frames`, `.scans`, `.truncated` or `.corrupt`.
@@ -28,23 +29,25 @@ def admitted(data: bytes, plan: DecodePlan, cover: int) -> ImageHeader:
     if format_ is None or format_ not in plan.formats:
         raise DecodeRejected(_wrong_format(data, format_, plan))
     header = read_header(data, format_)
-    check_header(header, plan, cover)
-    return header
-
-
-def check_header(header: ImageHeader, plan: DecodePlan, cover: int) -> None:
-    """Raise DecodeRejected if a header promises more than the Plan allows, or its file is cut off; see `admitted`."""
-    found = _violation(header, plan, cover)
+    found = _violation(header, plan, factor_of(header, short_side, long_side))
     if found:
         code, what = found
         raise DecodeRejected(f"decode.{code}: a {header.format} file of {header.width} x {header.height} pixels {what}")
+    return header
 
 
-def _violation(header: ImageHeader, plan: DecodePlan, cover: int) -> tuple[str, str] | None:
+def factor_of(header: ImageHeader, short_side: int, long_side: int = 0) -> int:
+    """Return by what a file is reduced when it is decoded, which is also what the limits go by; arguments as of `admitted`."""
+    if header.format != "jpeg":
+        return 1
+    shorter, longer = sorted((header.height, header.width))
+    return reduction(header.height, header.width, -(-long_side * shorter // longer) if long_side else short_side)
+
+
+def _violation(header: ImageHeader, plan: DecodePlan, factor: int) -> tuple[str, str] | None:
     width, height = header.width, header.height
     if max(width, height) > plan.max_side:
         return "bomb", f"is longer than max_side = {plan.max_side:,} in [decode]"
-    factor = reduction(height, width, cover) if header.format == "jpeg" else 1
     pixels = -(-width // factor) * -(-height // factor)
     if pixels > plan.max_pixels:
         return "bomb", f"would decode to {pixels:,}, more than max_pixels = {plan.max_pixels:,} in [decode]"

@@ -205,6 +205,21 @@ def test_a_large_photograph_is_reduced() -> None:
         decode(photograph)
 
 
+def test_limits_go_by_what_the_longer_side_needs() -> None:
+    """Where the longer side is what counts, a file is measured by its reduced size too, and a bomb stays one."""
+    photograph = encoded(Image.new("L", (11_600, 2_900)), "JPEG")
+
+    def decoded(data: bytes, long_side: int, **limits: Any) -> tuple[int, ...]:
+        return DecodeChain(DecodePlan(**limits), None, {}, long_side=long_side).decode(data).shape
+
+    assert decoded(photograph, 640, max_pixels=1_000_000) == (363, 1450, 3)
+    with pytest.raises(DecodeRejected, match="would decode to 2,102,500, more than max_pixels"):
+        decoded(photograph, 2_900, max_pixels=1_000_000)
+    large = binary.with_jpeg_size(good_files()["progressive jpeg"], 19_000, 19_000)
+    with pytest.raises(DecodeRejected, match=r"would take .* bytes to decode"):  # it is kept whole whatever the scale
+        decoded(large, 640)
+
+
 def test_passes_are_kept_at_full_size_in_memory() -> None:
     """A progressive JPEG is held whole whatever the scale, and counts so."""
     large = binary.with_jpeg_size(good_files()["progressive jpeg"], 19_000, 19_000)

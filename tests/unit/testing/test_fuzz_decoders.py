@@ -42,6 +42,9 @@ def test_a_short_campaign_finds_nothing(fuzz: ModuleType, tmp_path: Path) -> Non
             assert campaign.counts[f"decoded jpeg, {decoder}, factor {factor}"] > 0
         for format_ in ("png", "webp", "gif", "bmp"):
             assert campaign.counts[f"decoded {format_}, {decoder}, factor 1"] > 0
+    for factor in fuzz.FACTORS:
+        for side in ("short", "long"):
+            assert campaign.counts[f"decoded by its {side} side, factor {factor}"] > 0
     assert campaign.counts["canary, factor 8"] > campaign.counts["canary refused, factor 8"] > 0
 
 
