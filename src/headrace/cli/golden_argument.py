@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from headrace.base.meaning import Output
     from headrace.validate.golden import Golden
     from headrace.validate.variant_spec import VariantSpec
@@ -40,7 +38,7 @@ def read_items(
     if path is None:
         return None
     if not Path(path).is_dir():
-        return read_golden(Path(path))
+        return read_golden(Path(path), lambda: spec.open().inputs)
     if pipeline is None:
         raise SettingsError(
             f"{path} is a folder: name the pipeline that decodes and preprocesses its images, with --pipeline MODULE:ATTRIBUTE"
@@ -58,35 +56,8 @@ def read_items(
     )
 
 
-def read_feed(
-    path: str | None, pipeline: str | None, model: str, say: Callable[[str], object]
-) -> np.ndarray | dict[str, np.ndarray] | None:
-    """Return what a model is called with: (items, ...), or {input: array} of a file that names a model's several inputs.
-
-    Args:
-        path: As `read_items` takes it, or an .npz file with one array for each input, of one call.
-        pipeline: Likewise.
-        model: The file.
-        say: Told what was left out.
-
-    Raises:
-        SettingsError: If it cannot be read.
-    """
-    from headrace.validate.golden import read_inputs
-    from headrace.validate.variant_spec import parse_variant
-
-    if path is None:
-        return None
-    spec = parse_variant(model)
-    names = [one.name for one in spec.open().inputs]
-    if len(names) > 1:
-        return read_inputs(Path(path), names)
-    found = read_items(path, pipeline, spec, say, labelled=False)
-    return None if found is None else found.inputs
-
-
 def noise(spec: VariantSpec, pipeline: str | None, num_items: int) -> Golden:
-    """Return noise that a model with one input takes, of the size that the pipeline prepares where one is named.
+    """Return noise that a model takes, of the size that the pipeline prepares where one is named.
 
     Raises:
         SettingsError: If nothing can be made up for it.

@@ -51,8 +51,6 @@ from headrace.cli.worth import look_before
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
-
     from headrace.base.plan import Plan
     from headrace.ledger.ledger import Ledger
     from headrace.optimize.artifacts import ArtifactStore
@@ -62,6 +60,7 @@ if TYPE_CHECKING:
     from headrace.runs.formats.census import CensusDocument
     from headrace.runs.formats.optimization import OptimizationDocument
     from headrace.validate.golden import Golden
+    from headrace.validate.items import Items
     from headrace.validate.variant_spec import VariantSpec
 
 _say = speaker("optimize")
@@ -430,7 +429,7 @@ def _explain(args: argparse.Namespace) -> int:
     size = args.batch or 1
     given = _items(args, args.data, labelled=False) or noise(spec, args.pipeline, size)
     items = given.inputs if given.is_made_up else given.at(spec.model.input_side)
-    batch = np.ascontiguousarray(items[np.arange(size) % len(items)])
+    batch = items[np.arange(size) % len(items)]
     document = _with_layers(args, spec, take_census(spec, batch), items)
     if args.json:
         _print_json(document)
@@ -439,9 +438,7 @@ def _explain(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _with_layers(
-    args: argparse.Namespace, spec: VariantSpec, census: CensusDocument, items: np.ndarray
-) -> CensusDocument:
+def _with_layers(args: argparse.Namespace, spec: VariantSpec, census: CensusDocument, items: Items) -> CensusDocument:
     """Return the census with how far each tensor is from that of the model that --against names."""
     import msgspec
 
@@ -458,7 +455,7 @@ def _with_layers(
 
 def _portability(args: argparse.Namespace, *, of_recipe: bool) -> int:
     from headrace.base.errors import SettingsError
-    from headrace.cli.golden_argument import prepared_shape, read_feed
+    from headrace.cli.golden_argument import prepared_shape
     from headrace.cli.optimization_text import portability_text
     from headrace.optimize.portability import find_portability
     from headrace.runs.processor import cpu_flags
@@ -467,9 +464,9 @@ def _portability(args: argparse.Namespace, *, of_recipe: bool) -> int:
         raise SettingsError(
             f"--portability {args.model}: there is no such file; expected an ONNX file, or a recipe as MODULE:ATTRIBUTE"
         )
-    given = args.golden or args.data
+    given = _items(args, args.golden or args.data, labelled=False)
     document = find_portability(
-        Path(args.model), cpu_flags(), of_recipe=of_recipe, items=read_feed(given, args.pipeline, args.model, _say),
+        Path(args.model), cpu_flags(), of_recipe=of_recipe, items=given.inputs if given else None,
         prepared=None if given else prepared_shape(args.pipeline, args.model),
     )  # fmt: skip
     if args.json:

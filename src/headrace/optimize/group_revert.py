@@ -27,8 +27,11 @@ import onnxruntime
 
 from headrace.base.errors import EngineError
 from headrace.base.words import counted
+from headrace.engines.onnx_engine import tensor_specs
+from headrace.optimize.int8 import feed_of
 from headrace.optimize.onnx_files import Graph, load, onnx, save
 from headrace.validate.golden import spread
+from headrace.validate.items import Items, fixed_batch
 
 #: What they take and what they give is one group.
 _ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish", "Sigmoid")
@@ -57,7 +60,7 @@ class Reverted:
 def revert(
     quantized: Path,
     original: Path,
-    items: np.ndarray,
+    items: Items,
     output: Path,
     *,
     goal: float,
@@ -195,16 +198,16 @@ def _remove_unused(model: Any) -> None:
     model.graph.initializer.extend(weights)
 
 
-def _answers(model: Any, items: np.ndarray) -> np.ndarray:
+def _answers(model: Any, items: Items) -> np.ndarray:
     """Return (items, numbers) float64."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        first = session.get_inputs()[0]
-        size = first.shape[0] if isinstance(first.shape[0], int) else 8
+        inputs = tensor_specs(session.get_inputs())
+        size = fixed_batch(inputs) or 8
         usable = len(items) - len(items) % size or len(items)
-        parts = [session.run(None, {first.name: items[at : at + size]}) for at in range(0, usable, size)]
+        parts = [session.run(None, feed_of(inputs, items[at : at + size])) for at in range(0, usable, size)]
     except Exception as error:  # ONNX Runtime raises its own types, none of them public
         raise EngineError(f"ONNX Runtime cannot run the changed model: {error}") from error
     flat = [

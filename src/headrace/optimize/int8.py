@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,12 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import EngineError
+from headrace.base.protocols import TensorSpec
 from headrace.engines.onnx_engine import make_session_options, open_session
 from headrace.optimize.onnx_files import LEAST_OPSET, load, onnx, opset_of
 from headrace.optimize.presets import X86_VNNI, Preset
 from headrace.validate.golden import spread
+from headrace.validate.items import Items, fed, fixed_batch
 
 # onnxruntime.quantization warns of what is done here on purpose, through the root logger.
 _NOISY = logging.getLogger()
@@ -57,7 +59,7 @@ CALIBRATORS = {"minmax": Calibrator("MinMax", CALIBRATION_ITEMS), "percentile": 
 
 def quantize(
     artifact: Path,
-    calibration: np.ndarray,
+    calibration: Items,
     output: Path,
     *,
     signed: bool = False,
@@ -67,18 +69,19 @@ def quantize(
     """Write the int8 twin of an ONNX model and return how it was made.
 
     Args:
-        artifact: The model, float32, with one input; best folded (`onnx_files.fold`).
-        calibration: (items, ...) as its input takes them; their ranges become the ranges of int8.
+        artifact: The model, float32; best folded (`onnx_files.fold`).
+        calibration: Items as it takes them; their ranges become the ranges of int8.
         output: Where to.
         signed: Signed activations, whatever the preset says: ONNX Runtime's own default, and slow there.
         preset: Types that fit the target.
         calibrator: One of `CALIBRATORS`: how values become ranges.
 
     Raises:
-        EngineError: If the model takes several inputs, or ONNX Runtime makes no file of it that can be called.
+        EngineError: If ONNX Runtime makes no file of it that can be called.
     """
     signed = signed or preset.signed
-    name, fixed_size = only_input(artifact)
+    inputs = inputs_of(artifact)
+    fixed_size = fixed_batch(inputs)
     items = calibration[spread(len(calibration), CALIBRATORS[calibrator].items)]
     size = fixed_size or _BATCH
     refused: dict[str, str] = {}
@@ -86,9 +89,9 @@ def quantize(
         try:
             with _quiet():
                 _write(
-                    artifact, output, _Reader(name, items, size), way, signed, preset, CALIBRATORS[calibrator].method
+                    artifact, output, _Reader(inputs, items, size), way, signed, preset, CALIBRATORS[calibrator].method
                 )
-            _check(output, {name: np.ascontiguousarray(items[np.arange(fixed_size or 1) % len(items)])})
+            _check(output, feed_of(inputs, items[np.arange(fixed_size or 1) % len(items)]))
         except Exception as error:  # ONNX Runtime raises its own types, none of them public
             refused[way.weights] = " ".join(str(error).split())[:_LONGEST_WORDS]
             continue
@@ -157,29 +160,55 @@ def _quiet() -> Iterator[None]:
         _NOISY.setLevel(level)
 
 
-def only_input(artifact: Path) -> tuple[str, int]:
-    """Return the name of a model's input, and the batch size that it is fixed to; 0 if it takes any.
+def inputs_of(artifact: Path) -> list[TensorSpec]:
+    """Return what a model takes.
 
     Raises:
-        EngineError: If it takes several inputs, or is no ONNX file.
+        EngineError: If it is no ONNX file.
     """
-    model = load(artifact)
+    return graph_inputs(load(artifact))
+
+
+def graph_inputs(model: Any) -> list[TensorSpec]:
+    """Return what an ONNX model takes; free axes are words."""
     weights = {tensor.name for tensor in model.graph.initializer}
-    inputs = [value for value in model.graph.input if value.name not in weights]
-    if len(inputs) != 1:
-        names = ", ".join(value.name for value in inputs)
-        raise EngineError(
-            f"{artifact.name} takes {len(inputs)} inputs ({names}); calibration data are for models with one"
+    return [
+        TensorSpec(
+            value.name,
+            onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type).lower(),
+            tuple(
+                axis.dim_value if axis.HasField("dim_value") else axis.dim_param or "?"
+                for axis in value.type.tensor_type.shape.dim
+            ),
         )
-    return inputs[0].name, inputs[0].type.tensor_type.shape.dim[0].dim_value
+        for value in model.graph.input
+        if value.name not in weights
+    ]
+
+
+def feed_of(inputs: Sequence[TensorSpec], items: Items) -> dict[str, np.ndarray]:
+    """Return {input: array} for one call with all of some items.
+
+    Raises:
+        EngineError: If the items are of other inputs.
+    """
+    batch = fed(items)
+    feed = dict(batch) if isinstance(batch, Mapping) else {inputs[0].name: batch}
+    names = [spec.name for spec in inputs]
+    if set(feed) != set(names):
+        raise EngineError(
+            f"the model takes {len(names)} inputs ({', '.join(names)}), and the items have {', '.join(feed)}; give an .npz "
+            "file with an array (items, ...) for each, by its name"
+        )
+    return feed
 
 
 class _Reader:
     """Hands calibration data to ONNX Runtime, batch by batch."""
 
-    def __init__(self, name: str, items: np.ndarray, size: int) -> None:
+    def __init__(self, inputs: Sequence[TensorSpec], items: Items, size: int) -> None:
         self._batches: Iterator[dict[str, np.ndarray]] = (
-            {name: np.ascontiguousarray(items[start : start + size])}
+            feed_of(inputs, items[start : start + size])
             for start in range(0, len(items) - len(items) % size or len(items), size)
         )
 

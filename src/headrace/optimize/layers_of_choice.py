@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 
 from headrace.base.plan import ModelPlan
 from headrace.optimize.better_plan import recommended
 from headrace.runs.formats.optimization import OptimizationDocument
+from headrace.validate.items import Items
 from headrace.validate.layer_errors import ITEMS, first_beyond, layer_errors
 from headrace.validate.variant_spec import VariantSpec, variant_text
 from headrace.validate.variants import precision_of
 
 
-def with_layers(document: OptimizationDocument, items: np.ndarray) -> OptimizationDocument:
+def with_layers(document: OptimizationDocument, items: Items) -> OptimizationDocument:
     """Return a search whose recommended variant has its layers' distances; as it is where they cannot be told.
 
     Args:
         document: The search.
-        items: (items, ...) as the model takes them.
+        items: As the model takes them.
     """
     chosen = recommended(document)
     if chosen is None or chosen.validation.layers or chosen.kind == "trained":  # another network has other tensors

@@ -25,6 +25,7 @@ import numpy as np
 from headrace.runs.formats.optimization import Layout
 from headrace.runs.formats.profile import Estimate
 from headrace.validate.detections import detections_in
+from headrace.validate.items import Items, batch_of, fed
 from headrace.validate.meanings import Detections
 from headrace.validate.model_speed import BLOCK_SECONDS, ROUNDS, Settled, Speed, measure_turns
 from headrace.validate.parity import compare_outputs, joined
@@ -84,7 +85,7 @@ def divisions(cores: int, objective: str) -> list[tuple[int, int]]:
 
 def sweep_layouts(
     spec: VariantSpec,
-    items: np.ndarray,
+    items: Items,
     first: Shares,
     *,
     cores: int,
@@ -123,8 +124,8 @@ def sweep_layouts(
 def compare_layouts(
     a: tuple[VariantSpec, Shares],
     b: tuple[VariantSpec, Shares],
-    items: np.ndarray,
-    b_items: np.ndarray | None = None,
+    items: Items,
+    b_items: Items | None = None,
     *,
     rounds: int = ROUNDS,
     stop: Stop = lambda: False,
@@ -149,7 +150,7 @@ def compare_layouts(
         return measure_turns(first.block, second.block, rounds=rounds, stop=stop, settled=settled)
 
 
-def answers_alike(spec: VariantSpec, items: np.ndarray, batches: Sequence[int]) -> float:
+def answers_alike(spec: VariantSpec, items: Items, batches: Sequence[int]) -> float:
     """Return how far a variant's answers in batches of two sizes are apart: relative L2 of the worst item.
 
     They should be the same but for rounding. Where ranges are taken from each batch (dynamic quantization) they are not.
@@ -160,8 +161,7 @@ def answers_alike(spec: VariantSpec, items: np.ndarray, batches: Sequence[int]) 
     size = max(batches)
     chosen = items[np.arange(size) % len(items)]
     answers = [
-        [model(np.ascontiguousarray(chosen[start : start + batch])) for start in range(0, len(chosen), batch)]
-        for batch in batches
+        [model(fed(chosen[start : start + batch])) for start in range(0, len(chosen), batch)] for batch in batches
     ]
     detections = [[detections_in(one) for one in calls] for calls in answers]
     if all(one is not None for calls in detections for one in calls):
@@ -179,11 +179,11 @@ def answers_alike(spec: VariantSpec, items: np.ndarray, batches: Sequence[int]) 
 class _Crew:
     """Workers that share a model, as in a pipeline, and call it side by side."""
 
-    def __init__(self, spec: VariantSpec, shares: Shares, items: np.ndarray) -> None:
+    def __init__(self, spec: VariantSpec, shares: Shares, items: Items) -> None:
         self.shares = shares
         own = VariantSpec(spec.text, replace(spec.model, threads=shares.threads))
         self._model = own.open(calls=shares.workers)
-        self._batch = np.ascontiguousarray(items[np.arange(shares.batch) % len(items)])
+        self._batch = batch_of(items, shares.batch)
         self._pool = ThreadPoolExecutor(shares.workers, thread_name_prefix="layout")
         self.seconds: list[float] = []
         list(self._pool.map(self._warm_up, range(shares.workers)))
@@ -218,7 +218,7 @@ class _Sweep:
     """The layout in use, and what was held against it."""
 
     def __init__(
-        self, spec: VariantSpec, items: np.ndarray, first: Shares, stop: Stop, say: Callable[[str], object]
+        self, spec: VariantSpec, items: Items, first: Shares, stop: Stop, say: Callable[[str], object]
     ) -> None:
         self._spec, self._items, self._first, self._stop, self._say = spec, items, first, stop, say
         self._crew: _Crew | None = None

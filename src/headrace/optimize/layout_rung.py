@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from headrace.base.errors import HeadraceError
 from headrace.base.plan import ModelPlan
@@ -21,6 +20,7 @@ from headrace.runs.formats.optimization import Attempt, Whole
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
 from headrace.validate.golden import Golden
+from headrace.validate.items import Items, arrays_of
 from headrace.validate.model_speed import Speed
 from headrace.validate.parity import BANDS
 from headrace.validate.variant_spec import VariantSpec, variant_settings, variant_text
@@ -54,7 +54,8 @@ class LayoutRung:
         spec = self._spec(chosen)
         decides = [
             _METHOD, self.subject.original.sha256, chosen.artifact.sha256 if chosen else "", spec.model.engine,
-            dict(spec.model.options), str(self.first), self.cores, self.objective, self.hardware, self._items(spec).shape[1:],
+            dict(spec.model.options), str(self.first), self.cores, self.objective, self.hardware,
+            *(array.shape[1:] for array in arrays_of(self._items(spec)).values()),
             deciding_versions(spec.model.engine), *network_code(spec.model),
             *(self.subject.incumbent.decides if self.subject.incumbent else ()),
         ]  # fmt: skip
@@ -120,8 +121,8 @@ class LayoutRung:
             return self.subject.in_use()
         return VariantSpec(chosen.candidate, ModelPlan(**chosen.settings))
 
-    def _items(self, spec: VariantSpec) -> np.ndarray:
-        """Return (items, ...) as a variant takes them."""
+    def _items(self, spec: VariantSpec) -> Items:
+        """Return the items as a variant takes them."""
         return self.items.at(spec.model.input_side)
 
     def _parity(self, spec: VariantSpec, swept: Swept) -> Gate:

@@ -17,12 +17,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from headrace.base.errors import EngineError, MissingExtra
-from headrace.optimize.int8 import CALIBRATION_ITEMS, only_input
+from headrace.optimize.int8 import CALIBRATION_ITEMS, feed_of, inputs_of
 from headrace.optimize.onnx_files import load, save
 from headrace.validate.golden import spread
+from headrace.validate.items import Items, fixed_batch
 
 #: Set while NNCF is imported: it reports its use to a server otherwise.
 _NO_TELEMETRY = "NNCF_CI"
@@ -35,24 +34,24 @@ def why_no_nncf() -> str | None:
     return None
 
 
-def quantize_by_nncf(artifact: Path, calibration: np.ndarray, output: Path) -> dict[str, Any]:
+def quantize_by_nncf(artifact: Path, calibration: Items, output: Path) -> dict[str, Any]:
     """Write the int8 twin of an ONNX model by NNCF, and return how it was made.
 
     Args:
-        artifact: The model, float32, with one input.
-        calibration: (items, ...) as its input takes them.
+        artifact: The model, float32.
+        calibration: Items as it takes them.
         output: Where to.
 
     Raises:
-        EngineError: If it takes several inputs, or NNCF cannot quantize it.
+        EngineError: If NNCF cannot quantize it.
         MissingExtra: If NNCF is not installed.
     """
     nncf = _import()
-    name, fixed_size = only_input(artifact)
-    size = fixed_size or 1
+    inputs = inputs_of(artifact)
+    size = fixed_batch(inputs) or 1
     items = calibration[spread(len(calibration), CALIBRATION_ITEMS)]
     batches = [items[at : at + size] for at in range(0, len(items) - size + 1, size)]
-    data = nncf.Dataset(batches, lambda batch: {name: np.ascontiguousarray(batch)})
+    data = nncf.Dataset(batches, lambda batch: feed_of(inputs, batch))
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # where it draws its progress
             made = nncf.quantize(load(artifact), data, subset_size=len(batches))

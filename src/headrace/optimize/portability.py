@@ -26,6 +26,7 @@ from headrace.engines.onnx_engine import why_not
 from headrace.optimize.onnx_files import load, numpy_helper, onnx, opset_of
 from headrace.runs.formats.portability import Outcome, Place, PortabilityDocument
 from headrace.runs.processor import BFLOAT16_FLAGS, FLOAT16_FLAGS, INT8_FLAGS
+from headrace.validate.items import Items, batch_of
 from headrace.validate.made_up import Shapes, make_up
 from headrace.validate.trials import Feed, Trial, try_calls
 
@@ -83,7 +84,7 @@ def find_portability(
     flags: frozenset[str],
     *,
     of_recipe: bool = False,
-    items: np.ndarray | Feed | None = None,
+    items: Items | None = None,
     prepared: tuple[int, ...] | None = None,
 ) -> PortabilityDocument:
     """Return where an ONNX file can run.
@@ -92,7 +93,7 @@ def find_portability(
         artifact: The file.
         flags: Of the processor.
         of_recipe: Whether a recipe's network was converted to it just now, so that PyTorch has run it.
-        items: (items, ...) as the model takes them, or {input: array} of one call; None: noise.
+        items: As the model takes them; None: noise.
         prepared: Shape of an item as the pipeline prepares it, for noise; None: not known.
 
     Raises:
@@ -156,7 +157,7 @@ def _is_unsigned(node: onnx.NodeProto, weights: Mapping[str, onnx.TensorProto]) 
     return zero is None or zero.data_type != onnx.TensorProto.INT8 or bool(np.any(numpy_helper.to_array(zero)))
 
 
-def _asked(artifact: Path, items: np.ndarray | Feed | None, prepared: tuple[int, ...] | None) -> _Asked:
+def _asked(artifact: Path, items: Items | None, prepared: tuple[int, ...] | None) -> _Asked:
     """Return what engines are called with: what was given, else noise that ONNX Runtime answers."""
     plan = ModelPlan(artifact=str(artifact), threads=1)
     try:
@@ -164,10 +165,9 @@ def _asked(artifact: Path, items: np.ndarray | Feed | None, prepared: tuple[int,
     except EngineError as error:
         return _Asked({}, str(error))
     first = model.inputs[0]
-    if isinstance(items, Mapping):
-        return _Asked({len(items[first.name]): items})
     if items is not None:
-        return _Asked({size: {first.name: items[np.arange(size) % len(items)]} for size in _BATCHES})
+        feeds = {size: batch_of(items, size) for size in _BATCHES}
+        return _Asked({size: feed if isinstance(feed, Mapping) else {first.name: feed} for size, feed in feeds.items()})
     known: list[Shapes] = [{first.name: ("batch", *prepared)}] if prepared else []
     try:
         made = make_up(plan, model.inputs, model.metadata, known)

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-
 from headrace.base.errors import HeadraceError
 from headrace.base.plan import ModelPlan
 from headrace.optimize.layout import Shares, compare_layouts
@@ -22,6 +20,7 @@ from headrace.optimize.techniques import Subject
 from headrace.runs.formats.optimization import Attempt, RunOff
 from headrace.runs.formats.profile import Estimate
 from headrace.validate.golden import Golden
+from headrace.validate.items import Feed, batch_of
 from headrace.validate.model_speed import Settled, Speed, measure_speed
 from headrace.validate.variant_spec import VariantSpec
 from headrace.validate.variants import OnItsOwn
@@ -145,10 +144,9 @@ class Pairs:
             self.say(f"not timed in turn: {error}")
             return None
 
-    def _batch(self, spec: VariantSpec) -> np.ndarray:
+    def _batch(self, spec: VariantSpec) -> Feed:
         """Return items as a variant takes them, around again where there are too few."""
-        items = self.items.at(spec.model.input_side)
-        return np.ascontiguousarray(items[np.arange(self.batch) % len(items)])
+        return batch_of(self.items.at(spec.model.input_side), self.batch)
 
     def _spec(self, point: Point) -> VariantSpec:
         attempt = self.known.get(point.name)

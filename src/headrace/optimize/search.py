@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
-import numpy as np
 
 from headrace.base.errors import EngineError, MissingExtra, SettingsError
 from headrace.base.plan import ModelPlan
@@ -67,8 +66,8 @@ from headrace.runs.processor import cpu_flags
 from headrace.validate.disjoint import check_disjoint
 from headrace.validate.golden import Golden, spread
 from headrace.validate.interrupts import noticing
+from headrace.validate.items import Feed, check_inputs, fed, in_words
 from headrace.validate.kept_answers import KeptAnswers
-from headrace.validate.metrics import Metric
 from headrace.validate.model_speed import Speed
 from headrace.validate.policy import MAX_SLICE_DROP, Policy
 from headrace.validate.robustness import why_no_robustness
@@ -82,7 +81,7 @@ _ALPHA = 0.05
 _LEAST_SPEEDUP = 1.02
 #: Gates that the golden set is asked through.
 _CONFIRMING: tuple[GateName, ...] = ("static", "accuracy", "robustness")
-Weigh = Callable[[VariantSpec, np.ndarray], int | None]
+Weigh = Callable[[VariantSpec, Feed], int | None]
 _NO_DROP = Estimate(0.0, 0.0, 0.0)
 _SAME = Estimate(1.0, 1.0, 1.0)
 
@@ -159,7 +158,7 @@ def optimize(
     for spec in (subject.baseline(), *([incumbent.spec] if incumbent else [])):
         _check_fits(spec, [one for one in (calibration, golden) if one is not None])
     if goal.robustness and golden is not None:
-        _check_robustness(subject, golden, goal.metric)
+        _check_robustness(subject, golden, goal)
     untrained = Questions(_ALPHA if _is_ladder_all(subject) else _ALPHA / 2, MOST_UNTRAINED)
     search = _Search(subject, goal, golden, memory, hardware, say, untrained, forecast, weigh)
     search.say_sample_size(untrained, "variants of the model as given")
@@ -180,19 +179,21 @@ def _check_fits(spec: VariantSpec, sets: Sequence[Golden]) -> None:
     """Raise EngineError if a variant cannot be opened, SettingsError if it does not take the items of a set."""
     model = spec.open()
     for one in sets:
+        check_inputs(one.inputs, model.inputs, one.name)
         try:
-            model(np.ascontiguousarray(one.at(spec.model.input_side)[:1]))
+            model(fed(one.at(spec.model.input_side)[:1]))
         except SettingsError:
             raise
         except Exception as error:  # engines raise their own types
             name = Path(spec.model.artifact or "").name
-            taken = f"{one.inputs.dtype}{list(one.inputs.shape)}"
-            raise SettingsError(f"{name} does not take the items of {one.name}, {taken}: {error}") from None
+            raise SettingsError(
+                f"{name} does not take the items of {one.name}, {in_words(one.inputs)}: {error}"
+            ) from None
 
 
-def _check_robustness(subject: Subject, golden: Golden, metric: Metric) -> None:
+def _check_robustness(subject: Subject, golden: Golden, goal: Goal) -> None:
     """Raise SettingsError where spoiled images cannot be asked: after hours of search nothing could be accepted."""
-    why = why_no_robustness(subject.baseline().open(), golden, metric)
+    why = why_no_robustness(subject.baseline().open(), golden, Policy(batch=goal.batch, output=goal.output))
     if why is not None:
         raise SettingsError(f"--robustness cannot be asked: {why}; leave it out")
 
@@ -681,7 +682,7 @@ class _Search:
     def _memory_of(self, spec: VariantSpec) -> int | None:
         """Return the memory that a variant needs, asked once."""
         if spec.text not in self.weighed and self.weigh is not None and self.golden is not None:
-            self.weighed[spec.text] = self.weigh(spec, self.golden.at(spec.model.input_side)[: self.goal.batch])
+            self.weighed[spec.text] = self.weigh(spec, fed(self.golden.at(spec.model.input_side)[: self.goal.batch]))
         return self.weighed[spec.text]
 
     # --- the last rung

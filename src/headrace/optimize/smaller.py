@@ -34,6 +34,7 @@ from headrace.optimize.techniques import (
     why_no_int8,
 )
 from headrace.runs.formats.optimization import Artifact
+from headrace.validate.items import NamedItems, main_array
 
 #: Smaller images than this are none.
 SMALLEST = 8
@@ -66,9 +67,9 @@ def of_other(path: Path) -> Technique:
 
 def _of_pixels(subject: Subject, size: int) -> Expects | None:
     """Return that the gain is at most that of the pixels, on top of which bfloat16 and int8 come as for any model."""
-    if subject.calibration is None or subject.calibration.inputs.ndim != 4:
+    if subject.calibration is None or main_array(subject.calibration.inputs).ndim != 4:
         return None
-    pixels = (min(subject.calibration.inputs.shape[2:]) / size) ** 2
+    pixels = (min(main_array(subject.calibration.inputs).shape[2:]) / size) ** 2
     before = "; of the model alone, and less to decode and scale comes on top" if subject.scales_before else ""
     source = f"{pixels:.1f} times fewer pixels; bfloat16 and int8 on top: {MEASURED}{before}"
     return Expects(1.0, pixels * INT8.high, source)
@@ -90,7 +91,7 @@ def smaller_input(subject: Subject, source: Artifact, size: int, name: str) -> A
     small = _prepared(subject, size, name)
     if small is not None:
         return kept_file(subject, name, source, partial(narrow, Path(source.file), size, small))
-    item = np.ascontiguousarray(subject.calibration.inputs[0])
+    item = np.ascontiguousarray(main_array(subject.calibration.inputs)[0])
     return kept_file(subject, name, source, partial(shrink, Path(source.file), size, item))
 
 
@@ -100,7 +101,7 @@ def _prepared(subject: Subject, size: int, name: str) -> np.ndarray | None:
     if not subject.scales_before:
         return None
     try:
-        small = np.ascontiguousarray(subject.calibration.at(size)[0])
+        small = np.ascontiguousarray(main_array(subject.calibration.at(size))[0])
     except Exception as error:  # the user's own preprocess may take one size alone, and raise whatever it likes
         subject.say(f"{name}: the pipeline cannot prepare images of {size} pixels, so the model scales them: {error}")
         return None
@@ -206,6 +207,8 @@ def why_no_size(subject: Subject, size: int) -> str | None:
         return f"{subject.path.name} is no ONNX file"
     if subject.calibration is None:
         return "it needs items to try it on: give --data"
+    if isinstance(subject.calibration.inputs, NamedItems):
+        return "the model takes several inputs; scaling one of them down is not headrace's to decide"
     shape = subject.calibration.inputs.shape[1:]
     if len(shape) != 3:
         return f"items are {list(shape)}; expected (channels, height, width)"

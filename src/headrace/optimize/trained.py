@@ -35,6 +35,7 @@ from headrace.optimize.techniques import (
     why_no_int8,
 )
 from headrace.runs.formats.optimization import Artifact
+from headrace.validate.items import NamedItems, main_array
 
 #: Share of the weights that is set to zero by magnitude pruning.
 ZEROS = 0.5
@@ -72,6 +73,12 @@ def _no_recipe(subject: Subject) -> str | None:
     if not isinstance(subject.recipe, Trainable):
         return "the recipe has no `fit` and `evaluate`"
     return None
+
+
+def _no_training_for_int8(subject: Subject) -> str | None:
+    if subject.calibration is not None and isinstance(subject.calibration.inputs, NamedItems):
+        return "the model takes several inputs, and training for int8 hands a network one"
+    return _no_recipe(subject) or why_no_int8(subject)
 
 
 def _pruned(subject: Subject) -> Candidates:
@@ -175,7 +182,7 @@ def _qat(subject: Subject) -> Candidates:
     if subject.preset != X86_VNNI:  # which all networks were trained for before there were others
         decides += f" {subject.preset.name}"
     kept = subject.store.folder / "rounds" / f"{hashlib.sha256(decides.encode()).hexdigest()[:16]}.pt"
-    found, network = train(recipe, calibration.inputs, kept, subject.say, preset=subject.preset)
+    found, network = train(recipe, main_array(calibration.inputs), kept, subject.say, preset=subject.preset)
     refuted = {REFUTED: f"{found.says}: too much lost all the same"} if found.is_lost else {}
 
     def write_float32(output: Path) -> dict[str, Any]:
@@ -249,7 +256,7 @@ def _exported(
 QAT = Technique(
     name="qat", kind="trained", needs="calibration data and a recipe that trains", expects=INT8, in_int8=True,
     says="int8 that the network was trained for: all of int8's speed (1.8 to 8 times measured) for one more training",
-    why_not=lambda subject: _no_recipe(subject) or why_no_int8(subject), candidates=_qat,
+    why_not=_no_training_for_int8, candidates=_qat,
 )  # fmt: skip
 
 #: Tried after all that trains nothing, in this order.

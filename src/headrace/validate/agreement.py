@@ -29,6 +29,7 @@ class Agreement:
     Args:
         meaning: Fitted to A's answers.
         name: Names a kind, such as a class by its number; None: it is named by itself.
+        alpha: Probability of calling a kind lost that is not.
 
     Attributes:
         num_items: That both answered.
@@ -36,12 +37,13 @@ class Agreement:
         num_parts: That were compared.
     """
 
-    def __init__(self, meaning: Meaning, name: Callable[[Hashable], str] = str) -> None:
+    def __init__(self, meaning: Meaning, name: Callable[[Hashable], str] = str, *, alpha: float = _ALPHA) -> None:
         self.meaning = meaning
         self.num_items = 0
         self.num_changed = 0
         self.num_parts = 0
         self._name = name
+        self._alpha = alpha
         self._num_lost = 0
         self._sum = 0.0
         self._kinds: dict[Hashable, list[int]] = {}
@@ -98,7 +100,7 @@ class Agreement:
 
     def lost_kinds(self) -> list[str]:
         """Return the kinds that are surely lost more often than not, in words, the commonest first."""
-        most = _ALPHA / max(1, len(self._kinds))
+        most = self._alpha / max(1, len(self._kinds))
         lost = [
             (num, kind, gone)
             for kind, (num, gone) in self._kinds.items()

@@ -16,14 +16,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from headrace.base.errors import SettingsError
 from headrace.base.words import counted
 from headrace.engines.model_files import check_trust
 from headrace.profiler.layers.table import PROFILERS, measure_layers
 from headrace.runs.formats.census import CensusDocument, LayerGroup, LayerKind
 from headrace.runs.formats.layers import Layer, LayersDocument
+from headrace.validate.items import Items, fed
 from headrace.validate.variant_spec import VariantSpec
 
 #: Of the convolutions and products that a file has quantized, the least share that must run in int8: with a quarter of them in
@@ -53,12 +52,12 @@ def check_can_tell(spec: VariantSpec) -> None:
         raise SettingsError(f"{spec.text}: the engine tells nothing of its layers; expected {', '.join(PROFILERS)}")
 
 
-def take_census(spec: VariantSpec, batch: np.ndarray, *, seconds: float = 1.0) -> CensusDocument:
+def take_census(spec: VariantSpec, batch: Items, *, seconds: float = 1.0) -> CensusDocument:
     """Return how a variant really runs: what its layers compute in, and what takes its time.
 
     Args:
         spec: The variant.
-        batch: (batch, ...) as its first input takes it.
+        batch: Items of a call.
         seconds: Of calls, about.
 
     Raises:
@@ -73,7 +72,7 @@ def take_census(spec: VariantSpec, batch: np.ndarray, *, seconds: float = 1.0) -
         engine=spec.model.engine,
         threads=spec.model.threads or 1,
         batch_size=len(batch),
-        inputs=batch,
+        inputs=fed(batch),
         options=spec.model.options,
         seconds=seconds,
         with_ceilings=False,

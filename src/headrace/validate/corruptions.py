@@ -28,15 +28,18 @@ class Pixels:
 
     channels_first: bool
     low: np.ndarray
-    """(3,) of each channel."""
+    """(channels,), 3 or 1."""
     span: np.ndarray
 
     @classmethod
     def of(cls, inputs: np.ndarray) -> Pixels | None:
-        """Return the way for (items, 3, height, width) or (items, height, width, 3) numbers; None: they are no pictures."""
-        if inputs.ndim != 4 or inputs.dtype.kind not in "fu" or 3 not in (inputs.shape[1], inputs.shape[3]):
+        """Return the way for (items, 3, height, width) or (items, height, width, 3) numbers; None: they are no pictures.
+
+        One channel in place of three is a grey picture.
+        """
+        if inputs.ndim != 4 or inputs.dtype.kind not in "fu" or not {1, 3} & {inputs.shape[1], inputs.shape[3]}:
             return None
-        channels_first = inputs.shape[1] == 3
+        channels_first = inputs.shape[1] in (1, 3)
         some = np.asarray(
             inputs[np.unique(np.linspace(0, len(inputs) - 1, min(len(inputs), _RANGED)).astype(int))], float
         )
@@ -47,11 +50,13 @@ class Pixels:
     def picture(self, item: np.ndarray) -> Picture:
         """Return one input as a picture."""
         last = np.moveaxis(item, 0, 2) if self.channels_first else item
-        return np.asarray(((last - self.low) / self.span * 255).round().clip(0, 255), np.uint8)
+        pixels = np.asarray(((last - self.low) / self.span * 255).round().clip(0, 255), np.uint8)
+        return np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels
 
     def inputs(self, picture: Picture, like: np.ndarray) -> np.ndarray:
         """Return a picture as an input of the type of another."""
-        scaled = picture / 255.0 * self.span + self.low
+        pixels = picture.mean(axis=2, keepdims=True) if len(self.low) == 1 else picture
+        scaled = pixels / 255.0 * self.span + self.low
         return np.asarray(np.moveaxis(scaled, 2, 0) if self.channels_first else scaled, like.dtype)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from headrace.base.errors import SettingsError
 from headrace.base.words import counted
 from headrace.validate.golden import Golden
+from headrace.validate.items import contents
 
 #: Sources that a message names.
 _NAMED = 3
@@ -29,7 +30,7 @@ def check_disjoint(sets: Mapping[str, Golden | None]) -> None:
         sets: {the option that named it: a set, or None if there is none}.
     """
     given = [(option, one) for option, one in sets.items() if one is not None]
-    items = {option: {_content(item) for item in one.inputs} for option, one in given}
+    items = {option: {_content(item) for item in contents(one.inputs)} for option, one in given}
     for (first, a), (second, b) in combinations(given, 2):
         shared = len(items[first] & items[second])
         if shared:
@@ -70,10 +71,12 @@ def known_sources(one: Golden) -> set[str]:
     return {str(source) for source in of_all if str(source)} | one.some_sources
 
 
-def _content(item: np.ndarray) -> bytes:
+def _content(item: Iterable[np.ndarray]) -> bytes:
     """Return a hash of an item; of fractions in the precision that models take, whichever a file has them in."""
-    same = item.astype(np.float32) if item.dtype.kind == "f" else item
-    return hashlib.sha256(same.tobytes()).digest()
+    digest = hashlib.sha256()
+    for array in item:
+        digest.update((array.astype(np.float32) if array.dtype.kind == "f" else array).tobytes())
+    return digest.digest()
 
 
 def _is_among(file: Path, sizes: Mapping[int, Sequence[str]]) -> bool:

@@ -8,7 +8,8 @@ An `.npz` file with
     truth_NAME    (items, ...)   what else is true of each: truth_boxes and truth_classes, truth_mask, or for your own metric
     slice_NAME    (items,)       which part of the set each is in, such as slice_light: dark, bright; any number of them
 
-or an `.npy` file with the inputs alone. Files are read without pickle.
+or an `.npy` file with the inputs alone. A model with several inputs has an array for each in place of `inputs`, by its name:
+image and scale_factor, input_ids and attention_mask. Files are read without pickle.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import SettingsError
+from headrace.base.protocols import TensorSpec
 from headrace.validate.golden_files import read_arrays
+from headrace.validate.items import Items, NamedItems, named_items
 
 #: Names of arrays in a file.
 SOURCES, SLICE, TRUTH = "sources", "slice_", "truth_"
@@ -34,7 +37,7 @@ class Golden:
     """What both variants answer."""
 
     name: str
-    inputs: np.ndarray
+    inputs: Items
     """(items, ...)."""
     labels: np.ndarray | None
     """(items,) int64."""
@@ -52,15 +55,15 @@ class Golden:
     """{name: (items, ...)}: what else is true of each item."""
     files: Sequence[str] = ()
     """Of each item; empty for arrays."""
-    scaled: Callable[[int], np.ndarray] | None = None
+    scaled: Callable[[int], Items] | None = None
     """(side) -> (items, ...): the same items as the pipeline prepares them for a model of that `input_side`; None: they are
     arrays, of one size."""
-    _of_sides: dict[int, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
+    _of_sides: dict[int, Items] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def at(self, side: int | None) -> np.ndarray:
+    def at(self, side: int | None) -> Items:
         """Return (items, ...) as a model of that `input_side` takes them; None: as the module's input says.
 
         Raises:
@@ -86,17 +89,18 @@ class Golden:
         )  # fmt: skip
 
 
-def read_golden(path: Path) -> Golden:
+def read_golden(path: Path, specs: Callable[[], Sequence[TensorSpec]] = tuple) -> Golden:
     """Return the golden set of a file.
+
+    Args:
+        path: Of the file.
+        specs: Returns the inputs of the model that it is for; where they are several each has an array of its name. Only
+            asked where the file has other arrays than `inputs` and what is known of them.
 
     Raises:
         SettingsError: If there is none, or it does not hold what is needed.
     """
-    inputs, labels, parts = _read(path)
-    if inputs.ndim < 1 or not len(inputs):
-        raise SettingsError(
-            f"{path}: inputs have the shape {inputs.shape}; expected (items, ...) with at least one item"
-        )
+    inputs, labels, parts = _read(path, specs)
     if labels is not None and labels.shape != (len(inputs),):
         raise SettingsError(
             f"{path}: labels have the shape {labels.shape}; expected ({len(inputs)},), one for each input"
@@ -120,11 +124,20 @@ def read_golden(path: Path) -> Golden:
             )
     sources = parts.pop(SOURCES).astype(str) if SOURCES in parts else None
     slices = {name.removeprefix(SLICE): values.astype(str) for name, values in parts.items()}
-    digest = hashlib.sha256(np.ascontiguousarray(inputs).tobytes())
     return Golden(
-        name=str(path), inputs=inputs, labels=labels, sha256=fingerprint(digest, labels, truth, slices, sources),
+        name=str(path), inputs=inputs, labels=labels, sha256=fingerprint(_digest(inputs), labels, truth, slices, sources),
         slices=slices, sources=sources, truth=truth,
     )  # fmt: skip
+
+
+def _digest(inputs: Items) -> Any:
+    if not isinstance(inputs, NamedItems):
+        return hashlib.sha256(np.ascontiguousarray(inputs).tobytes())
+    digest = hashlib.sha256()
+    for name, array in sorted({**inputs.arrays, **inputs.same}.items()):
+        digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest
 
 
 def fingerprint(
@@ -159,25 +172,22 @@ def spread(num_items: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, num_items - 1, min(num_items, most)).round().astype(int))
 
 
-def read_inputs(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return {input: array} of an `.npz` file: what one call of a model with several inputs is given.
-
-    Raises:
-        SettingsError: If it cannot be read, or does not have one array for each input.
-    """
-    arrays = read_arrays(path)
-    if set(names) <= set(arrays):
-        return {name: arrays[name] for name in names}
-    raise SettingsError(
-        f"{path} has {', '.join(arrays) or 'none'}; expected an .npz file with an array for each of the model's inputs, by its "
-        f"name: {', '.join(names)}"
-    )
-
-
-def _read(path: Path) -> tuple[np.ndarray, np.ndarray | None, dict[str, np.ndarray]]:
+def _read(
+    path: Path, specs: Callable[[], Sequence[TensorSpec]]
+) -> tuple[Items, np.ndarray | None, dict[str, np.ndarray]]:
     """Return inputs, labels, and the arrays that divide the set."""
     arrays = read_arrays(path)
+    known = {name for name in arrays if name in ("labels", SOURCES) or name.startswith((SLICE, TRUTH))}
+    taken = () if set(arrays) <= {"inputs", *known} and "inputs" in arrays else specs()
+    parts = {name: arrays[name] for name in known - {spec.name for spec in taken if len(taken) > 1}}
+    labels = parts.pop("labels", None)
+    if len(taken) > 1:
+        return named_items(arrays, taken, str(path)), labels, parts
     if "inputs" not in arrays:
         raise SettingsError(f"{path}: no array named inputs; it has {', '.join(arrays) or 'none'}")
-    parts = {name: arrays[name] for name in arrays if name == SOURCES or name.startswith((SLICE, TRUTH))}
-    return arrays["inputs"], arrays.get("labels"), parts
+    inputs = arrays["inputs"]
+    if inputs.ndim < 1 or not len(inputs):
+        raise SettingsError(
+            f"{path}: inputs have the shape {inputs.shape}; expected (items, ...) with at least one item"
+        )
+    return inputs, labels, parts

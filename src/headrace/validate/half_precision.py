@@ -18,6 +18,7 @@ import numpy as np
 
 from headrace.base.errors import EngineError
 from headrace.validate.golden import spread
+from headrace.validate.items import Items, arrays_of
 from headrace.validate.layer_errors import loaded, opened_with, operators_of
 from headrace.validate.variant_spec import VariantSpec
 
@@ -51,12 +52,12 @@ class Reach:
         return f"{self.name} ({self.operator}) {'is infinite' if math.isinf(self.largest) else reached}"
 
 
-def reaches(spec: VariantSpec, items: np.ndarray) -> tuple[Reach, ...]:
+def reaches(spec: VariantSpec, items: Items) -> tuple[Reach, ...]:
     """Return how large the items, the weights and each tensor between layers get, in the order of computation.
 
     Args:
         spec: An ONNX file on an engine that can show what is between its layers.
-        items: (items, ...) as it takes them; some of them are computed.
+        items: As it takes them; some of them are computed.
 
     Raises:
         EngineError: If it is no ONNX file, or its engine cannot show that.
@@ -65,15 +66,16 @@ def reaches(spec: VariantSpec, items: np.ndarray) -> tuple[Reach, ...]:
     call = opened_with(spec, list(operators))
     chosen = items[spread(len(items), ITEMS)]
     largest: dict[str, float] = {}
-    for item in chosen:
-        for name, array in call(item[None]).items():
+    for place in range(len(chosen)):
+        for name, array in call(chosen[place : place + 1]).items():
             if array.dtype.kind == "f":
                 largest[name] = _larger(largest.get(name, 0.0), _largest(array))
     between = [Reach(name, operator, largest[name]) for name, operator in operators.items() if name in largest]
-    return (Reach(_ITEMS, "input", _largest(chosen)), *_of_weights(loaded(spec)), *between)
+    largest_item = max(map(_largest, arrays_of(chosen).values()), key=lambda one: (math.isnan(one), one))
+    return (Reach(_ITEMS, "input", largest_item), *_of_weights(loaded(spec)), *between)
 
 
-def beyond(spec: VariantSpec, items: np.ndarray, precision: str) -> tuple[Reach, ...]:
+def beyond(spec: VariantSpec, items: Items, precision: str) -> tuple[Reach, ...]:
     """Return what a precision cannot hold of a float32 model, in the order of computation; see `reaches`.
 
     Args:
@@ -87,7 +89,7 @@ def beyond(spec: VariantSpec, items: np.ndarray, precision: str) -> tuple[Reach,
     return tuple(one for one in reaches(spec, items) if one.is_beyond(LARGEST[precision]))
 
 
-def broken(a: VariantSpec, b: VariantSpec, items: np.ndarray, b_items: np.ndarray | None = None) -> tuple[Reach, ...]:
+def broken(a: VariantSpec, b: VariantSpec, items: Items, b_items: Items | None = None) -> tuple[Reach, ...]:
     """Return the tensors that are NaN or infinite in B, where A's of the same name, or what was cast to half, is not.
 
     Args:

@@ -20,22 +20,23 @@ import numpy as np
 
 from headrace.base.errors import EngineError
 from headrace.runs.formats.variants import LayerError
+from headrace.validate.items import Items, batch_of, fixed_batch
 from headrace.validate.parity import BANDS
 from headrace.validate.variant_spec import VariantSpec
 
 #: Items that are computed; tensors between layers are large.
 ITEMS = 4
 
-Call = Callable[[np.ndarray], Mapping[str, np.ndarray]]
+Call = Callable[[Items], Mapping[str, np.ndarray]]
 
 
-def layer_errors(a: VariantSpec, b: VariantSpec, items: np.ndarray) -> tuple[LayerError, ...]:
+def layer_errors(a: VariantSpec, b: VariantSpec, items: Items) -> tuple[LayerError, ...]:
     """Return how far B is from A at each tensor that both have, in A's order of computation.
 
     Args:
         a: The incumbent.
         b: The candidate.
-        items: (items, ...) as both take them; the first few are computed.
+        items: As both take them; the first few are computed.
 
     Raises:
         EngineError: If one is no ONNX file, its engine cannot show what is between its layers, or they take images of
@@ -51,8 +52,8 @@ def layer_errors(a: VariantSpec, b: VariantSpec, items: np.ndarray) -> tuple[Lay
         raise EngineError("the two have no tensor of the same name: nothing between their layers can be compared")
     first, second = opened_with(a, shared), opened_with(b, shared)
     off, size = dict.fromkeys(shared, 0.0), dict.fromkeys(shared, 0.0)
-    for item in items[:ITEMS]:
-        before, after = (call(item[None]) for call in (first, second))
+    for place in range(min(ITEMS, len(items))):
+        before, after = (call(items[place : place + 1]) for call in (first, second))
         for name in shared:
             one, other = before.get(name), after.get(name)
             if one is None or other is None or one.shape != other.shape or one.dtype.kind != "f":
@@ -126,6 +127,8 @@ def opened_with(spec: VariantSpec, names: list[str]) -> Call:
 def _on_onnx(spec: VariantSpec, names: list[str]) -> Call:
     import onnxruntime
 
+    from headrace.engines.onnx_engine import tensor_specs
+
     model = loaded(spec)
     known = {value.name for value in model.graph.output}
     for name in names:
@@ -139,18 +142,19 @@ def _on_onnx(spec: VariantSpec, names: list[str]) -> Call:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime raises its own types, none of them public
         raise EngineError(f"{spec.text} cannot be opened with its layers as outputs: {error}") from error
-    first = session.get_inputs()[0]
-    size = first.shape[0] if isinstance(first.shape[0], int) else 1
+    specs = tensor_specs(session.get_inputs())
+    size = fixed_batch(specs) or 1
 
-    def call(item: np.ndarray) -> Mapping[str, np.ndarray]:
-        feed = {first.name: np.ascontiguousarray(np.repeat(item, size, axis=0))}
+    def call(item: Items) -> Mapping[str, np.ndarray]:
+        batch = batch_of(item, size)
+        feed = batch if isinstance(batch, Mapping) else {specs[0].name: batch}
         return dict(zip(names, session.run(names, feed), strict=True))
 
     return call
 
 
 def _on_openvino(spec: VariantSpec, names: list[str]) -> Call:
-    from headrace.engines.openvino_engine import compile_model, compile_settings, read_model
+    from headrace.engines.openvino_engine import compile_model, compile_settings, read_model, tensor_specs
 
     model = read_model(Path(spec.model.artifact or ""))
     there = {name for node in model.get_ordered_ops() for port in node.outputs() for name in port.get_names()}
@@ -158,11 +162,11 @@ def _on_openvino(spec: VariantSpec, names: list[str]) -> Call:
     settings = compile_settings(threads=spec.model.threads or 1, options=spec.model.options)
     compiled = compile_model(model, settings)
     places = {name: port for port in compiled.outputs for name in port.get_names()}
-    shape = compiled.inputs[0].get_partial_shape()
-    size = 1 if shape[0].is_dynamic else shape[0].get_length()
+    size = fixed_batch(tensor_specs(compiled.inputs)) or 1
 
-    def call(item: np.ndarray) -> Mapping[str, np.ndarray]:
-        results = compiled([np.ascontiguousarray(np.repeat(item, size, axis=0))])
+    def call(item: Items) -> Mapping[str, np.ndarray]:
+        batch = batch_of(item, size)
+        results = compiled(dict(batch) if isinstance(batch, Mapping) else [batch])
         return {name: results[places[name]] for name in names if name in places}
 
     return call

@@ -23,6 +23,7 @@ from headrace.base.errors import SettingsError
 from headrace.base.plan import ModelPlan
 from headrace.base.protocols import TensorSpec
 from headrace.validate.golden import Golden
+from headrace.validate.items import Items, NamedItems
 from headrace.validate.trials import Trial, try_calls
 
 #: Lengths of axes, by input: {name: (length, ...)}, the first axis among them, which is the batch and not looked at.
@@ -70,10 +71,16 @@ class MadeUp:
         return {spec.name: self._array(spec, num_items, random) for spec in self.specs}
 
     def golden(self, num_items: int) -> Golden:
-        """Return noise as a golden set, of a model with one input."""
-        return Golden(
-            name="noise", inputs=self.feed(num_items)[self.specs[0].name], labels=None, sha256="", is_made_up=True
-        )
+        """Return noise as a golden set."""
+        return Golden(name="noise", inputs=self._items(num_items), labels=None, sha256="", is_made_up=True)
+
+    def _items(self, num_items: int) -> Items:
+        feed = self.feed(num_items)
+        if len(self.specs) == 1:
+            return feed[self.specs[0].name]
+        axes = {name: axis for name, axis in self.batch_axes.items() if axis is not None}
+        each = {name: np.moveaxis(feed[name], axis, 0) for name, axis in axes.items()}
+        return NamedItems(each, {name: feed[name] for name in feed if name not in axes}, axes)
 
     def _array(self, spec: TensorSpec, num_items: int, random: np.random.Generator) -> np.ndarray:
         shape = [int(axis) if not isinstance(axis, str) else 1 for axis in self.shapes[spec.name]]

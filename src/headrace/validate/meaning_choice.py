@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from headrace.base.meaning import NOTHING_DECLARED, Declared, Meaning
+from headrace.base.errors import SettingsError
+from headrace.base.meaning import NOTHING_DECLARED, Declared, Meaning, Output
 from headrace.validate.box_heads import head_of
 from headrace.validate.detections import detections_in
 from headrace.validate.meanings import Classes, Detections, Embedding, Mask, Numbers, Several, Text, scale_of
@@ -58,6 +59,26 @@ def meaning_of(answers: Sequence[Any], declared: Declared = NOTHING_DECLARED) ->
     except Exception as error:  # may be the user's own code
         raise ValueError(f"{output.name}: {error}") from error
     return fitted
+
+
+def known_meaning(answers: Sequence[Any], output: Output, metadata: Mapping[str, str]) -> Meaning | None:
+    """Return what answers mean, fitted to them; None if that is not known.
+
+    Args:
+        answers: Of the model in use, call by call; at least one.
+        output: What the user declares.
+        metadata: Of the model's file.
+
+    Raises:
+        SettingsError: If they are not what the user declares.
+    """
+    try:
+        found = meaning_of(answers, Declared(output, metadata))
+    except (ValueError, SettingsError) as error:
+        if output is not None:
+            raise SettingsError(f"the answers are not what the module's output declares: {error}") from error
+        return None  # whoever asks for a metric is told what it reads
+    return found if found.is_known else None
 
 
 def class_names(metadata: Mapping[str, str]) -> list[str] | None:

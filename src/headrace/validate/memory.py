@@ -12,12 +12,15 @@ import io
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from headrace.base.documents import decode_document, encode_document
 from headrace.base.plan import ModelPlan
+from headrace.validate.items import Feed
 from headrace.validate.variant_spec import VariantSpec
 
 #: Calls after which buffers have their size.
@@ -26,12 +29,12 @@ _PATIENCE_SECONDS = 300.0
 _STATUS = Path("/proc/self/status")
 
 
-def measure_memory(spec: VariantSpec, batch: np.ndarray) -> int | None:
+def measure_memory(spec: VariantSpec, batch: Feed) -> int | None:
     """Return the peak of resident memory that opening and calling a variant takes, bytes.
 
     Args:
         spec: The variant; None is returned for the torch engine, whose networks are in the pipeline's module.
-        batch: (batch, ...) that it is called with.
+        batch: That it is called with.
 
     Returns:
         None where it cannot be measured: no /proc, the variant does not open alone, or it takes longer than five minutes.
@@ -39,9 +42,11 @@ def measure_memory(spec: VariantSpec, batch: np.ndarray) -> int | None:
     if spec.model.engine == "torch" or not _STATUS.exists():
         return None
     asked = io.BytesIO()
-    np.save(asked, np.ascontiguousarray(batch), allow_pickle=False)
+    # Names of inputs may be savez's own.
+    arrays: dict[str, Any] = {f"={name}": array for name, array in batch.items()} if isinstance(batch, Mapping) else {}
+    np.savez(asked, **(arrays or {"batch": batch}))
     with tempfile.TemporaryDirectory(prefix="headrace-memory-") as folder:
-        items = Path(folder) / "batch.npy"
+        items = Path(folder) / "batch.npz"
         items.write_bytes(asked.getvalue())
         model = encode_document(spec.model).decode()
         try:
@@ -64,7 +69,9 @@ def _resident(name: str) -> int:
 
 
 def _main(items: str, model: str) -> None:
-    batch = np.load(items, allow_pickle=False)
+    with np.load(items, allow_pickle=False) as arrays:
+        named = {name.removeprefix("="): arrays[name] for name in arrays}
+        batch = named if "batch" not in arrays else named["batch"]
     spec = VariantSpec("", decode_document(model, ModelPlan))
     before = _resident("VmRSS")
     opened = spec.open()

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from headrace.validate.intervals import ALPHA, FEWEST_PAIRS, Interval, centre, paired_interval
+from headrace.validate.items import Feed
 
 #: How long a block lasts, about: long enough for the clock and for the scheduler's slices.
 BLOCK_SECONDS = 0.05
@@ -94,7 +95,7 @@ class Speed:
 def measure_speed(
     a: Callable[[Any], Any],
     b: Callable[[Any], Any],
-    batch: np.ndarray,
+    batch: Feed,
     *,
     rounds: int | None = None,
     stop: Callable[[], bool] = lambda: False,
@@ -105,7 +106,7 @@ def measure_speed(
     Args:
         a: The incumbent.
         b: The candidate.
-        batch: (batch, ...); each is called with it as it is.
+        batch: Each is called with it as it is.
         rounds: Of A, B, A; at least 6, of a race at least 28; None: 16, of a race at most 32.
         stop: Asked after each round; what was measured by then counts.
         settled: Asked after each quarter of the rounds, which makes a race of it; None: all rounds are run.
@@ -212,14 +213,14 @@ def _noise(itself: Interval) -> float:
     return math.exp((itself.high - itself.low) / 2) - 1.0
 
 
-def _calls_of_block(model: Callable[[Any], Any], batch: np.ndarray) -> int:
+def _calls_of_block(model: Callable[[Any], Any], batch: Feed) -> int:
     """Return how many calls last a block; the first ones, which allocate and compile, are made here."""
     for _ in range(_WARM_UP_CALLS):
         model(batch)
     return max(1, round(BLOCK_SECONDS / max(1e-7, _block(model, batch, _WARM_UP_CALLS).seconds)))
 
 
-def _block(model: Callable[[Any], Any], batch: np.ndarray, calls: int) -> Block:
+def _block(model: Callable[[Any], Any], batch: Feed, calls: int) -> Block:
     """Return what a call took."""
     began, cpu_began = time.perf_counter(), time.process_time()
     for _ in range(calls):

@@ -19,11 +19,12 @@ from headrace.base.meaning import Meaning
 from headrace.base.protocols import Model
 from headrace.validate.agreement import Agreement
 from headrace.validate.golden import spread
+from headrace.validate.items import Feed, Items, fed, fixed_batch, main_array, with_main
 from headrace.validate.meanings import Numbers
 from headrace.validate.parity import BANDS, by_name, has_broken, joined
 
 Array = np.ndarray
-Call = Callable[[Array], Any]
+Call = Callable[[Feed], Any]
 
 #: Items that are answered in batches of several sizes, and the size up to which batches grow if nobody asks for more.
 ITEMS = 8
@@ -43,12 +44,12 @@ class Apart:
     """Share of the items with another answer; None: what they mean is not known."""
 
 
-def apart_in_batches(model: Call, items: Array, sizes: Sequence[int], meaning: Meaning | None) -> Apart | None:
+def apart_in_batches(model: Call, items: Items, sizes: Sequence[int], meaning: Meaning | None) -> Apart | None:
     """Return how much answers depend on the neighbours in the batch; None if a model takes only one size of batch.
 
     Args:
-        model: Called with (size, ...).
-        items: (items, ...), at least as many as the largest size; the first `ITEMS` are compared.
+        model: Called with so many items.
+        items: At least as many as the largest size; the first `ITEMS` are compared.
         sizes: Of the batches.
         meaning: Fitted; None: not known.
     """
@@ -70,13 +71,13 @@ def rounding_of(precision: str) -> float:
     return max(_ROUNDING, _MOST_BANDS * BANDS[precision])
 
 
-def broken_by(a: Call, b: Call, items: Array, *, same_engine: bool) -> list[str]:
+def broken_by(a: Call, b: Call, items: Items, *, same_engine: bool) -> list[str]:
     """Return the inputs, in words, to which B gives a NaN or an infinity and A does not, or which B alone refuses.
 
     Args:
         a: The model in use.
         b: The candidate.
-        items: (items, ...) of which black, white and the like are made.
+        items: Of which black, white and the like are made; of several inputs the one with the most numbers.
         same_engine: Whether both run on the same one: engines disagree on what the largest of a number and NaN is, so that
             for others only the neighbours of an item with NaN are looked at.
     """
@@ -85,14 +86,13 @@ def broken_by(a: Call, b: Call, items: Array, *, same_engine: bool) -> list[str]
 
 def largest_batch(model: Model, batch: int) -> int:
     """Return the largest batch to ask: the one that is asked for, at least `ITEMS`, where the model takes any."""
-    first = model.inputs[0].shape[0] if model.inputs and model.inputs[0].shape else "batch"
-    return first if isinstance(first, int) and first > 0 else max(batch, ITEMS)
+    return fixed_batch(model.inputs) or max(batch, ITEMS)
 
 
-def _in_batches(model: Call, items: Array, size: int) -> list[Any]:
+def _in_batches(model: Call, items: Items, size: int) -> list[Any]:
     """Return the answers to the first items, batch by batch; the largest batch has others behind them."""
     last = max(size, ITEMS)
-    return [model(np.ascontiguousarray(items[start : start + size])) for start in range(0, ITEMS, size) if start < last]
+    return [model(fed(items[start : start + size])) for start in range(0, ITEMS, size) if start < last]
 
 
 def _apart(alone: Sequence[Any], together: Sequence[Any], size: int, meaning: Meaning | None) -> Apart:
@@ -119,10 +119,15 @@ def _worst(a: Mapping[str, Array], b: Mapping[str, Array]) -> float:
     return max(numbers.furthest(one, other) for one, other in both)
 
 
-def _extremes(items: Array, *, same_engine: bool) -> Iterator[tuple[str, Array, int | None]]:
+def _extremes(items: Items, *, same_engine: bool) -> Iterator[tuple[str, Feed, int | None]]:
     """Give (name, batch of one or two, the row whose answer counts; None: all)."""
-    one = np.asarray(items[:1])
-    low, high = items.min(), items.max()
+    for name, array, row in _extreme_arrays(main_array(items), same_engine=same_engine):
+        yield name, fed(with_main(items[np.zeros(len(array), int)], array)), row
+
+
+def _extreme_arrays(values: Array, *, same_engine: bool) -> Iterator[tuple[str, Array, int | None]]:
+    one = np.asarray(values[:1])
+    low, high = values.min(), values.max()
     noise = np.random.default_rng(0).random(one.shape)
     yield "zeros", np.zeros_like(one), None
     yield "black (the least value of the golden set everywhere)", np.full_like(one, low), None
@@ -136,7 +141,7 @@ def _extremes(items: Array, *, same_engine: bool) -> Iterator[tuple[str, Array, 
         yield "an item beside one of NaN", np.concatenate([one, np.full_like(one, np.nan)]), 0
 
 
-def _breaks(a: Call, b: Call, batch: Array, row: int | None) -> bool:
+def _breaks(a: Call, b: Call, batch: Feed, row: int | None) -> bool:
     try:
         if _is_broken(a(batch), row):
             return False
@@ -152,7 +157,7 @@ def _is_broken(outputs: Any, row: int | None) -> bool:
     return has_broken(outputs if row is None else {name: one[row : row + 1] for name, one in by_name(outputs).items()})
 
 
-def probes(items: Array, size: int) -> Array:
+def probes(items: Items, size: int) -> Items:
     """Return at least `size` and `ITEMS` items, spread over a set, around again where there are too few."""
     places = spread(len(items), max(size, ITEMS))
-    return np.asarray(items[places[np.arange(max(size, ITEMS)) % len(places)]])
+    return items[places[np.arange(max(size, ITEMS)) % len(places)]]

@@ -14,6 +14,7 @@ from headrace.runs.formats.variants import BoxShown, Outline, WorstItem
 from headrace.stages.decode import decode
 from headrace.validate.corruptions import Pixels
 from headrace.validate.golden import Golden
+from headrace.validate.items import main_array
 
 #: Longer side, pixels.
 SIDE = 112
@@ -38,14 +39,16 @@ def thumbnails(items: Iterable[WorstItem], golden: Golden | None) -> dict[WorstI
         items: Of a golden set: files of a folder, or arrays that are pictures.
         golden: The set, for items that are no files, and for detections, whose boxes are in pixels of the model's input.
     """
-    pixels = None if golden is None else Pixels.of(golden.inputs)
+    inputs = None if golden is None else main_array(golden.inputs)
+    pixels = None if inputs is None else Pixels.of(inputs)
     plain: dict[int, str | None] = {}
     found: dict[WorstItem, str] = {}
     for item in items:
         if len(found) >= MOST and item.item not in plain:
             continue
-        known = golden is not None and pixels is not None and item.item < len(golden)
-        own = pixels.picture(golden.inputs[item.item])[:, :, ::-1] if known and golden and pixels else None
+        own = None
+        if inputs is not None and pixels is not None and item.item < len(inputs):
+            own = pixels.picture(inputs[item.item])[:, :, ::-1]
         if any((item.boxes, item.boxes_a, item.boxes_b, item.outlines, item.outlines_a, item.outlines_b)):
             address = None if own is None else _address(side_by_side(own, item), None)
         else:

@@ -26,8 +26,8 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import HeadraceError, MissingExtra, SettingsError
-from headrace.base.meaning import Declared, Meaning
-from headrace.base.protocols import Model
+from headrace.base.meaning import Meaning
+from headrace.base.protocols import Model, TensorSpec
 from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.base.words import quoted
@@ -50,10 +50,11 @@ from headrace.validate.detections import LAYOUTS
 from headrace.validate.golden import Golden, spread
 from headrace.validate.half_precision import LARGEST, broken, is_half, named
 from headrace.validate.interrupts import noticing
+from headrace.validate.items import Feed, Items, batch_of, check_inputs, fed
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.layer_errors import ITEMS, first_beyond, layer_errors
-from headrace.validate.made_up import MadeUp, make_up
-from headrace.validate.meaning_choice import class_names, meaning_of
+from headrace.validate.made_up import MadeUp, Shapes, make_up
+from headrace.validate.meaning_choice import class_names, known_meaning
 from headrace.validate.meanings import Detections, Numbers
 from headrace.validate.model_speed import Settled, Speed, measure_speed
 from headrace.validate.parity import BANDS, compare_outputs, has_broken, joined
@@ -110,7 +111,7 @@ class OnItsOwn:
     """A model that is called with a batch of its own, whatever it is given: the same items in another size."""
 
     model: Model
-    batch: np.ndarray
+    batch: Feed
 
     def __call__(self, _: Any) -> Any:
         """Answer that batch."""
@@ -177,14 +178,10 @@ class _Validation:
     # --- the gates
 
     def _static(self) -> Gate:
-        for first, second in zip(self.a.model.inputs, self.b.model.inputs, strict=False):
-            if first.dtype != second.dtype or not (_fit(first.shape, second.shape) or not self._is_same_size()):
-                said = f"B takes {second.dtype}{list(second.shape)} where A takes {first.dtype}{list(first.shape)}"
-                return _gate("static", "rejected", f"{said}: it is not the same model")
-        if len(self.a.model.inputs) != len(self.b.model.inputs):
-            return _gate(
-                "static", "rejected", f"A takes {len(self.a.model.inputs)} inputs, B {len(self.b.model.inputs)}"
-            )
+        check_inputs(self._items(self.a), self.a.model.inputs, self.golden.name)
+        other = _other_inputs(self.a.model.inputs, self.b.model.inputs, is_same_size=self._is_same_size())
+        if other:
+            return _gate("static", "rejected", other)
         why = _why_not_as_asked(self.b)
         if why is not None:
             return _gate("static", "rejected", f"B {why}")
@@ -200,7 +197,7 @@ class _Validation:
                             "it takes with --golden, and a --batch that it takes"
                         ) from None
                     return _gate("static", "rejected", f"{name} refuses a batch of {size}: {error}")
-        a, b = (f"{one.model.inputs[0].dtype}{list(one.model.inputs[0].shape)}" for one in (self.a, self.b))
+        a, b = (_inputs_in_words(one.model.inputs) for one in (self.a, self.b))
         says = f"both take {a}" if self._is_same_size() else f"A takes {a}, B {b}: the same images in another size"
         return _gate("static", "passed", says)
 
@@ -208,7 +205,7 @@ class _Validation:
         """Ask how B really runs, if it is quantized and A is not; None if there is nothing to ask."""
         if not self.b.is_quantized() or self.a.is_quantized() or self.b.spec.model.engine not in PROFILERS:
             return None
-        found = take_census(self.b.spec, self._batch(self.b, self.policy.batch), seconds=_CENSUS_SECONDS)
+        found = take_census(self.b.spec, self._items(self.b)[: self.policy.batch], seconds=_CENSUS_SECONDS)
         values = {"int8_share": found.int8_share, "conversion_share": found.conversion_share}
         limits = {"int8_share": LEAST_INT8_SHARE}
         if found.int8_share is None or found.int8_share >= LEAST_INT8_SHARE:
@@ -280,14 +277,7 @@ class _Validation:
         """Settle what answers mean, by those of A."""
         if self._meaning or not answers:
             return self._meaning[0] if self._meaning else None
-        found: Meaning | None = None
-        try:
-            found = meaning_of(answers, Declared(self.policy.output, self.a.model.metadata))
-        except (ValueError, SettingsError) as error:
-            if self.policy.output is not None:
-                raise SettingsError(f"the answers are not what the module's output declares: {error}") from error
-            # else whoever asks for a metric is told what it reads
-        self._meaning.append(found if found is not None and found.is_known else None)
+        self._meaning.append(known_meaning(answers, self.policy.output, self.a.model.metadata))
         return self._meaning[0]
 
     def _is_any_order(self) -> bool:
@@ -481,7 +471,7 @@ class _Validation:
             return None
         found = judge_robustness(
             (self.a.model, self.b.model), self.golden, self.policy, items=ROBUSTNESS_ITEMS, stop=self.is_interrupted,
-            kept=self.kept, sides=(self.a.spec.model.input_side, self.b.spec.model.input_side),
+            kept=self.kept, sides=(self.a.spec.model.input_side, self.b.spec.model.input_side), meaning=self.meaning,
         )  # fmt: skip
         return _gate(
             "robustness", found.outcome, found.says, found.values, {"max_slice_drop": self.policy.max_slice_drop}
@@ -493,11 +483,11 @@ class _Validation:
         """Return whether both take images of one size."""
         return self.a.spec.model.input_side == self.b.spec.model.input_side
 
-    def _batch(self, opened: _Opened, size: int) -> np.ndarray:
+    def _batch(self, opened: _Opened, size: int) -> Feed:
         """Return items of the golden set as a variant takes them, around again where there are too few."""
-        return np.ascontiguousarray(self._items(opened)[np.arange(size) % len(self.golden)])
+        return batch_of(self._items(opened), size)
 
-    def _items(self, opened: _Opened) -> np.ndarray:
+    def _items(self, opened: _Opened) -> Items:
         return self.golden.at(opened.spec.model.input_side)
 
     def _some(self, opened: _Opened) -> list[Any] | None:
@@ -515,7 +505,7 @@ class _Validation:
         for start in range(0, len(places), self.policy.batch):
             if self.is_interrupted():
                 return
-            yield opened.model(np.ascontiguousarray(self._items(opened)[places[start : start + self.policy.batch]]))
+            yield opened.model(fed(self._items(opened)[places[start : start + self.policy.batch]]))
 
 
 def validate_variants(
@@ -546,7 +536,7 @@ def validate_variants(
     Raises:
         EngineError: If A cannot be opened. A B that cannot be is rejected.
         MissingExtra: If an engine is not installed, of A or of B.
-        SettingsError: If a file does not exist, A takes several inputs or refuses the golden set, or takes inputs for which
+        SettingsError: If a file does not exist, A refuses the golden set, or takes inputs for which
             nothing can be made up and there is no golden set.
     """
     policy = policy or Policy()
@@ -554,7 +544,6 @@ def validate_variants(
         artifact = spec.model.artifact
         check(artifact is None or Path(artifact).is_file(), "model file", artifact, "a file that exists")
     first = _open(a)
-    _check_one_input(first)
     try:
         second = _open(b)
     except MissingExtra:  # says nothing about B: installed, it may be right
@@ -595,31 +584,21 @@ def _rejected_at_once(
     return _document(a, nothing, [_gate("static", "rejected", why)], golden or none, policy, [], interrupted=False)
 
 
-def _check_one_input(opened: _Opened) -> None:
-    inputs = opened.model.inputs
-    if len(inputs) > 1:
-        raise SettingsError(
-            f"{opened.spec.text} takes {len(inputs)} inputs ({', '.join(one.name for one in inputs)}), and an item of a golden "
-            "set is one array: two such models cannot be held against one another here; headrace run --shadow compares them "
-            "on what the pipeline feeds them"
-        )
-
-
 def _noise(a: _Opened, b: _Opened, prepared: tuple[int, ...] | None) -> MadeUp:
     """Return how to make up what both take: free axes as the pipeline has them, else B's file, else what A answers."""
-    spec = a.model.inputs[0]
-    shapes: list[tuple[int | str, ...]] = [("batch", *prepared)] if prepared else []
-    shapes.append(b.model.inputs[0].shape)
-    return make_up(a.spec.model, [spec], a.model.metadata, [{spec.name: shape} for shape in shapes])
+    specs, others = a.model.inputs, b.model.inputs
+    known: list[Shapes] = [{specs[0].name: ("batch", *prepared)}] if prepared else []
+    known.append({spec.name: other.shape for spec, other in zip(specs, others, strict=False)})
+    return make_up(a.spec.model, specs, a.model.metadata, known)
 
 
 def _crash(b: VariantSpec, noise: MadeUp, batch: int) -> str:
     """Return in words how B ends the process that calls it with noise of a guessed size; nothing where it does not."""
     if not noise.is_guessed:
         return ""
-    shape = list(noise.shapes[noise.specs[0].name])
+    shapes = ", ".join(str(list(noise.shapes[spec.name])) for spec in noise.specs)
     crashes = [trial.why for trial in try_calls(b.model, [noise.feed(batch)]).calls if trial.ended]
-    return f"B was called with noise {shape}: {crashes[0]}" if crashes else ""
+    return f"B was called with noise {shapes}: {crashes[0]}" if crashes else ""
 
 
 def _known(kept: KeptAnswers | None, a: VariantSpec, golden: Golden, policy: Policy) -> KeptAnswers:
@@ -698,6 +677,31 @@ def _cpu_values(found: Speed) -> dict[str, float | None]:
         "cpu_ratio": cpu.ratio, "cpu_low": cpu.low, "cpu_high": cpu.high, "a_cpu_seconds": cpu.a_seconds,
         "b_cpu_seconds": cpu.b_seconds,
     }  # fmt: skip
+
+
+def _other_inputs(a: Sequence[TensorSpec], b: Sequence[TensorSpec], *, is_same_size: bool) -> str:
+    """Return in words what B takes that A does not; nothing where they take the same. Several inputs go by their names."""
+    if len(a) != len(b):
+        return f"A takes {len(a)} inputs ({_inputs_in_words(a)}), B {len(b)} ({_inputs_in_words(b)})"
+    by_name = {spec.name: spec for spec in b}
+    if len(a) > 1 and set(by_name) != {spec.name for spec in a}:
+        return (
+            f"A takes {_inputs_in_words(a)} and B {_inputs_in_words(b)}: several inputs are told apart by their names, so B "
+            "must have A's; export it with the same input names"
+        )
+    for first in a:
+        second = by_name[first.name] if len(a) > 1 else b[0]
+        if first.dtype != second.dtype or (is_same_size and not _fit(first.shape, second.shape)):
+            said = f"B takes {second.dtype}{list(second.shape)} where A takes {first.dtype}{list(first.shape)}"
+            return f"{said}{f' as {first.name}' if len(a) > 1 else ''}: it is not the same model"
+    return ""
+
+
+def _inputs_in_words(specs: Sequence[TensorSpec]) -> str:
+    each = [f"{spec.dtype}{list(spec.shape)}" for spec in specs]
+    return (
+        each[0] if len(specs) == 1 else ", ".join(f"{spec.name} {one}" for spec, one in zip(specs, each, strict=True))
+    )
 
 
 def _fit(a: tuple[int | str, ...], b: tuple[int | str, ...]) -> bool:

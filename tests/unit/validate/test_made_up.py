@@ -137,14 +137,6 @@ def test_noise_has_the_size_that_the_pipeline_prepares(save: Save) -> None:
     assert found.gates[0].outcome == "passed"
 
 
-def test_several_inputs_are_told_and_blame_nobody(save: Save) -> None:
-    """An item of a golden set is one array."""
-    nodes = [helper.make_node("Add", ["a", "b"], ["y"])]
-    path = save([(name, TensorProto.FLOAT, ["batch", 3]) for name in "ab"], nodes)
-    with pytest.raises(SettingsError, match=r"takes 2 inputs \(a, b\)"):
-        validate_variants(parse_variant(str(path)), parse_variant(str(path)), None, Policy())
-
-
 CRASH = """
 import os, signal
 import headrace.engines.onnx_engine as engine

@@ -13,6 +13,7 @@ import pytest
 from headrace.runs.formats.variants import WorstItem
 from headrace.validate.corruptions import CORRUPTIONS, Pixels, corrupted
 from headrace.validate.golden import Golden
+from headrace.validate.meaning_choice import known_meaning
 from headrace.validate.policy import Policy
 from headrace.validate.robustness import judge_robustness
 from headrace.validate.thumbnails import MOST, SIDE, thumbnails
@@ -139,6 +140,87 @@ def test_without_labels_changed_answers_count() -> None:
     assert found.outcome == "rejected"
     flat = Golden(name="set", inputs=np.zeros((20, 5), np.float32), labels=None, sha256="")
     assert judge_robustness((by_light, by_light), flat, Policy(), items=20).outcome == "skipped"
+
+
+def read_lines(batch: Any) -> np.ndarray:
+    """Answer (items, steps, characters) probabilities: blank, then the brighter of two colours, in turns."""
+    bright = (batch[:, 0].mean(axis=(1, 2)) > batch[:, 2].mean(axis=(1, 2))).astype(int)
+    steps = np.zeros((len(batch), 12, 9), np.float32)
+    for step in range(12):
+        steps[np.arange(len(batch)), step, 0 if step % 2 else 1 + bright + 2 * (step % 3)] = 1
+    return steps
+
+
+def boxes_of_colour(batch: Any) -> dict[str, np.ndarray]:
+    """Answer one box an item, left or right, of the brighter colour's class."""
+    bright = by_light(batch).argmax(axis=1)
+    corner = 4.0 + 14 * bright[:, None]
+    boxes = np.concatenate([corner, corner, corner + 10, corner + 10], axis=1)[:, None].astype(np.float32)
+    return {"boxes": boxes, "labels": bright[:, None], "scores": np.full((len(batch), 1), 0.9, np.float32)}
+
+
+def lost_in_noise(model: Any) -> Any:
+    """Return a model that answers noisy items as if they were mirrored in colour."""
+
+    def call(batch: Any) -> Any:
+        noisy = np.abs(np.diff(batch, axis=3)).mean(axis=(1, 2, 3)) > 0.25
+        return model(np.where(noisy[:, None, None, None], batch[:, ::-1], batch))
+
+    return call
+
+
+@pytest.mark.parametrize(("model", "name"), [(read_lines, "text"), (boxes_of_colour, "detections")])
+def test_text_and_boxes_are_compared_by_what_they_mean(model: Any, name: str) -> None:
+    """The same model bears the same; one that is lost in noise is named by it."""
+    items = golden(100, labelled=False)
+    meaning = known_meaning([model(items.inputs)], None, {})
+    assert meaning is not None
+    assert meaning.name == name
+    same = judge_robustness((model, model), items, Policy(batch=16), items=100, meaning=meaning)
+    assert same.outcome == "passed"
+    assert same.values["blur_agreement"] == 1
+    found = judge_robustness((model, lost_in_noise(model)), items, Policy(batch=16), items=100, meaning=meaning)
+    assert found.outcome == "rejected"
+    told = found.says.partition("; agreement")[0]
+    assert "noise" in told
+    assert "rotation" not in told
+
+
+def test_items_that_the_model_in_use_cannot_bear_say_nothing() -> None:
+    """Where it reads no spoiled item as it does clean, it stays open, with what to do."""
+    items = golden(40, labelled=False)
+
+    def fragile(batch: Any) -> np.ndarray:
+        lines = read_lines(batch)
+        whole = [bool((np.abs(one - items.inputs) < 1e-6).all(axis=(1, 2, 3)).any()) for one in batch]
+        return np.where(np.array(whole)[:, None, None], lines, lines[:, :, [0, 3, 4, 1, 2, 7, 8, 5, 6]])
+
+    meaning = known_meaning([fragile(items.inputs)], None, {})
+    found = judge_robustness((fragile, read_lines), items, Policy(batch=16), items=40, meaning=meaning)
+    assert found.outcome == "inconclusive"
+    assert "give more items" in found.says
+
+
+def test_answers_that_nobody_can_interpret_are_refused_with_what_to_declare() -> None:
+    """They are no scores of classes, and their meaning is not known."""
+    items = golden(20, labelled=False)
+
+    def numbers(batch: Any) -> np.ndarray:
+        return np.asarray(batch.mean(axis=(2, 3)))[:, :, None] * 50
+
+    found = judge_robustness((numbers, numbers), items, Policy(batch=4), items=20)
+    assert found.outcome == "skipped"
+    assert "`output = hr.Detections()`" in found.says
+
+
+def test_grey_pictures_are_spoiled_too() -> None:
+    """Of one channel, which stays one."""
+    inputs = pictures(4)[:, :1]
+    pixels = Pixels.of(inputs)
+    assert pixels is not None
+    spoiled = corrupted(inputs, "dark", pixels)
+    assert spoiled.shape == inputs.shape
+    assert spoiled.mean() < inputs.mean()
 
 
 def worst(item: int, file: str = "") -> WorstItem:
