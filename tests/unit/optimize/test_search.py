@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from headrace.base.errors import EngineError, SettingsError
 from headrace.cli.optimization_text import as_text
@@ -24,7 +26,6 @@ from headrace.optimize.search import optimize
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 from headrace.runs.formats.variants import Gate
 from headrace.validate.golden import Golden, read_golden
-from headrace.validate.metrics import metric_named
 from headrace.validate.variants import PARITY_ITEMS
 
 pytestmark = pytest.mark.usefixtures("speeds")
@@ -287,16 +288,31 @@ def test_why_the_golden_set_is_asked_no_more_is_said() -> None:
     assert over._why_not_ask(candidate, over.untrained) == "the budget of 1.00 s is used up"
 
 
-def test_a_question_that_cannot_be_asked_is_refused_before_the_search(case: Any, tmp_path: Path) -> None:
+def test_a_question_that_cannot_be_asked_is_refused_before_the_search(tmp_path: Path) -> None:
     """What was asked for and is not known leaves the verdict open, as in `validate`: nothing could be accepted."""
     passed, unknown = (
         Gate(name="accuracy", outcome="passed", says=""),
         Gate(name="robustness", outcome="skipped", says=""),
     )
     assert search_module._verdict_of([passed, unknown]) == ("inconclusive", "robustness")
-    goal = Goal(max_drop=0.02, robustness=True, metric=metric_named("iou"))
-    with pytest.raises(SettingsError, match="--robustness cannot be asked: not applicable, because iou"):
-        searched(case, None, tmp_path, goal=goal)
+    flat = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])], "flat",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])],
+    )  # fmt: skip
+    onnx.save(
+        helper.make_model(flat, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "flat.onnx"
+    )
+    golden = Golden(name="rows", inputs=np.ones((40, 3), np.float32), labels=np.zeros(40, np.int64), sha256="")
+    with pytest.raises(
+        SettingsError, match=r"--robustness cannot be asked: not known: float32\[40, 3\] are no pictures"
+    ):
+        optimize(
+            tmp_path / "flat.onnx",
+            store=ArtifactStore(tmp_path / "artifacts"),
+            goal=Goal(robustness=True),
+            golden=golden,
+        )
 
 
 def test_nets_have_all_classes(case: Any, nets: ModuleType) -> None:

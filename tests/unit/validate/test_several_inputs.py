@@ -59,7 +59,7 @@ def scaled_net(path: Path, names: tuple[str, str] = ("image", "scale_factor"), *
     constants = {
         "kernel": random.standard_normal((8, 3, 3, 3)).astype(np.float32),
         "w": 3 * random.standard_normal((8, 5)).astype(np.float32),
-        "v": 3 * random.standard_normal((2, 5)).astype(np.float32),
+        "v": 30 * random.standard_normal((2, 5)).astype(np.float32),
         "read": np.float32(is_scale_read),
     }
     inputs = {image: ["batch", 3, 16, 16], scale: ["batch", 2]}
