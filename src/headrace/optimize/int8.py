@@ -77,12 +77,13 @@ def quantize(
         calibrator: One of `CALIBRATORS`: how values become ranges.
 
     Raises:
-        EngineError: If ONNX Runtime makes no file of it that can be called.
+        EngineError: If the items are of other inputs, or ONNX Runtime makes no file of it that can be called.
     """
     signed = signed or preset.signed
     inputs = inputs_of(artifact)
     fixed_size = fixed_batch(inputs)
     items = calibration[spread(len(calibration), CALIBRATORS[calibrator].items)]
+    whole = feed_of(inputs, items[np.arange(fixed_size or 1) % len(items)])
     size = fixed_size or _BATCH
     refused: dict[str, str] = {}
     for way in _WAYS if opset_of(load(artifact)) >= LEAST_OPSET else _WAYS[-1:]:
@@ -91,7 +92,7 @@ def quantize(
                 _write(
                     artifact, output, _Reader(inputs, items, size), way, signed, preset, CALIBRATORS[calibrator].method
                 )
-            _check(output, feed_of(inputs, items[np.arange(fixed_size or 1) % len(items)]))
+            _check(output, whole)
         except Exception as error:  # ONNX Runtime raises its own types, none of them public
             refused[way.weights] = " ".join(str(error).split())[:_LONGEST_WORDS]
             continue

@@ -105,8 +105,8 @@ def test_harm_that_is_everywhere_is_said(case: Any, tmp_path: Path) -> None:
     assert not (tmp_path / "mended.onnx").exists()
 
 
-def test_a_model_with_two_inputs_is_refused(tmp_path: Path) -> None:
-    """Calibration data are of one."""
+def test_one_array_for_a_model_with_two_inputs_is_refused(tmp_path: Path) -> None:
+    """Calibration data have an array for each, by its name."""
     info = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 2]) for name in "abc"]
     graph = onnx.helper.make_graph([onnx.helper.make_node("Add", ["a", "b"], ["c"])], "two", info[:2], info[2:])
     onnx.save(onnx.helper.make_model(graph, ir_version=8), tmp_path / "two.onnx")
