@@ -27,7 +27,6 @@ import datetime
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +35,7 @@ from typing import Any, Literal
 from headrace.base.errors import SettingsError
 from headrace.base.network_rules import NetworkPlan
 from headrace.base.settings import build, check, unknown_key
+from headrace.base.toml import parse_toml
 
 Kind = Literal["io", "cpu", "device"]
 Executor = Literal["thread", "process", "inline"]
@@ -261,8 +261,8 @@ class Plan:
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError(f"plan {path} cannot be read: {error}") from None
         try:
-            table = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:  # ValueError: also a number of more digits than Python reads
+            table = parse_toml(text)
+        except ValueError as error:  # also a number of more digits than Python reads
             raise SettingsError(f"plan {path} is not TOML: {error}") from None
         try:
             return cls.from_table(table)
@@ -495,8 +495,8 @@ def _stage_setting(keys: list[str]) -> list[str]:
 
 def _toml_value(written: str) -> Any:
     try:
-        return tomllib.loads(f"value = {written}")["value"]
-    except (ValueError, RecursionError):
+        return parse_toml(f"value = {written}")["value"]
+    except ValueError:
         return written  # a bare word is text, as people type it
 
 

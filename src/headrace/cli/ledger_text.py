@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime
 import difflib
-import tomllib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from headrace.base.toml import parse_toml
 from headrace.base.words import aligned, counted, quoted, wrapped
 from headrace.cli.optimization_text import expected_range
 from headrace.cli.whatif_text import Shown, how_to_prove, number, ratio_text, what_was_said
@@ -257,15 +257,15 @@ def _by_circumstances(attempts: Sequence[Attempt]) -> dict[tuple[str, ...], list
 def _model_of(plan_text: str) -> str:
     """Return what a Plan's text says of its models."""
     try:
-        plan = tomllib.loads(plan_text)
-    except tomllib.TOMLDecodeError:
+        plan = parse_toml(plan_text)
+        several = plan.get("models", {})
+        named = {**({"": plan.get("model", {})} if "model" in plan or not several else {}), **several}
+        return ", ".join(
+            f"{name and f'{name}: '}{model.get('artifact', 'the model that the module names')} on {model.get('engine', 'onnx')}"
+            for name, model in named.items()
+        )
+    except (ValueError, AttributeError, TypeError):  # a ledger may be somebody else's, and its texts anything
         return "a Plan that cannot be read"
-    several = plan.get("models", {})
-    named = {**({"": plan.get("model", {})} if "model" in plan or not several else {}), **several}
-    return ", ".join(
-        f"{name and f'{name}: '}{model.get('artifact', 'the model that the module names')} on {model.get('engine', 'onnx')}"
-        for name, model in named.items()
-    )
 
 
 def outcome(entry: PredictionEntry, record: TrackRecord) -> str:

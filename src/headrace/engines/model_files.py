@@ -75,12 +75,16 @@ def check_onnx(artifact: Path) -> ModelFiles:
     if artifact.suffix.lower() == ".ort":
         raise _refused(artifact, "it has ONNX Runtime's own format, which cannot be checked; expected an ONNX file")
     sidecars: dict[str, Path] = {}
+    sizes: dict[Path, int] = {}
     regions: dict[Path, list[tuple[int, int, str]]] = {}
     try:
         for tensor in external_tensors(artifact):
             location = _only(artifact, tensor, "location")
-            path = sidecars.get(location) or sidecars.setdefault(location, _sidecar(artifact, location))
-            regions.setdefault(path, []).append(_region(artifact, tensor, path))
+            if location not in sidecars:
+                path = sidecars[location] = _sidecar(artifact, location)
+                sizes[path] = path.stat().st_size
+            path = sidecars[location]
+            regions.setdefault(path, []).append(_region(artifact, tensor, path.name, sizes[path]))
     except OSError as error:
         raise EngineError(f"model file {artifact} cannot be read: {error.strerror}") from error
     for path, used in regions.items():
@@ -239,21 +243,20 @@ def _sidecar(artifact: Path, location: str) -> Path:
     return real
 
 
-def _region(artifact: Path, tensor: ExternalTensor, path: Path) -> tuple[int, int, str]:
-    """Return from where to where a tensor reads in a file, and its name."""
-    size = path.stat().st_size
+def _region(artifact: Path, tensor: ExternalTensor, file: str, size: int) -> tuple[int, int, str]:
+    """Return from where to where a tensor reads in a file of that name and size, and its own name."""
     offset = _number(artifact, tensor, "offset", 0)
     needed = (math.prod(tensor.dims) * _BITS.get(tensor.data_type, 8) + 7) // 8
     length = _number(artifact, tensor, "length", needed)
     if offset + length > size:
         raise _refused(
             artifact,
-            f"tensor {_shown(tensor)} reads {length:,} bytes at {offset:,} of {path.name}, which has {size:,}; it was cut off",
+            f"tensor {_shown(tensor)} reads {length:,} bytes at {offset:,} of {file}, which has {size:,}; it was cut off",
         )
     if needed > length or any(dim >= 1 << 63 for dim in tensor.dims):
         raise _refused(
             artifact,
-            f"tensor {_shown(tensor)} of shape {list(tensor.dims)[:8]} needs {needed:,} bytes, and {path.name} has {length:,} "
+            f"tensor {_shown(tensor)} of shape {list(tensor.dims)[:8]} needs {needed:,} bytes, and {file} has {length:,} "
             "for it",
         )
     return offset, offset + length, _shown(tensor)

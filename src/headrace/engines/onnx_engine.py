@@ -20,7 +20,7 @@ import onnxruntime
 from headrace.base.errors import EngineError
 from headrace.base.protocols import Model, TensorSpec
 from headrace.base.settings import build, check
-from headrace.engines.model_files import check_onnx
+from headrace.engines.model_files import ModelFiles, check_onnx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,8 @@ class OnnxEngine:
                 "the onnx engine needs a model file; set the module's `model` or the Plan's model.artifact"
             )
         settings = build(OnnxOptions, options, "[model.options]")
-        return OnnxModel(open_session(artifact, session_options, settings), artifact, threads)
+        files = check_onnx(artifact)
+        return OnnxModel(_session(artifact, session_options, settings), files, threads)
 
 
 def make_session_options(*, threads: int, options: Mapping[str, Any]) -> Any:
@@ -101,7 +102,11 @@ def open_session(artifact: Path, session_options: Any, settings: OnnxOptions | N
         EngineError: If the file is missing or refused (`model_files`), ONNX Runtime cannot open it, or has no such provider.
     """
     check_onnx(artifact)
-    settings = settings or OnnxOptions()
+    return _session(artifact, session_options, settings or OnnxOptions())
+
+
+def _session(artifact: Path, session_options: Any, settings: OnnxOptions) -> Any:
+    """Return a session of a file that has passed the gate."""
     wanted = PROVIDERS[settings.provider]
     missing = why_not(settings.provider)
     if missing is not None:
@@ -148,7 +153,7 @@ def _providers(settings: OnnxOptions) -> list[Any]:
 class OnnxModel:
     """An open session. Calls may run side by side."""
 
-    def __init__(self, session: Any, artifact: Path, threads: int) -> None:
+    def __init__(self, session: Any, files: ModelFiles, threads: int) -> None:
         self._session = session
         self.inputs: Sequence[TensorSpec] = tensor_specs(session.get_inputs())
         self.outputs: Sequence[TensorSpec] = tensor_specs(session.get_outputs())
@@ -157,8 +162,8 @@ class OnnxModel:
         self.variant: Mapping[str, Any] = {
             "engine": "onnx",
             "engine_version": onnxruntime.__version__,
-            "artifact": artifact.name,
-            "sha256": check_onnx(artifact).sha256(),
+            "artifact": files.artifact.name,
+            "sha256": files.sha256(),
             "threads": threads,
             "provider": session.get_providers()[0],
         }

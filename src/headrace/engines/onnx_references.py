@@ -40,6 +40,8 @@ _DIMS, _TYPE, _NAME, _EXTERNAL_DATA = 1, 2, 8, 13  # of TensorProto
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types; 3 and 4 are groups, which ONNX never had
 #: A large language model has some millions; more is an attempt to keep the reader busy.
 _MOST_FIELDS = 10_000_000
+#: As which a tensor with a reference counts: it takes as long to read and to check. A mixture of experts has some 50,000.
+_FIELDS_OF_A_TENSOR = 20
 _MOST_DIMS = 64
 #: Without this word there is no reference to a file: it is the key of the path.
 _KEY = b"location"
@@ -100,6 +102,9 @@ def _read(data: mmap.mmap) -> list[ExternalTensor]:
             tensor = _tensor(data, start, end)
             if tensor.entries:
                 found.append(tensor)
+                left -= _FIELDS_OF_A_TENSOR
+            if left < 0:
+                raise _Malformed(f"it has more than {_MOST_FIELDS:,} parts")
             continue
         inside = MESSAGES[kind]
         for number, wire, begin, stop in _fields(data, start, end):
@@ -140,13 +145,19 @@ def _fields(data: mmap.mmap, start: int, end: int) -> Iterator[tuple[int, int, i
     """Yield number, wire type, and where the value begins and ends, of each field of a message."""
     place = start
     while place < end:
-        tag, place = _varint(data, place, end)
+        tag = data[place]
+        if tag < 0x80:  # nearly always; a hundred thousand tensors have millions
+            place += 1
+        else:
+            tag, place = _varint(data, place, end)
         wire = tag & 7
         begin = place
         if wire == _VARINT:
             _, place = _varint(data, place, end)
         elif wire == _BYTES:
-            length, begin = _varint(data, place, end)
+            length, begin = (
+                (data[place], place + 1) if place < end and data[place] < 0x80 else _varint(data, place, end)
+            )
             place = begin + length
         elif wire in (_FIXED32, _FIXED64):
             place += 4 if wire == _FIXED32 else 8

@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.meaning import Declared
 from headrace.base.plan import ModelPlan, Plan
 from headrace.base.protocols import Model
+from headrace.base.toml import parse_toml
 from headrace.engines import open_model
 from headrace.pipeline.model_slots import ModelSlot, ModelSlots
 
@@ -192,8 +192,8 @@ class PlanFollower:
 
     def _parsed(self, text: str | None) -> Plan | None:
         try:
-            return Plan.from_table(tomllib.loads(text or "")).with_settings(self._following.settings)
-        except (HeadraceError, ValueError, RecursionError) as error:
+            return Plan.from_table(parse_toml(text or "")).with_settings(self._following.settings)
+        except (HeadraceError, ValueError) as error:
             self._say(f"the model stays: {error}")
             return None
 

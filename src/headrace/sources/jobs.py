@@ -6,8 +6,8 @@ Exactly one of `url`, `path` (absolute, on the worker's machine) and `data` (bas
 is optional: `id` (else the queue's own id of the message), `task`, `callback`, `deadline` (Unix seconds), `attributes` (an
 object passed on untouched) and `v`, the version. Unknown keys are errors, because a misspelt key would silently be lost;
 what is the sender's own belongs into `attributes`. A key that stands twice is an error too, because another reader of the same
-message may take the other one; and so is what no sender needs: an id or an address of any length, line breaks in them, and much
-beside the data.
+message may take the other one; and so is what no sender needs: an id or an address of any length, and much beside the data. An
+id may hold any character; what shows it escapes it.
 
 A message that is no job is refused with a reason that begins with `message.` and a word: `json`, `field`, `duplicate`,
 `payload`, `deadline`, `version`, `size`, `parse`; `malformed` where it cannot even be read.

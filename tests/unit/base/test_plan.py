@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import json
 import re
 import string
 import tomllib
@@ -25,6 +26,7 @@ from headrace.base.plan import (
     StagePlan,
     resolve,
 )
+from headrace.base.toml import parse_toml
 
 EXAMPLE = """
 version = 1
@@ -235,6 +237,29 @@ def test_a_file_that_is_not_toml(tmp_path: Path) -> None:
     """Bad TOML is told with its line."""
     with pytest.raises(SettingsError, match=r"is not TOML: .*line 2"):
         Plan.load(write(tmp_path, "\nworkers 3"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("version = 1\na" + ".a" * 20_000 + " = 1", "line 2 has a key of more than 500 parts"),
+        ("[" + '"a" . ' * 600 + "a]", "line 1 has a key of more than 500 parts"),
+        ("a = " + "[" * 100_000, "nested too deeply"),
+    ],
+    ids=["key", "table", "nested"],
+)
+def test_a_file_that_keeps_its_reader_busy(tmp_path: Path, text: str, says: str) -> None:
+    """A key of thousands of parts takes Python's reader seconds: it is refused before; so is what nests without end."""
+    with pytest.raises(SettingsError, match=f"is not TOML: .*{says}"):
+        Plan.load(write(tmp_path, text))
+
+
+def test_dots_in_texts_are_no_parts_of_keys() -> None:
+    """A long list of addresses on one line is what it was, whatever its texts hold."""
+    addresses = [f"10.0.{number // 256}.{number % 256}" for number in range(1_000)]
+    odd = 'a \\" . ' * 501
+    text = f"[network]\nallow = {json.dumps(addresses)} # {'.' * 10}\nodd = \"{odd}\"\nother = '{'.' * 600}'"
+    assert parse_toml(text)["network"]["allow"] == addresses
 
 
 @pytest.mark.parametrize(

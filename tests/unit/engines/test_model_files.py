@@ -22,7 +22,7 @@ from onnx import TensorProto, helper
 
 from headrace.base.errors import EngineError, SettingsError
 from headrace.base.plan import ModelPlan, Plan
-from headrace.engines import ENGINES, engine, open_model
+from headrace.engines import ENGINES, engine, onnx_references, open_model
 from headrace.engines.model_files import check_onnx, check_torch_weights
 from headrace.engines.onnx_references import MESSAGES, external_tensors
 
@@ -213,6 +213,18 @@ def test_shared_weights_load_and_overlapping_ones_do_not(folder: Path) -> None:
     overlapping = model_of(external(location="w.bin", length=48), external("v", location="w.bin", offset=16))
     with pytest.raises(EngineError, match="'w' and 'v' overlap in"):
         check_onnx(write(folder, overlapping))
+
+
+def test_a_file_of_references_keeps_nobody_busy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tensor with a reference counts as what it costs: a file of nothing else is refused long before its end."""
+    monkeypatch.setattr(onnx_references, "_MOST_FIELDS", 2_000)
+    few, many = (
+        model_of(*(external(f"t{number}", location="w.bin", length=48) for number in range(count)))
+        for count in (50, 150)
+    )
+    assert [name for name, _ in check_onnx(write(folder, few)).sidecars] == ["w.bin"]
+    with pytest.raises(EngineError, match="more than 2,000 parts"):
+        check_onnx(write(folder, many))
 
 
 def test_references_are_found_wherever_a_tensor_may_stand() -> None:
