@@ -2,7 +2,8 @@
 
 How this works: one thread of the view asks the summary and the stations, which nobody waits for, and draws. It draws four times
 a second, less often where drawing would take more than one hundredth of a core. The supervisor digests what the
-summary shows; the view only reads. A view that fails is logged and ends; the run goes on.
+summary shows; the view only reads. A view that fails is logged and ends; the run goes on. A second thread asks a queue
+now and then how many jobs wait in it, since a service may take its time to answer.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import textwrap
 import threading
 import time
 from collections import deque
@@ -31,6 +33,8 @@ logger = logging.getLogger("headrace")
 
 REFRESH_SECONDS = 0.25
 PLAIN_SECONDS = 10.0
+#: How often a queue is asked what waits in it, at most, and the share of the time that asking may take.
+ASK_SECONDS, ASK_RATIO = 2.0, 0.02
 
 #: "Now" means this long.
 WINDOW_SECONDS = 10.0
@@ -67,6 +71,8 @@ class _View:
     """{station: share of its workers' time in service, over the window}."""
     slowest: str | None
     """The station whose workers have the least time to spare."""
+    waiting: int | None = None
+    """Jobs in the source's queue that nobody has received; None where that is not known."""
 
 
 class LiveView:
@@ -97,6 +103,7 @@ class LiveView:
         self._interval = PLAIN_SECONDS
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace-live-view", daemon=True)
+        self._waiting: int | None = None
         self._cleanup = ExitStack()
 
     def __enter__(self) -> LiveView:
@@ -104,6 +111,8 @@ class LiveView:
         if self._stream.isatty() and os.environ.get("TERM", "dumb") != "dumb":
             self._open_terminal()
         self._thread.start()
+        if self._summary.ask_source is not None:  # daemon, and not waited for: a service may not answer at all
+            threading.Thread(target=self._ask, name="headrace-live-queue", daemon=True).start()
         return self
 
     def __exit__(
@@ -131,6 +140,17 @@ class LiveView:
         except Exception:
             logger.exception("the live view failed and is closed; the run goes on")
 
+    def _ask(self) -> None:
+        ask, pause = self._summary.ask_source, REFRESH_SECONDS
+        while ask is not None and not self._stopping.wait(pause):
+            began = time.monotonic()
+            try:
+                self._waiting = ask().visible
+            except Exception as error:  # closed by now, or away for a while: the run itself says so where it matters
+                logger.debug("the queue did not say what waits in it: %s", error)
+                self._waiting = None
+            pause = max(ASK_SECONDS, (time.monotonic() - began) / ASK_RATIO)
+
     def _look(self) -> _View:
         progress, stages = self._summary.progress(), self._stages()
         now = _Reading(progress, stages, _busy_by_station(progress, stages))
@@ -138,7 +158,7 @@ class LiveView:
         while len(self._readings) > 2 and _between(self._readings[1], now) >= WINDOW_SECONDS:
             self._readings.popleft()
         known = [total for total in (self._total, self._summary.left) if total is not None]
-        return _view(self._readings[0], now, min(known, default=None), self._summary.done_before)
+        return _view(self._readings[0], now, min(known, default=None), self._summary.done_before, self._waiting)
 
     def _print_line(self, view: _View) -> None:
         if self._stopping.is_set() and not view.progress.received:
@@ -167,7 +187,7 @@ class LiveView:
         unicode = (self._stream.encoding or "").lower().replace("-", "") == "utf8"
 
         def show(view: _View) -> None:
-            live.update(_drawing(view, unicode), refresh=True)
+            live.update(_drawing(view, unicode, console.width), refresh=True)
 
         self._show, self._interval = show, REFRESH_SECONDS
 
@@ -196,7 +216,7 @@ def _busy_by_station(progress: Progress, stages: Sequence[StageStatistics]) -> d
     return busy
 
 
-def _view(earlier: _Reading, now: _Reading, total: int | None, done_before: int) -> _View:
+def _view(earlier: _Reading, now: _Reading, total: int | None, done_before: int, waiting: int | None = None) -> _View:
     progress, window = now.progress, _between(earlier, now)
     rate_now, finished_per_second, busy = None, None, {}
     if window > 0:
@@ -205,9 +225,11 @@ def _view(earlier: _Reading, now: _Reading, total: int | None, done_before: int)
         for stage in now.stages:
             seconds = now.busy_seconds[stage.name] - earlier.busy_seconds.get(stage.name, 0.0)
             busy[stage.name] = min(1.0, seconds / (window * max(1, stage.workers)))
-    seconds_left = None
-    if total is not None and finished_per_second:
-        seconds_left = max(0, total - progress.finished) / finished_per_second
+    left = None if total is None else max(0, total - progress.finished)
+    if waiting is not None:
+        at_work = max(0, progress.received - progress.finished - progress.retried - progress.returned)
+        left = at_work + waiting if left is None else min(left, at_work + waiting)
+    seconds_left = left / finished_per_second if left is not None and finished_per_second else None
     return _View(
         progress,
         now.stages,
@@ -218,6 +240,7 @@ def _view(earlier: _Reading, now: _Reading, total: int | None, done_before: int)
         seconds_left,
         busy,
         max(busy, key=lambda name: busy[name]) if any(busy.values()) else None,
+        waiting,
     )
 
 
@@ -230,6 +253,7 @@ def _counts(view: _View) -> str:
         "dead-lettered": progress.dead_lettered,
         "retried": progress.retried,
         "returned": progress.returned,
+        "waiting in the queue": view.waiting or 0,
     }
     if view.done_before:
         counts.insert(0, f"{view.done_before:,} done before")
@@ -241,8 +265,20 @@ def _rates(view: _View) -> str:
 
 
 def _clock(view: _View) -> str:
-    left = "" if not view.seconds_left else f", about {format_duration(view.seconds_left)} to go"
+    left = "" if not view.seconds_left else f", about {_roughly(view.seconds_left)} to go"
     return f"{format_duration(view.progress.elapsed_seconds)} elapsed{left}"
+
+
+def _roughly(seconds: float) -> str:
+    """Return a time as people say it: `5 s`, `3 min`, `2 h 10 min`, `4 days`; a guess deserves no more digits."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if minutes < 90:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{round(minutes / 60 / 24)} days"
 
 
 def _plain_line(view: _View) -> str:
@@ -252,25 +288,49 @@ def _plain_line(view: _View) -> str:
     return "; ".join([*parts, _clock(view)])
 
 
-def _drawing(view: _View, unicode: bool) -> Text:
+def _drawing(view: _View, unicode: bool, columns: int) -> Text:
     from rich.text import Text
 
     # Text put together by hand: a rich table of the same content takes several times as long to draw.
     text = Text(no_wrap=True, overflow="crop")
-    text.append(_counts(view), "bold")
-    text.append(f"\n{_rates(view)}; {_clock(view)}\n")
-    width = max((len(stage.name) for stage in view.stages), default=0)
-    full, empty = ("█", "░") if unicode else ("#", ".")
-    for stage in view.stages:
-        cells = min(_BAR_CELLS, round(_BAR_CELLS * stage.depth / max(1, stage.capacity)))
-        share = f"{100 * view.busy[stage.name]:3.0f} %" if stage.name in view.busy else "  - %"
-        line = (
-            f"{stage.name:<{width}}  {full * cells}{empty * (_BAR_CELLS - cells)} {stage.depth:>5,}/{stage.capacity:<5,}"
-            f"  {stage.busy:>3}/{stage.workers:<3} workers  {share} busy"
-        )
-        if stage.slow or stage.parked:
-            line += f"  {stage.slow} slow, {stage.parked} parked"
-        is_slowest = stage.name == view.slowest
-        text.append(f"{line}{'  <- slowest' if is_slowest else ''}\n", "yellow" if is_slowest else "")
+    text.append("\n".join(textwrap.wrap(_counts(view), columns)), "bold")
+    text.append("\n" + "\n".join(textwrap.wrap(f"{_rates(view)}; {_clock(view)}", columns)) + "\n")
+    rows = [_row(view, stage, unicode) for stage in view.stages]
+    # A narrow terminal shows less of each station, and the same of all.
+    shown = next((row for row in _SHOWN if all(len(_joined(cells, row)) <= columns for cells in rows)), _SHOWN[-1])
+    for stage, cells in zip(view.stages, rows, strict=True):
+        text.append(f"{_joined(cells, shown)}\n", "yellow" if stage.name == view.slowest else "")
     text.right_crop(1)
     return text
+
+
+#: Cells of a station's row that are shown, from all of them to those that fit forty columns.
+_SHOWN = (
+    ("name", "bar", "queue", "workers", "busy", "marks"),
+    ("name", "queue", "workers", "busy", "marks"),
+    ("name", "queue", "busy", "mark"),
+    ("name", "busy", "mark"),
+)
+
+
+def _joined(cells: dict[str, str], shown: Sequence[str]) -> str:
+    return "  ".join(cells[name] for name in shown if cells[name])
+
+
+def _row(view: _View, stage: StageStatistics, unicode: bool) -> dict[str, str]:
+    """Return what there is to say of a station, by the names in `_SHOWN`."""
+    width = max((len(stage.name) for stage in view.stages), default=0)
+    full, empty = ("█", "░") if unicode else ("#", ".")
+    cells = min(_BAR_CELLS, round(_BAR_CELLS * stage.depth / max(1, stage.capacity)))
+    share = f"{100 * view.busy[stage.name]:3.0f} %" if stage.name in view.busy else "  - %"
+    is_slowest = stage.name == view.slowest
+    aside = f"{stage.slow} slow, {stage.parked} parked" if stage.slow or stage.parked else ""
+    return {
+        "name": f"{stage.name:<{width}}",
+        "bar": full * cells + empty * (_BAR_CELLS - cells),
+        "queue": f"{stage.depth:>4,}/{stage.capacity:<5,}",
+        "workers": f"{stage.busy:>3}/{stage.workers:<3} workers",
+        "busy": f"{share} busy",
+        "mark": "<-" if is_slowest else "",
+        "marks": "  ".join(part for part in (aside, "<- slowest" if is_slowest else "") if part),
+    }

@@ -20,7 +20,7 @@ from headrace.base.errors import RunFolderError, SettingsError
 from headrace.base.metering import Metering
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan, StageDefaults, resolve
-from headrace.base.protocols import Instrument
+from headrace.base.protocols import Instrument, TellsBacklog
 from headrace.base.records import Counters, StageStatistics
 from headrace.base.seat import OutcomeCounter, Seat, TakesSeat
 from headrace.base.settings import check
@@ -313,6 +313,8 @@ class _Run:
         beside = [*([OutcomeCounter(seat.table)] if seat else ()), *([self.kept.observer] if self.kept else ())]
         beside += [self.limit_failed] if self.limit_failed else []
         self.runtime.observers = Observers([self.summary, self.failures, *self.record.writers, *beside, *observers])
+        if isinstance(self.pipeline.source, TellsBacklog):
+            self.summary.ask_source = self.pipeline.source.backlog
         self.summary.workers.update(
             (stage.name, station.num_workers) for station in self.runtime.stations for stage in station.stages
         )

@@ -43,7 +43,7 @@ import threading
 import time
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ import numpy as np
 
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.observer import Observer
-from headrace.base.records import BatchFormed, Counters, Job, Outcome, OutcomeKind, Span
+from headrace.base.records import BatchFormed, Counters, Job, Outcome, OutcomeKind, QueueStatistics, Span
 from headrace.base.statistics import percentile, samples_needed, utilization
 from headrace.base.units import format_duration
 from headrace.base.words import aligned
@@ -214,6 +214,7 @@ class Summary(Observer):
         self._seed = seed
         self.done_before = 0
         self.left: int | None = None
+        self.ask_source: Callable[[], QueueStatistics] | None = None  # what waits in a queue; it may take its time
         self._lock = threading.Lock()
         self._received: deque[tuple[int, Sequence[Job]]] = deque()
         self._settled: deque[tuple[int, str, int, OutcomeKind, Failure | None]] = deque()

@@ -184,6 +184,7 @@ class Supervisor:
         self._has_begun = False
         self._num_delivered = 0
         self._tell_at = 0.0
+        self._told = (0.0, 0)
         self._memory_kills = memory_kills()
         self._random = random.Random()
 
@@ -281,10 +282,15 @@ class Supervisor:
             return
         is_first, self._tell_at = not self._tell_at, now + _PROGRESS_SECONDS
         total = self._total()
+        delivered, before = total[OutcomeKind.DELIVERED], self._told
+        self._told = (now, delivered)
+        rate = "" if is_first or now <= before[0] else f"; {(delivered - before[1]) / (now - before[0]):.3g}/s now"
         names = {kind: kind.value.replace("_", "-") for kind in OutcomeKind} | {OutcomeKind.RETRY: "retried"}
         ended = ", ".join(f"{count:,} {names[kind]}" for kind, count in total.items() if count)
         with suppress(OSError):
-            self._progress(f"{len(self._workers())} of {len(self._posts)} workers run; {ended or 'nothing ended yet'}")
+            self._progress(
+                f"{len(self._workers())} of {len(self._posts)} workers run; {ended or 'nothing ended yet'}{rate}"
+            )
         if not is_first:
             self._note(replace(self.result, outcomes=total))
 

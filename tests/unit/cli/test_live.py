@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import logging
+import re
+import threading
 from collections.abc import Sequence
 
 import pytest
 
-from headrace.base.records import DELIVERED, Job, Outcome, OutcomeKind, Span, StageStatistics
-from headrace.cli.live import LiveView
+from headrace.base.records import DELIVERED, Job, Outcome, OutcomeKind, QueueStatistics, Span, StageStatistics
+from headrace.cli.live import LiveView, _roughly
 from headrace.pipeline.summary import Summary
 from headrace.testing.clock import FakeClock
 
@@ -128,7 +130,7 @@ def test_time_to_go_when_the_total_is_known(scene: Scene) -> None:
     for _ in range(10):
         scene.settle()
     assert "10 of 40 delivered" in view.plain_line()
-    assert "10.0 s elapsed, about 30.0 s to go" in view.plain_line()
+    assert "10.0 s elapsed, about 30 s to go" in view.plain_line()
 
 
 def test_no_time_to_go_at_the_end(scene: Scene) -> None:
@@ -207,3 +209,57 @@ def test_a_view_that_fails_does_not_end_the_run(scene: Scene, caplog: pytest.Log
     with LiveView(scene.summary, broken, stream=io.StringIO()):
         scene.settle()
     assert "the run goes on" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.2, "1 s"), (5.14, "5 s"), (200, "3 min"), (7_810, "2 h 10 min"), (345_000, "4 days")],
+)
+def test_what_is_left_is_said_without_digits_that_nobody_knows(seconds: float, said: str) -> None:
+    """Seconds, minutes, hours or days."""
+    assert _roughly(seconds) == said
+
+
+def test_a_queue_is_asked_what_waits_in_it(scene: Scene) -> None:
+    """With 10 jobs done in 10 seconds and 600 in the queue it is about 10 minutes, however the queue grew until then."""
+    asked = threading.Event()
+
+    def ask() -> QueueStatistics:
+        if not asked.is_set():
+            asked.set()
+            return QueueStatistics(600, 0, 0, 0, None)
+        raise OSError("away")
+
+    scene.summary.ask_source = ask
+    view = scene.view()
+    scene.settle()
+    view.plain_line()
+    with view:
+        assert asked.wait(10)
+        scene.clock.advance(10.0)
+        for _ in range(10):
+            scene.settle()
+        line = view.plain_line()
+    assert "600 waiting in the queue" in line
+    assert "about 10 min to go" in line
+
+
+@pytest.mark.parametrize("columns", ["40", "60", "120"])
+def test_a_narrow_terminal_shows_whole_lines(
+    scene: Scene, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: str
+) -> None:
+    """Counts go on in the next line and stations say less: nothing is cut off, and every station is there."""
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("NO_COLOR", "1")
+    scene.settle(OutcomeKind.REJECTED)
+    with scene.view(total=1_000_000, stream=terminal):
+        pass
+    shown = terminal.getvalue()
+    lines = re.split("[\r\n]+", re.sub("\x1b[^a-zA-Z]*[a-zA-Z]", "", shown))
+    assert max(map(len, lines)) <= int(columns)
+    assert "1 rejected" in " ".join(lines)
+    assert "0 of 1,000,000" in " ".join(lines)
+    assert all(
+        any(line.startswith(stage) and line.endswith("busy") for line in lines) for stage in ("fetch  ", "process")
+    )
+    assert "\x1b[33m" not in shown
