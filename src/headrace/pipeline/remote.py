@@ -320,7 +320,9 @@ class RemoteGroup:
         self._process.join()
         if self._killed.is_set():
             return  # nothing is to start any more
-        why = _NotStarted(f"it died ({_described_end(self._process.exitcode)})")
+        end = _described_end(self._process.exitcode)
+        guard = 'a script that runs a pipeline itself does so below `if __name__ == "__main__":`, for its processes import it'
+        why = _NotStarted(f"it died ({end}); what it wrote to stderr says more; {guard}")
         if message:
             why = _not_started.decode(message)
         failure = HeadraceError(f"the process for stage {self._spec.stages[0].name} could not start: {why.reason}")

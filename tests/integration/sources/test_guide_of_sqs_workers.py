@@ -6,6 +6,7 @@ import functools
 import http.server
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -62,9 +63,11 @@ def sqs(sqs_server: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_both_workers_of_the_guide_send_the_same(
     sqs: Any, photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loop and headrace send one and the same bodies; a dry run sends none and leaves the messages."""
+    """The loop and the guide's commands send one and the same bodies; a dry run sends none and leaves the messages."""
     guide = (ROOT / "docs" / "guides" / "from-sqs-worker.md").read_text(encoding="utf-8")
     loop, program = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    dry_run, serve, peek, redrive = re.findall(r"^    headrace (.*)$", guide, re.MULTILINE)
+    monkeypatch.setenv("HEADRACE_ALLOW", "127.0.0.1")  # where the messages of this test point
     (tmp_path / "jobs.py").write_text(program)
     shutil.copy(ROOT / "src" / "headrace" / "samples" / "models" / "scenes.onnx", tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -74,9 +77,12 @@ def test_both_workers_of_the_guide_send_the_same(
         orders = [{"asset_id": name, "image": {"href": f"{photos}/{name}"}, "hook": receiver.url} for name in names]
         for order in orders:
             sqs.send_message(QueueUrl=url, MessageBody=json.dumps(order))
-        assert "3 would be delivered" in _headrace("--dry-run", "3")
+        sqs.send_message(QueueUrl=url, MessageBody="no order")
+        assert "3 would be delivered" in _headrace(dry_run)
         assert receiver.calls == []
-        _headrace("--limit", "3")
+        _headrace(f"{serve} --limit 4")  # instead of Ctrl-C
+        assert "message.json" in _headrace(peek)
+        _headrace(redrive)
         sent = _bodies(receiver)
         receiver.calls.clear()
         names_of_loop: dict[str, Any] = {"__name__": "worker"}
@@ -86,12 +92,13 @@ def test_both_workers_of_the_guide_send_the_same(
         assert sent == _bodies(receiver)
     assert len(sent) == 3
     left = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-    assert left["ApproximateNumberOfMessages"] == left["ApproximateNumberOfMessagesNotVisible"] == "0"
+    assert left["ApproximateNumberOfMessagesNotVisible"] == "0"
+    assert left["ApproximateNumberOfMessages"] == "1"  # what is no order, sent back from the dead letters
 
 
-def _headrace(*options: str) -> str:
-    command = [sys.executable, "-m", "headrace", "run", "jobs.py:pipeline", "--allow", "127.0.0.1", *options]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+def _headrace(command: str) -> str:
+    words = [sys.executable, "-m", "headrace", *shlex.split(command)]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 

@@ -420,7 +420,7 @@ class EndsAtOpening(Stage):
 @pytest.mark.usefixtures("_importable")
 def test_a_child_that_ends_while_it_starts_says_how(run: Run) -> None:
     """The message has the exit code that the process chose, not the signal that cleans up behind it."""
-    with pytest.raises(HeadraceError, match=r"stage p could not start: it died \(exit code 7\)"):
+    with pytest.raises(HeadraceError, match=r"stage p could not start: it died \(exit code 7\).*__main__"):
         run([EndsAtOpening("p")], ["x"], {"stages": {"p": IN_PROCESS}})
 
 
