@@ -6,6 +6,10 @@ validated elsewhere may run in another precision here. Only then do the slots (`
 model that cannot be opened, or that a judge turns down, changes nothing; it is said, and not tried again until the file
 changes.
 
+What was in production needs no judge, so that the way back is open from a model that is wrong: a variant that ran here before,
+by its hash and settings, and the module's own as a start without a Plan would take it, if its file is what it was when the run
+began.
+
 An empty file is no Plan, and one that is gone counts once it was gone for some seconds: both happen while a file is written.
 
 Nothing else of a Plan can change under a running pipeline; that is said too.
@@ -20,12 +24,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import EngineError, HeadraceError
 from headrace.base.meaning import Declared
 from headrace.base.plan import ModelPlan, Plan
 from headrace.base.protocols import Model
 from headrace.base.toml import parse_toml
 from headrace.engines import open_model
+from headrace.engines.model_files import model_files
 from headrace.pipeline.model_slots import ModelSlot, ModelSlots
 
 logger = logging.getLogger("headrace.run")
@@ -74,6 +79,8 @@ class PlanFollower:
         self._half_seen = self._seen
         self._num_same = 0
         self._written = self._parsed(self._seen) or plan
+        self._own: dict[str, str | None] = {}
+        """{a module's model file: its hash when the run began}."""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="plan-follower", daemon=True)
 
@@ -94,6 +101,8 @@ class PlanFollower:
 
     def look(self) -> bool:
         """Look at the file; return whether models were switched."""
+        for default in {slot.default for slot in self._slots.all() if slot.default is not None} - self._own.keys():
+            self._own[default] = _hash_of(default)
         text = self._text()
         if text != self._half_seen:
             self._half_seen = text  # it may be half written: a text counts once it was read twice
@@ -176,10 +185,18 @@ class PlanFollower:
             after = [model(batch) for batch in samples]
         except Exception as error:  # engines raise their own types
             return f"{model.variant.get('artifact')} on {settings.engine} refuses a batch of this run: {error}"
-        if settings.artifact is None or dict(model.variant) in slot.variants:
-            return None  # the module's own model, or one that was here before: whoever goes back has a reason
+        if dict(model.variant) in slot.variants or self._is_own(slot, settings):
+            return None
         before = [slot.model(batch) for batch in samples]
-        return self._following.judge(before, after, settings, slot.declared)
+        refusal = self._following.judge(before, after, settings, slot.declared)
+        return refusal and f"{refusal}; whoever wants it all the same starts the run again"
+
+    def _is_own(self, slot: ModelSlot, settings: ModelPlan) -> bool:
+        """Return whether a model is what a new start without a Plan would open, and its file what it was."""
+        bare = Plan().with_settings(self._following.settings).model_of(slot.task)
+        if settings != dataclasses.replace(bare, threads=settings.threads, sha256=settings.sha256):
+            return False
+        return slot.default is None or _hash_of(slot.default) == self._own.get(slot.default, "")
 
     def _text(self) -> str | None:
         try:
@@ -199,6 +216,13 @@ class PlanFollower:
 
     def _say(self, text: str) -> None:
         self._following.say(f"{self._following.file}: {text}")
+
+
+def _hash_of(file: str) -> str | None:
+    try:
+        return model_files(Path(file)).sha256()
+    except EngineError:
+        return None
 
 
 def _opened(slot: ModelSlot, settings: ModelPlan, opened: dict[str, Model]) -> Model:

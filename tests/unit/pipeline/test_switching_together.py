@@ -108,3 +108,60 @@ def test_a_file_that_stays_gone_takes_the_defaults(tmp_path: Path) -> None:
     plan.unlink()
     assert [follower.look() for _ in range(LOOKS_GONE + 1)] == [False] * LOOKS_GONE + [True]
     assert slot.variant["artifact"] == "old.onnx"
+
+
+def followed_with_a_judge(tmp_path: Path, in_use: str = "Abs") -> tuple[PlanFollower, ModelSlot, Path, list[str]]:
+    """Return what follows a Plan that names new.onnx, with a judge who turns everything down; old.onnx is the module's own."""
+    old, new, plan = save(tmp_path / "old.onnx", "Relu"), save(tmp_path / "new.onnx", in_use), tmp_path / "plan.toml"
+    plan.write_text(f'[model]\nartifact = "{new}"\n')
+    slots, said = ModelSlots(), list[str]()
+    planned = Plan.from_table(tomllib.loads(plan.read_text()))
+    slot = slots.around(open_model(planned.model, old, 1), task="", default=old, threads=1, calls=1)
+    slot(np.ones((1, 4), np.float32))
+    following = Following(file=plan, judge=lambda *_: "its answers are others", say=said.append)
+    follower = PlanFollower(following, slots, planned, lambda _: None)
+    assert not follower.look()  # as it does while the run begins
+    return follower, slot, plan, said
+
+
+def test_the_way_back_to_the_own_model_needs_no_judge(tmp_path: Path) -> None:
+    """The model in use may be the wrong one, so that every judge would refuse: the own one is what a new start would take."""
+    follower, slot, plan, _ = followed_with_a_judge(tmp_path)
+    plan.unlink()
+    assert any(follower.look() for _ in range(LOOKS_GONE + 1))
+    assert slot.variant["artifact"] == "old.onnx"
+
+
+def test_an_own_model_that_was_exchanged_is_judged(tmp_path: Path) -> None:
+    """A file that is not the one of the run's beginning was never in production here."""
+    follower, slot, plan, said = followed_with_a_judge(tmp_path)
+    save(tmp_path / "old.onnx", "Neg")
+    plan.unlink()
+    assert not any(follower.look() for _ in range(LOOKS_GONE + 1))
+    assert slot.variant["artifact"] == "new.onnx"
+    assert "the model stays: its answers are others; whoever wants it all the same starts the run again" in said[-1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "switches"), [("threads = 1", True), ('options = {graph_optimization = "off"}', False)]
+)
+def test_an_own_model_with_other_settings_is_judged(tmp_path: Path, settings: str, switches: bool) -> None:
+    """Options and engines change answers; threads do not."""
+    follower, _, plan, _ = followed_with_a_judge(tmp_path)
+    plan.write_text(f"[model]\n{settings}\n")
+    assert any(follower.look() for _ in range(3)) is switches
+
+
+def test_a_variant_that_was_here_needs_no_judge_while_its_file_is_the_same(tmp_path: Path) -> None:
+    """The way back goes to a file, not to a name: one that was exchanged since is judged as any other."""
+    follower, slot, plan, _ = followed_with_a_judge(tmp_path)
+    text = plan.read_text()
+    plan.unlink()
+    assert any(follower.look() for _ in range(LOOKS_GONE + 1))
+    save(tmp_path / "new.onnx", "Neg")
+    plan.write_text(text)
+    assert not any(follower.look() for _ in range(3))
+    plan.write_text(f"# again\n{text}")
+    save(tmp_path / "new.onnx", "Abs")
+    assert any(follower.look() for _ in range(3))
+    assert slot.variant["artifact"] == "new.onnx"
