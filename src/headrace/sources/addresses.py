@@ -4,6 +4,7 @@
     sqs://NAME                   Amazon SQS; ?region=eu-west-1&endpoint=http://localhost:4566
     https://sqs.REGION.amazonaws.com/ACCOUNT/NAME
     redis://host:6379/0          Redis Streams; rediss:// with TLS; ?queue=NAME
+    redis+sentinel://HOST:26379,HOST:26379/SERVICE/0    the primary that Sentinels name; ?queue=NAME
 
 Each takes `visibility=30s` too. Passwords appear in no name and no error.
 """
@@ -26,6 +27,7 @@ PARAMETERS = {
     "http": ("region", "visibility"),
     "redis": ("queue", "visibility"),
     "rediss": ("queue", "visibility"),
+    "redis+sentinel": ("queue", "visibility"),
 }
 
 DEFAULT_VISIBILITY_SECONDS = 30.0
@@ -55,6 +57,7 @@ def open_queue(url: str, *, visibility_seconds: float | None = None) -> Queue:
         "http": _open_sqs,
         "redis": _open_redis,
         "rediss": _open_redis,
+        "redis+sentinel": _open_redis,
     }
     return openers[parts.scheme](parts, parameters, visibility_seconds)
 
@@ -67,7 +70,9 @@ def parse_address(url: str) -> tuple[SplitResult, dict[str, str]]:
     """
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        # Sentinels are several.
+        _ = [urlsplit(f"//{host}").port for host in parts.netloc.rpartition("@")[2].split(",")]
+        _ = parts.port if parts.scheme != "redis+sentinel" else None
         pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:
         raise SettingsError(
@@ -76,8 +81,8 @@ def parse_address(url: str) -> tuple[SplitResult, dict[str, str]]:
         ) from None
     if parts.scheme not in PARAMETERS:
         raise SettingsError(
-            f"a queue's address starts with sqlite:///, sqs://, https://, redis:// or rediss://, got {parts.scheme!r}; "
-            "a file is sqlite:///jobs.db"
+            "a queue's address starts with sqlite:///, sqs://, https://, redis://, rediss:// or redis+sentinel://, got "
+            f"{parts.scheme!r}; a file is sqlite:///jobs.db"
         )
     parameters: dict[str, str] = {}
     for key, value in pairs:
@@ -114,6 +119,13 @@ def _check_place(parts: SplitResult) -> None:
         raise SettingsError(
             "the path of a Redis address is the database's number; the queue's name is a parameter: ?queue=jobs"
         )
+    if parts.scheme == "redis+sentinel":
+        service, _, database = parts.path.strip("/").partition("/")
+        if not (parts.netloc and service and (database or "0").isdecimal()):
+            raise SettingsError(
+                "an address of Sentinels is redis+sentinel://HOST:26379,HOST:26379/SERVICE/0: the name under which they watch "
+                "the servers, and the database's number; the queue's name is a parameter: ?queue=jobs"
+            )
 
 
 def _open_sqlite(parts: SplitResult, parameters: dict[str, str], visibility_seconds: float | None) -> Queue:

@@ -45,9 +45,10 @@ try:
     from redis.backoff import NoBackoff
     from redis.exceptions import RedisClusterException
     from redis.retry import Retry
+
+    from headrace.sources.redis_sentinel import SCHEME, SentinelAddress
 except ImportError as error:
     raise MissingExtra("a queue in Redis", "redis") from error
-
 #: Entries per script, so that no script holds up the server's other clients for long.
 MOST_PER_CALL = 500
 #: A long poll wakes this often to look for loans that ran out, beyond those it knows the moment of.
@@ -395,7 +396,7 @@ class RedisQueue:
     """A queue in Redis Streams. Thread-safe; the connection pool belongs to the object.
 
     Args:
-        url: `redis://[user:password@]host:port/database` or `rediss://` for TLS.
+        url: `redis://[user:password@]host:port/database`, `rediss://` for TLS, or of Sentinels: see `redis_sentinel`.
         queue: Name of the queue.
         visibility_seconds: How long a received message stays lent.
 
@@ -409,19 +410,16 @@ class RedisQueue:
     def __init__(self, url: str, *, queue: str = "jobs", visibility_seconds: float = 30.0) -> None:
         check(0 < visibility_seconds <= 43_200, "visibility_seconds", visibility_seconds, "above 0, up to 43200 (12 h)")
         check(bool(queue) and not set(queue) & set("{}"), "queue", queue, "a name without braces")
-        parts = urlsplit(url)
-        database = parts.path.strip("/") or "0"
-        self._name = f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or 6379}/{database}?queue={queue}"
+        self._name = f"{_shown(url)}?queue={queue}"
         self._visibility_seconds = float(visibility_seconds)
-        try:
-            self._redis: Any = redis.Redis.from_url(url, retry=Retry(NoBackoff(), 1), **_timeouts())
-        except ValueError:
-            raise SettingsError(f"the address of {self._name} cannot be used by the redis package") from None
         stream = f"headrace:{{{queue}}}"
         self._keys = [stream, f"{stream}:lent", f"{stream}:held", f"{stream}:delayed", f"{stream}:dead"]
         self._keys.append(f"{stream}:wake")
         self._scripts: dict[str, Callable[..., Any]] = {}
         self._closed = False
+        self._redis: Any = None
+        with self._translated():
+            self._redis = self._connect(url)
         try:
             with self._translated():
                 self._redis = _of_cluster(self._redis, url)
@@ -429,6 +427,15 @@ class RedisQueue:
         except BaseException:
             self._redis.close()
             raise
+
+    def _connect(self, url: str) -> Any:
+        settings = {"retry": Retry(NoBackoff(), 1), **_timeouts()}
+        if url.startswith(SCHEME):
+            return SentinelAddress.parse(url).open_primary(**settings)
+        try:
+            return redis.Redis.from_url(url, **settings)
+        except ValueError:
+            raise SettingsError(f"the address of {self._name} cannot be used by the redis package") from None
 
     @property
     def name(self) -> str:
@@ -575,7 +582,8 @@ class RedisQueue:
         try:
             yield
         except (redis.RedisError, RedisClusterException) as error:
-            text = f"{self._name}: {type(error).__name__}: {error}"
+            # Where no Sentinel helps, the package appends the settings of all its clients.
+            text = f"{self._name}: {type(error).__name__}: {str(error).partition(' : <')[0]}"
             if "WRONGTYPE" in text:
                 raise SourceError(
                     f"{self._name}: the key {self._keys[0]}, or one that begins like it, holds something that is no queue"
@@ -600,12 +608,23 @@ _PASSING = (
 )
 
 
+def _shown(url: str) -> str:
+    """Return an address without user and password."""
+    if url.startswith(SCHEME):
+        return str(SentinelAddress.parse(url))
+    parts = urlsplit(url)
+    database = parts.path.strip("/") or "0"
+    return f"{parts.scheme}://{parts.hostname or 'localhost'}:{parts.port or 6379}/{database}"
+
+
 def _timeouts() -> dict[str, Any]:
     return {"socket_timeout": SOCKET_SECONDS, "socket_connect_timeout": SOCKET_SECONDS}
 
 
 def _of_cluster(client: redis.Redis, url: str) -> Any:
     """Return a client of the whole cluster where the server is one of a cluster, else the client itself."""
+    if url.startswith(SCHEME):
+        return client  # Sentinels watch over no cluster
     try:
         found = client.info("cluster")
     except redis.ResponseError:  # this user may not ask: then it is the server that was named

@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from headrace.sources.jobs import encode_job
 from headrace.sources.redis_queue import RedisQueue
 from headrace.testing.conformance import QueueConformance
 from headrace.testing.toxic_proxy import ToxicProxy
+from tests.integration.sources.conftest import _free_port, _started, _stop
 
 redis: Any = pytest.importorskip("redis") if not os.environ.get("CI") else __import__("redis")
 
@@ -104,6 +107,126 @@ def test_a_failover_behind_one_address(start_redis: Callable[..., int]) -> None:
             assert not worker.is_alive()
             assert set(done) == set(range(1, 9))
             wait_until(lambda: queue.statistics().visible == queue.statistics().in_flight == 0)
+
+
+# --- Sentinels
+
+
+@pytest.fixture
+def start_sentinel(tmp_path: Path) -> Iterator[Callable[..., int]]:
+    """Return what starts a Sentinel that watches a server as `main`, two being enough for a failover, and returns its port."""
+    processes = []
+
+    def start(primary: int, *more: str) -> int:
+        port = _free_port()
+        folder = tmp_path / f"sentinel-{port}"
+        folder.mkdir()
+        settings = [
+            f"port {port}",
+            "bind 127.0.0.1",
+            f"dir {folder}",
+            f"sentinel monitor main 127.0.0.1 {primary} 2",
+            "sentinel down-after-milliseconds main 500",
+            "sentinel failover-timeout main 5000",
+            *more,
+        ]
+        (folder / "sentinel.conf").write_text("\n".join(settings) + "\n")
+        command = ["redis-server", str(folder / "sentinel.conf"), "--sentinel"]
+        processes.append(_started(command, port, folder / "log"))
+        return port
+
+    yield start
+    for process in processes:
+        _stop(process)
+
+
+@pytest.fixture
+def watched(start_redis: Callable[..., int], start_sentinel: Callable[..., int]) -> tuple[int, int, Sequence[int]]:
+    """Start a primary, its replica, and three Sentinels that know of one another; return the ports."""
+    old = start_redis()
+    new = start_redis("--replicaof", f"127.0.0.1 {old}")
+    with connected(new) as server:
+        wait_until(lambda: server.info("replication")["master_link_status"] == "up")
+    ports = [start_sentinel(old) for _ in range(3)]
+    with contextlib.ExitStack() as stack:
+        sentinels = [stack.enter_context(connected(port)) for port in ports]
+        for one in sentinels:
+            wait_until(lambda one=one: _known(one) == (2, 1))  # type: ignore[misc]
+    return old, new, ports
+
+
+def _known(sentinel: Any) -> tuple[int, int]:
+    """Return how many other Sentinels and replicas a Sentinel knows."""
+    state = sentinel.sentinel_master("main")
+    return state["num-other-sentinels"], state["num-slaves"]
+
+
+def continue_process(process: int) -> None:
+    """Let a process that was stopped go on, so that it can be ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process, signal.SIGCONT)
+
+
+def _is_primary(port: int) -> bool:
+    with connected(port) as server:
+        return bool(server.info("replication")["role"] == "master")
+
+
+@pytest.mark.parametrize("fault", ["SIGKILL", "SIGSTOP"])
+def test_sentinels_lead_to_the_new_primary(watched: tuple[int, int, Sequence[int]], fault: str) -> None:
+    """When the primary dies or stands still a worker and a sender follow to the replica, though one Sentinel is gone too."""
+    old, new, ports = watched
+    hosts = ",".join(f"127.0.0.1:{port}" for port in (_free_port(), *ports))
+    address = f"redis+sentinel://{hosts}/main/0?visibility=5s"
+    done: list[int] = []
+    pipeline = hr.Pipeline(
+        hr.queue(address),
+        stages=[hr.stage("work", lambda body: done.append(len(body)) or len(body))],
+        delivery=hr.collect(),
+    )
+    worker = threading.Thread(target=hr.run, args=(pipeline,), kwargs={"limit": 8})
+    with contextlib.ExitStack() as stack:
+        queue = stack.enter_context(contextlib.closing(open_queue(address)))
+        assert queue.name == f"redis+sentinel://{hosts}/main/0?queue=jobs"
+        queue.send([encode_job(b"x" * (n + 1)) for n in range(4)])
+        worker.start()
+        wait_until(lambda: len(done) == 4 and queue.statistics().in_flight == 0)
+        with connected(old) as server:
+            server.set("last", 1)
+            server.wait(1, 5000)  # for what this connection wrote, and so for all before it
+            process = server.info("server")["process_id"]
+        stack.callback(continue_process, process)
+        os.kill(process, signal.Signals[fault])
+        wait_until(lambda: _is_primary(new))
+        jobs = [encode_job(b"x" * (n + 1)) for n in range(4, 8)]
+        wait_until(lambda: sent(queue, jobs))
+        worker.join(60)
+        assert not worker.is_alive()
+        assert set(done) == set(range(1, 9))
+        wait_until(lambda: queue.statistics().visible == queue.statistics().in_flight == 0)
+
+
+@pytest.mark.parametrize("asked", [(), ("requirepass geheim",)])
+def test_sentinels_with_and_without_a_password(
+    asked: Sequence[str], start_redis: Callable[..., int], start_sentinel: Callable[..., int]
+) -> None:
+    """The servers' password is given to Sentinels that ask for one, and not to others, which would refuse it."""
+    port = start_sentinel(start_redis("--requirepass", "geheim"), "sentinel auth-pass main geheim", *asked)
+    with contextlib.closing(open_queue(f"redis+sentinel://:geheim@127.0.0.1:{port}/main/0")) as queue:
+        queue.send([b"x"])
+        assert "geheim" not in queue.name
+        assert [message.body for message in queue.receive(1)] == [b"x"]
+
+
+@pytest.mark.parametrize("service", ["main", "other"])
+def test_sentinels_that_do_not_answer_or_do_not_know(
+    service: str, start_redis: Callable[..., int], start_sentinel: Callable[..., int]
+) -> None:
+    """An error names the service and the address, without the password."""
+    port = _free_port() if service == "main" else start_sentinel(start_redis())
+    with pytest.raises(QueueUnavailable, match=f"No master found for '{service}'$") as caught:
+        open_queue(f"redis+sentinel://user:geheim@127.0.0.1:{port}/{service}/0")
+    assert "geheim" not in str(caught.value)
 
 
 # --- a cluster
