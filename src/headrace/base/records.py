@@ -81,6 +81,7 @@ class Job:
         on_work: Called with 1 when a stage begins to work on it and with -1 when it is through; None: nobody asks.
         kept: A result that an earlier delivery of the job could not deliver; empty for none. Set by sources that keep it.
         keeps_results: Whether the source keeps a result that comes with an outcome, and counts no delivery for it.
+        is_leftover: Whether it comes after all others, as some were put aside: that many of those fail in a row says little.
         may_wait: Whether the source can offer it again later as if it was new, where nothing was tried.
         verdict: How it ends without any work; set by sources for what may reach no stage. None: it is worked on.
         lost: Set by the source when another worker may have the job by now (its lease ran out); work on it is dropped.
@@ -92,6 +93,7 @@ class Job:
         "attributes",
         "deadline_ns",
         "id",
+        "is_leftover",
         "keeps_results",
         "kept",
         "lost",
@@ -133,7 +135,7 @@ class Job:
         self.on_work: Callable[[int], None] | None = None
         self.kept = b""
         self.keeps_results = False
-        self.may_wait = False
+        self.is_leftover = self.may_wait = False
         self.lost = False
         self.verdict: Outcome | None = None
         self._settle = settle or _ignore

@@ -92,7 +92,7 @@ class Failing:
             return outcome  # who delivers or fetches has a patience of its own; or it came too late to say anything
         if isinstance(error, ItemRejected) and not (item.job.keeps_results or isinstance(error, DeliveryRejected)):
             return outcome  # nothing is lost: a folder or list still has it
-        return self.judged(item.job, outcome, _fault(error), str(error))
+        return self.judged(item.job, outcome, _fault(error, item.job), str(error))
 
     def judged(self, job: Job, outcome: Outcome, fault: Fault, reason: str = "") -> Outcome:
         """Return the outcome of a failure, or instead that the job is given back because nothing succeeds.
@@ -249,7 +249,7 @@ def _is_short_to_deliver(item: Item, error: ItemError) -> bool:
     return isinstance(error, Shortage) and bool(item.route) and error.stage == item.route[-1].stages[-1].name
 
 
-def _fault(error: ItemError) -> Fault:
+def _fault(error: ItemError, job: Job) -> Fault:
     if isinstance(error, Shortage):
         return Fault.DISK if error.reason.startswith("shortage.disk") else Fault.SHORTAGE
-    return Fault.JOB if isinstance(error, ItemRejected) else Fault.WORK
+    return Fault.JOB if isinstance(error, ItemRejected) or job.is_leftover else Fault.WORK

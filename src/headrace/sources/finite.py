@@ -268,6 +268,7 @@ class _OpenFinite:
         )
         # An address alone waits on others, and costs no memory to speak of.
         is_light = isinstance(entry.payload, str) and len(self._aside) < MOST_ASIDE
+        job.is_leftover = self._has_come_back
         job.may_wait = is_light and not (self._num_alone or self._has_come_back)
         return job
 

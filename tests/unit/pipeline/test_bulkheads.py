@@ -147,6 +147,19 @@ def test_a_list_with_a_host_that_is_gone_ends(ordered: bool, num_bad_tries: int)
 
 
 @pytest.mark.real_clock
+def test_what_a_list_leaves_to_the_end_may_fail_to_the_last() -> None:
+    """However many of a host that is gone come in a row at the end: each has its end, and the run is not said to fail."""
+    delivery = Collect()
+    source = hr.items(names(400, bad_every=4), max_receives=1)
+    pipeline = Pipeline(source, stages=[LeftAlone("ask")], delivery=delivery)
+    plan = {"source": {"wait_seconds": 0.05, "max_in_flight": 8}, "stages": {"ask": {"attempts": 1}}}
+    result = hr.run(pipeline, Plan.from_table(plan))
+    assert (len(delivery.results), result.counters.dead_lettered) == (300, 100)
+    assert not result.ended_early
+    assert "run.nothing_succeeded" not in result.counters.notes
+
+
+@pytest.mark.real_clock
 def test_a_stop_gives_back_what_is_parked() -> None:
     """What waits for one that hangs goes back to the queue when the grace is over; nothing is lost."""
     queue, stage = MemoryQueue(), Ask()
