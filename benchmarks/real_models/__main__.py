@@ -6,13 +6,14 @@ where its exit status is one that it documents for a right outcome, and it print
 package's own code, file by file. Models that are broken on purpose must be refused, honest twins must not.
 
 `planted` counts a verdict of `reject`; `undecided` are those that it could not tell (status 4: such a model is not to be used
-either). Keys of the JSON: models, commands_ok, commands, answers_equal, planted {refused, undecided, of}, honest_refused,
-honest_undecided, honest, cases.
+either), with how many more items would decide; `not_accepted` is both. Keys of the JSON: models, commands_ok, commands,
+answers_equal, planted {refused, undecided, not_accepted, accepted, of}, honest_refused, honest_undecided, honest, cases.
 """
 
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from benchmarks import measure
 from benchmarks.paths import ROOT
@@ -28,6 +30,8 @@ from benchmarks.real_models.cases import NAMES
 
 _HEADRACE = ("-c", "import sys; from headrace.cli import main; sys.exit(main(sys.argv[1:]))")
 _PATIENCE_SECONDS = 900
+#: What an undecided verdict says would decide it.
+_MORE = re.compile(r"about ([\d,]+) more would decide it")
 #: Files of each package.
 FULL, QUICK = 160, 48
 #: After which the Plan of a run that follows it is changed.
@@ -100,8 +104,8 @@ class Trial:
     def _variants(self) -> None:
         for key, file in self.models.items():
             self._headrace(f"portability {key}", "optimize", file, "--portability")
-        if not self.planted:  # several inputs: refused with a sentence, as documented
-            self._headrace("validate", "validate", self.model, f"{self.model}@openvino", allowed=(1, 2))
+        if not self.planted:  # several inputs, which noise is made up for
+            self._headrace("validate", "validate", self.model, f"{self.model}@openvino", allowed=(4,))
             return
         golden = ("--golden", str(self.folder / "golden.npz"))
         self._headrace("validate", "validate", self.model, f"{self.model}@openvino", *golden, allowed=(0, 4))
@@ -129,8 +133,7 @@ class Trial:
             document = json.loads(ran.stdout)
         except ValueError:
             return f"status {ran.returncode}: {_last(ran)}"
-        decided = next((gate for gate in document["gates"] if gate["outcome"] == "rejected"), None)
-        return f"{document['verdict']} by {decided['name']}" if decided else document["verdict"]
+        return verdict_of(document)
 
     # --- calling
 
@@ -177,6 +180,15 @@ def _last(ran: subprocess.CompletedProcess[str]) -> str:
     return f"status {ran.returncode}: {' | '.join(lines[-3:])[-400:]}"
 
 
+def verdict_of(document: dict[str, Any]) -> str:
+    """Return the verdict with the gate that rejected, or with how many more items would decide."""
+    decided = next((gate for gate in document["gates"] if gate["outcome"] == "rejected"), None)
+    if decided:
+        return f"{document['verdict']} by {decided['name']}"
+    more = _MORE.search(document["says"])
+    return f"{document['verdict']}: add {more[1]} items" if more else str(document["verdict"])
+
+
 def summed(results: list[CaseResult]) -> dict[str, object]:
     """Return the figures of all packages."""
     commands = [command for result in results for command in result.commands]
@@ -191,7 +203,9 @@ def summed(results: list[CaseResult]) -> dict[str, object]:
         "answers": of,
         "planted": {
             "refused": sum(one.startswith("reject") for one in broken),
-            "undecided": sum(one.startswith("inconclusive") for one in broken), "of": len(broken),
+            "undecided": sum(one.startswith("inconclusive") for one in broken),
+            "not_accepted": sum(one.startswith(("reject", "inconclusive")) for one in broken),
+            "accepted": sum(one.startswith("accept") for one in broken), "of": len(broken),
         },
         "honest_refused": sum(one.startswith("reject") for one in honest),
         "honest_undecided": sum(one.startswith("inconclusive") for one in honest),
@@ -210,7 +224,10 @@ def _lines(found: dict[str, object]) -> Iterator[str]:
     yield f"{found['models']} models of {len(found['cases'])} packages;"
     yield f"{found['commands_ok']} of {found['commands']} commands are ok;"
     yield f"{found['answers_equal']:.1%} of {found['answers']} answers are as by the packages' own code;"
-    yield f"of {planted['of']} planted defects {planted['refused']} are refused and {planted['undecided']} undecided;"
+    yield (
+        f"of {planted['of']} planted defects {planted['refused']} are refused, {planted['undecided']} undecided (not to be "
+        f"used either) and {planted['accepted']} accepted;"
+    )
     yield (
         f"of {found['honest']} honest twins {found['honest_refused']} are refused and {found['honest_undecided']} undecided."
     )

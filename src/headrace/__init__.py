@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from headrace.stages.fetch import FetchStage as fetch
     from headrace.stages.inputs import ArrayInput, BytesInput, ImageInput, TextInput
     from headrace.stages.module import Module
-    from headrace.stages.placement import Placement, current_placements
+    from headrace.stages.placement import Placement, current_placements, note_placement
     from headrace.stages.postprocess import nms
     from headrace.stages.stage import Fan, Joined, Stage, fan_out, join, stage
     from headrace.validate.meanings import Classes, Detections, Embedding, Mask, Numbers, Text
@@ -93,6 +93,7 @@ _WHERE = {
     "collect": "headrace.delivery.collect:Collect",
     "current_jobs": "headrace.base.at_work",
     "current_placements": "headrace.stages.placement",
+    "note_placement": "headrace.stages.placement",
     "decode": "headrace.stages.decode:DecodeStage",
     "emulated": "headrace.stages.emulated",
     "fan_out": "headrace.stages.stage",
@@ -157,6 +158,7 @@ __all__ = [
     "join",
     "jsonl",
     "nms",
+    "note_placement",
     "parquet",
     "profile",
     "queue",

@@ -1,6 +1,7 @@
 """Where the pixels of an image end up in what a model takes, and the way back.
 
-How this works: decode and resize note it at the item that their thread works on; `postprocess` asks for it.
+How this works: decode and resize note it at the item that their thread works on, and a `preprocess` that changes the size of
+the image itself notes it by `note_placement`; `postprocess` asks for it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import numpy as np
 
 from headrace.base.at_work import hands
 from headrace.base.errors import SettingsError
+from headrace.base.settings import check
 from headrace.stages.images import fitted_size, scaled_size
 from headrace.stages.inputs import ImageInput
 
@@ -21,11 +23,11 @@ class Placement:
 
     image: tuple[int, int]
     """(height, width) of the image, upright."""
-    scaled: tuple[int, int]
-    """(height, width) after resizing."""
-    top: int
+    scaled: tuple[float, float]
+    """(height, width) after resizing; where it was cut before it was resized again, of the whole."""
+    top: float
     """Rows cut off above; below 0: rows of border."""
-    left: int
+    left: float
     """Columns cut off to the left; below 0: columns of border."""
     size: tuple[int, int]
     """(height, width) in the end."""
@@ -88,6 +90,39 @@ def note_resized(image: np.ndarray, wanted: ImageInput) -> None:
         before = item.placement
         is_whole = before is not None and (before.scaled, before.size) == (decoded, decoded)
         item.placement = placement(before.image if is_whole else decoded, decoded, wanted)
+
+
+def note_placement(
+    scaled: tuple[int, int], *, top: int = 0, left: int = 0, size: tuple[int, int] | None = None
+) -> None:
+    """Note what your own `preprocess`, or a stage of your own, did to the size of the image that it was given.
+
+    From then on `current_placements` leads from the model's input to the image of the file, and golden folders move boxes and
+    masks likewise. Call it once for each time that the image is resized, cut or padded.
+
+    Args:
+        scaled: (height, width) that the image was resized to.
+        top: Rows cut off above after that; below 0: rows of border that were added.
+        left: Columns likewise.
+        size: (height, width) in the end; None: as `scaled`, nothing was cut or added.
+
+    Raises:
+        SettingsError: If no image is at hand (see `current_placements`), or a length is below 1.
+    """
+    size = scaled if size is None else size
+    for name, lengths in (("scaled", scaled), ("size", size)):
+        check(
+            len(lengths) == 2 and min(lengths) >= 1,
+            f"note_placement's {name}",
+            lengths,
+            "(height, width) of at least 1",
+        )
+    for before, item in zip(current_placements(), hands.items, strict=True):
+        rows, columns = (now / was for now, was in zip(scaled, before.size, strict=True))
+        item.placement = Placement(
+            before.image, (before.scaled[0] * rows, before.scaled[1] * columns), before.top * rows + top,
+            before.left * columns + left, (int(size[0]), int(size[1])),
+        )  # fmt: skip
 
 
 def current_placements() -> list[Placement]:

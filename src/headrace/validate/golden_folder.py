@@ -30,9 +30,8 @@ import numpy as np
 from headrace.base.documents import decode_document
 from headrace.base.errors import DecodeRejected, SettingsError
 from headrace.base.words import counted
-from headrace.stages.image_header import image_format, read_header
 from headrace.stages.module import Module
-from headrace.stages.placement import placement
+from headrace.stages.placement import Placement
 from headrace.stages.stage import Stage
 from headrace.validate.golden import Golden, fingerprint
 from headrace.validate.golden_files import MOST_CLASSES, file_in, read_file
@@ -92,7 +91,7 @@ def read_golden_folder(
     kept: list[int] = []
     looks: list[tuple[float, float, float]] = []
     with _Growing() as inputs, _Growing() as masks:
-        marked = _Marked(getattr(before[0], "wanted", None), masks)
+        marked = _Marked(masks)
         for number, row in enumerate(rows):
             data = read_file(row.file)
             try:
@@ -108,7 +107,7 @@ def read_golden_folder(
                 inputs.add(array, row.file)
                 digest.update(array.tobytes())
                 if row.marks is not None:
-                    marked.add(row.marks, data, found.decoded, array.shape, row.file)
+                    marked.add(row.marks, found.placement, array.shape, row.file)
                 kept.append(number)
                 looks.append(found.look)
         arrays, truth = inputs.array(), marked.truth()
@@ -264,22 +263,19 @@ def _sources(rows: Sequence[_Row]) -> np.ndarray | None:
 class _Marked:
     """Boxes or masks of the images, in pixels of the model's input."""
 
-    def __init__(self, wanted: Any, masks: _Growing) -> None:
-        self._wanted = wanted
+    def __init__(self, masks: _Growing) -> None:
         self._boxes: list[tuple[np.ndarray, np.ndarray]] = []
         self._masks = masks
 
-    def add(self, marks: Marks, data: bytes, decoded: tuple[int, int], shape: tuple[int, ...], file: Path) -> None:
-        """Append those of one image, which was decoded at that size and which its module turned into that shape."""
-        header = read_header(data, image_format(data) or "")
-        size = (header.height, header.width) if header.orientation < 5 else (header.width, header.height)
-        place = placement(size, decoded, self._wanted)
-        if place.size not in (shape[:2], shape[-2:]):
+    def add(self, marks: Marks, place: Placement | None, shape: tuple[int, ...], file: Path) -> None:
+        """Append those of one image, which is at that place of what the model gets, an array of that shape."""
+        if place is None or place.size not in (shape[:2], shape[-2:]):
+            known = "not known" if place is None else f"{place.size[1]} x {place.size[0]} pixels as far as is known"
             raise SettingsError(
-                f"{file}: the image is {place.size[1]} x {place.size[0]} pixels before preprocess and {list(shape)} after it: "
-                "where its boxes end up is not known. Resize by short_side and crop, or by long_side, of the module's "
-                "ImageInput, or make the set yourself as .npz, with truth_boxes and truth_classes, or truth_mask, in pixels of "
-                "the model's input"
+                f"{file}: the image is {known}, and what the model gets is {list(shape)}: where its boxes end up is not known. "
+                "Resize by short_side and crop, or by long_side, of the module's ImageInput; or say in preprocess what it did: "
+                "hr.note_placement(scaled=(h, w), top=-rows_added, left=-columns_added, size=(height, width)); or make the set "
+                "yourself as .npz, with truth_boxes and truth_classes, or truth_mask, in pixels of the model's input"
             )
         if marks.boxes is not None:
             self._boxes.append(placed_boxes(marks, place))

@@ -97,7 +97,7 @@ def check_inputs(items: Items, specs: Sequence[TensorSpec], where: str) -> None:
         return
     raise SettingsError(
         f"{where} has {in_words(items)}, and the model takes {len(specs)} inputs ({', '.join(sorted(names))}): give an .npz "
-        "file with an array (items, ...) for each of them, by its name, or return {name: array} from the module's preprocess"
+        "file with an array (items, ...) for each of them, by its name"
     )
 
 

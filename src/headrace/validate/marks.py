@@ -98,11 +98,12 @@ def placed_mask(file: Path, place: Placement) -> Array:
             f"{file} has {mask.shape[1]} x {mask.shape[0]} pixels, and its image {place.image[1]} x {place.image[0]} upright; "
             "a mask has the size of its image"
         )
-    height, width = place.scaled
+    height, width = map(round, place.scaled)
+    first_row, first_column = round(place.top), round(place.left)
     scaled = cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST_EXACT)
-    seen = scaled[max(0, place.top) :, max(0, place.left) :][: place.size[0], : place.size[1]]
+    top, left = max(0, -first_row), max(0, -first_column)
+    seen = scaled[max(0, first_row) :, max(0, first_column) :][: place.size[0] - top, : place.size[1] - left]
     placed = np.full(place.size, 255, np.uint8)
-    top, left = max(0, -place.top), max(0, -place.left)
     placed[top : top + seen.shape[0], left : left + seen.shape[1]] = seen
     return placed
 

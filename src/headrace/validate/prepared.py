@@ -14,10 +14,13 @@ from typing import Any
 import cv2
 import numpy as np
 
+from headrace.base.at_work import hands
 from headrace.base.errors import SettingsError
 from headrace.base.plan import ModelPlan, Plan
+from headrace.base.records import Job
 from headrace.stages.decode import DecodeStage, ResizeStage
 from headrace.stages.module import Module, ProcessStage
+from headrace.stages.placement import Placement
 from headrace.stages.stage import Fan, Stage, StageContext
 
 #: Of the picture whose shape is looked at: (height, width), as a camera has them.
@@ -32,8 +35,8 @@ class Prepared:
     """One; after a fan-out as many as there were children."""
     look: tuple[float, float, float]
     """Pixels, mean brightness, and variance of the Laplacian (sharpness) of what was decoded."""
-    decoded: tuple[int, int]
-    """(height, width) that it was decoded at."""
+    placement: Placement | None
+    """Where the image is in what the model gets; None: nothing was decoded, or there are several children."""
 
 
 def before_model(module: Module, stages: Sequence[Stage] = ()) -> tuple[Stage, ...]:
@@ -58,6 +61,21 @@ def before_model(module: Module, stages: Sequence[Stage] = ()) -> tuple[Stage, .
     )
 
 
+_NO_JOB = Job(id="", payload=b"")
+
+
+@dataclass(slots=True)
+class _Item:
+    """What is in the hands of whoever prepares it: user code may ask where its image is, and note where it put it."""
+
+    placement: Placement | None = None
+
+    @property
+    def job(self) -> Job:
+        """None of a queue: it has no name."""
+        return _NO_JOB
+
+
 class Preparation:
     """Prepares images, one by one.
 
@@ -77,6 +95,14 @@ class Preparation:
             DecodeRejected: If it is no image that can be decoded.
             SettingsError: If what comes out is no array.
         """
+        item = _Item()
+        hands.items = (item,)
+        try:
+            return self._prepared(data, item)
+        finally:
+            hands.items = ()
+
+    def _prepared(self, data: bytes, item: _Item) -> Prepared:
         values: list[Any] = [data]
         look, decoded = (0.0, 0.0, 0.0), (0, 0)
         for stage, call in self._calls:
@@ -87,7 +113,7 @@ class Preparation:
                 grey = cv2.cvtColor(values[0], cv2.COLOR_RGB2GRAY)
                 pixels = float(decoded[0] * decoded[1])
                 look = (pixels, float(grey.mean()), float(cv2.Laplacian(grey, cv2.CV_64F).var()))
-        return Prepared(tuple(map(_model_input, values)), look, decoded)
+        return Prepared(tuple(map(_model_input, values)), look, item.placement if len(values) == 1 else None)
 
 
 def shape_of_any(stages: Sequence[Stage]) -> tuple[int, ...] | None:

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from benchmarks.real_models import items
-from benchmarks.real_models.__main__ import CaseResult, Command, summed, told
+from benchmarks.real_models.__main__ import CaseResult, Command, summed, told, verdict_of
 from benchmarks.real_models.planted import plant
 
 
@@ -92,6 +92,14 @@ def test_figures_are_summed_over_packages() -> None:
     found = summed([one, two])
     assert (found["models"], found["commands_ok"], found["commands"]) == (3, 1, 2)
     assert found["answers_equal"] == 7 / 8
-    assert found["planted"] == {"refused": 1, "undecided": 1, "of": 3}
+    assert found["planted"] == {"refused": 1, "undecided": 1, "not_accepted": 2, "accepted": 1, "of": 3}
     assert found["honest_refused"] == 0
     assert "- two, run: status 1: no" in told(found)
+
+
+def test_a_verdict_names_its_gate_or_the_items_that_are_missing() -> None:
+    """Undecided for want of items is told with their number."""
+    says = "it is not known whether B may stand in for A: accuracy: drop +0.00 points: undecided, about 1,031 more would decide it"
+    assert verdict_of({"verdict": "inconclusive", "says": says, "gates": []}) == "inconclusive: add 1,031 items"
+    gates = [{"name": "static", "outcome": "passed"}, {"name": "parity", "outcome": "rejected"}]
+    assert verdict_of({"verdict": "reject", "says": "", "gates": gates}) == "reject by parity"
