@@ -99,7 +99,7 @@ def test_figures_are_summed_over_packages() -> None:
 
 def test_a_verdict_names_its_gate_or_the_items_that_are_missing() -> None:
     """Undecided for want of items is told with their number."""
-    says = "it is not known whether B may stand in for A: accuracy: drop +0.00 points: undecided, about 1,031 more would decide it"
+    says = "not known: accuracy: drop +0.00 points: undecided, about 1,031 more would decide it"
     assert verdict_of({"verdict": "inconclusive", "says": says, "gates": []}) == "inconclusive: add 1,031 items"
     gates = [{"name": "static", "outcome": "passed"}, {"name": "parity", "outcome": "rejected"}]
     assert verdict_of({"verdict": "reject", "says": "", "gates": gates}) == "reject by parity"
