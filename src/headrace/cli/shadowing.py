@@ -75,7 +75,8 @@ class Candidate:
             return (
                 f"headrace validate {quoted(incumbent_text(result, task))} {quoted(self.spec.text)} --golden GOLDEN.npz"
             )
-        return f"headrace ledger rollback PLAN --why {quoted(f'shadow: {found.says}')}"
+        plan = quoted(args.plan) if args.plan else "PLAN"
+        return f"headrace ledger rollback {plan} --why {quoted(f'shadow: {found.says}')}"
 
     def _settings(self, result: Result, task: str) -> Iterator[tuple[str, str]]:
         """Give what `--set` has to change so that the Plan in use names the candidate: of its task, where it names one."""

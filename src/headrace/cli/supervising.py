@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.records import OutcomeKind
+from headrace.base.words import quoted
 from headrace.cli.terminal import say, speaker, write, write_json
 
 if TYPE_CHECKING:
@@ -135,13 +136,19 @@ def _tell(args: argparse.Namespace, result: Supervised) -> None:
     if args.json:
         write_json(as_dict(args.supervise, result))
         return
-    write(as_text(args.supervise, result))
+    write(as_text(args.supervise, result, args.source))
     if args.output:
         write(f"run folders: {args.output}/worker-*")
 
 
-def as_text(num_workers: int, result: Supervised) -> str:
-    """Return what came of it for people: outcomes, and why jobs of workers that ended orderly were refused."""
+def as_text(num_workers: int, result: Supervised, source: str | None = None) -> str:
+    """Return what came of it for people: outcomes, and why jobs of workers that ended orderly were refused.
+
+    Args:
+        num_workers: As asked for.
+        result: What came of it.
+        source: The queue as the user named it; None where the pipeline names it, which only the workers know.
+    """
     import json
 
     from headrace.pipeline.reasons import merged_reasons, shown_reasons
@@ -151,7 +158,11 @@ def as_text(num_workers: int, result: Supervised) -> str:
     reasons = merged_reasons(json.loads(document)["reasons"] for document in result.documents)
     if reasons:
         lines += ["what failed:", *shown_reasons(reasons)]
-        lines.append("look at them: headrace queue peek QUEUE --dead; try them again: headrace queue redrive QUEUE")
+        queue = quoted(source) if source and "@" not in source else "QUEUE"  # before @ stand secrets
+        lines += [
+            f"look at them: headrace queue peek {queue} --dead",
+            f"try them again: headrace queue redrive {queue}",
+        ]
     return "\n".join(lines)
 
 

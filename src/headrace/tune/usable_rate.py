@@ -99,8 +99,11 @@ class Machine:
         return (
             f"threads waited for a core for {share:.0%} of the time of CPU work, more than {MOST_RUN_DELAY:.0%}: what else the "
             "machine did decides the latency, and that cannot be known beforehand. Record on a quiet machine, or with fewer "
-            f"workers than cores: {profile_again(self.replay.document, '-o', 'RUN')}"
+            f"workers than cores: {self._record_again()}"
         )
+
+    def _record_again(self) -> str:
+        return profile_again(self.replay.document, "-o", f"{self.replay.document.run}-again")
 
     def _full_rate(self, change: Change) -> float:
         """Return the simulated throughput when more jobs come than can be done, however few came in the run."""

@@ -93,8 +93,9 @@ def test_supervised_workers_are_summed_up() -> None:
     ]
     result = Supervised(documents=[json.dumps({"reasons": rows}).encode() for rows in reasons])
     result.outcomes[OutcomeKind.REJECTED] = 9
-    lines = as_text(2, result).splitlines()
+    lines = as_text(2, result, "sqlite:///my jobs.db").splitlines()
     assert lines[0].startswith("2 workers: 9 rejected; ")
     assert lines[2:4] == ["5 ssrf.port: a", "4 http.status: b"]
-    assert "headrace queue peek QUEUE --dead" in lines[4]
+    assert "headrace queue peek 'sqlite:///my jobs.db' --dead" in lines[4]
+    assert "secret" not in as_text(2, result, "redis://me:secret@cache/0")
     assert len(as_text(2, Supervised(documents=[b'{"reasons": []}'])).splitlines()) == 1

@@ -195,8 +195,10 @@ def test_the_policy_allows_these_scripts_and_nothing_else(
 
 def test_a_run_without_profile_says_how_to_get_one(documents: ModuleType, read_page: Callable[[str], Any]) -> None:
     """What is missing is named, with the command; percentiles that may not be quoted say what they need."""
-    page = read_page(render_report(documents.bare_document()))
-    assert "headrace profile headrace.demo.scenes:pipeline -o RUN" in page.text
+    document = documents.bare_document()
+    page = read_page(render_report(document))
+    assert f"headrace profile headrace.demo.scenes:pipeline -o {document.run}-profiled" in page.text
+    assert f"headrace report {document.run}-profiled" in page.text
     assert "needs 662 samples" in page.text
     assert "--isolate" in page.text
     anchors = {section["id"] for section in page.named("section")}

@@ -77,7 +77,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("changed", "seconds", "advice", "next_command"),
     [
-        (True, 0.001, "roll back", "headrace ledger rollback PLAN --why"),
+        (True, 0.001, "roll back", "headrace ledger rollback plan.toml --why"),
         (False, 0.002, "keep", "headrace validate MODEL 'b c.onnx@onnx,threads=1' --golden GOLDEN.npz"),
         (
             False, 0.001, "promote",

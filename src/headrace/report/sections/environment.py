@@ -81,7 +81,8 @@ def not_measured(document: ProfileDocument) -> Section | None:
     if document.isolation is None:
         missing.setdefault("stages alone", f"not asked for: {again} --isolate")
     if not was_profiled(document):
-        missing.setdefault("CPU time, resources, splits of waits", f"the run was not profiled: {again} -o RUN")
+        again = profile_again(document, "-o", f"{document.run}-profiled")
+        missing.setdefault("CPU time, resources, splits of waits", f"the run was not profiled: {again}")
     return Section(anchor="not-measured", title="Not measured", parts=[
         table(["what", "why"], list(missing.items()), text_columns=2)]) if missing else None  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from headrace.base.words import quoted
 from headrace.report.markup import Html, bullets, join, tag
 from headrace.report.numbers import count, rate, seconds
 from headrace.runs.again import profile_again
@@ -112,14 +113,15 @@ def _other_outcomes(document: ProfileDocument) -> str:
 def _how_to_get_more(document: ProfileDocument) -> Html | None:
     messages = [*document.problems, *document.warnings]
     more = None
+    profiled = f"{document.run}-profiled"
     if not was_profiled(document):
         more = tag(
             "p",
             "This run was recorded without the profiler: there are spans, but no CPU time, no resources and no split of waits. "
             "For those run ",
-            tag("code", profile_again(document, "-o", "RUN")),
+            tag("code", profile_again(document, "-o", profiled)),
             ", and then ",
-            tag("code", "headrace report RUN"),
+            tag("code", f"headrace report {quoted(profiled)}"),
             ".",
         )
     if not messages and more is None:
