@@ -33,7 +33,9 @@ def work(value):
         if order["supervised"]:
             os.kill(os.getppid(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(order["sleep"] if os.path.exists("killing") else 0.0)
+    if os.path.exists("killing"):
+        open("begun", "a").write("!")
+        time.sleep(60.0)
     return order["n"]
 
 pipeline = hr.Pipeline(
@@ -67,13 +69,17 @@ class Service:
             self.process = subprocess.Popen(command, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=said)
         return self.process
 
-    def wait_for(self, num_in_flight: int) -> None:
-        """Wait until so many messages are lent."""
+    def kill_at_work(self, num_in_work: int, *options: str) -> None:
+        """Start the command and kill it when so many jobs are in work; the kernel kills its workers with it."""
+        begun = self.folder / "begun"
+        begun.write_text("")
+        process = self.start(*options)
         until = time.monotonic() + 60.0
-        while self.queue.statistics().in_flight < num_in_flight:
+        while len(begun.read_text()) < num_in_work:
             assert time.monotonic() < until, (self.folder / "said").read_text()
             time.sleep(0.02)
-        time.sleep(0.1)  # until the process has entered what it has just received
+        process.kill()
+        process.wait()
 
     def delivered(self) -> set[int]:
         """Return the numbers of the jobs that were delivered."""
@@ -98,14 +104,11 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 @SUPERVISED
 def test_jobs_in_flight_at_kills_of_all_are_delivered(service: Service, options: tuple[str, ...]) -> None:
-    """More kills than deliveries are allowed, the first with all jobs in work, dead-letter none of them."""
+    """Four kills with jobs in work, where three deliveries are allowed, dead-letter none of them."""
     (service.folder / "killing").touch()
-    service.send([{"sleep": 60.0}] * 4)
-    for number in range(4):
-        process = service.start(*options)
-        service.wait_for(1 if number else 4)  # suspects are received one by one
-        process.kill()  # the kernel kills the workers with it
-        process.wait()
+    service.send([{}] * 4)
+    for num_in_work in (4, 4, 1, 1):  # suspects run one by one
+        service.kill_at_work(num_in_work, *options)
     (service.folder / "killing").unlink()
     assert service.start(*options).wait(60) == 0, (service.folder / "said").read_text()
     assert [letter.reason for letter in service.dead()] == []
@@ -115,7 +118,7 @@ def test_jobs_in_flight_at_kills_of_all_are_delivered(service: Service, options:
 @SUPERVISED
 def test_poison_that_kills_all_is_dead_lettered(service: Service, options: tuple[str, ...]) -> None:
     """A job that takes its supervisor along ends after a bounded number of deliveries, and those beside it are delivered."""
-    orders = [{"sleep": 0.0, "poison": number == 3, "supervised": bool(options)} for number in range(12)]
+    orders = [{"poison": number == 3, "supervised": bool(options)} for number in range(12)]
     service.send(orders)
     statuses = []
     while not statuses or (statuses[-1] == -signal.SIGKILL and len(statuses) < 12):
@@ -129,11 +132,8 @@ def test_nothing_stays_behind_after_a_drain(service: Service) -> None:
     """A run that was killed and one that then drained the queue leave no file in shared memory."""
     root = Path(f"/dev/shm/headrace.{os.geteuid()}")
     (service.folder / "killing").touch()
-    service.send([{"sleep": 60.0}] * 4)
-    process = service.start("--supervise", "1")
-    service.wait_for(4)
-    process.kill()
-    process.wait()
+    service.send([{}] * 4)
+    service.kill_at_work(4, "--supervise", "1")
     (service.folder / "killing").unlink()
     mine = [path for path in root.glob("*/queue") if service.queue.identity in path.read_text()]
     assert len(mine) == 1
