@@ -12,6 +12,9 @@ kept beside it, in a sorted set, whose members are the receipts themselves (`ent
     headrace:{NAME}:dead       stream    dead letters with their reason
     headrace:{NAME}:wake       list      at most one token: somebody who waits is to look
 
+An entry has the fields `id`, `sent` (ms), `body` and, where a result waits with it, `kept`. Those that others add have whatever
+they have; the scripts' `read` says what that means, and what is dead-lettered or postponed has our fields from then on.
+
 A receipt that is not in `lent` is stale; nothing else has to be asked. Every step that touches more than one key is one
 Lua script, so it happens wholly or not at all, and time is the server's, so clients need no common clock. The braces keep
 all keys in one slot of a Redis Cluster; a server that is one of a cluster is asked for the others.
@@ -75,17 +78,25 @@ local function ring()
 end
 -- Entry and count of a receipt; nil where it is none: a stranger's.
 local function parsed(receipt) return string.match(receipt, '^(%d+%-%d+)/(%d+)$') end
+-- What an entry says: id, moment sent (ms), body, what is kept. One by another producer need have none of these fields: its id
+-- and time are then the entry's, and its body is the value of its only field, or all of its fields as a JSON object. Here and
+-- nowhere else, so that a message is the same when it is received, peeked at, postponed and redriven.
+local function read(entry, found)
+    local by = {}
+    for i = 1, #found, 2 do by[found[i]] = found[i + 1] end
+    local sent = string.match(by.sent or '', '^%d+$')
+    if not sent or #sent > 15 then sent = string.match(entry, '^%d+') end
+    local body = by.body or (#found == 2 and found[2])
+    if not body then
+        local members = {}  -- in order, and a field that stands twice does so here
+        for i = 1, #found, 2 do members[#members + 1] = cjson.encode(found[i]) .. ':' .. cjson.encode(found[i + 1]) end
+        body = '{' .. table.concat(members, ',') .. '}'
+    end
+    return {by.id ~= '' and by.id or entry, sent, body, by.body and by.kept or ''}
+end
 local function put(fields, name, value)
     fields[#fields + 1] = name
     fields[#fields + 1] = value
-end
-local function without(found, names)
-    local fields = {}
-    for i = 1, #found, 2 do
-        if not names[found[i]] then put(fields, found[i], found[i + 1]) end
-    end
-    if #fields > 4000 then return {'fields', cjson.encode(fields)} end  -- more than `unpack` takes; a stranger's
-    return fields
 end
 """
 
@@ -115,7 +126,7 @@ if #ARGV > 1 then ring() end
 """
 )
 
-# ARGV: most, visibility in ms. Returns rows {entry, count, fields} and ms until the next is due or -1.
+# ARGV: most, visibility in ms. Returns rows {entry, count, what it says} and ms until the next is due or -1.
 _RECEIVE = (
     _CHANGE
     + """
@@ -126,14 +137,14 @@ for _, packed in ipairs(redis.call('ZRANGEBYSCORE', delayed, '-inf', now, 'LIMIT
     local readable, message = pcall(cmsgpack.unpack, packed)
     readable = readable and type(message) == 'table'
     if not (readable and pcall(add, message[1], message[2], message[3], message[4])) then
-        redis.call('XADD', stream, '*', 'delayed', packed)  -- no message of ours: it goes the way of what is malformed
+        redis.call('XADD', stream, '*', 'body', packed)  -- no message of ours: it ends like any that is no job
     end
     redis.call('ZREM', delayed, packed)
 end
 
 local function lend(entry, count, fields)
     redis.call('ZADD', lent, now + visibility, entry .. '/' .. count)
-    rows[#rows + 1] = {entry, count, fields}
+    rows[#rows + 1] = {entry, count, read(entry, fields)}
 end
 
 -- Loans that ran out and messages that were held back: the next delivery of an entry that is pending already.
@@ -233,9 +244,8 @@ for i = 1, #ARGV, 3 do
         redis.call('XDEL', stream, entry)
     end
     if found[1] then
-        local by = {}
-        for j = 1, #found[1][2], 2 do by[found[1][2][j]] = found[1][2][j + 1] end
-        redis.call('ZADD', delayed, now + ARGV[i + 1], cmsgpack.pack({by['id'], tonumber(by['sent']), by['body'], ARGV[i + 2]}))
+        local id, sent, body = unpack(read(found[1][1], found[1][2]))
+        redis.call('ZADD', delayed, now + ARGV[i + 1], cmsgpack.pack({id, tonumber(sent), body, ARGV[i + 2]}))
     else
         stale[#stale + 1] = ARGV[i]
     end
@@ -256,10 +266,9 @@ for i = 1, #ARGV, 3 do
     local entry, count = parsed(receipt)
     local found = redis.call('ZSCORE', lent, receipt) and redis.call('XRANGE', stream, entry, entry) or {}
     if found[1] then
-        local fields = without(found[1][2], {kept = 1})
+        local id, sent, body = unpack(read(entry, found[1][2]))
+        local fields = {'id', id, 'sent', sent, 'body', body, 'reason', ARGV[i + 1], 'count', count}
         if ARGV[i + 2] ~= '' then put(fields, 'kept', ARGV[i + 2]) end
-        put(fields, 'reason', ARGV[i + 1])
-        put(fields, 'count', count)
         redis.call('XADD', dead, '*', unpack(fields))
         redis.call('XACK', stream, group, entry)
         redis.call('XDEL', stream, entry)
@@ -276,6 +285,15 @@ return stale
 _REDRIVE = (
     _CHANGE
     + """
+-- Anybody may write letters, and older versions copied every field: so the letter itself is moved.
+local function without(found, names)
+    local fields = {}
+    for i = 1, #found, 2 do
+        if not names[found[i]] then put(fields, found[i], found[i + 1]) end
+    end
+    if #fields > 4000 then return {'fields', cjson.encode(fields)} end  -- more than `unpack` takes; a stranger's
+    return fields
+end
 local letters = redis.call('XRANGE', dead, '-', '+', 'COUNT', ARGV[1])
 local left_out = {reason = 1, count = 1}
 if ARGV[2] == '1' then left_out.kept = 1 end
@@ -304,13 +322,8 @@ local oldest = -1
 local function older(entry)
     local found = redis.call('XRANGE', stream, entry, '+', 'COUNT', 1)
     if found[1] then
-        local fields = found[1][2]
-        for i = 1, #fields, 2 do
-            if fields[i] == 'sent' then
-                local sent = tonumber(string.match(fields[i + 1], '^%d+$'))
-                if sent and (oldest < 0 or sent < oldest) then oldest = sent end
-            end
-        end
+        local sent = tonumber(read(found[1][1], found[1][2])[2])
+        if oldest < 0 or sent < oldest then oldest = sent end
     end
 end
 if never > 0 then
@@ -338,7 +351,7 @@ return {never + expired + held_now + ready, in_flight, num_delayed, redis.call('
 """
 )
 
-# Returns messages that could be received now: {entry, count, fields}. ARGV: most.
+# Returns messages that could be received now: {entry, count, what it says}. ARGV: most.
 _PEEK = (
     _PRELUDE
     + """
@@ -347,7 +360,7 @@ for _, key in ipairs({lent, held}) do
     for _, receipt in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, most - #rows)) do
         local entry, count = parsed(receipt)
         local found = entry and redis.call('XRANGE', stream, entry, entry) or {}
-        if found[1] then rows[#rows + 1] = {entry, tonumber(count), found[1][2]} end
+        if found[1] then rows[#rows + 1] = {entry, tonumber(count), read(entry, found[1][2])} end
     end
 end
 for _, one in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
@@ -355,7 +368,7 @@ for _, one in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
     for i = 1, #one, 2 do info[one[i]] = one[i + 1] end
     if info['name'] == group and #rows < most then
         local found = redis.call('XRANGE', stream, '(' .. info['last-delivered-id'], '+', 'COUNT', most - #rows)
-        for _, entry in ipairs(found) do rows[#rows + 1] = {entry[1], 0, entry[2]} end
+        for _, entry in ipairs(found) do rows[#rows + 1] = {entry[1], 0, read(entry[1], entry[2])} end
     end
 end
 return rows
@@ -639,21 +652,22 @@ def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _fields(flat: list[bytes]) -> dict[bytes, bytes]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
-
-
-def _message(entry: bytes, count: int, flat: list[bytes]) -> Message:
-    """Return the message of an entry; anybody who may write to the stream can add one without the fields of ours."""
+def _message(entry: bytes, count: int, says: list[bytes]) -> Message:
+    """Return the message of an entry, from what the scripts' `read` made of it."""
     receipt = f"{entry.decode()}/{count}"
+    id_, sent, body, kept = says
+    sent_at = int(sent) / 1000
 
-    def read(by: dict[bytes, bytes]) -> Message:
-        return Message(by[b"id"].decode(), by[b"body"], receipt, count, int(by[b"sent"]) / 1000, by.get(b"kept", b""))
+    def read(_: object) -> Message:
+        try:
+            return Message(id_.decode(), body, receipt, count, sent_at, kept)
+        except UnicodeDecodeError:
+            raise ValueError(f"its field `id` is not UTF-8: {id_[:60]!r}; leave it out, or send text") from None
 
-    def read_malformed(by: dict[bytes, bytes], reason: str) -> Message:
-        return Message(entry.decode(), _as_found(by), receipt, count, _moment(entry), malformed=reason)
+    def read_malformed(_: object, reason: str) -> Message:
+        return Message(entry.decode(), body or as_bytes(body), receipt, count, sent_at, malformed=reason)
 
-    return read_guarded(_fields(flat), read, read_malformed)
+    return read_guarded(None, read, read_malformed)
 
 
 def _dead_letter(entry: bytes, by: dict[bytes, bytes]) -> DeadLetter:
