@@ -57,11 +57,11 @@ def _differences(evidence: Evidence, stage: StageFacts) -> Iterator[tuple[float,
             2.0 * is_other,
             f"{stage.name} had {row['workers']} workers by the counters, {stage.workers} by its settings",
         )
-        seen = len(np.unique(spans.worker[own]))
+        seen, most = len(np.unique(spans.worker[own])), stage.most_workers or stage.workers
         may_change = stage.executor == "process"  # a process that ended is replaced
         yield (
-            2.0 * (seen > stage.workers and not may_change),
-            f"{seen} workers of {stage.name}, which had {stage.workers}",
+            2.0 * (seen > most and not may_change),
+            f"{seen} workers of {stage.name}, which had at most {most}",
         )
     if not evidence.is_complete or not stage.items:
         return

@@ -20,7 +20,7 @@ from headrace.runs.formats.layers import LayersDocument
 from headrace.runs.formats.profiling import ProfilingInfo
 from headrace.runs.own_files import own_file
 from headrace.runs.reader import Run
-from headrace.runs.run_folder import HOT_SPOTS_FOLDER, RunInfo
+from headrace.runs.run_folder import HOT_SPOTS_FOLDER, RunInfo, StageInfo
 
 #: What follows the stage in the names of its files, the most telling first.
 _HOT_SPOT_FILES = (".speedscope.json", ".folded", ".pstats", ".json")
@@ -28,6 +28,9 @@ _HOT_SPOT_FILES = (".speedscope.json", ".folded", ".pstats", ".json")
 #: Share of the exact passages that must have spans for the spans to count as all there are: rounding and the moment of
 #: the run's end are not holes.
 _COMPLETE = 0.999
+
+#: Work whose workers share themselves out among those they call, and how many times as many there may be then.
+_WAIT_ON_OTHERS, _MOST_ADDED = ("download", "deliver"), 2
 
 _Document = TypeVar("_Document")
 
@@ -47,6 +50,8 @@ class StageFacts:
     executor: str
     station: str
     workers: int | None
+    most_workers: int | None
+    """The same with those that may have been added in the places of workers that waited for a slow call."""
     queue_capacity: int | None
     has_queue: bool
     """It is the first stage of a station with a queue."""
@@ -177,14 +182,31 @@ def _stage_facts(info: RunInfo, spans: SpanColumns) -> tuple[StageFacts, ...]:
     if not names:
         names = sorted({*rows, *spans.stage_names}, key=lambda name: _first_start(spans, name))
     ways = find_ways({name: known[name].task if name in known else "" for name in names}, spans)
+    most = {name: _most_workers(known[name], known.get(known[name].station), spans) for name in known}
     return tuple(
-        _one_stage(name, known.get(name), rows.get(name), spans, ways[name], is_last=name == names[-1])
+        _one_stage(name, known.get(name), rows.get(name), spans, ways[name], most.get(name), is_last=name == names[-1])
         for name in names
     )
 
 
+def _most_workers(stage: StageInfo, head: StageInfo | None, spans: SpanColumns) -> int:
+    """Return how many workers a stage had at most; of a run that did not note it no more than could have been added."""
+    if stage.most_workers is not None:
+        return stage.most_workers
+    waits_on_others = head is not None and head.executor == "thread" and head.work in _WAIT_ON_OTHERS
+    seen = len(np.unique(spans.worker[spans.of(stage.name)])) if waits_on_others else 0
+    return max(stage.workers, min(seen, _MOST_ADDED * stage.workers))
+
+
 def _one_stage(
-    name: str, stage: Any, row: dict[str, Any] | None, spans: SpanColumns, way: str, *, is_last: bool
+    name: str,
+    stage: StageInfo | None,
+    row: dict[str, Any] | None,
+    spans: SpanColumns,
+    way: str,
+    most_workers: int | None,
+    *,
+    is_last: bool,
 ) -> StageFacts:
     own = spans.of(name)
     weights = spans.weight[own]
@@ -198,6 +220,7 @@ def _one_stage(
         executor=stage.executor if stage else "unknown",
         station=stage.station if stage else name,
         workers=stage.workers if stage else (row or {}).get("workers"),
+        most_workers=most_workers if stage else (row or {}).get("workers"),
         queue_capacity=stage.queue_capacity if stage else None,
         has_queue=stage is None or (stage.station == name and stage.queue_capacity is not None),
         items=int(row["items"]) if row else round(float(weights.sum())),

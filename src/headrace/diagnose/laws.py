@@ -267,10 +267,11 @@ def _busy_comparison(evidence: Evidence, stage: StageFacts, window: Window) -> _
     if expected is None:
         return None
     # Samples that never met a rare state have no spread: what chance alone makes of so many is the least error.
-    busy = min(1.0, expected / stage.workers)
-    chance = math.sqrt(stage.workers * busy * (1 - busy) / len(gauge.values))
+    workers = stage.most_workers or stage.workers
+    busy = min(1.0, expected / workers)
+    chance = math.sqrt(workers * busy * (1 - busy) / len(gauge.values))
     error = max(chance, standard_error(gauge.values, gauge.durations()) or 0.0)
-    allowed = max(_SHARE * stage.workers, _ERRORS * error)
+    allowed = max(_SHARE * workers, _ERRORS * error)
     may_exceed = stage.executor == "process"
     return _Comparison(f"workers of {stage.name}", gauge.mean() or 0.0, expected, allowed, may_exceed)
 

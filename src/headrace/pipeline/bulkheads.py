@@ -62,6 +62,11 @@ class Bulkheads:
         """Return items for one server or receiver, and the call; see `LanedQueue.take_for`."""
         return self.queue.take_for(limit, before)
 
+    @property
+    def num_threads(self) -> int:
+        """Workers that there are, with those in the places of others that wait for a slow call."""
+        return self._num_threads
+
     def end(self, call: Call) -> None:
         """Take back the place of a call whose worker was left behind."""
         self.queue.end(call)

@@ -276,12 +276,13 @@ class _Record:
         for writer in self.writers:
             writer.close()
 
-    def finish(self, status: Status, result: Result, runtime: Runtime, *, was_begun: bool) -> None:
+    def finish(self, status: Status, result: Result, runtime: Runtime, pipeline: Pipeline, *, was_begun: bool) -> None:
         """Close the folder; one in which nothing was measured goes, so that the next try may have its name."""
         if self.folder is None:
             return
         if was_begun:
-            _finish(self.folder, status, result, runtime, self.spans.lost_spans if self.spans else 0)
+            stages = _stage_infos(runtime, pipeline)  # once more: workers may have been added
+            _finish(self.folder, status, result, runtime, stages, self.spans.lost_spans if self.spans else 0)
         else:
             self.folder.discard()
 
@@ -350,7 +351,7 @@ class _Run:
             self.record.close()
             result = self.result()
             was_begun = ended or self.runtime.counters.received > 0
-            self.record.finish(status, result, self.runtime, was_begun=was_begun)
+            self.record.finish(status, result, self.runtime, self.pipeline, was_begun=was_begun)
         return result
 
     def _work(self, beside: Sequence[AbstractContextManager[Any]]) -> None:
@@ -480,6 +481,7 @@ def _stage_infos(runtime: Runtime, pipeline: Pipeline) -> list[StageInfo]:
                 executor=runtime.plan.stages[stage.name].executor or stage.executor,
                 station=station.name,
                 workers=station.num_workers,
+                most_workers=station.most_workers,
                 task=stage.task,
                 queue_capacity=station.settings.queue_items if station.has_queue else None,
                 work=stage.work,
@@ -494,10 +496,13 @@ def _defaults(stage: Stage, plan: Plan) -> StageDefaults:
     return defaults
 
 
-def _finish(folder: RunFolder, status: Status, result: Result, runtime: Runtime, lost_spans: int) -> None:
+def _finish(
+    folder: RunFolder, status: Status, result: Result, runtime: Runtime, stages: list[StageInfo], lost_spans: int
+) -> None:
     try:
         folder.finish(
             status,
+            stages=stages,
             counters=result.counters,
             cost_curves={curve.stage: curve.seconds for curve in runtime.cost_curves},
             cost_curve_cpu={curve.stage: curve.call_cpu_seconds for curve in runtime.cost_curves},

@@ -193,6 +193,11 @@ class Station:
         """Workers that the Plan asks for."""
         return (self.settings.workers or 1) if self.has_queue else self._spec.plan.source.receivers
 
+    @property
+    def most_workers(self) -> int:
+        """Workers that it had at most: those of the Plan, and those in the places of others that waited for a slow call."""
+        return self.num_workers if self._bulkheads is None else self._bulkheads.num_threads
+
     def open_worker(self, number: int) -> Worker:
         """Open the group of one worker, in this thread or in a child process."""
         spec = dataclasses.replace(self._spec, worker=number)

@@ -61,6 +61,8 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The stage whose queue and workers it uses: itself, unless it is inline."""
     workers: int
     """Of that station."""
+    most_workers: int | None = None
+    """The same with those that were added in the places of workers that waited for a slow call; None: not noted."""
     task: str = ""
     """The task whose module it belongs to; empty where all tasks share it, or there is only one."""
     queue_capacity: int | None

@@ -85,7 +85,37 @@ def test_weights_that_stand_for_more_than_there_was_are_not_trusted(builder: Any
 def test_threads_beyond_the_workers_are_not_trusted(builder: Any) -> None:
     """Two threads served a stage that had one worker."""
     chain(builder, thread=["a", "b"] * 500)
-    assert "2 workers of fetch, which had 1" in check(profile_document(builder.finish()), "exact_counters").says
+    assert "2 workers of fetch, which had at most 1" in check(profile_document(builder.finish()), "exact_counters").says
+
+
+@pytest.mark.parametrize(
+    ("stage", "status"),
+    [
+        ({"most_workers": 2}, "ok"),
+        ({"work": "deliver"}, "ok"),  # not noted: as many again may have been added
+        ({"work": "deliver", "most_workers": 1}, "failed"),
+        ({"work": "deliver", "executor": "inline"}, "failed"),
+    ],
+)
+def test_workers_in_the_places_of_those_that_wait_are_trusted(builder: Any, stage: dict[str, Any], status: str) -> None:
+    """A second thread served the delivery: it is allowed where one may be added for one that waits, and no more."""
+    at = np.arange(400) * 0.01
+    builder.stage("fetch").spans("fetch", arrived=at, ended=at + 0.001)
+    builder.stage("deliver", **stage).spans(
+        "deliver", arrived=at + 0.001, ended=at + 0.002, thread=["deliver-0", "deliver-1"] * 200
+    )
+    assert check(profile_document(builder.finish()), "exact_counters").status == status
+
+
+def test_a_third_worker_in_the_place_of_one_is_not_trusted(builder: Any) -> None:
+    """Three threads served a delivery of one worker, for which only one more may have been added."""
+    at = np.arange(600) * 0.01
+    builder.stage("fetch").spans("fetch", arrived=at, ended=at + 0.001)
+    builder.stage("deliver", work="deliver").spans(
+        "deliver", arrived=at + 0.001, ended=at + 0.002, thread=["deliver-0", "deliver-1", "deliver-2"] * 200
+    )
+    says = check(profile_document(builder.finish()), "exact_counters").says
+    assert "3 workers of deliver, which had at most 2" in says
 
 
 @pytest.mark.parametrize(("cpu", "status"), [(0.00066, "ok"), (0.00074, "failed")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,12 @@ from headrace.base.errors import FetchPostponed
 from headrace.base.plan import Plan, resolve
 from headrace.base.records import Job
 from headrace.delivery.collect import Collect
+from headrace.diagnose.counter_checks import exact_counters
+from headrace.diagnose.evidence import collect
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import budget
 from headrace.pipeline.runtime import Runtime
+from headrace.runs.reader import read_run
 from headrace.sources.jobs import encode_job
 from headrace.sources.queue_source import QueueSource
 from headrace.stages.stage import Stage, StageContext
@@ -95,6 +99,20 @@ def test_all_others_are_done_while_one_hangs(table: dict[str, Any]) -> None:
     notes = runtime.counters.notes
     assert notes["ask.slow_calls"] >= 1
     assert notes["ask.turned_away"] == notes["source.postponed"] > 0
+
+
+@pytest.mark.real_clock
+def test_the_folder_notes_workers_that_were_added(tmp_path: Path) -> None:
+    """A run whose workers waited says how many it had at most, and its spans are trusted with them."""
+    stage = Ask()
+    pipeline = Pipeline(hr.items(names(300, bad_every=10)), stages=[stage], delivery=Deadlock(stage, 270))
+    hr.run(pipeline, Plan.from_table({"stages": {"ask": {"workers": 4}}}), output=tmp_path / "run")
+    evidence = collect(read_run(tmp_path / "run"))
+    ask = next(one for one in evidence.stages if one.name == "ask")
+    assert ask.workers == 4
+    assert ask.most_workers is not None
+    assert 4 < len(set(evidence.spans.worker[evidence.stage_rows("ask")])) <= ask.most_workers <= 8
+    assert exact_counters(evidence).status == "ok"
 
 
 @pytest.mark.real_clock
