@@ -105,10 +105,28 @@ def _input_shapes(facts: Facts, view: StageView) -> Array:
     return np.asarray(spans.shape[own])
 
 
+def _shapes_given(facts: Facts, view: StageView) -> Array:
+    """Return the shape of each item as the stage right before left it.
+
+    Returns:
+        int32, a code for each of the stage's spans; -1 where that one noted none: lists and tuples have no shape.
+    """
+    spans, own = facts.evidence.spans, facts.evidence.stage_rows(view.name)
+    way = {stage.name: stage.way for stage in facts.evidence.stages}
+    before = [one for one in facts.stages[: view.index] if way[one.name] in ("", way[view.name])]
+    shape_of = np.full(len(spans.unit_ids), -1, np.int32)
+    if before:
+        rows = facts.evidence.stage_rows(before[-1].name)
+        shape_of[spans.unit[rows]] = spans.shape[rows]
+    return np.asarray(shape_of[spans.unit[own]])
+
+
 def _anomaly(facts: Facts, view: StageView) -> Iterator[Proposal]:
-    spans, rows = facts.evidence.spans, view.rows
-    seconds = facts.own_seconds(view)
-    size, shape = spans.batch_size[rows], spans.shape[rows]
+    spans = facts.evidence.spans
+    shape = _shapes_given(facts, view)[view.rows - facts.evidence.stage_rows(view.name).start]
+    rows, shape = view.rows[shape >= 0], shape[shape >= 0]  # two shapes that nobody noted may be different ones
+    seconds = facts.own_seconds(view, rows)
+    size = spans.batch_size[rows]
     # The most frequent kind of call: what differs within it is neither size nor shape.
     kinds, index, counts = np.unique(np.stack([size, shape]), axis=1, return_inverse=True, return_counts=True)
     if not kinds.size:

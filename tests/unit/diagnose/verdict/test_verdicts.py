@@ -307,10 +307,23 @@ def test_calls_of_one_kind_that_cost_more_are_an_anomaly(diagnose: Diagnose, mad
     """Every fifth call takes eight times as long at the same shape: an anomaly, not a matter of the batch."""
     cpu = np.full(400, 0.005)
     cpu[::5] = 0.04
-    found = diagnose(made(name="decode", work="decode", cpu=0.001), model(made, cpu=cpu, shape="float32 (10,)"))
+    found = diagnose(made(name="decode", work="decode", cpu=0.001, shape="float32 (10,)"), model(made, cpu=cpu))
     assert (found.first.verdict, found.first.cause) == (VerdictClass.DEVICE_COMPUTE, "anomaly")
     assert "same batch and shape cost from 5.00 ms to 8.0 times as much; why was not measured" in found.first.says
     assert "as if all were cheap" in found.first.remedies[0].says
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_calls_whose_inputs_differ_or_are_not_known_are_no_anomaly(
+    diagnose: Diagnose, made: Any, is_noted: bool
+) -> None:
+    """Every fifth input is larger and costs more; all outputs have one shape, which says nothing of the inputs."""
+    cpu = np.full(400, 0.005)
+    cpu[::5] = 0.04
+    shapes = ["float32 (80, 80)", *["float32 (10, 10)"] * 4] * 80
+    before = made(name="preprocess", work="preprocess", cpu=0.001, shape=shapes if is_noted else None)
+    found = diagnose(before, model(made, cpu=cpu, shape="float32 (1,)"))
+    assert "anomaly" not in {one.cause for one in (found.first, found.runner_up, found.next_bottleneck) if one}
 
 
 @pytest.mark.parametrize(
