@@ -53,6 +53,9 @@ class _Kept(msgspec.Struct):
     """Tables and folders whose deaths are in the records already, should they still be there."""
 
 
+_kept_decoder = msgspec.msgpack.Decoder(_Kept)
+
+
 @dataclass
 class Left:
     """What was taken over."""
@@ -233,7 +236,7 @@ def _read(folder: Path) -> Left:
 def _read_blame(folder: Path, book: BlameBook) -> list[str]:
     file = folder / "blame"
     try:
-        kept = msgspec.msgpack.decode(file.read_bytes(), type=_Kept)
+        kept = _kept_decoder.decode(file.read_bytes())
     except FileNotFoundError:
         return []
     except (OSError, msgspec.MsgspecError, ValueError) as error:

@@ -12,6 +12,8 @@ import numpy as np
 from headrace.base.errors import DeliveryRejected
 from headrace.base.records import Job
 
+_raw_decoder = msgspec.json.Decoder()
+
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
@@ -19,7 +21,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, msgspec.Raw):  # JSON already; asked for by `to_builtins` alone
-        return msgspec.json.decode(value)
+        return _raw_decoder.decode(value)
     raise TypeError(f"it holds a value of type {type(value).__name__}")
 
 

@@ -39,8 +39,8 @@ def calm_garbage_collector() -> Iterator[None]:
     """Let the collector run rarely, and over what is made from now on only.
 
     Items are freed by reference count; cycles in users' code are still collected, later. Several runs in one process share
-    this: the first sets it, and the last one brings the settings of before back. What the program itself froze stays frozen,
-    and then what was there at the start stays so too, for the collector cannot thaw a part.
+    this: the first sets it, and the last one brings the settings of before back. Where the program itself froze
+    its objects, nothing is frozen beside them, for the collector cannot thaw a part.
     """
     global _num_users, _before, _has_frozen
     with _lock:
@@ -49,7 +49,8 @@ def calm_garbage_collector() -> Iterator[None]:
             _before = gc.get_threshold()
             _has_frozen = gc.get_freeze_count() > _FROZEN_BY_PYTHON
             gc.collect()
-            gc.freeze()
+            if not _has_frozen:
+                gc.freeze()
             gc.set_threshold(*_THRESHOLDS)
     try:
         yield
