@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from urllib.parse import unquote
 
 from headrace.base.errors import SettingsError
 from headrace.base.origin import describe, find_origin
@@ -93,6 +92,36 @@ def _failure(what: str, error: Exception) -> SettingsError:
     return failure
 
 
+def choose_source(own: Source, text: str | None, *, drain: bool) -> Source:
+    """Return where a pipeline's jobs come from: from what is named, else from its own source.
+
+    What the program says of its queue (`parse`, `max_receives`, ...) holds for a queue that takes its place, too.
+
+    Args:
+        own: The pipeline's.
+        text: What the user names; None: nothing.
+        drain: Whether the run is to end when the queue is empty.
+
+    Raises:
+        SettingsError: If it is nothing that can be a source, or nothing that can be drained.
+    """
+    from headrace.sources.queue_source import QueueSource
+
+    if text and not ("://" in text and isinstance(own, QueueSource)):
+        return parse_source(text, drain=drain)
+    if not text and not drain:
+        return own
+    if not isinstance(own, QueueSource):
+        raise SettingsError(
+            f"--drain is for a queue, and the pipeline's source is a {type(own).__name__}: leave it out, or name a queue "
+            "with --source"
+        )
+    chosen = own.changed(text, drain=drain)
+    if drain:
+        chosen.check_is_there()
+    return chosen
+
+
 def parse_source(text: str, *, drain: bool) -> Source:
     """Return the source that a user names: a queue's address, a folder or glob, or a file with a URL or path per line.
 
@@ -102,10 +131,10 @@ def parse_source(text: str, *, drain: bool) -> Source:
     if "://" in text:
         from headrace.sources.queue_source import QueueSource
 
-        path = text.removeprefix("sqlite:///").partition("?")[0]
-        if drain and text.startswith("sqlite:///") and not Path(unquote(path)).exists():
-            raise SettingsError(f"there is no queue to drain at {text}: {path} does not exist; look at the address")
-        return QueueSource(text, drain=drain)
+        source = QueueSource(text, drain=drain)
+        if drain:
+            source.check_is_there()
+        return source
     if Path(text).is_file() and Path(text).suffix in (".txt", ".lst", ".urls"):
         from headrace.sources.urls import UrlList
 

@@ -38,7 +38,7 @@ def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.jsonl|DIR",
         help="write results into this file of JSON Lines, or this folder of Parquet files, instead of delivering them",
     )
-    parser.add_argument("--drain", action="store_true", help="with --source QUEUE: stop when the queue is empty")
+    parser.add_argument("--drain", action="store_true", help="of a queue: stop when it is empty")
     parser.add_argument("--limit", type=positive, metavar="N", help="receive at most N jobs")
     parser.add_argument(
         "--force",
@@ -84,14 +84,10 @@ def open_pipeline(args: argparse.Namespace) -> tuple[Pipeline, Plan]:
     Raises:
         SettingsError: If one of them cannot be found or is not what it should be.
     """
-    from headrace.base.errors import SettingsError
-    from headrace.cli.loading import load_pipeline, parse_source
+    from headrace.cli.loading import choose_source, load_pipeline
 
-    if args.drain and not args.source:
-        raise SettingsError("--drain goes with --source QUEUE; in the program it is headrace.queue(..., drain=True)")
     pipeline = load_pipeline(args.pipeline)
-    if args.source:
-        pipeline.source = parse_source(args.source, drain=args.drain)
+    pipeline.source = choose_source(pipeline.source, args.source, drain=args.drain)
     delivery = _delivery(args, pipeline)
     if delivery is not pipeline.delivery:
         pipeline = pipeline.delivering_to(delivery)

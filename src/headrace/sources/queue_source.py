@@ -13,7 +13,9 @@ import logging
 import random
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import BadMessage, QueueRefused, QueueUnavailable, SettingsError, SourceError
@@ -100,6 +102,31 @@ class QueueSource:
         self._clock: Clock = clock or SystemClock()
         self._open: _OpenSource | None = None
         self._seat: Seat | None = None
+
+    def changed(self, address: str | None, *, drain: bool) -> QueueSource:
+        """Return one for another address, or one that drains its queue, and the same in all else.
+
+        Args:
+            address: None or empty: the same queue. Where it says a visibility timeout, that is the nearer word.
+            drain: End when the queue is empty; False: as it is.
+        """
+        has_its_own = address and "visibility" in parse_address(address)[1]
+        return QueueSource(
+            address or self._address,
+            visibility=None if has_its_own else self._visibility_seconds,
+            max_receives=self._max_receives,
+            drain=drain or self._drain,
+            parse=self._parse,
+            clock=self._clock,
+        )
+
+    def check_is_there(self) -> None:
+        """Raise SettingsError if the queue's file does not exist: draining it would end at once, as if all was done."""
+        parts = parse_address(self._address)[0] if isinstance(self._address, str) else None
+        if parts is not None and parts.scheme == "sqlite" and not Path(path := unquote(parts.path[1:])).exists():
+            raise SettingsError(
+                f"there is no queue to drain at {self._address}: {path} does not exist; look at the address"
+            )
 
     def take(self, seat: Seat) -> None:
         """Note what is received where a supervisor sees it, and run alone what may have killed workers; before `open`."""

@@ -85,7 +85,7 @@ local function read(entry, found)
     local by = {}
     for i = 1, #found, 2 do by[found[i]] = found[i + 1] end
     local sent = string.match(by.sent or '', '^%d+$')
-    if not sent or #sent > 15 then sent = string.match(entry, '^%d+') end
+    if not sent or #sent ~= 13 then sent = string.match(entry, '^%d+') end  -- seconds would be in 1970: long given up
     local body = by.body or (#found == 2 and found[2])
     if not body then
         local members = {}  -- in order, and a field that stands twice does so here

@@ -58,6 +58,7 @@ class TestRedisQueue(QueueConformance):
             ({"body": "x", "sent": "2026-11-22T18:00:00Z"}, b"x"),
             ({"body": "x", "sent": ""}, b"x"),
             ({"body": "x", "sent": "9" * 400}, b"x"),
+            ({"body": "x", "sent": "1763830000"}, b"x"),
             ({"body": "x", "id": ""}, b"x"),
             ({"body": "x", "count": "3", "reason": "new"}, b"x"),
             ({"payload": '{"asset": "a"}'}, b'{"asset": "a"}'),
