@@ -18,6 +18,7 @@ from headrace.base.words import counted
 from headrace.runs.formats.variants import SliceResult, WorstItem
 from headrace.validate.agreement import Agreement, naming
 from headrace.validate.detections import are_detections
+from headrace.validate.doubts import doubt_of_labels
 from headrace.validate.golden import Golden
 from headrace.validate.judged import MOST_WORST, OUTCOMES, GoldenGate, Judged, set_says, set_values
 from headrace.validate.kept_answers import KeptAnswers
@@ -28,9 +29,6 @@ from headrace.validate.parity import has_broken, joined, num_broken, num_classes
 from headrace.validate.policy import Policy
 from headrace.validate.recounted import Again, RecountedGate
 from headrace.validate.slices import FEWEST_SOURCES, drop_by_source, slices_of, too_small, worst_of
-
-#: Standard errors beyond chance from which on the labels are believed to be those of the model.
-_BEYOND_CHANCE = 3.0
 
 Calls = Callable[[], Iterator[Any]]
 
@@ -214,7 +212,7 @@ class _Gate(GoldenGate):
         limits: dict[str, float] = {}
         worst = self._worst(a, b, differences)
         if labels is not None and policy.metric.needs_classes and a.first is not None:
-            doubt = _doubt(labels, a.num_classes, float(np.equal(a.first, labels).mean()))
+            doubt = doubt_of_labels(labels, a.first, a.num_classes)
             if doubt is not None:
                 return self.said("inconclusive", doubt, values)
         outcome, says = OUTCOMES[found.decision], self._says(found, means)
@@ -353,23 +351,6 @@ class _Gate(GoldenGate):
                 f"{metric.name} has a value for the whole set alone: no part of it was looked at by itself"
             )
         return self.said(OUTCOMES[found.decision], says, values, worst=worst, slices=slices)
-
-
-def _doubt(labels: np.ndarray, classes: int, right: float) -> str | None:
-    """Return why labels cannot be those of this model; None if they may be."""
-    if labels.min() < 0 or labels.max() >= classes:
-        return (
-            f"the labels go from {labels.min()} to {labels.max()}, and the model has {classes} classes: labels are the "
-            "classes' places in the output, counted from 0"
-        )
-    commonest = float(np.bincount(labels).max() / len(labels))
-    chance = commonest + _BEYOND_CHANCE * np.sqrt(commonest * (1 - commonest) / len(labels))
-    if len(np.unique(labels)) > 1 and right <= chance:
-        return (
-            f"A itself is right for {right:.2%} of the items, and always naming the commonest class for {commonest:.2%}: "
-            "labels or preprocessing are not those of this model"
-        )
-    return None
 
 
 def _size(outputs: Any) -> int:

@@ -204,6 +204,16 @@ def test_labels_that_fit_nothing_prove_nothing(incumbent: str, golden: Callable[
     assert "the commonest class" in document.says
 
 
+def test_a_set_with_few_items_of_a_rare_class_can_accept(incumbent: str, tmp_path: Path) -> None:
+    """Five positives among 216: more right than always naming the commonest class nobody can be, and that is enough."""
+    inputs = np.random.default_rng(2).standard_normal((4000, FEATURES)).astype(np.float32)
+    labels = (inputs @ WEIGHTS).argmax(axis=1)
+    chosen = np.concatenate([np.flatnonzero(labels == 0)[:211], np.flatnonzero(labels == 1)[:5]])
+    np.savez(tmp_path / "rare.npz", inputs=inputs[chosen], labels=labels[chosen])
+    document = judge(incumbent, incumbent, read_golden(tmp_path / "rare.npz"), max_drop=0.05, max_slice_drop=0.5)
+    assert (document.num_items, document.verdict) == (216, "accept")
+
+
 @pytest.mark.parametrize("asked", range(1, 60, 7))
 def test_an_interruption_is_never_a_rejection(
     incumbent: str, golden: Callable[..., Golden], monkeypatch: pytest.MonkeyPatch, asked: int
