@@ -96,11 +96,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Tune, write a better Plan, and print what was found."""
     from headrace.cli.tuning_text import as_text
+    from headrace.diagnose.replay import CannotReplay
     from headrace.runs.plan_file import check_writable
 
     check_writable(Path(args.output), force=args.force)  # before minutes are spent
-    with stdout_kept(args.json):
-        tuned = _tune(args)
+    try:
+        with stdout_kept(args.json):
+            tuned = _tune(args)
+    except CannotReplay as error:  # as `headrace whatif`: the machine was too busy to tell, nobody's mistake
+        _say(str(error))
+        return EXIT_INCONCLUSIVE
     document = tuned.document
     problem = None
     if tuned.plan is not None:
