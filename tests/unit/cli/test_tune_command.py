@@ -12,8 +12,10 @@ from headrace.base.plan import Plan
 from headrace.cli import main
 from headrace.cli.tune import _status
 from headrace.cli.tuning_text import as_text
+from headrace.diagnose.replay import CannotReplay
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.tuning import SweepPoint, Trial, TuningDocument
+from headrace.tune import tuning
 
 MODULE = """
 import headrace as hr
@@ -131,3 +133,16 @@ def test_a_pipeline_that_waits_is_tuned(folder: Path, capsys: pytest.CaptureFixt
     assert (Plan.load("plan.toml").stages["work"].workers or 0) > 1
     assert "# was 1; without this change" in (folder / "plan.toml").read_text()
     assert document.record.num == 1
+
+
+def test_a_profile_that_cannot_be_replayed_is_inconclusive(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The machine was too busy to tell, which is nobody's mistake: status 4 with the reason, as of `headrace whatif`."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise CannotReplay("the simulator gives 155/s and 41/s were measured")
+
+    monkeypatch.setattr(tuning, "tune", refuse)
+    assert main(["tune", "tuned_jobs:pipeline"]) == 4
+    assert "155/s" in capsys.readouterr().err
