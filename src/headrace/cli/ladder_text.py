@@ -38,7 +38,7 @@ def _table(document: LadderDocument) -> list[str]:
         row = [step.name, _rate(step.throughput), _ratio(step.ratio_before), _ratio(step.ratio_alone)]
         if has_prediction:
             error = step.prediction_error
-            row += [_rate(step.predicted.mid if step.predicted else None), "-" if error is None else f"{error:+.1%}"]
+            row += [_rate(step.predicted.mid if step.predicted else None), "-" if error is None else f"{error:+z.1%}"]
         if has_cost:
             row.append("-" if step.cost_per_thousand is None else f"{step.cost_per_thousand:.3g}")
         rows.append(row)

@@ -52,7 +52,7 @@ def attempts_listed(attempts: Sequence[Attempt]) -> str:
     rows = [("id", "when", "technique", "engine", "expected", "times as fast", "drop, points", "verdict")]
     for attempt in attempts:
         speed = "-" if attempt.speedup is None else f"{attempt.speedup.mid:.2f}"
-        drop = "-" if attempt.drop is None else f"{100 * attempt.drop.mid:+.2f}"
+        drop = "-" if attempt.drop is None else f"{100 * attempt.drop.mid:+z.2f}"
         refused = f" ({attempt.gate})" if attempt.gate else ""
         engine, when = str(attempt.settings.get("engine", "")), _when(attempt.created_unix_seconds)
         expected, verdict = expected_range(attempt) or "-", f"{attempt.verdict}{refused}"
@@ -235,7 +235,7 @@ def rendered(attempts: Sequence[Attempt], decisions: Sequence[Decision]) -> str:
             attempt.id, _when(attempt.created_unix_seconds), _technique(attempt), str(attempt.settings.get("engine", "")),
             expected_range(attempt),
             "" if speed is None else f"{speed.mid:.2f} ({speed.low:.2f} to {speed.high:.2f})",
-            "" if drop is None else f"{100 * drop.mid:+.2f} ({100 * drop.low:+.2f} to {100 * drop.high:+.2f})",
+            "" if drop is None else f"{100 * drop.mid:+z.2f} ({100 * drop.low:+z.2f} to {100 * drop.high:+z.2f})",
             f"{attempt.verdict}{f' by {attempt.gate}' if attempt.gate else ''}", attempt.says.replace("|", "/"),
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
@@ -312,7 +312,7 @@ def _row(entry: PredictionEntry) -> tuple[str, ...]:
         _when(entry.created_unix_seconds),
         ratio_text(entry.predicted),
         "-" if measured is None else f"x{number(measured.ratio.mid)}",
-        "-" if entry.error is None else f"{100 * entry.error:+.1f} %",
+        "-" if entry.error is None else f"{100 * entry.error:+z.1f} %",
         entry.says,
     )
 
@@ -325,7 +325,7 @@ def _came_of(entry: PredictionEntry) -> str:
     when = _when(entry.measured.measured_unix_seconds)
     return (
         f"measured {ratio_text(entry.measured.ratio)}, predicted {ratio_text(entry.predicted)}: "
-        f"error {100 * entry.error:+.1f} %, {place} the interval ({entry.measured.how}, {when})"
+        f"error {100 * entry.error:+z.1f} %, {place} the interval ({entry.measured.how}, {when})"
     )
 
 

@@ -22,8 +22,8 @@ def slices_told(slices: Sequence[SliceResult], num_slices: int) -> list[str]:
     rows = [["part", "items", "A", "B", "points", "interval", ""]]
     rows += [
         [
-            one.name, f"{one.num_items:,}", _share(one.a), _share(one.b), f"{-100 * one.drop:+.2f}",
-            f"{-100 * one.high:+.2f} to {-100 * one.low:+.2f}", _WORDS[one.outcome],
+            one.name, f"{one.num_items:,}", _share(one.a), _share(one.b), f"{-100 * one.drop:+z.2f}",
+            f"{-100 * one.high:+z.2f} to {-100 * one.low:+z.2f}", _WORDS[one.outcome],
         ]
         for one in slices[:_MOST]
     ]  # fmt: skip

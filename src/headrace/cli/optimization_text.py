@@ -147,7 +147,7 @@ def _row(attempt: Attempt, document: OptimizationDocument) -> list[str]:
         expected_range(attempt),
         "-" if attempt.speedup is None else f"{attempt.speedup.mid:.2f}",
         "-" if attempt.speedup is None else f"{attempt.speedup.low:.2f} to {attempt.speedup.high:.2f}",
-        "-" if attempt.drop is None else f"{100 * attempt.drop.mid:+.2f}",
+        "-" if attempt.drop is None else f"{100 * attempt.drop.mid:+z.2f}",
         format_size(attempt.artifact.num_bytes),
         *_costs(attempt.validation.b),
         f"{attempt.verdict}{refused}",
@@ -176,7 +176,7 @@ def _bars(document: OptimizationDocument) -> list[str]:
         assert attempt.speedup is not None
         sure, maybe = (round(_BAR_COLUMNS * value / most) for value in (attempt.speedup.low, attempt.speedup.high))
         name = f"{attempt.technique} on {attempt.settings.get('engine')}"
-        drop = "" if attempt.drop is None else f"{100 * attempt.drop.mid:+.2f} points"
+        drop = "" if attempt.drop is None else f"{100 * attempt.drop.mid:+z.2f} points"
         rows.append([name, "=" * max(1, sure) + "-" * (maybe - sure), drop or attempt.verdict])
     return aligned(rows)
 

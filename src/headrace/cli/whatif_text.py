@@ -147,7 +147,7 @@ def _check(document: PredictionDocument) -> list[str]:
     off = simulated / base - 1
     doubt = ": this run is not well understood" if abs(off) > _FAR_OFF else ""
     return [
-        f"check: the run as recorded is simulated at {number(simulated)}/s, {100 * off:+.1f} % of what was measured{doubt}"
+        f"check: the run as recorded is simulated at {number(simulated)}/s, {100 * off:+z.1f} % of what was measured{doubt}"
     ]
 
 

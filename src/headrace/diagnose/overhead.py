@@ -43,11 +43,11 @@ def overhead_estimate(profile: ProfilingInfo | None, cpu_demand: Mapping[str, fl
         clocks = (math.exp(estimate.low), math.exp(estimate.mid), math.exp(estimate.high))
         low, mid, high = (_with_beside(ratio, beside) for ratio in clocks)
         says = (
-            f"{mid - 1:+.1%} CPU time per item (95 % interval {low - 1:+.1%} to {high - 1:+.1%}, "
+            f"{mid - 1:+z.1%} CPU time per item (95 % interval {low - 1:+z.1%} to {high - 1:+z.1%}, "
             f"{len(ratios)} pairs of blocks)"
         )
         if beside:
-            says += f", of which the clocks {mid - _with_beside(1.0, beside):+.1%}, {_listed(beside)}"
+            says += f", of which the clocks {mid - _with_beside(1.0, beside):+z.1%}, {_listed(beside)}"
     else:
         says = (
             f"what the clocks cost is not measured: {counted(len(ratios), 'pair')} of blocks with the clocks on and off, "
@@ -90,7 +90,7 @@ def _with_beside(ratio: float, beside: Mapping[str, float]) -> float:
 
 
 def _listed(beside: Mapping[str, float]) -> str:
-    return ", ".join(f"{what} {share:+.1%}" for what, share in beside.items())
+    return ", ".join(f"{what} {share:+z.1%}" for what, share in beside.items())
 
 
 def log_ratios(blocks: list[OverheadBlock], cpu_demand: Mapping[str, float]) -> list[float]:

@@ -218,10 +218,10 @@ def _judge(judged: list[tuple[str, float, float]], seconds: float) -> tuple[bool
     if abs(drift) > DRIFT:
         needed = seconds * (_SIGNIFICANT * error / DRIFT) ** 2
         return None, (
-            f"the two halves differ in throughput by {drift:+.0%}, but the run is too uneven to call that drift "
+            f"the two halves differ in throughput by {drift:+z.0%}, but the run is too uneven to call that drift "
             f"(standard error {error:.0%}); a run of about {needed:.0f} s would tell"
         )
-    halves = ", ".join(f"{name} by {drift:+.1%}" for name, drift, _ in judged)
+    halves = ", ".join(f"{name} by {drift:+z.1%}" for name, drift, _ in judged)
     return True, f"steady: the two halves differ in {halves}"
 
 

@@ -245,7 +245,7 @@ def _warnings(replay: Replay, change: Change) -> tuple[str, ...]:
     if abs(replay.misfit) > 0.15:
         found.append(
             f"as recorded the simulator gives {replay.simulate().throughput:.4g}/s and {replay.throughput:.4g}/s were measured "
-            f"({replay.misfit:+.0%}): it does not understand this run well, and the interval is as wide"
+            f"({replay.misfit:+z.0%}): it does not understand this run well, and the interval is as wide"
         )
     if replay.machine.others > 0.5 and not change.quiet:
         found.append(

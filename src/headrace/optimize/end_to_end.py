@@ -306,7 +306,7 @@ def _says(found: EndToEnd, ceiling: Ceiling | None, left_out: str) -> str:
     if predicted is None:
         parts.append(f"not predicted: {found.refused}")
     else:
-        off = "" if found.error is None else f", {100 * found.error:+.0f} % off"
+        off = "" if found.error is None else f", {100 * found.error:+z.0f} % off"
         parts.append(f"predicted {predicted.mid:.2f} ({predicted.low:.2f} to {predicted.high:.2f}){left_out}{off}")
     if found.verdict != "better":
         parts.append(

@@ -91,7 +91,7 @@ class Words:
         in_use, speedup, drop = self.found.in_use, chosen.speedup, chosen.drop
         over, apart = (" as what the Plan uses", " from the model as given") if in_use else ("", "")
         fast = f" is {speedup.mid:.2f} times as fast{over} ({speedup.low:.2f} to {speedup.high:.2f})" if speedup else ""
-        lost = f"a drop of {100 * drop.mid if drop else 0.0:+.2f} points, {100 * self.found.max_drop:g} allowed{apart}"
+        lost = f"a drop of {100 * drop.mid if drop else 0.0:+z.2f} points, {100 * self.found.max_drop:g} allowed{apart}"
         cost = f"; {self._of_cost(chosen)}" if self.found.objective == "cost" else ""
         return f"{named_attempt(chosen)}{fast}; {self._of_answers(chosen)}{lost}{cost}"
 

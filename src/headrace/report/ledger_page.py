@@ -145,7 +145,7 @@ def _picture(number: int, race: _Race, attempts: Sequence[Attempt], change_in_us
         tip = [
             [f"{attempt.id} {name_of(attempt)}", attempt.verdict],
             ["times as fast", f"{attempt.speedup.mid:.2f} ({attempt.speedup.low:.2f} to {attempt.speedup.high:.2f})"],
-            ["points", f"{change:+.2f}"],
+            ["points", f"{change:+z.2f}"],
         ]
         accepted = attempt.verdict == "accept"
         point = mark(attempt.id, attempt.speedup.mid, change, tip, COLORS[attempt.verdict], accepted)
@@ -171,7 +171,7 @@ def _history(attempts: Sequence[Attempt]) -> Section | None:
             attempt.id, _when(attempt.created_unix_seconds), name_of(attempt), badge(attempt.verdict, attempt.gate),
             attempt.says,
             None if attempt.speedup is None else digits(attempt.speedup.mid),
-            None if attempt.drop is None else f"{-100 * attempt.drop.mid:+.2f}", size(attempt.artifact.num_bytes),
+            None if attempt.drop is None else f"{-100 * attempt.drop.mid:+z.2f}", size(attempt.artifact.num_bytes),
             seconds(attempt.seconds), None if attempt.money is None else f"{attempt.money:.2g}",
         ]
         for attempt in attempts

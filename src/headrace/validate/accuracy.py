@@ -267,7 +267,7 @@ class _Gate(GoldenGate):
         values["source_low"], values["source_high"] = interval
         if interval[1] > self.policy.max_drop:
             self.warnings.append(
-                f"with whole sources drawn anew it is {100 * interval[0]:+.2f} to {100 * interval[1]:+.2f} points: it hangs "
+                f"with whole sources drawn anew it is {100 * interval[0]:+z.2f} to {100 * interval[1]:+z.2f} points: it hangs "
                 "on a few of them; take items from more"
             )
 
@@ -299,7 +299,7 @@ class _Gate(GoldenGate):
         else:
             what = f"{metric.name} {means[1]:.4f} against {means[0]:.4f}, of {found.num_items:,} items"
         points = (
-            f"drop {100 * found.drop:+.2f} points ({100 * found.low:+.2f} to {100 * found.high:+.2f}, "
+            f"drop {100 * found.drop:+z.2f} points ({100 * found.low:+z.2f} to {100 * found.high:+z.2f}, "
             f"{100 * (1 - alpha):.3g} % on both sides together)"
         )
         limit = f"{100 * margin:g} points are allowed"

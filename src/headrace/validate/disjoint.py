@@ -19,7 +19,7 @@ from headrace.base.words import counted
 from headrace.validate.golden import Golden
 from headrace.validate.items import contents
 
-#: Sources that a message names.
+#: Items or sources that a message names.
 _NAMED = 3
 
 
@@ -30,13 +30,18 @@ def check_disjoint(sets: Mapping[str, Golden | None]) -> None:
         sets: {the option that named it: a set, or None if there is none}.
     """
     given = [(option, one) for option, one in sets.items() if one is not None]
-    items = {option: {_content(item) for item in contents(one.inputs)} for option, one in given}
+    items = {
+        option: {_content(item): place for place, item in enumerate(contents(one.inputs))} for option, one in given
+    }
     for (first, a), (second, b) in combinations(given, 2):
-        shared = len(items[first] & items[second])
+        shared = [content for content in items[first] if content in items[second]]
         if shared:
+            pairs = [(_item(a, items[first][one]), _item(b, items[second][one])) for one in shared[:_NAMED]]
+            such = ", ".join(f"{one} (there {other})" for one, other in pairs)
+            more = f" and {len(shared) - _NAMED} more" if len(shared) > _NAMED else ""
             raise SettingsError(
-                f"{counted(shared, 'item')} of {first} {a.name} {'is' if shared == 1 else 'are'} in {second} {b.name} too; "
-                "what a model was made from cannot judge it: keep the two apart"
+                f"{counted(len(shared), 'item')} of {first} {a.name} {'is' if len(shared) == 1 else 'are'} in {second} "
+                f"{b.name} too: {such}{more}; what a model was made from cannot judge it: take them out of one of the two"
             )
         sources = sorted(known_sources(a) & known_sources(b))
         if sources:
@@ -69,6 +74,11 @@ def known_sources(one: Golden) -> set[str]:
     """Return the sources of a set's items, as far as they are known."""
     of_all = () if one.sources is None else np.unique(one.sources)
     return {str(source) for source in of_all if str(source)} | one.some_sources
+
+
+def _item(one: Golden, place: int) -> str:
+    """Return what an item is called: its file, or its place in the arrays."""
+    return one.files[place] if one.files else f"item {place}"
 
 
 def _content(item: Iterable[np.ndarray]) -> bytes:

@@ -90,7 +90,7 @@ def set_says(found: SetFinding, policy: Policy, num_items: int) -> str:
     """Return a finding about a set in words."""
     open_end = f": undecided, {found.why}" if found.why else ""
     return (
-        f"{policy.metric.name} {found.b:.4f} against {found.a:.4f}, of {num_items:,} items; drop {100 * found.drop:+.2f} "
-        f"points ({100 * found.low:+.2f} to {100 * found.high:+.2f}, {100 * policy.alpha:.2g} % on each side, "
+        f"{policy.metric.name} {found.b:.4f} against {found.a:.4f}, of {num_items:,} items; drop {100 * found.drop:+z.2f} "
+        f"points ({100 * found.low:+z.2f} to {100 * found.high:+z.2f}, {100 * policy.alpha:.2g} % on each side, "
         f"{found.draws:,} draws); {100 * policy.max_drop:g} points are allowed{open_end}"
     )

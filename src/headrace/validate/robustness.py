@@ -132,7 +132,7 @@ class _ByFirsts:
             self.values[f"{kind}_a"], self.values[f"{kind}_b"] = float(a.mean()), float(b.mean())
         drop = float(-differences.mean())
         self.values[f"{kind}_drop"] = drop
-        self.told.append(f"{kind} {100 * drop:+.1f}")
+        self.told.append(f"{kind} {100 * drop:+z.1f}")
         alpha = _ALPHA / len(CORRUPTIONS)
         mixed = np.random.default_rng(0).permutation(differences)  # files are sorted by class, and the test looks early
         if judge_drop(mixed, self.policy.max_slice_drop, alpha, is_all=True).decision is Decision.REJECT:

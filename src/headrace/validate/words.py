@@ -68,7 +68,7 @@ def _in_one_form(*ratios: float | None) -> list[str]:
     """Return ratios as people say them: `+4.8 %`, or `x2.31` where one of them is a doubling, or a half, or beyond."""
     as_factor = any(ratio is not None and not 0.5 < ratio < 2 for ratio in ratios)
     return [
-        "not known" if ratio is None else f"x{ratio:.3g}" if as_factor else f"{100 * (ratio - 1):+.1f} %"
+        "not known" if ratio is None else f"x{ratio:.3g}" if as_factor else f"{100 * (ratio - 1):+z.1f} %"
         for ratio in ratios
     ]
 

@@ -27,6 +27,16 @@ def test_an_item_in_both_is_refused() -> None:
         check_disjoint({"--data": items("a.npz", 0), "--golden": items("b.npz", 2)})
 
 
+def test_the_files_of_items_in_both_are_named() -> None:
+    """In each of the two sets, for a copy has another name; items of arrays are named by their place."""
+    files = {"files": ["data/x.jpg", "data/y.jpg", "data/z.jpg"]}
+    with pytest.raises(SettingsError, match=r"too: data/z\.jpg \(there item 0\); .*take them out of one"):
+        check_disjoint({"--data": items("data", 0, **files), "--golden": items("b.npz", 2)})
+    four = replace(items("a.npz", 0), inputs=np.arange(4, dtype=np.float32)[:, None])
+    with pytest.raises(SettingsError, match=r"4 items .*: item 0 \(there item 0\), .* and 1 more;"):
+        check_disjoint({"--data": four, "--golden": four})
+
+
 def test_an_item_in_both_is_refused_in_whatever_precision_it_was_written() -> None:
     """NumPy makes float64 of nearly everything."""
     doubled = items("a.npz", 0)

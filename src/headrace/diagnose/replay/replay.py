@@ -199,7 +199,7 @@ class Replay:
         if abs(self.misfit) > UNDERSTOOD:
             raise CannotReplay(
                 f"as recorded the simulator gives {self.simulate().throughput:.4g}/s and {self.throughput:.4g}/s were measured "
-                f"({self.misfit:+.0%}, at most {UNDERSTOOD:.0%} is allowed): it does not understand this run, and predicts "
+                f"({self.misfit:+z.0%}, at most {UNDERSTOOD:.0%} is allowed): it does not understand this run, and predicts "
                 "nothing of it. headrace diagnose says what may be missing; a longer run on a quiet machine may do"
             )
 

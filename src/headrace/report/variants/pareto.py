@@ -169,7 +169,7 @@ def _point(
 ) -> dict[str, Any]:
     tip = [
         [f"{number} {name}", ""], ["times as fast", f"{speedup.mid:.2f} ({speedup.low:.2f} to {speedup.high:.2f})"],
-        ["points", f"{change.mid:+.2f} ({change.low:+.2f} to {change.high:+.2f})"],
+        ["points", f"{change.mid:+z.2f} ({change.low:+z.2f} to {change.high:+z.2f})"],
     ]  # fmt: skip
     point = mark(str(number), speedup.mid, change.mid, tip, color, ringed)
     return point if floor is None or change.mid >= floor else below(point, floor)

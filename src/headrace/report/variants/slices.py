@@ -56,8 +56,8 @@ def slices_table(slices: Sequence[SliceResult], num_slices: int, a: str, b: str)
     """
     rows = [
         [
-            one.name, _WORDS[one.outcome], f"{one.num_items:,}", _share(one.a), _share(one.b), f"{-100 * one.drop:+.2f}",
-            f"{-100 * one.high:+.2f} to {-100 * one.low:+.2f}",
+            one.name, _WORDS[one.outcome], f"{one.num_items:,}", _share(one.a), _share(one.b), f"{-100 * one.drop:+z.2f}",
+            f"{-100 * one.high:+z.2f} to {-100 * one.low:+z.2f}",
         ]
         for one in slices
     ]  # fmt: skip
@@ -79,8 +79,8 @@ def slices_chart(name: str, title: str, slices: Sequence[SliceResult]) -> Chart:
     points = [
         {
             "value": [-100 * one.drop, place], "itemStyle": {"color": COLORS[_VERDICTS[one.outcome]]},
-            "tip": [[one.name, ""], ["items", f"{one.num_items:,}"], ["points", f"{-100 * one.drop:+.2f}"],
-                    ["interval", f"{-100 * one.high:+.2f} to {-100 * one.low:+.2f}"]],
+            "tip": [[one.name, ""], ["items", f"{one.num_items:,}"], ["points", f"{-100 * one.drop:+z.2f}"],
+                    ["interval", f"{-100 * one.high:+z.2f} to {-100 * one.low:+z.2f}"]],
         }
         for place, one in enumerate(shown)
     ]  # fmt: skip
