@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 _SIGNS = {True: "for", False: "against", None: "-"}
 #: Candidates and bounds beyond these say little.
 _MOST_CANDIDATES, _MOST_BOUNDS = 6, 5
+_OWN_HANDS = "If they cannot be stopped, in the pipeline itself:"
+#: Gains below this are no advice.
+_WORTH_A_LINE = 1.03
 
 
 def as_text(document: DiagnosisDocument) -> str:
@@ -22,6 +25,7 @@ def as_text(document: DiagnosisDocument) -> str:
         _verdict(document),
         _evidence(document.first),
         _remedies(document.first.remedies),
+        _in_own_hands(document),
         _others(document),
         _candidates(document.candidates),
         _bounds(document),
@@ -60,7 +64,9 @@ def _goals(document: DiagnosisDocument) -> list[str]:
 
 def _verdict(document: DiagnosisDocument) -> list[str]:
     first = document.first
-    lines = [f"{name_of(first)}   [confidence: {first.confidence}]", f"  {first.says}"]
+    is_verdict = first.verdict != "UNTRUSTED"  # how sure one can be of nothing is no question
+    sure = f"   [confidence: {first.confidence}]" if is_verdict else ""
+    lines = [f"{name_of(first)}{sure}", f"  {first.says}"]
     if document.is_emulated:
         lines.append("  The device was emulated: its times are settings, not measurements.")
     if document.experiment:
@@ -81,10 +87,31 @@ def _line(one: EvidenceLine) -> str:
     return f"  {_SIGNS[one.supports]:<8}{one.says}{source}"
 
 
-def _remedies(remedies: Sequence[Remedy]) -> list[str]:
+def _in_own_hands(document: DiagnosisDocument) -> list[str]:
+    """Return the best that can be done in the pipeline, where what limits it first is other programs."""
+    if document.first.verdict != "NEIGHBOUR":
+        return []
+    remedies = document.runner_up.remedies if document.runner_up else ()
+    known = [one for one in remedies if one.ratio is not None and not _is_of_the_machine(one)]
+    best = max(known, key=lambda one: one.ratio.mid if one.ratio else 0.0, default=None)
+    if best is not None:
+        return _remedies([best], _OWN_HANDS)
+    own = [one for one in document.candidates if one.kind == "stage"]
+    top = max(own, key=lambda one: one.gain, default=None)
+    if top is None or top.gain < _WORTH_A_LINE:
+        return []
+    command = f"headrace whatif {document.run} --speedup {top.stage}=1.2"
+    return [_OWN_HANDS, f"  - {top.says}: x{top.gain:.2f} of the throughput", f"      {command}"]
+
+
+def _is_of_the_machine(remedy: Remedy) -> bool:
+    return any(option in remedy.command for option in (" --cores ", " --devices ", " --quiet-machine"))
+
+
+def _remedies(remedies: Sequence[Remedy], head: str = "What to do, and what it would buy:") -> list[str]:
     if not remedies:
         return []
-    lines = ["What to do, and what it would buy:"]
+    lines = [head]
     for remedy in remedies:
         gain = ""
         if remedy.ratio is not None:
@@ -105,7 +132,11 @@ def _others(document: DiagnosisDocument) -> list[str]:
 
 
 def _gain(finding: Finding) -> str:
-    return "" if finding.gain is None else f", x{finding.gain:.2f} by simulation"
+    if finding.gain is None:
+        return ""
+    line = next((one for one in finding.evidence if one.name == "gain"), None)
+    how = "by simulation" if line is None or line.source else "by the time that was seen to be lost"
+    return f", x{finding.gain:.2f} {how}"
 
 
 def _candidates(candidates: Sequence[Candidate]) -> list[str]:

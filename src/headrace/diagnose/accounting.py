@@ -163,7 +163,7 @@ def _utilization(evidence: Evidence, stage: StageFacts, window: Window) -> float
     if evidence.is_complete and stage.workers and width > 0 and stage.items:
         own = evidence.stage_rows(stage.name)
         busy = busy_seconds(evidence.spans, np.arange(own.start, own.stop), window)
-        return busy / (width * (stage.most_workers or stage.workers))
+        return min(1.0, busy / (width * stage.workers))  # those in the places of others that wait come on top
     ratio = stage.summary["utilization_ratio"] if stage.summary else None
     return None if ratio is None else float(ratio)
 

@@ -56,7 +56,7 @@ def find_bounds(replay: Replay, change: Change | None = None) -> list[Bound]:
     inline = _receiver_demand(system)
     found = [*_shared(system, [inline, *(demand for _, demand in demands)])]
     for station, demand in demands:
-        found += _workers(station, demand)
+        found += _workers(station, demand, replay.added_workers(station.name))
     found += _resources(system, [inline, *(demand for _, demand in demands)])
     found += _outside(system, scenario, inline)
     return sorted(found, key=lambda bound: bound.throughput)
@@ -89,11 +89,13 @@ def _shared(system: System, demands: Sequence[Demand]) -> list[Bound]:
     return found
 
 
-def _workers(station: Station, demand: Demand) -> list[Bound]:
+def _workers(station: Station, demand: Demand, times: float) -> list[Bound]:
+    """Return what a station's workers can do, with those that may be added while some wait for slow calls."""
     if demand.total <= 0:
         return []
-    rate = station.workers / demand.total
-    says = f"{counted(station.workers, 'worker')} of {station.name} / {format_duration(demand.total)} per job = {rate:.4g}/s"
+    workers = round(station.workers * times)
+    rate = workers / demand.total
+    says = f"{counted(workers, 'worker')} of {station.name} / {format_duration(demand.total)} per job = {rate:.4g}/s"
     return [Bound(name=f"workers:{station.name}", stage=station.name, throughput=rate, says=says)]
 
 

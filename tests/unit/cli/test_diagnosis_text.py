@@ -86,3 +86,37 @@ def test_goals_come_before_the_verdict(document: DiagnosisDocument) -> None:
 def test_an_emulated_device_is_told(document: DiagnosisDocument) -> None:
     """Times that are settings are not shown as if they had been measured."""
     assert "The device was emulated" in as_text(msgspec.structs.replace(document, is_emulated=True))
+
+
+def test_nothing_is_said_to_be_sure_of_a_run_that_is_not_trusted(document: DiagnosisDocument) -> None:
+    """UNTRUSTED stands without a confidence: one is a matter of verdicts."""
+    first = msgspec.structs.replace(document.first, verdict=VerdictClass.UNTRUSTED)
+    assert "confidence" not in as_text(msgspec.structs.replace(document, first=first))
+
+
+def test_neighbours_come_with_what_can_be_done_in_the_pipeline(document: DiagnosisDocument) -> None:
+    """Other programs limit: the best remedy of the runner-up stands before it, with its gain and command."""
+    neighbours = msgspec.structs.replace(document.first, verdict=VerdictClass.NEIGHBOUR, stage=None, remedies=())
+    small = Remedy(says="rent more", ratio=Estimate(3.0, 3.1, 3.2), command="headrace whatif RUN --cores 8")
+    second = msgspec.structs.replace(document.first, remedies=(small, *document.first.remedies))
+    text = as_text(msgspec.structs.replace(document, first=neighbours, runner_up=second))
+    head, _, rest = text.partition("If they cannot be stopped, in the pipeline itself:")
+    assert rest.lstrip().startswith("- hedge: x1.50 (1.40 to 1.60)")
+    assert rest.index("headrace whatif RUN --speedup fetch=2") < rest.index("Runner-up")
+    assert "rent more" not in head + rest
+
+
+@pytest.mark.parametrize(("source", "how"), [("", "by the time that was seen to be lost"), ("Coz", "by simulation")])
+def test_a_runner_up_says_where_its_gain_is_from(document: DiagnosisDocument, source: str, how: str) -> None:
+    """A gain from measured time is not called a simulated one."""
+    line = msgspec.structs.replace(evidence("gain", True), source=source)
+    second = msgspec.structs.replace(document.first, evidence=(line,))
+    assert f"x1.20 {how}" in " ".join(as_text(msgspec.structs.replace(document, runner_up=second)).split())
+
+
+def test_neighbours_without_other_advice_name_the_stage_that_gains_most(document: DiagnosisDocument) -> None:
+    """No runner-up has anything to offer: the best stage of the simulation is what is in the user's hands."""
+    first = msgspec.structs.replace(document.first, verdict=VerdictClass.NEIGHBOUR, stage=None, remedies=())
+    text = as_text(msgspec.structs.replace(document, first=first))
+    assert "in the pipeline itself:\n  - fetch 20 % faster: x1.20" in text
+    assert "headrace whatif r --speedup fetch=1.2" in text

@@ -35,6 +35,8 @@ class BatchCost:
     seconds: Array
     cpu_share: float
     """Of those seconds: how much is CPU time; the rest is waiting for the device."""
+    left_out: str = ""
+    """Why larger sizes, which warm-up measured, are not among these; empty where none were left out."""
 
     @property
     def largest(self) -> int:
@@ -54,7 +56,7 @@ class BatchCost:
         if size > self.largest:
             raise CannotReplay(
                 f"a batch of {size} is beyond what was measured of stage {stage} (up to {self.largest}), and what larger ones "
-                f"cost is not known; measure it: headrace profile ... --set {stage}.batch={size}"
+                f"cost is not known{self.left_out}; measure it: headrace profile ... --set {stage}.batch={size}"
             )
 
     def line(self) -> tuple[float, float]:
@@ -95,7 +97,12 @@ def batch_cost(evidence: Evidence, needs: StageNeeds, model: ModelPlan) -> Batch
     warm = _warm_up(evidence, needs, cpu_share)
     common = [size for size in in_run if size in warm]
     scale = float(np.median([in_run[size] / warm[size] for size in common])) if common else 1.0
+    left_out = ""
     if not 1 / _MOST_APART < scale < _MOST_APART:
+        left_out = (
+            f": warm-up measured up to {max(warm)}, but calls of one size took x{scale:.2g} of that in the run, so that it "
+            "says nothing of the run"
+        )
         warm = {}  # first calls, or a machine that was busy with something else: they say nothing of the run
     if not warm and needs.info.kind == "device" and len(in_run) == 0:
         raise CannotReplay(f"no batch of stage {stage} was measured")
@@ -105,7 +112,7 @@ def batch_cost(evidence: Evidence, needs: StageNeeds, model: ModelPlan) -> Batch
         times = float(np.median([seconds / exact(size) for size, seconds in in_run.items()]))
         curve = {size: times * exact(size) for size in _EMULATED_SIZES}
     sizes = np.array(sorted(curve), float)
-    return BatchCost(sizes, np.array([curve[int(size)] for size in sizes]), cpu_share)
+    return BatchCost(sizes, np.array([curve[int(size)] for size in sizes]), cpu_share, left_out)
 
 
 def given_cost(curve: Mapping[int, float], cpu_share: float) -> BatchCost:

@@ -458,6 +458,11 @@ class Replay:
             costs[name] = cost
         return costs
 
+    def added_workers(self, station: str) -> float:
+        """Return how many times as many workers a station had at most, with those added while some waited for slow calls."""
+        found = next((one for one in self.evidence.stages if one.name == station), None)
+        return (found.most_workers or found.workers) / found.workers if found and found.workers else 1.0
+
     # --- calibration
 
     def _calibrate_others(self) -> None:

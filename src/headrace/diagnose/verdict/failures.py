@@ -15,6 +15,8 @@ from headrace.runs.reader import Run
 _VERDICT, _WORTH_A_WORD = 0.50, 0.01
 _MOST_REASONS = 3
 _FAILED = ("rejected", "dead_lettered", "retried")
+#: Why jobs wait in the queue service instead of here: what they go to is slow, and nothing failed.
+_PUT_ASIDE = "share.full"
 
 
 def failures(run: Run) -> Proposal | None:
@@ -43,7 +45,8 @@ def failures(run: Run) -> Proposal | None:
 def failed_share(run: Run) -> float:
     """Return the share of the deliveries that failed; 0 if there were none."""
     counters = run.info.counters
-    failed = sum(getattr(counters, name) for name in _FAILED)
+    put_aside = sum(_number(row) for row in _all_reasons(run) if row["code"] == _PUT_ASIDE)
+    failed = max(0, sum(getattr(counters, name) for name in _FAILED) - put_aside)
     return failed / (failed + counters.delivered) if failed else 0.0
 
 
@@ -63,7 +66,12 @@ def _outcomes(run: Run) -> str:
 
 
 def _reasons(run: Run) -> list[Mapping[str, Any]]:
-    """Return why deliveries failed, the most frequent first: by the exact counts, else by the lines of `errors.jsonl`."""
+    """Return why deliveries failed, the most frequent first."""
+    return [row for row in _all_reasons(run) if row["code"] != _PUT_ASIDE]
+
+
+def _all_reasons(run: Run) -> list[Mapping[str, Any]]:
+    """Return why jobs were not delivered at once: by the exact counts, else by the lines of `errors.jsonl`."""
     rows: list[Mapping[str, Any]] = (run.info.summary or {}).get("reasons") or []
     if rows:
         return rows

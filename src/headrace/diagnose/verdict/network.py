@@ -96,9 +96,10 @@ def _waiting_lines(view: StageView) -> list[EvidenceLine]:
 def _latency(facts: Facts, view: StageView, verdict: VerdictClass) -> Proposal:
     what = "a download" if verdict is VerdictClass.DOWNLOAD_LATENCY else "a delivery"
     waiting = "waiting for an answer" if _asks_somebody(facts, view) else "waiting, and not for the network"
+    most = next(one.most_workers for one in facts.evidence.stages if one.name == view.name) or view.workers
     says = (
         f"{what} takes {format_duration(view.service)}, {view.blocked_share or 0:.0%} of it {waiting}, and "
-        f"{view.workers} at a time give at most {view.workers / view.service:.3g}/s"
+        f"{most} at a time give at most {most / view.service:.3g}/s"
     )
     return Proposal(
         verdict=verdict,

@@ -56,9 +56,9 @@ def _failed(reason: str) -> Html:
 def _verdict(found: DiagnosisDocument) -> Html:
     first = found.first
     kind = "ok" if first.verdict in _FINE else "open" if first.verdict in _OPEN else "found"
+    sure = tag("span", f"confidence: {first.confidence}", class_="badge plain") if first.verdict != "UNTRUSTED" else ""
     parts = [
-        tag("p", tag("span", name_finding(first), class_="verdict"), " ",
-            tag("span", f"confidence: {first.confidence}", class_="badge plain")),
+        tag("p", tag("span", name_finding(first), class_="verdict"), " ", sure),
         tag("p", sentence(first.says)),
     ]  # fmt: skip
     if found.experiment:

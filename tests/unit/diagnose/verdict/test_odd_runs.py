@@ -84,6 +84,17 @@ def test_some_failures_are_said_beside_the_verdict(make_run: MakeRun, made: Any,
     assert any("400 delivered, 100 dead-lettered" in warning for warning in found.warnings)
 
 
+def test_jobs_that_were_put_aside_did_not_fail(make_run: MakeRun, made: Any, pipe: Any) -> None:
+    """A receiver that is slow sends most jobs back to the queue for a while: that is no failure."""
+    run = make_run(pipe(stages=[made(name="decode", work="decode", cpu=0.01)]))
+    run.info.counters = Counters(received=1000, delivered=400, retried=600)
+    assert run.info.summary is not None
+    run.info.summary["reasons"] = [{"code": "share.full", "count": 0, "retried": 600, "example": "it answers slowly"}]
+    found = diagnose(run)
+    assert found.first.verdict is VerdictClass.DECODE
+    assert not any("share.full" in warning for warning in found.warnings)
+
+
 def test_most_failures_leave_the_bottleneck_as_the_runner_up(make_run: MakeRun, made: Any, pipe: Any) -> None:
     """A pipeline that gives most back on purpose still says what limits it."""
     run = make_run(pipe(stages=[made(name="decode", work="decode", cpu=0.01)]))
