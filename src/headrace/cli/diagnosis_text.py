@@ -100,8 +100,7 @@ def _in_own_hands(document: DiagnosisDocument) -> list[str]:
     top = max(own, key=lambda one: one.gain, default=None)
     if top is None or top.gain < _WORTH_A_LINE:
         return []
-    command = f"headrace whatif {document.run} --speedup {top.stage}=1.2"
-    return [_OWN_HANDS, f"  - {top.says}: x{top.gain:.2f} of the throughput", f"      {command}"]
+    return [_OWN_HANDS, f"  - {top.says}: x{top.gain:.2f} of the throughput, by simulation"]
 
 
 def _is_of_the_machine(remedy: Remedy) -> bool:

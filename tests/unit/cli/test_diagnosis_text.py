@@ -119,4 +119,3 @@ def test_neighbours_without_other_advice_name_the_stage_that_gains_most(document
     first = msgspec.structs.replace(document.first, verdict=VerdictClass.NEIGHBOUR, stage=None, remedies=())
     text = as_text(msgspec.structs.replace(document, first=first))
     assert "in the pipeline itself:\n  - fetch 20 % faster: x1.20" in text
-    assert "headrace whatif r --speedup fetch=1.2" in text
