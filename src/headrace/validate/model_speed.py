@@ -1,8 +1,8 @@
 """How much faster one opened model is than another: calls in turn, A B A, with the noise of the same minutes beside them.
 
 A block is as many calls as last `BLOCK_SECONDS`. Each round runs A, B, A: B is held against the mean of the two around it, so
-that a steady drift of the machine cancels, and the second A against the first tells what two equal models differ by. A ratio
-within that noise is none.
+that a steady drift of the machine cancels, and the second A against the first tells what two equal models differ by. Where that
+is more than `USUAL_NOISE`, the interval of the ratio is wider by the surplus: what is decided by it is decided later, or not.
 
 A race takes as many rounds as its answer needs: it is looked at after each quarter of the rounds that it may have, and ends at
 the first look that settles what was asked. Who looks four times at intervals of 95 % is wrong more often than one time in
@@ -44,6 +44,8 @@ LOOKS = 4
 LOOK_ALPHA = 0.0182
 #: Fewer rounds than this before the first look have no interval at that level: its surest outcome has probability 2 / 2^7.
 FEWEST_ROUNDS_OF_LOOK = 7
+#: What A differs from itself by on a machine that is shared and not overloaded; more makes intervals wider.
+USUAL_NOISE = 0.25
 _WARM_UP_CALLS = 3
 
 T = TypeVar("T")
@@ -81,7 +83,7 @@ class Speed:
     """Speed of B over that of A; above 1 B is faster."""
     low: float
     high: float
-    """95 % interval; of a race it holds at all looks together."""
+    """95 % interval; of a race it holds at all looks together. Wider where `noise` is more than usual."""
     noise: float
     """A against itself in the same rounds: how far from 1 the far end of its interval is."""
     a_seconds: float
@@ -90,6 +92,14 @@ class Speed:
     rounds: int
     cpu: CpuTime | None = None
     """None: it was not measured, or no CPU was used."""
+
+    @property
+    def noise_in_words(self) -> str:
+        """What A differs from itself by, in words, and what to do where that is too much."""
+        told = f"A differs from itself by up to {self.noise:.0%}"
+        if self.noise <= USUAL_NOISE:
+            return told
+        return f"{told}, more than the usual {USUAL_NOISE:.0%}: the interval is wider by that; repeat it while less else runs"
 
 
 def measure_speed(
@@ -180,11 +190,13 @@ def _speed(turns: Sequence[tuple[float, float, float]], alpha: float) -> Speed |
     ratio, noise = paired_interval(against, alpha), paired_interval(itself, alpha)
     if ratio is None or noise is None:
         return None
+    share = _noise(noise)
+    surplus = max(1.0, (1.0 + share) / (1.0 + USUAL_NOISE))
     return Speed(
         ratio=math.exp(centre(against)),
-        low=math.exp(ratio.low),
-        high=math.exp(ratio.high),
-        noise=_noise(noise),
+        low=math.exp(ratio.low) / surplus,
+        high=math.exp(ratio.high) * surplus,
+        noise=share,
         a_seconds=float(np.median(seconds_a)),
         b_seconds=float(np.median(seconds_b)),
         rounds=len(against),

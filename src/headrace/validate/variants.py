@@ -445,8 +445,7 @@ class _Validation:
         }
         says = (
             f"B is {found.ratio:.2f} times as fast ({found.low:.2f} to {found.high:.2f}), {format_duration(found.b_seconds)} "
-            f"against {format_duration(found.a_seconds)} for a batch of {self.policy.batch}; A differs from itself by up to "
-            f"{found.noise:.0%}"
+            f"against {format_duration(found.a_seconds)} for a batch of {self.policy.batch}; {found.noise_in_words}"
         )
         least = self.policy.min_speedup
         if least is None:

@@ -96,6 +96,26 @@ def test_a_race_that_is_stopped_keeps_what_it_has() -> None:
     assert measure_turns(lambda: 2.0, lambda: 1.0, stop=lambda: True, settled=is_sure) is None
 
 
+def test_more_noise_than_usual_widens_the_interval_and_says_so() -> None:
+    """A that takes twice as long now and then decides less than a steady A, and its reader learns why and what to do."""
+
+    def speed(spread: float) -> Speed:
+        itself = np.resize([spread, -spread], 16)  # before and after B, whose mean stays the same
+        found = model_speed._speed([(np.exp(one), 1 / 1.5, np.exp(-one)) for one in itself], 0.05)
+        assert found is not None
+        return found
+
+    steady, uneven = speed(0.02), speed(0.35)
+    assert steady.low == pytest.approx(1.5) == steady.high
+    assert steady.noise_in_words == "A differs from itself by up to 4%"
+    assert uneven.noise == pytest.approx(np.expm1(0.7))
+    assert uneven.low == pytest.approx(1.5 * 1.25 / (1 + uneven.noise))
+    assert uneven.low < 1.02 < uneven.ratio < uneven.high  # no gain that is sure
+    assert uneven.noise_in_words.endswith(
+        "by up to 101%, more than the usual 25%: the interval is wider by that; repeat it while less else runs"
+    )
+
+
 @pytest.mark.parametrize("noise", ["normal", "heavy", "uneven"])
 @pytest.mark.parametrize("rounds", [32, 48])
 def test_the_intervals_of_all_looks_hold_together(noise: str, rounds: int) -> None:
