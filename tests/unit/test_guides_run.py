@@ -15,7 +15,9 @@ from typing import Any
 
 import cv2
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import headrace as hr
 from headrace.base.protocols import Queue
@@ -131,3 +133,49 @@ def test_the_task_and_the_module_of_the_guide_agree(tmp_path: Path, monkeypatch:
     assert result.counters.delivered == 2
     sent = [(body["id"], body["result"]) for body in (json.loads(call.body) for call in receiver.calls)]
     assert dict(sent[:2]) == dict(sent[2:]) == {"grey": 90, "dark": 10}
+
+
+def _save_onnx(path: Path, nodes: list[onnx.NodeProto], shape: list[Any], answer: list[Any], **arrays: Any) -> None:
+    """Write a model of one input `x` and one output `y`."""
+    graph = helper.make_graph(
+        nodes, "small", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, answer)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()],
+    )  # fmt: skip
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    onnx.save(made, path)
+
+
+def test_a_module_behind_another_one_takes_its_crops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two models of the guide: each half of a scene is a box, and the second model names its strongest colour."""
+    halves = np.array([[[0, 0, 32, 64], [32, 0, 64, 64]]], np.float32)
+    nothing = helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1, 2, 3], keepdims=1)
+    flat = helper.make_node("Squeeze", ["mean", "last"], ["zero"])
+    nodes = [
+        nothing,
+        flat,
+        helper.make_node("Mul", ["zero", "none"], ["no"]),
+        helper.make_node("Add", ["no", "boxes"], ["y"]),
+    ]
+    _save_onnx(
+        tmp_path / "det.onnx",
+        nodes,
+        ["n", 3, "h", "w"],
+        ["n", 2, 4],
+        boxes=halves,
+        none=np.float32(0),
+        last=np.array([3]),
+    )
+    colour = helper.make_node("ReduceMean", ["x"], ["y"], axes=[2, 3], keepdims=0)
+    _save_onnx(tmp_path / "rec.onnx", [colour], ["n", 3, 32, 32], ["n", 3])
+    (tmp_path / "scenes").mkdir()
+    scene = np.zeros((64, 64, 3), np.uint8)
+    scene[:, :32, 2], scene[:, 32:, 0] = 200, 200  # BGR: red on the left, blue on the right
+    cv2.imwrite(str(tmp_path / "scenes" / "a.png"), scene)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "guide", "hr": hr, "np": np}
+    for block in blocks("calling-models.md"):
+        exec(block, names)
+    results = hr.collect()
+    hr.run(names["pipeline"].delivering_to(results))
+    assert list(dict(results.results).values()) == [[([0, 0, 32, 64], 0), ([32, 0, 64, 64], 2)]]

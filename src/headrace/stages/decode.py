@@ -17,6 +17,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import cv2
 import numpy as np
@@ -109,7 +110,7 @@ class DecodeChain:
         """Return the image; see `decode`."""
         with counted_rejections(self._counts):
             if not isinstance(data, bytes):
-                raise DecodeRejected(f"decode.type: expected the bytes of an image, got {type(data).__name__}")
+                raise _refused_type("an image", data)
             header = admitted(data, self._plan, self._cover, self._cover_long)
             upright = (header.height, header.width)
             self.file_size = upright if header.orientation < 5 else upright[::-1]
@@ -281,11 +282,14 @@ class TextStage(Stage):
         super().__init__(name, task=task)
         self.wanted = wanted
 
-    def open(self, context: StageContext) -> Callable[[bytes | str], str]:
+    def open(self, context: StageContext) -> Callable[[Any], str]:
         """Return the text decoder."""
         refuse_options(context.options, self.name)
 
-        def decode_text(data: bytes | str) -> str:
+        def decode_text(data: Any) -> str:
+            if not isinstance(data, bytes | str):
+                with counted_rejections(context.counts):
+                    raise _refused_type("a text", data)
             try:
                 return data if isinstance(data, str) else data.decode(self.wanted.encoding)
             except UnicodeDecodeError as error:
@@ -295,3 +299,10 @@ class TextStage(Stage):
                     ) from None
 
         return decode_text
+
+
+def _refused_type(what: str, value: object) -> DecodeRejected:
+    return DecodeRejected(
+        f"decode.type: expected the bytes of {what}, got {type(value).__name__}; a module that takes what the stage before "
+        "gives has input = hr.ArrayInput()"
+    )

@@ -94,7 +94,10 @@ class TextInput:
 
 @dataclass(frozen=True, slots=True)
 class ArrayInput:
-    """The payload as it stands in the job; nothing is fetched."""
+    """The value as it comes, of any type: from the stage before, such as crops of a detector, or from the job.
+
+    Nothing is fetched or decoded.
+    """
 
 
 Input = ImageInput | BytesInput | TextInput | ArrayInput

@@ -107,8 +107,8 @@ class Module(abc.ABC):
         stages: list[Stage] = []
         if not isinstance(self.input, Input):
             raise SettingsError(
-                f"{type(self).__name__}.input is {self.input!r}; expected ImageInput(...), BytesInput(), TextInput() or "
-                "ArrayInput()"
+                f"{type(self).__name__}.input is {self.input!r}; expected hr.ImageInput(...), hr.BytesInput(), hr.TextInput(), "
+                "or, for what the stage before gives or what is in the job, hr.ArrayInput()"
             )
         declared = self.output.values() if isinstance(self.output, Mapping) else [self.output]
         if self.output is not None and not all(isinstance(one, Meaning) for one in declared):

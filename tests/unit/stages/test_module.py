@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.base.errors import SettingsError, WrongResultCount
+from headrace.base.errors import DecodeRejected, SettingsError, WrongResultCount
 from headrace.stages.inputs import ArrayInput, BytesInput, ImageInput, Input, TextInput
 from headrace.stages.module import Module, ModuleContext, ProcessStage, checked_results
 
@@ -184,7 +184,10 @@ def test_what_is_no_input(wrong: Any) -> None:
         def process(self, batch: Any) -> Any:
             return batch
 
-    with pytest.raises(SettingsError, match=r"Wrong\.input is .*; expected ImageInput"):
+    with pytest.raises(
+        SettingsError,
+        match=r"Wrong\.input is .*; expected hr\.ImageInput.* what the stage before gives .* hr\.ArrayInput\(\)$",
+    ):
         Wrong().stages()
 
 
@@ -226,3 +229,13 @@ def test_no_sequence_of_results(results: Any, kind: str) -> None:
     with pytest.raises(WrongResultCount) as caught:
         checked_results(results, 3, "process")
     assert str(caught.value) == f"process must return a sequence of 3 results, one per input, but returned {kind}"
+
+
+@pytest.mark.parametrize("wanted", [ImageInput(), TextInput()], ids=str)
+def test_a_module_behind_another_that_decodes_says_what_to_declare(wanted: Input, make_context: Any) -> None:
+    """It is given a tuple, which is no file: the item's reason names the input that takes it."""
+    module = Least()
+    module.input = wanted
+    decode = module.stages()[0].open(make_context())
+    with pytest.raises(DecodeRejected, match=r"decode\.type: expected the bytes .* got tuple; .*hr\.ArrayInput\(\)"):
+        decode((1, 2))
