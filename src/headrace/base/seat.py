@@ -40,6 +40,8 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     """Its exit status; None: the process will show."""
     document: bytes = b""
     """What came of its run; empty: nothing."""
+    queue: str = ""
+    """Address of its queue, as `headrace queue` takes it and without secrets; empty: it has none."""
     is_drained: bool = False
     """Whether a signal ended it, and it finished all that it had of a queue without an end."""
 

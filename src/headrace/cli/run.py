@@ -31,7 +31,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
-import shlex
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +43,7 @@ from headrace.cli.pipeline_arguments import (
     positive,
     stdout_kept,
 )
+from headrace.cli.refused_text import where_refused
 from headrace.cli.terminal import open_console, speaker, write_json
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ def _run_worker(args: argparse.Namespace, seat: Seat) -> Ended:
 
     result, _ = _execute(args, None, seat)
     return Ended(
+        queue=args.queue or "",
         status=EXIT_INTERRUPTED if result.interrupted else EXIT_DONE,
         document=encode_document(as_dict(result)),
         is_drained=result.drained_by is not None,
@@ -240,21 +241,8 @@ def _print_table(args: argparse.Namespace, result: Any, beside: ShadowDocument |
     elif result.is_in_vain:
         console.print("nothing was delivered (exit status 1)")
     if result.counters.rejected or result.counters.dead_lettered:
-        for line in _where_the_bad_are(args, result):
+        folder = result.run_folder
+        for line in where_refused(args.queue, f"{folder}/errors.jsonl" if folder else None):
             console.print(line, soft_wrap=True)
     if result.run_folder is not None:
         console.print(f"run folder: {result.run_folder}")
-
-
-def _where_the_bad_are(args: argparse.Namespace, result: Any) -> list[str]:
-    """Return how to look at what was rejected or dead-lettered, and how to have it tried again."""
-    address = shlex.quote(args.queue) if args.queue else ""
-    queue = [
-        f"look at them:    headrace queue peek {address} --dead",
-        f"try them again:  headrace queue redrive {address}",
-    ]
-    folder = result.run_folder
-    errors = (
-        f"each has a line in {folder}/errors.jsonl" if folder else "with -o RUN each has a line in RUN/errors.jsonl"
-    )
-    return queue if address else [errors]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.records import OutcomeKind
-from headrace.base.words import quoted
 from headrace.cli.terminal import say, speaker, write, write_json
 
 if TYPE_CHECKING:
@@ -136,33 +135,32 @@ def _tell(args: argparse.Namespace, result: Supervised) -> None:
     if args.json:
         write_json(as_dict(args.supervise, result))
         return
-    write(as_text(args.supervise, result, args.source))
+    write(as_text(args.supervise, result, args.output))
     if args.output:
         write(f"run folders: {args.output}/worker-*")
 
 
-def as_text(num_workers: int, result: Supervised, source: str | None = None) -> str:
+def as_text(num_workers: int, result: Supervised, folder: str | None = None) -> str:
     """Return what came of it for people: outcomes, and why jobs of workers that ended orderly were refused.
 
     Args:
         num_workers: As asked for.
         result: What came of it.
-        source: The queue as the user named it; None where the pipeline names it, which only the workers know.
+        folder: That holds the workers' run folders; None: there is none.
     """
     import json
 
+    from headrace.cli.refused_text import where_refused
     from headrace.pipeline.reasons import merged_reasons, shown_reasons
+    from headrace.pipeline.supervisor import outcomes_in_words
 
-    outcomes = ", ".join(f"{number:,} {kind.value}" for kind, number in result.outcomes.items() if number) or "no job"
+    outcomes = outcomes_in_words(result.outcomes) or "no job"
     lines = [f"{num_workers} workers: {outcomes}; {result.num_deaths} deaths, {result.restarts} restarts"]
     reasons = merged_reasons(json.loads(document)["reasons"] for document in result.documents)
     if reasons:
         lines += ["what failed:", *shown_reasons(reasons)]
-        queue = quoted(source) if source and "@" not in source else "QUEUE"  # before @ stand secrets
-        lines += [
-            f"look at them: headrace queue peek {queue} --dead",
-            f"try them again: headrace queue redrive {queue}",
-        ]
+    if result.outcomes[OutcomeKind.REJECTED] or result.outcomes[OutcomeKind.DEAD_LETTERED]:
+        lines += where_refused(result.queue, f"{folder}/worker-*/errors.jsonl" if folder else None)
     return "\n".join(lines)
 
 

@@ -728,7 +728,8 @@ class Runtime:
             if too_late:
                 self._settle(item, Outcome(OutcomeKind.RETURNED, "the run was stopped"))
             elif verdict is not None:
-                self._settle(item, self._failing.judged(job, verdict, Fault.JOB))
+                is_final = verdict.kind is OutcomeKind.DEAD_LETTERED  # of a delivery that failed before this run
+                self._settle(item, verdict if is_final else self._failing.judged(job, verdict, Fault.JOB))
             elif not route:
                 known = ", ".join(self._routes)
                 self.fail(item, UnknownTask(f"no module takes task {job.task!r}; this pipeline has: {known}"), "route")

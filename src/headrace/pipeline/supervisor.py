@@ -64,6 +64,12 @@ _said = msgspec.msgpack.Decoder(Redriven | Inherited | Ended)
 Work = Callable[[Seat], int]
 
 
+def outcomes_in_words(outcomes: Counter[OutcomeKind]) -> str:
+    """Return how many deliveries ended how, as the table of a run calls it; empty where none ended."""
+    names = {kind: kind.value.replace("_", "-") for kind in OutcomeKind} | {OutcomeKind.RETRY: "retried"}
+    return ", ".join(f"{count:,} {names[kind]}" for kind, count in outcomes.items() if count)
+
+
 class DeathNote(msgspec.Struct, frozen=True, kw_only=True):
     """One death, for the summary."""
 
@@ -96,6 +102,8 @@ class Supervised:
     """How deliveries ended, those of workers that died included."""
     documents: list[bytes] = field(default_factory=list)
     """What workers that ended orderly said came of their runs."""
+    queue: str = ""
+    """Address of the queue, without secrets, as one of those said; empty: none did."""
 
 
 @dataclass
@@ -285,8 +293,7 @@ class Supervisor:
         delivered, before = total[OutcomeKind.DELIVERED], self._told
         self._told = (now, delivered)
         rate = "" if is_first or now <= before[0] else f"; {(delivered - before[1]) / (now - before[0]):.3g}/s now"
-        names = {kind: kind.value.replace("_", "-") for kind in OutcomeKind} | {OutcomeKind.RETRY: "retried"}
-        ended = ", ".join(f"{count:,} {names[kind]}" for kind, count in total.items() if count)
+        ended = outcomes_in_words(total)
         with suppress(OSError):
             self._progress(
                 f"{len(self._workers())} of {len(self._posts)} workers run; {ended or 'nothing ended yet'}{rate}"
@@ -338,6 +345,7 @@ class Supervisor:
                     continue
                 worker.ended = said
                 worker.leave_by = self._now() + self._leave_seconds
+                self.result.queue = said.queue or self.result.queue
                 if said.document:
                     self.result.documents.append(said.document)
 

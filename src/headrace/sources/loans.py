@@ -142,6 +142,7 @@ class Loan:
         "outcome",
         "place",
         "receipt",
+        "refused_for",
     )
 
     def __init__(self, message: Message, book: LoanBook, lent_at: float, max_receives: int) -> None:
@@ -158,6 +159,7 @@ class Loan:
         self.lost = False
         self.max_receives = max_receives
         self.is_suspect = False
+        self.refused_for = ""
         self.place: Place | None = None
         self._book = book
 
@@ -266,14 +268,12 @@ class LoanBook:
             self.counts.received += 1
             exhausted = not blamed_for and message.receive_count > loan.max_receives
             self.counts.exhausted += exhausted
+        loan.refused_for = blamed_for
         if exhausted:
-            blamed_for = (
+            loan.refused_for = (
                 f"received {message.receive_count} times, allowed are {loan.max_receives}, and never settled: "
                 "its workers died, or took longer than the visibility timeout"
             )
-        if blamed_for:
-            loan.settle(None, Outcome(OutcomeKind.DEAD_LETTERED, blamed_for))
-            return None
         return loan
 
     def note(self, loan: Loan, job: Job | None, outcome: Outcome) -> None:

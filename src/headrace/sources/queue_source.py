@@ -2,8 +2,7 @@
 
     receive -> LoanBook.lend -> decode -> Job ... Job.settle -> LoanBook.settled -> tend -> ack | nack | dead_letter
 
-Messages that are no jobs reach the runtime with their verdict, and no stage. Messages that were received too often never do:
-they are settled here with the reason and leave with the next `tend`.
+Messages that are no jobs, that were received too often or that kill workers reach the runtime with their verdict, and no stage.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import functools
 import logging
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -316,13 +315,13 @@ class _OpenSource:
         if loan is None:
             return None
         settle = loan.settle if self._isolation is None else self._isolation.counted(loan.settle)
+        if loan.refused_for:
+            # Its body is not even read: `parse` is the user's code, and may be what it kills.
+            return _refused(message, settle, Outcome(OutcomeKind.DEAD_LETTERED, loan.refused_for)), False
         try:
             job = decode_message(message, parse=self._parse, clock=self._clock, settle=settle)
         except BadMessage as error:
-            # No job, but counted, recorded and told like one: who watches the run must see it.
-            refused = Job(message.id, b"", attempt=message.receive_count, settle=settle)
-            refused.verdict = Outcome(OutcomeKind.REJECTED, error.reason)
-            return refused, False
+            return _refused(message, settle, Outcome(OutcomeKind.REJECTED, error.reason)), False
         loan.job = job
         job.max_attempts = loan.max_receives
         job.sent_at = message.sent_at
@@ -415,6 +414,13 @@ class _OpenSource:
         pause = min(pause_seconds(self._num_outages), max(FIRST_PAUSE_SECONDS, wait_seconds))
         # Not all workers at once, when a service comes back; the jitter is small, because the pause is within the wait.
         self._closed.wait(random.uniform(0.7, 1.0) * pause)
+
+
+def _refused(message: Message, settle: Callable[[Job, Outcome], None], verdict: Outcome) -> Job:
+    """Return no job, but counted, recorded and told like one: who watches the run must see it."""
+    refused = Job(message.id, b"", attempt=message.receive_count, settle=settle)
+    refused.verdict = verdict
+    return refused
 
 
 def _compare_limits(queue: Queue, max_receives: int) -> None:

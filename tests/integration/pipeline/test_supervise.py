@@ -68,6 +68,18 @@ pipeline = hr.Pipeline(
     stages=[hr.stage("work", lambda value: json.loads(value)["n"])], delivery=hr.jsonl("out.jsonl"),
 )
 """
+FAILS_ONCE = """
+from pathlib import Path
+import headrace as hr
+
+def work(value):
+    if not Path("seen").exists():
+        Path("seen").touch()
+        raise ValueError("not yet")
+    return len(value)
+
+pipeline = hr.Pipeline(hr.queue("sqlite:///jobs.db"), stages=[hr.stage("work", work)], delivery=hr.jsonl("out.jsonl"))
+"""
 PLAN = "[run]\nsilent_seconds = 1.0\n[stages.work]\nworkers = 3\n"
 
 
@@ -209,6 +221,34 @@ def test_neighbours_keep_their_deliveries(tmp_path: Path) -> None:
         made.run("--set", "source.max_receives=1", workers=1)
         assert made.delivered() == set(range(30)) - {3, 11, 19}
         assert {json.loads(letter.body)["id"] for letter in made.dead()} == {"job-3", "job-11", "job-19"}
+
+
+def test_the_end_says_what_failed_and_where_it_is(tmp_path: Path) -> None:
+    """A job that killed its workers is among the reasons and in errors.jsonl, and the commands name its queue."""
+    with service(tmp_path) as made:
+        made.send([{"do": "segfault"}, {}])
+        told, said = made.start("-o", "runs").communicate(timeout=120)
+        assert "killed its worker" in said
+        assert "1 delivered" in told
+        assert "1 dead-lettered" in told
+        assert "what failed:\n1 other: killed its worker 2 times (SIGSEGV)" in told
+        assert "headrace queue peek sqlite:///jobs.db --dead" in told
+        errors = [line for file in (tmp_path / "runs").glob("*/errors.jsonl") for line in file.read_text().splitlines()]
+        assert ["killed its worker" in json.loads(line)["reason"] for line in errors] == [True]
+
+
+def test_the_end_of_a_run_that_lost_nothing(tmp_path: Path) -> None:
+    """Where a job was tried again and delivered, nothing is dead, and no command for dead letters is given."""
+    (tmp_path / "app.py").write_text(FAILS_ONCE)
+    with contextlib.closing(SqliteQueue(tmp_path / "jobs.db")) as queue:
+        queue.send([encode_job(b"x", id="a")])
+    program = [sys.executable, "-c", "from headrace.cli import main; raise SystemExit(main())"]
+    command = [*program, "run", "app.py:pipeline", "--supervise", "1", "--drain"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert "1 retried" in ran.stdout
+    assert "what failed:\n1 work: ValueError: not yet" in ran.stdout
+    assert "headrace queue" not in ran.stdout
 
 
 def test_a_kill_from_outside_blames_nobody(tmp_path: Path) -> None:

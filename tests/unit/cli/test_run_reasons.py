@@ -93,9 +93,11 @@ def test_supervised_workers_are_summed_up() -> None:
     ]
     result = Supervised(documents=[json.dumps({"reasons": rows}).encode() for rows in reasons])
     result.outcomes[OutcomeKind.REJECTED] = 9
-    lines = as_text(2, result, "sqlite:///my jobs.db").splitlines()
+    result.queue = "sqlite:///my jobs.db"
+    lines = as_text(2, result).splitlines()
     assert lines[0].startswith("2 workers: 9 rejected; ")
     assert lines[2:4] == ["5 ssrf.port: a", "4 http.status: b"]
     assert "headrace queue peek 'sqlite:///my jobs.db' --dead" in lines[4]
-    assert "secret" not in as_text(2, result, "redis://me:secret@cache/0")
+    result.queue = ""
+    assert as_text(2, result, "runs").splitlines()[4:] == ["each has a line in runs/worker-*/errors.jsonl"]
     assert len(as_text(2, Supervised(documents=[b'{"reasons": []}'])).splitlines()) == 1

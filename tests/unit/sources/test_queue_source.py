@@ -262,11 +262,30 @@ def test_a_poison_message_is_a_dead_letter() -> None:
     for attempt in (1, 2, 3):
         assert [message.receive_count for message in bench.queue.receive(1)] == [attempt]
         bench.clock.advance(31)
-    assert bench.take() == []
+    (job,) = bench.take()
+    assert job.verdict is not None
+    job.settle(job.verdict)
     bench.tend()
     (letter,) = bench.letters()
     assert "received 4 times, allowed are 3" in letter.reason
     assert bench.source.statistics().exhausted == 1
+
+
+def test_a_run_counts_a_poison_message(tmp_path: Path) -> None:
+    """A message that was received too often is counted, and has its line with the reason, without anything reading it."""
+    address = f"sqlite:///{tmp_path}/jobs.db"
+    queue = open_queue(address, visibility_seconds=0.01)
+    queue.send([b"poison"])
+    parsed: list[bytes] = []
+    while not any(message.receive_count > 2 for message in queue.receive(1, wait_seconds=1.0)):
+        pass
+    queue.close()
+    source = hr.queue(address, drain=True, max_receives=1, parse=lambda body: parsed.append(body) or "")
+    pipeline = hr.Pipeline(source, stages=[hr.stage("look", len, kind="cpu")], delivery=hr.collect())
+    ran = hr.run(pipeline, output=tmp_path / "run")
+    [error] = [json.loads(line) for line in (tmp_path / "run" / "errors.jsonl").read_text().splitlines()]
+    assert (ran.counters.received, ran.counters.dead_lettered, parsed) == (1, 1, [])
+    assert "received 4 times, allowed are 1" in error["reason"]
 
 
 def test_loans_are_extended() -> None:
@@ -803,7 +822,9 @@ def test_a_result_outlives_whatever_ends_its_job() -> None:
         bench.clock.advance(31.0)
         assert len(bench.queue.receive(1)) == 1
     bench.clock.advance(31.0)
-    bench.take()
+    (job,) = bench.take()
+    assert job.verdict is not None
+    job.settle(job.verdict)
     bench.tend()
     (letter,) = bench.letters()
     assert letter.kept == b"{}"
