@@ -189,7 +189,7 @@ class Runtime:
         self.stations, self._routes = self._lay_out(budget)
         self._reorderer = Reorderer(_release_ordered) if plan.run.ordered else None
         self._outbox = Outbox(pipeline.delivery, self._delivered, self.clock)
-        self._stalls = StallWatch(self, plan.run.stall_seconds)
+        self._stalls = StallWatch(self, plan.run.stall_seconds, pipeline.source)
         self._prefetch = Prefetch(self, pipeline.source)
         self._max_in_flight = self._capacity()
         tasks = TaskShares(self._routes, self.clock, lambda: self._max_in_flight, self.fail)

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 from headrace.base.errors import StageStalled, TimeLimitExceeded
 from headrace.base.policies.stalls import StallPolicy
+from headrace.sources.finite import FiniteSource
 
 if TYPE_CHECKING:
+    from headrace.base.protocols import Source
     from headrace.pipeline.item import Item
     from headrace.pipeline.runtime import Runtime
     from headrace.pipeline.station import Station, Worker
@@ -34,10 +36,12 @@ class StallWatch:
     Args:
         runtime: Whose workers.
         limit_seconds: Longest time in a stage; 0: none.
+        source: Of the run's jobs, for what a run that must end says.
     """
 
-    def __init__(self, runtime: Runtime, limit_seconds: float) -> None:
+    def __init__(self, runtime: Runtime, limit_seconds: float, source: Source) -> None:
         self._runtime = runtime
+        self._source = source
         self._limit = limit_seconds
         self._policy = StallPolicy(limit_seconds)
         self._num_left = 0
@@ -60,8 +64,7 @@ class StallWatch:
         if not station.can_lose_a_thread or self._num_left >= MOST_LEFT_BEHIND:
             self._runtime.broke(
                 StageStalled(
-                    f"{what}, and its thread cannot be replaced: {self._why_not(station)}. The run ends; one over a folder or "
-                    "list goes on with --resume"
+                    f"{what}, and its thread cannot be replaced: {self._why_not(station)}. The run ends; {self._what_next()}"
                 )
             )
             return
@@ -78,6 +81,14 @@ class StallWatch:
             f'stages.{station.name}.executor = "process" with time_limit_seconds, which can be stopped'
         )
         self._runtime.give_up(items[0], TimeLimitExceeded(reason), station.name)
+
+    def _what_next(self) -> str:
+        if isinstance(self._source, FiniteSource):
+            return "one over a folder or list goes on with --resume"
+        return (
+            "what it had of a queue comes back there, at the latest when its loans run out, and counts as received once: start "
+            "the run again, as --supervise does by itself"
+        )
 
     def _why_not(self, station: Station) -> str:
         if self._num_left >= MOST_LEFT_BEHIND:

@@ -17,6 +17,8 @@ from headrace.base.policies.stalls import StallPolicy
 from headrace.base.records import OutcomeKind
 from headrace.pipeline.stall_watch import StallWatch
 from headrace.pipeline.station import Worker
+from headrace.sources.jobs import encode_job
+from headrace.testing import MemoryQueue
 
 pytestmark = pytest.mark.real_clock
 
@@ -87,7 +89,7 @@ def test_the_next_items_of_a_worker_that_came_back_are_not_blamed(monkeypatch: p
     worker = Worker(SimpleNamespace(), "work-0")  # type: ignore[arg-type]
     # Replacing it or giving up its items would need what is not there.
     runtime = SimpleNamespace(stations=[SimpleNamespace(workers=[worker])])
-    watch = StallWatch(runtime, 1.0)  # type: ignore[arg-type]
+    watch = StallWatch(runtime, 1.0, hr.queue(MemoryQueue()))  # type: ignore[arg-type]
     judge = StallPolicy.stalled
     verdicts = []
 
@@ -135,6 +137,17 @@ def test_a_hang_that_nobody_can_go_on_without(tmp_path: Path, kind: str, plan: d
     assert result.before is not None
     assert list(result.before.given_up_now) == ["bad.txt"]
     assert (tmp_path / "out.jsonl").read_text().count("\n") == 3
+
+
+def test_a_hang_over_a_queue_says_what_becomes_of_its_jobs() -> None:
+    """Nothing is resumed there: the jobs come back by themselves."""
+    queue = MemoryQueue()
+    queue.send([encode_job(b"bad", id="bad")])
+    stages = [hr.stage("work", lambda batch: hang_on_bad(["bad"] * len(batch)), kind="device")]
+    pipeline = hr.Pipeline(hr.queue(queue, drain=True), stages=stages, delivery=hr.collect())
+    with pytest.raises(StageStalled, match=r"comes back there, .*start the run again") as raised:
+        hr.run(pipeline, hr.Plan.from_table(PLAN))
+    assert "--resume" not in str(raised.value)
 
 
 def test_too_many_that_hang(run: Callable[..., Any]) -> None:
