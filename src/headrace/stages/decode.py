@@ -123,17 +123,26 @@ class DecodeChain:
         elif header.format == "jpeg" and (header.components == 4 or next(iter(self._decoders)) != "simplejpeg"):
             _refuse_torn(data, header)
         refusals: dict[str, Exception] = {}
-        for name in self._order(header):
+        waiting = list(self._order(header))
+        while waiting:
+            name = waiting.pop(0)
             try:
                 image = self._decoders[name](data, header, factor)
             except Exception as error:  # every decoder has its own ways to refuse
                 if name == "simplejpeg":
                     _raise_if_torn(error)
+                    if "extraneous" in str(error) and "opencv" in waiting:
+                        # Last: its libjpeg writes a line straight to stderr, without the item. The note counts them.
+                        waiting.sort(key="opencv".__eq__)
+                        self._count("decode.extraneous")
                 refusals[name] = error
                 continue
-            self._counts[f"decode.decoder.{name}"] = self._counts.get(f"decode.decoder.{name}", 0) + 1
+            self._count(f"decode.decoder.{name}")
             return image
         raise _refused(data, header, refusals)
+
+    def _count(self, name: str) -> None:
+        self._counts[name] = self._counts.get(name, 0) + 1
 
     def _order(self, header: ImageHeader) -> Iterable[str]:
         """Return which decoders to ask, one after the other."""

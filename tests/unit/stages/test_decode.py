@@ -376,6 +376,16 @@ def test_without_a_resize_next_every_image_is_its_own(photographs: dict[str, byt
     np.testing.assert_array_equal(first, kept)
 
 
+def test_surplus_bytes_are_counted_and_not_printed(photograph: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    """A JPEG with bytes that belong to nothing is read whole, as a note of the run, and no library writes to stderr."""
+    counts: dict[str, int] = {}
+    odd = photograph[: photograph.rindex(b"\xff\xd9")] + b"\x01" * 1214 + b"\xff\xd9"
+    image = DecodeChain(DecodePlan(), None, counts).decode(odd)
+    assert np.abs(image.astype(int) - oracle(photograph).astype(int)).max() <= 3
+    assert counts == {"decode.extraneous": 1, "decode.decoder.pillow": 1}
+    assert capfd.readouterr().err == ""
+
+
 def test_decode_stage_counts_who_served(photographs: dict[str, bytes], make_context: Any) -> None:
     """Which decoder served is counted with the run."""
     context = make_context(decode=DecodePlan(decoder="pillow"))
