@@ -70,6 +70,16 @@ class Goal:
         """Return whether the time that was given is used up."""
         return self.budget_seconds is not None and time.monotonic() - self.began > self.budget_seconds
 
+    def is_time_to_ask(self, since: float) -> bool:
+        """Return whether candidates were tried for so long that the rest of the budget is better spent on the golden set.
+
+        Args:
+            since: When trying began, on the monotonic clock; half of what was left then is for trying.
+        """
+        if self.budget_seconds is None or self.is_over_budget():
+            return False
+        return time.monotonic() - since > (self.began + self.budget_seconds - since) / 2
+
     @property
     def going_on(self) -> str:
         """The command that goes on where a search ended early: with --again it would begin anew."""

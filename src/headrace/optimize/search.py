@@ -237,10 +237,15 @@ class _Search:
             self._judge_in_use(incumbent)
         unconverted = UNCONVERTED if self.subject.recipe is not None else ()
         given = (AS_GIVEN,) if incumbent else ()
+        since = time.monotonic()
         for technique in (*given, *LADDER, FP16, *GPU, *unconverted):
+            if self.goal.is_time_to_ask(
+                since
+            ):  # else a slow machine times candidates until there is no time to judge one
+                self._ask_ladder(self.goal.is_over_budget)
+                since = time.monotonic()
             self._try_technique(technique)
-        for attempt in self._waiting(self.attempts, self.untrained):
-            self._confirm(attempt, self.untrained)
+        self._ask_ladder()
         # What the golden set was not asked about is not known to be wrong.
         if any(attempt.technique == "int8" and _fails_by_answers(attempt) for attempt in self.attempts):
             self._repair()
@@ -248,11 +253,25 @@ class _Search:
             self._remember(REPAIRS, "int8 was not tried, or is not wrong", "an int8 that is wrong")
         self._try_what_answers_otherwise()
 
+    def _ask_ladder(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Ask about what the ladder gave so far, the fastest first, each once."""
+        for attempt in self._waiting(self.attempts, self.untrained):
+            if stop():
+                return
+            if not was_asked(attempt):
+                self._confirm(attempt, self.untrained)
+
     def _try_what_answers_otherwise(self) -> None:
         """Try smaller models and what trains; of those faster than what is accepted, the fastest that is right is enough."""
         num_held_back = self._num_held_back()
         techniques = (*smaller_models(self.subject), *self._what_trains())
-        tried = {attempt.candidate: attempt for technique in techniques for attempt in self._try_technique(technique)}
+        tried, since = dict[str, Attempt](), time.monotonic()
+        for technique in techniques:
+            if tried and self.goal.is_time_to_ask(since):
+                rest = "half of what was left of the budget is used up, and the other half is for the golden set"
+                self._skip(technique, rest, f"more --budget, or {self.goal.going_on}, which goes on")
+                continue
+            tried.update({attempt.candidate: attempt for attempt in self._try_technique(technique)})
         known = [attempt for attempt in tried.values() if attempt.candidate not in self.untrained.asked]
         family = [attempt for attempt in known if was_asked(attempt) or self._is_worth_confirming(attempt)]
         if not family:

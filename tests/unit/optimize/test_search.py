@@ -18,6 +18,7 @@ from headrace.base.errors import EngineError, SettingsError
 from headrace.cli.optimization_text import as_text
 from headrace.engines.onnx_engine import OnnxModel
 from headrace.ledger.ledger import Ledger
+from headrace.optimize import goal as goal_module
 from headrace.optimize import search as search_module
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.goal import Goal
@@ -25,6 +26,7 @@ from headrace.optimize.questions import Questions
 from headrace.optimize.search import optimize
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 from headrace.runs.formats.variants import Gate
+from headrace.validate import variants
 from headrace.validate.golden import Golden, read_golden
 from headrace.validate.variants import PARITY_ITEMS
 
@@ -250,6 +252,37 @@ def test_a_budget_ends_the_search(case: Any, tmp_path: Path) -> None:
     document = searched(case, None, tmp_path, goal=Goal(max_drop=0.02, batch=8, budget_seconds=1e-6))
     assert document.attempts == ()
     assert all("budget" in skipped.why for skipped in document.skipped)
+
+
+@pytest.mark.usefixtures("speeds")
+def test_a_budget_is_shared_between_trying_and_the_golden_set(
+    case: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where timing the candidates alone would take all of it, what was timed in the first half is judged."""
+    seconds = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: seconds[0], time=time.time)
+    for module in (goal_module, search_module):
+        monkeypatch.setattr(module, "time", clock)
+    timed = variants.measure_speed
+
+    def slowly(*args: Any, **options: Any) -> Any:
+        seconds[0] += 20.0
+        return timed(*args, **options)
+
+    monkeypatch.setattr(variants, "measure_speed", slowly)
+    document = searched(case, None, tmp_path, goal=Goal(max_drop=0.02, batch=8, budget_seconds=70.0, began=0.0))
+    judged = [one for one in document.attempts if one.drop is not None]
+    assert judged
+    assert len({one.candidate for one in judged}) == len(judged)
+    assert seconds[0] > 70.0 / 2
+
+
+@pytest.mark.parametrize(("spent", "is_time"), [(19.0, False), (31.0, True), (61.0, False)])
+def test_half_of_what_was_left_is_for_trying(spent: float, is_time: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100 seconds 40 were gone when trying began; with none left, or no budget, there is nothing to share."""
+    monkeypatch.setattr(goal_module, "time", SimpleNamespace(monotonic=lambda: 40.0 + spent))
+    assert Goal(budget_seconds=100.0, began=0.0).is_time_to_ask(40.0) == is_time
+    assert not Goal(began=0.0).is_time_to_ask(40.0)
 
 
 @pytest.mark.parametrize(("again", "command"), [(False, "the same command,"), (True, "without --again,")])
