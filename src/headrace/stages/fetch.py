@@ -96,6 +96,11 @@ class FetchStage(Stage):
                 return payload
             if isinstance(payload, Path):
                 return read_file(payload)
+            if not isinstance(payload, str):
+                raise FetchRejected(
+                    f"fetch.type: the job holds {type(payload).__name__}; expected an address, a path or bytes; a module that "
+                    "takes what is in the job has input = hr.ArrayInput()"
+                )
             scheme = payload.partition(":")[0].lower()
             if scheme == "file":
                 return read_address(_path(payload))

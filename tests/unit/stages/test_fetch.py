@@ -96,6 +96,13 @@ def test_other_addresses(fetch: Any, url: str) -> None:
     assert str(caught.value) == f"ssrf.scheme: address {url!r} cannot be fetched; expected http, https or file"
 
 
+@pytest.mark.parametrize("payload", [{"text": "a"}, 7, ["a.jpg"]], ids=str)
+def test_what_is_no_address(fetch: Any, payload: Any) -> None:
+    """Trying it again would not help; the reason names the input that takes such values."""
+    with pytest.raises(FetchRejected, match=r"^fetch\.type: the job holds \w+; expected .* hr\.ArrayInput\(\)$"):
+        fetch(payload)
+
+
 @pytest.mark.parametrize("payload", [b"bytes", np.zeros(3)], ids=["bytes", "array"])
 def test_what_is_at_hand_passes(fetch: Any, payload: Any) -> None:
     """Bytes and arrays need no fetching."""
