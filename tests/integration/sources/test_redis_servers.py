@@ -269,7 +269,7 @@ class TestRedisCluster(QueueConformance):
     def put_malformed(self, cluster: list[int], name: str) -> Iterator[Sequence[Callable[[], object]]]:
         """Add an entry that no sender of ours would."""
         with contextlib.closing(redis.RedisCluster(port=cluster[1], host="127.0.0.1")) as client:
-            yield [lambda: client.xadd(f"headrace:{{{name}}}", {"foo": "bar"})]
+            yield [lambda: client.xadd(f"headrace:{{{name}}}", {"id": b"\xff", "body": "bar"})]
 
 
 def test_each_node_of_a_cluster_leads_to_the_queue(cluster: list[int]) -> None:
