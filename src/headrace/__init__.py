@@ -6,13 +6,16 @@ A newcomer reads the folders in the order of the data:
     runs/        reads and writes run folders
     sources/     queues (SQLite, SQS, Redis), folder, list of URLs, values in memory
     stages/      fetch, decode, resize, the user's module, postprocess
-    engines/     ONNX Runtime, the emulated device
+    engines/     ONNX Runtime, OpenVINO, PyTorch, the emulated device
     delivery/    HTTP callback, JSON Lines, Parquet
     pipeline/    joins the four: bounded queues, batches, workers, shutdown
     profiler/    watches a run: meters, resources, thread states; layers, hot spots, stages alone
     diagnose/    run folder -> analysis, and checks of whether it can be believed
     report/      one HTML page of it; timelines
-    validate/    whether one is really faster than another
+    validate/    whether one is really faster than another, and still right
+    ledger/      what was predicted, tried and decided, in one file
+    tune/        from a Plan to a better one: sweeps, search, capacity
+    optimize/    from a model to a cheaper one: engines, precisions, sizes
     samples/     real photographs, a generator of labelled crops, a small model
     demo/        what `headrace demo` runs
     cli/         one module per command

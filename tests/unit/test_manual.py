@@ -109,6 +109,14 @@ def _typed_names() -> list[str]:
     return [alias.asname or alias.name for node in imports for alias in node.names]
 
 
+@pytest.mark.parametrize("page", ["src/headrace/__init__.py", "CONTRIBUTING.md", "docs/design.md"])
+def test_maps_of_the_package_have_every_folder(page: str) -> None:
+    """A newcomer who reads a map finds each folder on it."""
+    folders = {path.parent.name for path in (ROOT / "src" / "headrace").glob("*/__init__.py")}
+    missing = folders - set(re.findall(r"[a-z]+", (ROOT / page).read_text(encoding="utf-8")))
+    assert not missing, f"{page} does not name {', '.join(sorted(missing))}"
+
+
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "changes.d/README.md"])
 def test_links_of_the_pages_outside_the_manual_lead_somewhere(page: str) -> None:
     """Every relative link of a page that `make docs` does not build names a file that exists."""
