@@ -109,6 +109,11 @@ def _typed_names() -> list[str]:
     return [alias.asname or alias.name for node in imports for alias in node.names]
 
 
+def test_the_readme_is_short() -> None:
+    """Whoever wants more follows its links."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
+
+
 @pytest.mark.parametrize("page", ["src/headrace/__init__.py", "CONTRIBUTING.md", "docs/design.md"])
 def test_maps_of_the_package_have_every_folder(page: str) -> None:
     """A newcomer who reads a map finds each folder on it."""
