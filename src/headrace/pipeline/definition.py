@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,9 @@ from headrace.stages.stage import Stage, StageContext
 
 FETCH = "fetch"
 DELIVER = "deliver"
+
+#: What a source of one's own may leave out: whoever asks takes the careful answer instead.
+_OPTIONAL = frozenset({"is_remote", "is_endless", "shown_address"})
 
 
 class DeliverStage(Stage):
@@ -79,7 +83,7 @@ class Pipeline:
         self.name = name
         self.options: tuple[str, ...] = ()  # of the command line, for the record
         self.source = source
-        self.delivery: Delivery = delivery or Collect()
+        self.delivery: Delivery = Collect() if delivery is None else delivery
         deliver = DeliverStage(self.delivery)
         self.routes: Mapping[str, tuple[Stage, ...]]
         if stages is not None:
@@ -131,14 +135,35 @@ def _check_parts(source: Any, module: Any, modules: Any, stages: Any, delivery: 
     ]
     parts += [("delivery", delivery, "deliver", "headrace.callback(), headrace.jsonl(...) or headrace.parquet(...)")]
     for name, part, method, expected in parts:
-        if part is not None and (isinstance(part, type) or not hasattr(part, method)):
+        if part is not None and (isinstance(part, type) or not _has(part, method)):
             got = f"the class {part.__name__}" if isinstance(part, type) else repr(part)
             raise SettingsError(f"{name} is {got}; expected {expected}")
+    _check_members("source", source, Source)
+    if delivery is not None:
+        _check_members("delivery", delivery, Delivery)
     check_takes(source.receive, ("limit", "wait_seconds"), "the source")
     if delivery is not None:
         check_takes(delivery.deliver, ("job", "result"), "the delivery")
     for stage in stages or ():
         check_takes(stage.open, ("context",), f"stage {stage.name}")
+
+
+def _has(part: Any, name: str) -> bool:
+    try:
+        return hasattr(part, name)
+    except Exception:  # a property that is of use only later, such as one that `load` prepares
+        return True
+
+
+def _check_members(name: str, part: Any, protocol: type) -> None:
+    """Raise SettingsError unless a part has everything that its protocol asks for; names all that is missing."""
+    asked = [*protocol.__annotations__, *(member for member in vars(protocol) if member[0] != "_")]
+    missing = [member for member in asked if member not in _OPTIONAL and not _has(part, member)]
+    if missing:
+        shown = ", ".join(f"{one}()" if inspect.isfunction(getattr(protocol, one, None)) else one for one in missing)
+        raise SettingsError(
+            f"{name} is {part!r}, which has no {shown}; expected all that headrace.base.protocols.{protocol.__name__} names"
+        )
 
 
 def _fetch_for(module: Module, fetch: FetchStage) -> list[Stage]:

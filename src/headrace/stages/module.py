@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -158,8 +159,11 @@ class ProcessStage(Stage):
 
     def __init__(self, name: str, module: Module, *, task: str = "") -> None:
         super().__init__(name, task=task)
-        check_takes(module.process, ("batch",), f"stage {name}")
         check_takes(module.load, ("context",), f"stage {name}")
+        if type(module).load is Module.load and inspect.isfunction(inspect.getattr_static(module, "process", None)):
+            check_takes(
+                module.process, ("batch",), f"stage {name}"
+            )  # else it may be `load` that makes it: see `open_group`
         self.module = module
 
     def defaults(self) -> StageDefaults:

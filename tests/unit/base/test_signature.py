@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -72,7 +73,45 @@ def declared(*args: Any) -> Any:
 
 declared.__signature__ = inspect.Signature()  # type: ignore[attr-defined]
 
+
+class Static:
+    """Called without itself."""
+
+    @staticmethod
+    def __call__(value: Any) -> Any:
+        """Take one value."""
+        return value
+
+
+class OfClass:
+    """Called with its class."""
+
+    @classmethod
+    def __call__(cls, value: Any) -> Any:
+        """Take one value."""
+        return value
+
+
+class Indirect:
+    """Called by way of an object of another class."""
+
+    __call__ = Scaled()
+
+
+class OfPartial:
+    """Called by way of a partial, which is no method."""
+
+    __call__ = functools.partial(named_only, scale=1)
+
+
+def positional(value: Any, /) -> Any:
+    """Take one value."""
+    return value
+
+
 TAKES_ONE: list[Any] = [
+    Static(), OfClass(), Indirect(), OfPartial(), functools.partial(Static()), functools.partial(Scaled(), scale=3),
+    functools.partial(OfClass()), types.MethodType(Scaled(), 1), positional,
     looked_up, declared, Scaled(), Scaled.static, Scaled().static, Scaled.of_class, Scaled().of_class,
     functools.partial(operator.add, 1), functools.partial(named_only, scale=1), lambda value, other=1: (value, other),
     lambda *args: args, len, int, str, np.exp, np.mean, [].append, operator.itemgetter(0), functools.lru_cache(looked_up),
@@ -100,5 +139,50 @@ WRONG: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("function", "says"), WRONG, ids=range(len(WRONG)))
 def test_what_does_not_is_named_with_its_place(function: Any, says: str) -> None:
     """The message has the function, its parameters, file and line, and what it will be called with."""
+    with pytest.raises(SettingsError, match=says):
+        check_takes(function, ("value",), "stage clean")
+
+
+async def waits(value: Any) -> Any:
+    """Return a coroutine when it is called."""
+    return value
+
+
+def yields(value: Any) -> Any:
+    """Return a generator when it is called."""
+    yield value
+
+
+async def streams(value: Any) -> Any:
+    """Return an async generator when it is called."""
+    yield value
+
+
+class Waiting:
+    """Whose instances return coroutines, called or by a method."""
+
+    async def __call__(self, value: Any) -> Any:
+        """Return a coroutine."""
+        return value
+
+    async def method(self, value: Any) -> Any:
+        """Return a coroutine."""
+        return value
+
+
+LATER: list[tuple[Any, str]] = [
+    (waits, r"waits\(\) at .*test_signature\.py:\d+ is async, .*asyncio\.run"),
+    (functools.partial(waits), r"waits\(\) at .* is async"),
+    (Waiting(), r"Waiting\.__call__\(\) at .* is async"),
+    (functools.partial(Waiting()), r"Waiting\.__call__\(\) at .* is async"),
+    (Waiting().method, r"Waiting\.method\(\) at .* is async"),
+    (yields, r"yields\(\) at .* yields, .*return a list"),
+    (streams, r"streams\(\) at .* yields, .*return a list"),
+]
+
+
+@pytest.mark.parametrize(("function", "says"), LATER, ids=range(len(LATER)))
+def test_what_returns_before_its_work_is_done_is_refused(function: Any, says: str) -> None:
+    """What a coroutine or generator function returns would be taken for the result."""
     with pytest.raises(SettingsError, match=says):
         check_takes(function, ("value",), "stage clean")

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import headrace as hr
 from headrace.base.errors import DecodeRejected, SettingsError, WrongResultCount
+from headrace.delivery.collect import Collect
 from headrace.stages.inputs import ArrayInput, BytesInput, ImageInput, Input, TextInput
 from headrace.stages.module import Module, ModuleContext, ProcessStage, checked_results
 
@@ -239,3 +241,52 @@ def test_a_module_behind_another_that_decodes_says_what_to_declare(wanted: Input
     decode = module.stages()[0].open(make_context())
     with pytest.raises(DecodeRejected, match=r"decode\.type: expected the bytes .* got tuple; .*hr\.ArrayInput\(\)"):
         decode((1, 2))
+
+
+class MadeByLoad(Module):
+    """Its `process` is there once it is loaded."""
+
+    def load(self, context: Any) -> None:
+        """Make `process`."""
+        self.process = lambda batch: [1 for _ in batch]  # type: ignore[method-assign]
+
+    def process(self) -> Any:  # type: ignore[override]
+        """Stand in for what `load` makes."""
+        raise NotImplementedError
+
+
+class PropertyOfLoad(Module):
+    """Its `process` is a property of what is loaded."""
+
+    def load(self, context: Any) -> None:
+        """Load it."""
+        self.loaded = True
+
+    @property
+    def process(self) -> Any:  # type: ignore[override]
+        """Return what is called, once it is loaded."""
+        if not hasattr(self, "loaded"):
+            raise RuntimeError("not loaded")
+        return lambda batch: [1 for _ in batch]
+
+
+@pytest.mark.parametrize("kind", [MadeByLoad, PropertyOfLoad])
+def test_a_process_that_load_makes_runs(kind: type[Module]) -> None:
+    """What the class has under that name before is never called, and so never judged."""
+    results = Collect()
+    hr.run(hr.Pipeline(hr.items([b"a", b"b"]), module=kind(), delivery=results))
+    assert [result for _, result in results.results] == [1, 1]
+
+
+def test_a_process_that_takes_no_batch_is_refused_after_load() -> None:
+    """Where the class has a `load` of its own it is found before the first item is received."""
+
+    class Wrong(Least):
+        """Of no arguments once it is loaded."""
+
+        def load(self, context: Any) -> None:
+            """Make `process`."""
+            self.process = lambda: [None]  # type: ignore[method-assign,assignment]
+
+    with pytest.raises(SettingsError, match=r"cannot be called with \(batch\)"):
+        hr.run(hr.Pipeline(hr.items([b"a"]), module=Wrong()))
