@@ -14,19 +14,21 @@ and with a container that has a `/dev/shm` of its own. Where it cannot be had al
 from __future__ import annotations
 
 import fcntl
+import functools
 import logging
 import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
-from headrace.base.in_flight import InFlight, InFlightTable, read_table
+from headrace.base.in_flight import InFlight, InFlightTable, read_regular, read_table
 from headrace.base.policies.blame import BlameBook, Death, Record
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,7 @@ EMPTY_SECONDS = 60.0
 #: First line of the file `queue`, before the boot and the queue's name. Folders of other versions are left alone.
 _VERSION = "headrace-estate 1"
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+_FORGOTTEN = "what is in flight will not be known after a kill of this process: %s"
 _UNSEEN = "a kill that nobody saw: its supervisor or machine ended with it"
 #: Folders of this process: a lock of its own does not keep a process out.
 _ours: set[str] = set()
@@ -54,6 +57,35 @@ class _Kept(msgspec.Struct):
 
 
 _kept_decoder = msgspec.msgpack.Decoder(_Kept)
+#: What the files `blame` and `queue` may have at most: they are read whole.
+_BLAME_BYTES, _QUEUE_BYTES = 64 * 2**20, 2**16
+
+_Params = ParamSpec("_Params")
+_Result = TypeVar("_Result")
+_Method = Callable[Concatenate["Estate", _Params], _Result]
+
+
+def _or_without(
+    instead: Callable[[], _Result],
+) -> Callable[[_Method[_Params, _Result]], _Method[_Params, _Result]]:
+    """Let a method of an estate return something else where memory fails it, which is logged once: nothing ends for it."""
+
+    def decorate(method: _Method[_Params, _Result]) -> _Method[_Params, _Result]:
+        @functools.wraps(method)
+        def call(self: Estate, /, *args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
+            try:
+                return method(self, *args, **kwargs)
+            except (OSError, ValueError) as error:
+                self.warn(error)
+                return instead()
+
+        return call
+
+    return decorate
+
+
+def _nothing() -> None:
+    return None
 
 
 @dataclass
@@ -65,90 +97,122 @@ class Left:
     messages: list[InFlight] = field(default_factory=list)
 
 
+def _none_found() -> list[Left]:
+    return []
+
+
 class Estate:
     """The folder of this process. One thread at a time."""
 
     def __init__(self, folder: Path, lock: int) -> None:
         self._folder = folder
         self._lock = lock
+        self._has_warned = False
+        self._counted: list[str] = []
+
+    def warn(self, error: Exception) -> None:
+        """Log that something is forgotten with the process; once, for it fails at each message or death from then on."""
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(_FORGOTTEN, error)
 
     @classmethod
     def create(cls) -> Estate | None:
         """Return a new one; None where the machine gives no memory for it, which is logged."""
-        if not SHARED_MEMORY.is_dir():
-            return None
         try:
             root = _root()
             _sweep(root)
-            token = f"{os.getpid()}-{os.urandom(6).hex()}"
-            making = root / f".{token}"
-            making.mkdir(mode=0o700)
-            lock = os.open(making / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            # Of this process alone: children that it forks do not keep it, as they would with flock.
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _ours.add(token)
-            making.rename(root / token)
+            return cls(*_make_folder(root))
         except OSError as error:
-            log.warning("what is in flight will not be known after a kill of this process: %s", error)
+            log.warning(_FORGOTTEN, error)
             return None
-        return cls(root / token, lock)
 
+    @_or_without(InFlightTable)
     def table(self, name: str) -> InFlightTable:
         """Return a table that outlives this process, or where there is no memory for that, one that does not."""
-        try:
-            return InFlightTable(file=self._table(name))
-        except OSError as error:
-            log.warning("what is in flight will not be known after a kill of this process: %s", error)
-            return InFlightTable()
+        return InFlightTable(file=self._table(name))
 
+    @_or_without(_none_found)
     def serve(self, queue: str) -> list[Left]:
         """Note which queue it is, and take over what others left who served it."""
         label = f"{_VERSION}\n{_boot()}\n{queue}"
-        with suppress(OSError):
+        try:
             (self._folder / "queue").write_text(label, errors="surrogateescape")
+        except OSError as error:
+            self.warn(error)  # what others left may be found all the same
         found = []
         for folder in _folders(self._folder.parent):
             if _queue_of(folder) == queue and _is_dead(folder):
-                with suppress(OSError):  # another was faster
+                try:
                     folder.rename(self._folder / folder.name)
-                    found.append(self.inherited(folder.name))
+                except OSError:  # another was faster
+                    continue
+                found.append(self.inherited(folder.name))
         return found
 
     def inherited(self, name: str) -> Left:
-        """Return what is in a folder that was taken over."""
-        return _read(self._folder / name)
-
-    def keep(self, blame: BlameBook, counted: str = "") -> None:
-        """Keep what is known, and remove the table, or the folder taken over, whose deaths are in it now."""
-        kept = _Kept(dict(blame.records), [counted])
-        written = self._folder / ".blame"
+        """Return what is in a folder that was taken over; nothing where it cannot be read."""
         try:
-            written.write_bytes(msgspec.msgpack.encode(kept))
-            written.replace(self._folder / "blame")
+            return _read(self._folder / name)
         except OSError as error:
-            log.warning("what is known about messages in flight at deaths cannot be kept: %s", error)
-        self.drop(counted)
+            self.warn(error)
+            return Left(name)
 
+    @_or_without(_nothing)
+    def keep(self, blame: BlameBook, counted: str = "") -> None:
+        """Keep what is known, and remove the table, or the folder taken over, whose deaths are in it now.
+
+        Where it cannot be kept they stay until it can be: whoever comes next counts them.
+        """
+        self._counted += [counted] if counted else []
+        kept = _Kept(dict(blame.records), self._counted)
+        written = self._folder / ".blame"
+        written.write_bytes(msgspec.msgpack.encode(kept))
+        written.replace(self._folder / "blame")
+        while self._counted:
+            self.drop(self._counted.pop())
+
+    @_or_without(_nothing)
     def drop(self, name: str) -> None:
         """Remove the table of a worker that has ended, or a folder that was taken over."""
-        if not name:
-            return
         self._table(name).unlink(missing_ok=True)
         shutil.rmtree(self._folder / name, ignore_errors=True)
 
+    @_or_without(_nothing)
     def end(self, records: Mapping[str, Record]) -> None:
         """Leave nothing but what is known, if anything still matters."""
-        if records:
-            for table in self._folder.glob("*.table"):
-                table.unlink(missing_ok=True)
-        else:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        with suppress(OSError):
+        try:
+            if records:
+                for table in self._folder.glob("*.table"):
+                    table.unlink(missing_ok=True)
+            else:
+                shutil.rmtree(self._folder, ignore_errors=True)
+        finally:
+            _ours.discard(self._folder.name)
             os.close(self._lock)
-        _ours.discard(self._folder.name)
 
     def _table(self, name: str) -> Path:
         return self._folder / f"{name}.table"
+
+
+def _make_folder(root: Path) -> tuple[Path, int]:
+    """Make a folder, and return it with the descriptor that locks it."""
+    token = f"{os.getpid()}-{os.urandom(6).hex()}"
+    making = root / f".{token}"
+    making.mkdir(mode=0o700)
+    lock = -1
+    try:
+        lock = os.open(making / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # Of this process alone: children that it forks do not keep it, as they would with flock.
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _ours.add(token)
+        making.rename(root / token)
+    except OSError:
+        if lock >= 0:
+            os.close(lock)
+        shutil.rmtree(making, ignore_errors=True)
+        raise
+    return root / token, lock
 
 
 def _root() -> Path:
@@ -163,8 +227,13 @@ def _root() -> Path:
 
 def _folders(root: Path) -> Iterator[Path]:
     for folder in sorted(root.iterdir()):
-        if not folder.name.startswith(".") and folder.name not in _ours and folder.is_dir():
+        if not folder.name.startswith(".") and folder.name not in _ours and _is_folder(folder):
             yield folder
+
+
+def _is_folder(path: Path) -> bool:
+    """Return whether it is a folder itself, not a link to one, which may lead anywhere and round in a circle."""
+    return stat.S_ISDIR(path.lstat().st_mode)
 
 
 def _sweep(root: Path) -> None:
@@ -178,7 +247,7 @@ def _sweep(root: Path) -> None:
 
 def _is_dead(folder: Path) -> bool:
     try:
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:
@@ -193,7 +262,8 @@ def _is_dead(folder: Path) -> bool:
 def _label(folder: Path) -> tuple[str, str]:
     """Return boot and queue of a folder; empty: it has none, or of another version."""
     try:
-        version, boot, queue = (folder / "queue").read_text(errors="surrogateescape").split("\n", 2)
+        content = read_regular(folder / "queue", _QUEUE_BYTES)
+        version, boot, queue = content.decode(errors="surrogateescape").split("\n", 2)
     except (OSError, ValueError):
         return "", ""
     return (boot, queue) if version == _VERSION else ("", "")
@@ -236,7 +306,7 @@ def _read(folder: Path) -> Left:
 def _read_blame(folder: Path, book: BlameBook) -> list[str]:
     file = folder / "blame"
     try:
-        kept = _kept_decoder.decode(file.read_bytes())
+        kept = _kept_decoder.decode(read_regular(file, _BLAME_BYTES))
     except FileNotFoundError:
         return []
     except (OSError, msgspec.MsgspecError, ValueError) as error:

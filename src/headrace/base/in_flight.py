@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 import struct
 import threading
 import weakref
@@ -193,6 +194,20 @@ class InFlightTable:
         _SLOT.pack_into(self._memory, at, works, delivered, len(message_id), len(kept), lent_at)
 
 
+def read_regular(file: Path, most_bytes: int) -> bytes:
+    """Return what is in a file of memory that outlives processes.
+
+    Raises:
+        OSError: If it cannot be read, is a link or no regular file, or has more than most_bytes.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as opened:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:
+            raise OSError(f"{file} is no regular file of at most {most_bytes} bytes: {status.st_size} bytes")
+        return opened.read(most_bytes)
+
+
 def read_table(file: Path) -> list[InFlight]:
     """Return what was in flight in a process that died.
 
@@ -200,7 +215,7 @@ def read_table(file: Path) -> list[InFlight]:
         OSError: If the file cannot be read.
         ValueError: If it is damaged, or another version's.
     """
-    content = file.read_bytes()
+    content = read_regular(file, _at(NUM_SLOTS))
     num_slots, rest = divmod(len(content) - _HEADER.size, _SLOT_BYTES)
     if rest or not content.startswith(_LAYOUT):
         raise ValueError(f"{file} is damaged or of another version of headrace: {len(content)} bytes, {content[:8]!r}")

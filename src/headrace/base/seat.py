@@ -6,8 +6,8 @@ A run without a supervisor has a seat too: what it leaves behind is for the next
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Protocol, runtime_checkable
@@ -130,9 +130,13 @@ class Seat:
         return messages
 
     def leave(self, *, is_drained: bool) -> None:
-        """Note the orderly end of a run without a supervisor, and whether its queue is empty."""
-        if self.connection is None and self.estate is not None:
-            self.estate.end({} if is_drained else self.blame.records)
+        """Note the orderly end of a run without a supervisor, and whether its queue is empty. Repeating it does nothing."""
+        if self.connection is not None:
+            return
+        with self._lock:
+            estate, self.estate = self.estate, None
+            if estate is not None:
+                estate.end({} if is_drained else self.blame.records)
 
     def record(self, message_id: str, receive_count: int) -> Record | None:
         """Return what is known about a message that was in flight when a worker died; None: nothing."""
@@ -177,3 +181,22 @@ class OutcomeCounter(Observer):
     def job_settled(self, job: Job, outcome: Outcome) -> None:
         """Count it."""
         self._table.count(outcome.kind)
+
+
+@contextmanager
+def seated_alone(source: object, seat: Seat | None) -> Iterator[None]:
+    """Give a source a seat as long as a run without a supervisor lasts, whether or not it ever opens its queue.
+
+    Args:
+        source: Any; those that no workers can share get none.
+        seat: Of a supervisor's worker, which has its own; None: there is no supervisor.
+    """
+    alone = Seat.alone() if seat is None and isinstance(source, TakesSeat) else None
+    if alone is None or not isinstance(source, TakesSeat):
+        yield
+        return
+    source.take(alone)
+    try:
+        yield
+    finally:
+        alone.leave(is_drained=False)

@@ -22,7 +22,7 @@ from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan, StageDefaults, resolve
 from headrace.base.protocols import Instrument, TellsBacklog
 from headrace.base.records import Counters, StageStatistics
-from headrace.base.seat import OutcomeCounter, Seat, TakesSeat
+from headrace.base.seat import OutcomeCounter, Seat, TakesSeat, seated_alone
 from headrace.base.settings import check
 from headrace.engines import ENGINES
 from headrace.pipeline.checkpoint import Before, Checkpoint
@@ -239,10 +239,9 @@ def run(
                 return running.result()
         running.record = _Record.create(output, pipeline, resolved, runtime, force=force)
         running.tell(observers, seat)
-        if seat is None and isinstance(pipeline.source, TakesSeat) and (alone := Seat.alone()) is not None:
-            pipeline.source.take(alone)
         follower = PlanFollower(follow, slots, resolved, running.switched) if follow and slots else None
-        return running.to_the_end(watch, view, [one for one in (follower, shadow) if one is not None])
+        with seated_alone(pipeline.source, seat):
+            return running.to_the_end(watch, view, [one for one in (follower, shadow) if one is not None])
 
 
 @dataclass(slots=True)

@@ -39,8 +39,9 @@ def calm_garbage_collector() -> Iterator[None]:
     """Let the collector run rarely, and over what is made from now on only.
 
     Items are freed by reference count; cycles in users' code are still collected, later. Several runs in one process share
-    this: the first sets it, and the last one brings the settings of before back. Where the program itself froze
-    its objects, nothing is frozen beside them, for the collector cannot thaw a part.
+    this: the first sets it, and the last one brings the settings of before back. Where the program itself froze its objects
+    before that, nothing is frozen beside them, for the collector cannot thaw a part; what is frozen during a run is thawed at
+    its end.
     """
     global _num_users, _before, _has_frozen
     with _lock:

@@ -407,10 +407,10 @@ class Supervisor:
             said = worker.ended.status
             status = said if said is not None else code if code >= 0 else _DEFECT
             self._finished(post, worker, status, counts[OutcomeKind.DELIVERED] > 0)
+            self._drop_table(post.number, post.lives)
         else:
             self._died(post, worker, code, table.messages(), counts[OutcomeKind.DELIVERED] > 0)
         table.close()
-        self._drop_table(post.number, post.lives)
 
     def _inherit(self, folder: str, by: _Worker) -> None:
         """Learn what a worker found that had been left behind; it knows already."""

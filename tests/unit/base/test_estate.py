@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ import pytest
 
 from headrace.base import estate as estates
 from headrace.base.estate import Estate
-from headrace.base.policies.blame import BlameBook, Death
+from headrace.base.policies.blame import BlameBook, Death, Record
 
 QUEUE = "redis://host/0?queue=jobs"
 
@@ -197,10 +198,71 @@ def test_a_folder_that_others_may_write_to_is_not_used(memory: Path, caplog: pyt
     assert "is not a folder of this user alone" in caplog.text
 
 
-def test_a_machine_without_shared_memory(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is kept there, and nobody is bothered."""
+def test_a_machine_without_shared_memory(
+    memory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is kept there, which is logged."""
     monkeypatch.setattr(estates, "SHARED_MEMORY", memory / "missing")
     assert Estate.create() is None
+    assert "will not be known after a kill" in caplog.text
+
+
+def test_shared_memory_that_is_removed(memory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever is asked of an estate whose files are gone ends nobody, and is logged once."""
+    estate = created()
+    shutil.rmtree(memory / f"headrace.{os.geteuid()}")
+    table = estate.table("0-1")
+    assert table.enter("a", "receipt", 0.0).slot is not None
+    assert estate.serve(QUEUE) == []
+    assert estate.inherited("other").messages == []
+    estate.keep(BlameBook(), "0-1")
+    estate.drop("0-1")
+    estate.end({"a": Record()})
+    assert [record.message for record in caplog.records if "will not be known" in record.message] == [
+        record.message for record in caplog.records
+    ]
+    assert len(caplog.records) == 1
+    table.close()
+
+
+def test_what_cannot_be_noted_is_counted_by_the_next(memory: Path) -> None:
+    """A table stays while the blame book finds no room; once it does the death is in it, and the table goes."""
+    estate = created()
+    table = estate.table("0-1")
+    (folder,) = memory.glob("*/*")
+    (folder / ".blame").mkdir()  # in its way, as a full memory would be
+    estate.keep(BlameBook(), "0-1")
+    assert (folder / "0-1.table").exists()
+    (folder / ".blame").rmdir()
+    estate.keep(BlameBook())
+    assert not (folder / "0-1.table").exists()
+    assert estates._read_blame(folder, BlameBook()) == ["0-1"]
+    table.close()
+
+
+@pytest.mark.parametrize("target", ["/dev/zero", "..", "/dev/shm"])
+@pytest.mark.parametrize("name", ["x.table", "loop", "blame", "pipe.table"])
+def test_only_regular_files_are_read(memory: Path, name: str, target: str) -> None:
+    """A link in what was left leads nowhere, and a pipe is not waited for; the rest is read."""
+    kill_after(serve_with_three)
+    (folder,) = memory.glob("*/*")
+    if name.startswith("pipe"):
+        os.mkfifo(folder / name)
+    else:
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(target)
+    (left,) = created().serve(QUEUE)
+    assert len(left.messages) == 3
+
+
+def test_what_is_too_large_is_not_read(memory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A table of a terabyte, which takes no room as a file, is left out."""
+    kill_after(serve_with_three)
+    (table,) = memory.glob("*/*/0-1.table")
+    os.truncate(table, 2**40)
+    (left,) = created().serve(QUEUE)
+    assert left.messages == []
+    assert "no regular file of at most" in caplog.text
 
 
 def test_shared_memory_that_is_full(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

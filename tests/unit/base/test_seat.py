@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 import msgspec
+import pytest
 
+import headrace as hr
+from headrace.base import estate as estates
+from headrace.base.errors import HeadraceError
 from headrace.base.in_flight import InFlightTable
 from headrace.base.policies.blame import BlameBook, Death, Known, Record, Redriven
 from headrace.base.seat import Seat
@@ -52,3 +57,17 @@ def test_what_another_worker_found_is_known() -> None:
     assert a is not None
     assert b is not None
     assert (a.deaths, b.excused) == (3, 3)
+
+
+def test_runs_that_cannot_open_their_queue_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each ends what it began: neither a folder nor a process that counts as alive stays behind."""
+    monkeypatch.setattr(estates, "SHARED_MEMORY", tmp_path)
+    before = set(estates._ours)
+    pipeline = hr.Pipeline(
+        hr.queue("redis://127.0.0.1:1/0", drain=True), stages=[hr.stage("same", str)], delivery=hr.collect()
+    )
+    for _ in range(2):
+        with pytest.raises(HeadraceError):
+            hr.run(pipeline)
+    assert list(tmp_path.glob("*/*")) == []
+    assert estates._ours == before
