@@ -131,9 +131,10 @@ class _ShowableFormatter(logging.Formatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says which command was probably meant."""
+    """Says which command was probably meant, and no secret of an address that stands where it does not belong."""
 
     def error(self, message: str) -> NoReturn:
+        message = re.sub(r"://\S*@", "://***@", message)
         found = re.search(r"argument COMMAND: invalid choice: '([^']*)'", message)
         if found:
             message = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,12 +12,17 @@ from headrace.base.errors import DeliveryRejected
 from headrace.base.records import Job
 
 _raw_decoder = msgspec.json.Decoder()
+_UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
+#: Of the longest number that JSON's readers take.
+_NUM_BYTES = 8
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
-    if isinstance(value, np.generic):
+    if isinstance(value, np.longdouble):  # its `item` is itself: Python has no number that is as long
+        return float(value)
+    if isinstance(value, np.generic) and not isinstance(value, np.clongdouble):
         return value.item()
     if isinstance(value, msgspec.Raw):  # JSON already; asked for by `to_builtins` alone
         return _raw_decoder.decode(value)
@@ -31,29 +35,47 @@ class _NotFinite(ValueError):
 
 def _looked_at(value: Any) -> Any:
     """Return nothing for an array whose numbers are all finite: going through it would cost more than encoding it."""
-    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.itemsize <= _NUM_BYTES:
         if not np.isfinite(value).all():
             raise _NotFinite
         return None
     return _plain(value)
 
 
-def _refuse(value: float) -> str:
-    raise _NotFinite
-
-
 def _say(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _mapped(value: Any, replace: Callable[[float], str]) -> Any:
-    """Return plain values with another in the place of each NaN and infinity."""
+def _check_finite(value: Any) -> None:
+    """Raise _NotFinite where plain values hold a NaN or infinity; however deep they are nested."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, float):
+            if not math.isfinite(one):
+                raise _NotFinite
+        elif isinstance(one, dict):
+            left.extend(one)
+            left.extend(one.values())
+        elif isinstance(one, list | tuple | set | frozenset):
+            left.extend(one)
+
+
+def _with_texts(value: Any) -> Any:
+    """Return plain values with a text in the place of each NaN and infinity."""
+    # Loops, for a comprehension would be a second frame for each level.
     if isinstance(value, float):
-        return value if math.isfinite(value) else replace(value)
+        return value if math.isfinite(value) else _say(value)
     if isinstance(value, dict):
-        return {key: _mapped(one, replace) for key, one in value.items()}
+        mapped = {}
+        for key, one in value.items():
+            mapped[_with_texts(key) if isinstance(key, float) else key] = _with_texts(one)
+        return mapped
     if isinstance(value, list | tuple | set | frozenset):
-        return [_mapped(one, replace) for one in value]
+        texts = []
+        for one in value:
+            texts.append(_with_texts(one))  # noqa: PERF401
+        return texts
     return value
 
 
@@ -69,21 +91,25 @@ def encode(record: Any) -> bytes:
     """
     try:
         encoded = _encoder.encode(record)
-        # Looking at every number would cost more than encoding; where one is not finite there is a null.
-        if b"null" in encoded:
-            _mapped(msgspec.to_builtins(record, enc_hook=_looked_at), _refuse)
+        # Looking at every number would cost more than encoding; where one is not finite there is a null, or one of these keys.
+        if b"null" in encoded or b'"nan":' in encoded or b'inf":' in encoded:
+            _check_finite(msgspec.to_builtins(record, enc_hook=_looked_at))
         return encoded
     except _NotFinite:
         raise DeliveryRejected(
             "result.not_finite: the result cannot be written as JSON: it holds NaN or infinity; return None in their place "
             "from the last stage, or write the results as Parquet, which has both"
         ) from None
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        code = "type" if isinstance(error, TypeError) else "encoding"
-        raise DeliveryRejected(
-            f"result.{code}: the result cannot be written as JSON: {error}; return numbers, text, lists, "
-            "dicts or NumPy arrays from the last stage"
-        ) from None
+    except _UNENCODABLE as error:
+        raise _rejected(error) from None
+
+
+def _rejected(error: Exception) -> DeliveryRejected:
+    code = "type" if isinstance(error, TypeError) else "encoding"
+    return DeliveryRejected(
+        f"result.{code}: the result cannot be written as JSON: {error}; return numbers, text, lists, dicts or NumPy arrays "
+        "from the last stage"
+    )
 
 
 def encode_any_number(record: Any) -> bytes:
@@ -97,7 +123,10 @@ def encode_any_number(record: Any) -> bytes:
     except DeliveryRejected as rejected:
         if rejected.code != "result.not_finite":
             raise
-    return _encoder.encode(_mapped(msgspec.to_builtins(record, enc_hook=_plain), _say))
+    try:
+        return _encoder.encode(_with_texts(msgspec.to_builtins(record, enc_hook=_plain)))
+    except _UNENCODABLE as error:
+        raise _rejected(error) from None
 
 
 def attributes_of(job: Job) -> dict[str, Any]:

@@ -237,7 +237,7 @@ def run(
             summary.begins_at(kept.num_done, len(kept.left))
             if not kept.left:
                 return running.result()
-        running.record = _Record.create(output, pipeline, resolved, runtime, force=force)
+        running.record = _Record.create(output, pipeline, resolved, runtime, force=force, resumed=resume)
         running.tell(observers, seat)
         follower = PlanFollower(follow, slots, resolved, running.switched) if follow and slots else None
         with seated_alone(pipeline.source, seat):
@@ -254,13 +254,21 @@ class _Record:
 
     @classmethod
     def create(
-        cls, output: str | Path | None, pipeline: Pipeline, plan: Plan, runtime: Runtime, *, force: bool
+        cls,
+        output: str | Path | None,
+        pipeline: Pipeline,
+        plan: Plan,
+        runtime: Runtime,
+        *,
+        force: bool,
+        resumed: bool,
     ) -> _Record:
         """Make the folder, if one is asked for."""
         if output is None:
             return cls()
         plans = {plan.plan_id: plan.as_table()}
-        folder = RunFolder.create(output, pipeline=pipeline.name, options=pipeline.options, plans=plans, force=force)
+        name, options = pipeline.name, pipeline.options
+        folder = RunFolder.create(output, pipeline=name, options=options, plans=plans, force=force, resumed=resumed)
         folder.update(stages=_stage_infos(runtime, pipeline))
         spans = SpanWriter(folder.spans)
         return cls(folder, spans, [spans, ErrorLog(folder.path / "errors.jsonl")])

@@ -197,6 +197,7 @@ class RunFolder:
         plans: Mapping[str, Mapping[str, Any]] | None = None,
         data_fingerprint: Mapping[str, Any] | None = None,
         force: bool = False,
+        resumed: bool = False,
         clock: Clock | None = None,
     ) -> RunFolder:
         """Make the folder, write a first `run.json` with status `running`, and return it.
@@ -208,6 +209,7 @@ class RunFolder:
             plans: {plan_id: Plan as a table}; more may come with `update`.
             data_fingerprint: What the source tells about the items.
             force: Take the folder of an earlier run. The files of that run are removed; other files are left.
+            resumed: Whether the run goes on with another, for the message.
             clock: The run's clock.
 
         Raises:
@@ -225,7 +227,10 @@ class RunFolder:
                     )
                 if not force:
                     raise RunFolderError(
-                        f"{path} holds an earlier run; choose another with -o, or replace it with --force"
+                        f"{path} holds the record of the run so far, and what is left gets a record of its own: choose another "
+                        f"folder, such as -o {path}-2 (--resume goes by the results and needs none of {path})"
+                        if resumed
+                        else f"{path} holds an earlier run; choose another with -o, or replace it with --force"
                     )
                 _remove_earlier_run(path)
             (path / SPANS_FOLDER).mkdir(exist_ok=True)

@@ -205,3 +205,35 @@ def test_the_sample_model_and_images_are_made(folder: Path, capfd: pytest.Captur
     assert main(["samples", "model"]) == 2
     assert main(["samples", "make", "photos", "--count", "2"]) == 0
     assert "photos" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["queue", "redis://u:SECRETPW@h/0"],
+        ["queue", "stats", "redis://h/0", "redis://u:SECRETPW@h/0"],
+        ["redis://:SECRET@PW@h/0"],
+        ["run", "sizes.py", "--limit", "redis://u:SECRET/PW@h/0"],
+    ],
+    ids=["choice", "unrecognized", "command", "value"],
+)
+def test_misuse_shows_no_password(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    """An address that stands where it does not belong is repeated without user and password."""
+    with pytest.raises(SystemExit):
+        main(arguments)
+    shown = capfd.readouterr().err
+    assert "redis://***@h/0" in shown
+    assert "SECRET" not in shown
+    assert "PW" not in shown
+
+
+def test_resuming_into_the_record_of_the_run_says_what_to_do(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The same command once more with `--resume`: its `-o` is taken, and `--force` would drop what was recorded."""
+    assert main(["run", "sizes.py", "-o", "RUN"]) == 0
+    (folder / "results.jsonl").write_text("")
+    capfd.readouterr()
+    assert main(["run", "sizes.py", "-o", "RUN", "--resume"]) == 2
+    said = capfd.readouterr().err
+    assert "-o RUN-2" in said
+    assert main(["run", "sizes.py", "-o", "RUN-2", "--resume"]) == 0
+    assert len((folder / "results.jsonl").read_text().splitlines()) == 3

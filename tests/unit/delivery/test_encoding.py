@@ -113,3 +113,38 @@ def test_no_other_fault_is_written_in_words() -> None:
     """What has no text either is rejected with its own code."""
     with pytest.raises(DeliveryRejected, match=r"^result\.type: "):
         encode_any_number([float("nan"), 2j])
+
+
+def nested(depth: int, inner: Any) -> Any:
+    """Return lists in lists."""
+    for _ in range(depth):
+        inner = [inner]
+    return inner
+
+
+def test_too_deep_beside_a_nan_is_a_rejection() -> None:
+    """What is nested too deep for any of the steps is the result's fault, not a failure to be tried again."""
+    with pytest.raises(DeliveryRejected, match=r"result\.encoding"):
+        encode_any_number({"a": float("nan"), "b": nested(5000, 1)})
+    assert json.loads(encode_any_number({"a": float("nan"), "b": nested(600, 1)})) == {"a": "NaN", "b": nested(600, 1)}
+
+
+@pytest.mark.parametrize("inner", [1, None], ids=str)
+def test_none_costs_no_depth(inner: Any) -> None:
+    """A result that holds None may be nested as deep as one without."""
+    assert json.loads(encode({"a": None, "b": nested(800, inner)}))["b"] == nested(800, inner)
+
+
+def test_a_long_double_is_a_number() -> None:
+    """It is shortened to what JSON has; one that is beyond it, or complex, is rejected."""
+    assert json.loads(encode({"x": np.longdouble(1.5), "y": np.ones(2, np.longdouble)})) == {"x": 1.5, "y": [1.0, 1.0]}
+    with pytest.raises(DeliveryRejected, match=r"result\.type"):
+        encode(np.clongdouble(1))
+
+
+@pytest.mark.parametrize("key", [float("nan"), float("inf"), -float("inf")], ids=str)
+def test_a_key_that_is_no_number_is_not_finite(key: float) -> None:
+    """It would arrive as the text `nan`; a text of that name is one."""
+    with pytest.raises(DeliveryRejected, match=r"result\.not_finite"):
+        encode({"scores": {key: 1.0}})
+    assert json.loads(encode({"nan": 1.0, "inf": 2.0})) == {"nan": 1.0, "inf": 2.0}
