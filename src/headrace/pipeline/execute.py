@@ -175,7 +175,7 @@ def run(
         pipeline: What is done.
         plan: How: a Plan or the path of one; None for defaults.
         output: Run folder to write; None for none.
-        limit: Receive at most so many jobs.
+        limit: Receive at most so many jobs; those that were turned away without a try do not count.
         force: Replace what an earlier run left in the folder; begin anew where an earlier run over the same source was cut
             off; with `resume`, go on where it cannot be checked that it is the same run.
         observers: Who else is told.

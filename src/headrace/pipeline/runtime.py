@@ -57,6 +57,7 @@ from headrace.pipeline.outbox import Outbox
 from headrace.pipeline.prefetch import Prefetch
 from headrace.pipeline.punctuality import Punctuality
 from headrace.pipeline.receiving import ReceivingBook
+from headrace.pipeline.run_limit import RunLimit
 from headrace.pipeline.sizes import measure
 from headrace.pipeline.stall_watch import StallWatch
 from headrace.pipeline.station import RECEIVER, Station, Worker, WorkerThread, pause
@@ -95,7 +96,7 @@ class Runtime:
         budget: Threads per model call.
         observers: Who is told.
         counters: Where to count; None for new ones.
-        limit: Stop after receiving so many jobs; None for no limit.
+        limit: Stop after receiving so many jobs, without those that were turned away; None for no limit.
         clock: Stamps everything.
         tick: Called by the bookkeeper every few tens of milliseconds, for views.
         metering: Whether and for which jobs workers read what passages cost; whoever profiles changes it during the run.
@@ -155,7 +156,8 @@ class Runtime:
         self.interrupted = False
         self.ended_because = ""
         self._pipeline = pipeline
-        self._limit = limit
+        source_ends = not getattr(pipeline.source, "is_endless", False)
+        self._limit = None if limit is None else RunLimit(limit, source_ends=source_ends)
         self._tick = tick
         self._sequence = itertools.count()
         self._lock = threading.Lock()
@@ -166,7 +168,7 @@ class Runtime:
         self._stopping = False
         self._abandoning = False
         self._closing = threading.Event()
-        self._sources_done = False
+        self._sources_done = self._seems_done = False
         self.bookkeeper = Bookkeeper(self)
         self._punctuality = Punctuality()
         self._idle = threading.Event()
@@ -197,7 +199,7 @@ class Runtime:
         self._first_is_alone = first_alone
         delivery = pipeline.delivery
         self._keeper = delivery if isinstance(delivery, KeepsResults) else None
-        ends = limit is not None or not getattr(pipeline.source, "is_endless", False)
+        ends = limit is not None or source_ends
         self._failing = Failing(
             *(plan.run.brake_after if brakes else 0, self._keeper, self.clock, self.random),
             tasks=self._routes,
@@ -288,7 +290,7 @@ class Runtime:
 
     def is_draining(self) -> bool:
         """Return whether no more items can come, so that a batch need not wait for company."""
-        return self._stopping or self._sources_done
+        return self._stopping or self._sources_done or self._seems_done
 
     def statistics(self) -> list[StageStatistics]:
         """Return queue and workers of each station as they are now."""
@@ -310,8 +312,8 @@ class Runtime:
 
     def warnings(self) -> list[str]:
         """Return what did not go as it should, for people."""
-        warning = self._punctuality.warning()
-        return [warning] if warning else []
+        warnings = [self._punctuality.warning(), self._limit.warning() if self._limit else ""]
+        return [warning for warning in warnings if warning]
 
     def notes(self) -> dict[str, int]:
         """Return what the source, the stages and the delivery counted."""
@@ -531,17 +533,23 @@ class Runtime:
                 self.abandon()
             if self._abandoning:
                 return
-            if not self._sources_done and self._num_receiving == 0:
-                self._sources_done = True
-                for station in self.stations:
-                    station.queue.wake()
-                self._note_idle()
+            if not self._sources_done:
+                self._note_what_came()
             if self._stopping:
                 now = self.clock.now_ns() / 1e9
                 grace_ends = grace_ends or now + self.plan.run.grace_seconds
                 if now >= grace_ends:
                     self.abandon()
                     return
+
+    def _note_what_came(self) -> None:
+        """Let batches go without company where no more can come, or none will unless one in flight is turned away."""
+        self._seems_done = self._has_all()
+        self._sources_done = self._num_receiving == 0
+        if self._sources_done or self._seems_done:
+            for station in self.stations:
+                station.queue.wake()
+            self._note_idle()
 
     def _close(self, helpers: Sequence[threading.Thread], receivers: Sequence[threading.Thread]) -> None:
         try:
@@ -655,6 +663,8 @@ class Runtime:
                     job.settle(Outcome(OutcomeKind.RETURNED, "the run was stopped"))
                 return
             self._admit(jobs, room, called, inline)
+            if self._has_all():
+                self._attention.set()  # batches need not wait for company
 
     def _reserve_room(self) -> int:
         """Wait until something may be received and return how much; 0 at the end.
@@ -672,9 +682,10 @@ class Runtime:
                 if self._inside > self._reserved and self._holds_too_much():
                     room = 0  # what is settled makes room and wakes whoever waits here
                 if self._limit is not None:
-                    if self._has_all():
+                    left = self._limit.left(self.counters.received)
+                    if left <= 0 and not self._in_flight:  # what is in flight may still be turned away
                         return 0
-                    room = min(room, self._limit - self.counters.received - self._reserved)
+                    room = min(room, left - self._reserved)
                 if room > 0:
                     self._inside += room
                     self._reserved += room
@@ -687,7 +698,7 @@ class Runtime:
 
     def _has_all(self) -> bool:
         """Return whether as many jobs were received as the run's limit allows."""
-        return self._limit is not None and self.counters.received >= self._limit
+        return self._limit is not None and self._limit.left(self.counters.received) <= 0
 
     def _holds_too_much(self) -> bool:
         return sum(station.queue.num_bytes for station in self.stations) > self.plan.source.max_bytes_in_flight
@@ -699,7 +710,7 @@ class Runtime:
             self.counters.received += len(jobs)
             self._reserved -= room
             self._inside += len(jobs) - room
-            over = 0 if self._limit is None else max(0, self.counters.received - self._limit)
+            over = 0 if self._limit is None else max(0, -self._limit.left(self.counters.received))
             if self.plan.source.receivers > 1:
                 self._admission.notify_all()
         if not jobs:
@@ -954,6 +965,10 @@ class Runtime:
             setattr(self.counters, name, getattr(self.counters, name) + 1)
             if root.inside:
                 self._make_room()
+            if self._limit is not None:
+                self._limit.settled(root.job, outcome)
+                if not self._in_flight:
+                    self._admission.notify_all()  # receivers that have all wait for this: see `_reserve_room`
         root.job.settle(outcome)
         self._failing.left(root.job)
         if self._reorderer is not None and not self._abandoning:  # what is given back needs no order

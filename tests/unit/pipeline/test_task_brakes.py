@@ -36,10 +36,16 @@ PLAN = {"source": {"wait_seconds": 0.05, "max_receives": 2}, "run": {"warm_up": 
 TASKS = ["bad" if number % 3 else "good" for number in range(150)]
 
 
-def run(source: Any, delivery: Collect, bad: type[hr.Module] = Bad, stop: threading.Event | None = None) -> hr.Result:
+def run(
+    source: Any,
+    delivery: Collect,
+    bad: type[hr.Module] = Bad,
+    stop: threading.Event | None = None,
+    limit: int | None = None,
+) -> hr.Result:
     """Run two tasks."""
     pipeline = hr.Pipeline(source, modules={"good": Good(), "bad": bad()}, delivery=delivery)
-    return hr.run(pipeline, hr.Plan.from_table(PLAN), stop=stop)
+    return hr.run(pipeline, hr.Plan.from_table(PLAN), stop=stop, limit=limit)
 
 
 def filled() -> MemoryQueue:
@@ -131,3 +137,29 @@ def test_where_both_are_bad_the_run_stops() -> None:
     assert (state.dead, state.visible + state.delayed + state.in_flight) == (0, 150)
     assert "none of the last" in result.ended_early
     assert result.counters.notes["run.nothing_succeeded"] == 1
+
+
+@pytest.mark.real_clock
+def test_what_is_turned_away_uses_up_no_limit() -> None:
+    """The good ones are done although the bad ones in between outnumber the limit; the summary says how many are left."""
+    queue, delivery = MemoryQueue(), Collect()
+    tasks = ["bad" if number % 2 else "good" for number in range(400)]
+    queue.send([encode_job(b"x", id=str(number), task=task) for number, task in enumerate(tasks)])
+    result = run(hr.queue(queue), delivery, limit=200)
+    counters, state = result.counters, queue.statistics()
+    crowded = counters.notes.get("route.turned_away", 0)
+    tried = counters.delivered + counters.retried + counters.dead_lettered - crowded
+    assert tried <= 200
+    assert tried > 190 or result.ended_early
+    assert len(delivery.results) > 150
+    assert any("put aside and not done" in warning and "brake.task" in warning for warning in result.warnings)
+    assert state.visible + state.delayed + state.in_flight + state.dead == 400 - len(delivery.results)
+
+
+@pytest.mark.real_clock
+def test_a_limit_ends_where_all_that_is_left_is_turned_away() -> None:
+    """A limit that cannot be reached with the good ones alone ends with the task that is given up."""
+    delivery = Collect()
+    result = run(hr.queue(filled()), delivery, limit=140)
+    assert len(delivery.results) == 50
+    assert "of task 'bad' succeeded" in result.ended_early
