@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from headrace.base.clock import Clock
 from headrace.base.errors import QueueRefused, QueueUnavailable, SourceError
 from headrace.base.in_flight import Place
+from headrace.base.policies.blame import Record
 from headrace.base.policies.visibility import VisibilityPolicy
 from headrace.base.protocols import FINAL, STALE, Queue
 from headrace.base.records import DELIVERED, Burial, Job, Message, Outcome, OutcomeKind, Postponed
@@ -57,6 +58,9 @@ MOST_STUCK_LETTERS, ASIDE_SECONDS = 100, 900.0
 HOPELESS_TRIES = 10
 #: Ids of delivered messages that are remembered, so that they are not done again: some minutes of a fast worker.
 NUM_REMEMBERED = 10_000
+#: Deliveries above those allowed up to which a message is tried once more, alone, where nothing is known of its deaths: the
+#: memory of them may be lost while it is not what killed. Beyond, it is given up however little is known.
+MOST_UNKNOWN = 20
 #: Part of the timeout by which extensions are brought forward to share a call with one that is due, and after which one that
 #: failed is tried again.
 TOGETHER = 0.05
@@ -235,6 +239,7 @@ class LoanBook:
         self._extending = Pauses()
         self._silence = Pauses()
         self._aside: dict[Key, float] = {}
+        self._last_tries: OrderedDict[Key, None] = OrderedDict()
 
     @property
     def num_in_flight(self) -> int:
@@ -295,8 +300,18 @@ class LoanBook:
             loan.is_suspect = record.is_suspect
             if record.blamed:
                 return record.reason
+        if self._is_to_be_tried(loan, record):
+            _remember(self._last_tries, loan.key)
+            loan.max_receives = loan.message.receive_count
+            loan.is_suspect = True
         loan.place = self._seat.table.enter(loan.message.id, loan.receipt, loan.lent_at)
         return ""
+
+    def _is_to_be_tried(self, loan: Loan, record: Record | None) -> bool:
+        """Return whether a message that was received too often is to run once more, alone: nobody knows that it killed."""
+        num_surplus = loan.message.receive_count - loan.max_receives
+        was_tried = loan.key in self._last_tries or (record is not None and record.was_alone)
+        return 0 < num_surplus <= MOST_UNKNOWN and not was_tried
 
     def _renew(self, loan: Loan) -> None:
         if self._seat is not None and loan.place is not None:
@@ -358,7 +373,7 @@ class LoanBook:
             return "ack"
         if outcome.kind is OutcomeKind.DELIVERED:
             counts.delivered += 1
-            self._remember(loan.key)
+            _remember(self._delivered, loan.key)
             return "ack"
         if outcome.kind is OutcomeKind.RETURNED:
             counts.returned += 1
@@ -475,11 +490,6 @@ class LoanBook:
             if self._loans.get(loan.key) is loan:
                 del self._loans[loan.key]
 
-    def _remember(self, key: Key) -> None:
-        self._delivered[key] = None
-        if len(self._delivered) > NUM_REMEMBERED:
-            self._delivered.popitem(last=False)
-
     def _schedule(self, loan: Loan, at: float) -> None:
         self._num_due += 1  # makes equal times comparable, and tells the loan's latest entry from earlier ones
         loan.due_number = self._num_due
@@ -580,6 +590,12 @@ class LoanBook:
             self._silence.failed(now)
             if self._silence.num_failures == 1:
                 self._silence.resume_at = 0.0
+
+
+def _remember(keys: OrderedDict[Key, None], key: Key) -> None:
+    keys[key] = None
+    if len(keys) > NUM_REMEMBERED:
+        keys.popitem(last=False)
 
 
 def _rounded(seconds: float) -> float:

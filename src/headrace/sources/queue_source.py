@@ -27,10 +27,10 @@ from headrace.base.seat import Seat
 from headrace.base.settings import check
 from headrace.base.units import parse_duration
 from headrace.sources.addresses import open_queue, parse_address
-from headrace.sources.isolation import Isolation
+from headrace.sources.isolation import Isolation, Settle
 from headrace.sources.jobs import decode_message
 from headrace.sources.lanes import FIRST_PAUSE_SECONDS, SAID_EVERY_SECONDS, pause_seconds
-from headrace.sources.loans import LoanBook, LoanCounts
+from headrace.sources.loans import Loan, LoanBook, LoanCounts
 from headrace.sources.parsing import Parser, find_parser
 
 log = logging.getLogger(__name__)
@@ -278,14 +278,18 @@ class _OpenSource:
             return None
         isolation = self._isolation
         if isolation is not None and isolation.is_holding:
-            return isolation.take(limit, wait_seconds)
+            taken = isolation.take(limit, wait_seconds)
+            return [job.read() if isinstance(job, _Unread) else job for job in taken]
         if self._is_held_off():
             return []
         messages = self._receive(limit, wait_seconds)
         if messages is None:
             return None
-        jobs = [entered for message in messages if (entered := self._enter(message)) is not None]
-        return [job for job, _ in jobs] if isolation is None else isolation.pass_through(jobs)
+        # All of them before the first is read, which may be what kills: then the others are known to have been received.
+        loans = [loan for message in messages if (loan := self.book.lend(message)) is not None]
+        if isolation is None:
+            return [self._enter(loan) for loan in loans]
+        return isolation.pass_through([(self._enter(loan), loan.is_suspect and not loan.refused_for) for loan in loans])
 
     def _receive(self, limit: int, wait_seconds: float) -> list[Message] | None:
         """Return messages; None when a source that drains its queue has found it empty."""
@@ -309,19 +313,46 @@ class _OpenSource:
             self._seat.hear()
         return messages
 
-    def _enter(self, message: Message) -> tuple[Job, bool] | None:
-        """Return the job of a message and whether it may have killed workers; None when none is to be made of it."""
-        loan = self.book.lend(message)
-        if loan is None:
-            return None
+    def _enter(self, loan: Loan) -> Job:
+        """Return the job of a message just received; a suspect's body is not even read before it runs alone."""
+        message = loan.message
         settle = loan.settle if self._isolation is None else self._isolation.counted(loan.settle)
         if loan.refused_for:
-            # Its body is not even read: `parse` is the user's code, and may be what it kills.
-            return _refused(message, settle, Outcome(OutcomeKind.DEAD_LETTERED, loan.refused_for)), False
+            # Nor that of one that is to run no more: `parse` is the user's code, and may be what it kills.
+            return _refused(message, settle, Outcome(OutcomeKind.DEAD_LETTERED, loan.refused_for))
+        if loan.is_suspect:
+            loan.job = unread = _Unread(message.id, b"", attempt=message.receive_count, settle=settle)
+            unread.read = functools.partial(self._read_alone, loan, settle)
+            return unread
+        if self._parse is None:
+            return self._read(loan, settle)
+        self._note_work(loan, 1)
+        try:
+            return self._read(loan, settle)
+        finally:
+            self._note_work(loan, -1)
+
+    def _read_alone(self, loan: Loan, settle: Settle) -> Job:
+        """Return the job of a suspect, which counts as in work from now until it is settled: nothing else is out."""
+        self._note_work(loan, 1)
+
+        def settled(job: Job | None, outcome: Outcome) -> None:
+            settle(job, outcome)
+            self._note_work(loan, -1)
+
+        return self._read(loan, settled)
+
+    def _note_work(self, loan: Loan, change: int) -> None:
+        if self._seat is not None and loan.place is not None:
+            self._seat.table.work(loan.place, change)
+
+    def _read(self, loan: Loan, settle: Settle) -> Job:
+        message = loan.message
         try:
             job = decode_message(message, parse=self._parse, clock=self._clock, settle=settle)
         except BadMessage as error:
-            return _refused(message, settle, Outcome(OutcomeKind.REJECTED, error.reason)), False
+            return _refused(message, settle, Outcome(OutcomeKind.REJECTED, error.reason))
+        job.lost = loan.lost
         loan.job = job
         job.max_attempts = loan.max_receives
         job.sent_at = message.sent_at
@@ -329,7 +360,7 @@ class _OpenSource:
         job.keeps_results = job.may_wait = True
         if self._seat is not None and loan.place is not None:
             job.on_work = functools.partial(self._seat.table.work, loan.place)
-        return job, loan.is_suspect
+        return job
 
     def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
         limit = prefetch_limit(self.queue.visibility_seconds, throughput, at_least=at_least)
@@ -414,6 +445,13 @@ class _OpenSource:
         pause = min(pause_seconds(self._num_outages), max(FIRST_PAUSE_SECONDS, wait_seconds))
         # Not all workers at once, when a service comes back; the jitter is small, because the pause is within the wait.
         self._closed.wait(random.uniform(0.7, 1.0) * pause)
+
+
+class _Unread(Job):
+    """A suspect of whose message no job is made before nothing else is out: reading it may be what kills."""
+
+    __slots__ = ("read",)
+    read: Callable[[], Job]
 
 
 def _refused(message: Message, settle: Callable[[Job, Outcome], None], verdict: Outcome) -> Job:

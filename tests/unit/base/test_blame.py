@@ -1,6 +1,6 @@
 """Which of the messages that were in flight at a worker's death is blamed, and what the others are spared."""
 
-from headrace.base.policies.blame import MOST_EXCUSED, BlameBook, Death
+from headrace.base.policies.blame import MOST_EXCUSED, SUSPICIOUS_WAITS, BlameBook, Death
 
 
 def crash(in_work: list[str], waiting: tuple[str, ...] = ()) -> Death:
@@ -104,3 +104,15 @@ def test_what_another_book_says_is_added() -> None:
     assert b is not None
     assert (a.deaths, a.crashes, a.excused, a.is_suspect) == (2, 2, 1, True)
     assert (b.deaths, b.crashes, b.excused, b.is_suspect) == (1, 1, 1, True)
+
+
+def test_what_waits_at_unexplained_deaths_becomes_a_suspect() -> None:
+    """Three deaths with nothing in work make suspects of all that waited; deaths of others' work do not."""
+    book = BlameBook()
+    for _ in range(SUSPICIOUS_WAITS):
+        book.died(Death("SIGKILL", False, [], ["a"]))
+        book.died(Death("SIGKILL", False, ["x"], ["b"]))
+    a, b = book.get("a"), book.get("b")
+    assert a is not None
+    assert b is not None
+    assert (a.is_suspect, a.was_alone, b.is_suspect) == (True, False, False)

@@ -8,8 +8,10 @@ A process that dies takes all its messages with it, the one that killed it and t
 - A SIGKILL that the kernel's out-of-memory killer did not send came from outside and blames nobody. Still, a message that
   met two of them in work is run alone, for there are killers that want to free memory and count nowhere.
 - A delivery that ended with the death of a worker in which others were in work too does not count against the number of
-  deliveries allowed. One that ended alone in work does: so the count ends what nobody can explain. A message that kills
-  before any stage works on it looks like one that merely waits: hence `MOST_EXCUSED`.
+  deliveries allowed. One that ended alone in work does: so the count ends what nobody can explain.
+- A message that merely waited at several deaths at which nothing was in work is a suspect too: something kills before any
+  stage works on it. A suspect is in work from when it is handed out, alone, so that its count ends it. `MOST_EXCUSED` is for
+  what even that does not find.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ import msgspec
 
 #: Suspected at once after so many kills from outside.
 SUSPICIOUS_KILLS = 2
+#: The same for deaths at which nothing was in work.
+SUSPICIOUS_WAITS = 3
 #: Blamed after so many crashes, the last of them alone.
 BLAMED_CRASHES = 2
 #: Deliveries of one message that are excused at most, so that whatever happens its deliveries come to an end.
@@ -61,6 +65,8 @@ class Record:
     """Kills from outside while it was in work."""
     excused: int = 0
     """Deliveries that are not to count against it."""
+    unexplained: int = 0
+    """Deaths at which it waited and nothing was in work."""
     blamed: bool = False
     cause: str = ""
     """Of the last death that it was in work at."""
@@ -75,13 +81,19 @@ class Record:
         self.crashes += other.crashes
         self.kills += other.kills
         self.excused = min(self.excused + other.excused, MOST_EXCUSED)
+        self.unexplained += other.unexplained
         self.blamed = self.blamed or other.blamed
         self.cause = other.cause or self.cause
 
     @property
     def is_suspect(self) -> bool:
         """Whether it is to run alone."""
-        return self.crashes > 0 or self.kills >= SUSPICIOUS_KILLS
+        return self.crashes > 0 or self.kills >= SUSPICIOUS_KILLS or self.unexplained >= SUSPICIOUS_WAITS
+
+    @property
+    def was_alone(self) -> bool:
+        """Whether a delivery ended with a death that is not excused: it was alone in work."""
+        return self.deaths > self.excused
 
     @property
     def reason(self) -> str:
@@ -115,6 +127,7 @@ class BlameBook:
         for message_id in death.waiting:
             record = self._record(message_id)
             record.deaths += 1
+            record.unexplained += not death.in_work
             record.excuse()
         for message_id in death.in_work:
             record = self._record(message_id)
