@@ -103,7 +103,7 @@ def _check_place(parts: SplitResult) -> None:
     """Raise SettingsError unless the address says where the queue is."""
     if parts.fragment:
         raise SettingsError("the queue's address has a part after #, which means nothing here; write %23 for the sign")
-    if parts.scheme == "sqlite" and (parts.netloc or len(parts.path) < 2):
+    if parts.scheme == "sqlite" and (parts.netloc or len(parts.path) < 2 or parts.path[0] != "/"):
         raise SettingsError(
             "sqlite:// is followed by a third slash and the file: sqlite:///jobs.db, or sqlite:////var/jobs.db"
         )

@@ -39,6 +39,7 @@ def test_what_the_caller_says_wins(tmp_path: Path) -> None:
         ("jobs.db", "sqlite:///jobs.db"),
         ("amqp://user:geheim@host", "got 'amqp'"),
         ("sqlite://jobs.db", "third slash"),
+        ("sqlite:jobs.db", "third slash"),
         ("sqlite:///", "third slash"),
         ("sqlite:///jobs.db?que=a", "unknown key 'que'. Did you mean 'queue'"),
         ("sqlite:///jobs.db?queue=", "says nothing for queue"),
