@@ -316,7 +316,7 @@ class KeepsResults(Protocol):
     """How long they are held back; known once the delivery is open."""
 
     def keep(self, job: Job, kept: Kept) -> bytes:
-        """Return a result, or that there is none (see `Kept.result`), as bytes that `take_up` understands, in any process.
+        """Return a result, or its absence (see `Kept.result`), as bytes that `take_up` reads in any process.
 
         Raises:
             DeliveryRejected: If it cannot be written down.

@@ -1,6 +1,6 @@
 """How many candidates the golden set is asked about, and what share of the error each question has.
 
-Who asks about many and takes one that was accepted finds one that was lucky. So the probability of a wrong acceptance is shared
+Testing many candidates inflates false acceptances (multiple comparisons). So the probability of a wrong acceptance is shared
 among the questions before any is asked (Bonferroni): whichever of them is answered, and in whatever order, all together accept
 a worse one with that probability at most. Asking costs seconds; a share of the error costs items of the golden set.
 

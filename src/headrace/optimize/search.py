@@ -2,9 +2,9 @@
 
 How this works: first what costs nothing (other engines), then what changes the numbers a little (bf16), then int8. Every
 candidate passes the cheap gates (does it open, is it really int8, does it answer alike, how fast is it) on the calibration
-data. Those that are surely faster are then asked on the golden set, the fastest first, whether they are as often right; the
-golden set is asked no oftener than that, and the probability of a wrong acceptance is shared among all who may be asked
-(`questions`). Where an int8 variant is turned down for what it answers, its repairs are tried on the same engine.
+data. Those that are significantly faster, and no others, are then evaluated on the golden set, the fastest first. The
+probability of a wrong acceptance is shared among all that may be evaluated (`questions`). Where an int8 variant is turned
+down for what it answers, its repairs are tried on the same engine.
 
 What was tried is written down as it is decided, so that an interrupted search goes on where it stopped, and what was refuted
 with the same files, data, machine and versions is not tried again.
@@ -171,7 +171,7 @@ def optimize(
 
 
 def _is_ladder_all(subject: Subject) -> bool:
-    """Return whether nothing can come after the ladder and its repairs, so that they may use all of the error."""
+    """Return whether the ladder and its repairs are the only family of tests, so that they may use all of alpha."""
     return subject.recipe is None and not subject.input_sizes and not subject.also
 
 
@@ -262,7 +262,7 @@ class _Search:
                 self._confirm(attempt, self.untrained)
 
     def _try_what_answers_otherwise(self) -> None:
-        """Try smaller models and what trains; of those faster than what is accepted, the fastest that is right is enough."""
+        """Try smaller and retrained models; stop at the fastest one that passes."""
         num_held_back = self._num_held_back()
         techniques = (*smaller_models(self.subject), *self._what_trains())
         tried, since = dict[str, Attempt](), time.monotonic()

@@ -103,7 +103,7 @@ class Result:
     interrupted: bool
     run_folder: Path | None
     drained_by: int | None = None
-    """The signal that ended a queue which has no other end, where all that was received was finished; None: it was not so."""
+    """Signal that stopped an endless source after all received jobs were finished; None otherwise."""
     before: Before | None = None
     """How far the run was when it was resumed; None where it was not."""
 
@@ -184,8 +184,8 @@ def run(
         instruments: What goes around the calls of stages, in their workers.
         curve_batch: Measure at warm-up the powers of two up to this batch size too, as far as 1.5 s allow.
         curve_repeats: Measured calls of each batch size, as far as those 1.5 s allow.
-        first_alone: Receive one job, and the others when it is through. Otherwise queues fill while a model warms up, and what
-            comes after a slow stage goes on faster than that stage can for as long as they last.
+        first_alone: Receive one job, and the others when it is through. Without it, queues fill during warm-up, and later
+            stages briefly run faster than the bottleneck allows.
         follow: A Plan's file whose model is taken up whenever it changes; None: the model stays.
         shadow: Runs a candidate beside the model, on some of its batches.
         seat: Of a worker process that shares machine and queue with others under a supervisor; SIGINT alone ends it.

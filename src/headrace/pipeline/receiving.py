@@ -2,8 +2,8 @@
 
 How this works: one book for all receivers, written once per call of the source, under the lock that the runtime takes then
 anyway. It covers the time from the first job to the last. Calls that began before the first job came are left out: they
-waited for whoever sends, not for us. What came to nothing is kept aside until another job comes, and left out if none does:
-at the end a source that has no more only waits for our own last jobs.
+waited for whoever sends, not for us. Empty calls are counted only if another job follows: at the
+end, a source that has no more only waits for our own last jobs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from headrace.base.records import Job
 from headrace.runs.run_folder import Receiving
 
-#: Means of ages are kept for so many stretches of the run at least, once there were as many jobs; twice as many at most.
+#: Means of ages are kept for 100 to 200 stretches of the run, once it had as many jobs.
 _MIN_STRETCHES = 100
 #: The end of the run whose jobs' age is told apart.
 _LAST_SHARE = 0.1

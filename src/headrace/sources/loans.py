@@ -65,7 +65,7 @@ MOST_UNKNOWN = 20
 #: failed is tried again.
 TOGETHER = 0.05
 
-#: Ended loans that may wait to be noticed, beside as many as there are loans: cleaning up costs a pass over them.
+#: Stale entries of the heap that are tolerated, beyond as many as there are loans, before it is compacted.
 _FEW = 100
 
 #: Outcomes for which the service is told no more than a receipt.

@@ -37,7 +37,7 @@ Say = Callable[[str], object]
 _MOST_UNEVEN = 4.0
 #: Rounds before the worse half is given up.
 _HALVING = 3
-#: A block whose middle is so many times as fast as all of it is not steady.
+#: Most that the rate in the middle of a steady block may be above the rate of the whole block, as a ratio.
 _BURST = 1.4
 #: How often blocks of one Plan are made longer because of that.
 _MOST_LONGER = 3

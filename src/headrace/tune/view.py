@@ -1,4 +1,4 @@
-"""What one profiled run lets one predict: its space of Plans, and the points of it that were looked at."""
+"""Predictions from one profiled run: its space of Plans, and the points that were predicted."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class View:
     """What was predicted from one profiled run."""
 
     base_settings: tuple[str, ...]
-    """What makes the run's Plan of the user's; empty for the user's own."""
+    """Settings that turn the user's Plan into this run's Plan; empty where it is the user's."""
     replay: Replayed
     document: ProfileDocument
     predictor: Predictor

@@ -26,7 +26,7 @@ class Looks:
 
     @property
     def alpha(self) -> float:
-        """By how much the look to come may err."""
+        """Error probability of the next interim analysis."""
         return ALPHA / 2**self._number if self._again else ALPHA
 
     def is_over(self, num_pairs: int) -> bool:

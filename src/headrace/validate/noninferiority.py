@@ -1,10 +1,10 @@
 """Whether a candidate is no worse than the incumbent by more than a margin, told as early as the data allow.
 
 Both answer the same items; what counts is the difference on each, so that hard items cancel. One looks after every item, and
-the error rates hold all the same: a bettor who stakes against "the candidate is worse by the margin or more" has, after any
-number of items, more than 20 times the first stake with a probability of 5 % at most, if that is so. Another one stakes against
-"it is within the margin". Whose capital first passes 1 / alpha has shown the other wrong; until then nothing is known, and a
-candidate of which nothing is known is not accepted.
+the error rates hold all the same: a bettor bets against "the candidate is worse by the margin or more". If that is so, the
+bettor's capital passes 20 times its start with a probability of 5 % at most, whenever one looks (Ville). A second bettor bets
+against "it is within the margin". The first whose capital passes 1 / alpha has shown its hypothesis wrong. Until then nothing
+is known, and a candidate of which nothing is known is not accepted.
 
 How this works: capital after items d1, d2, ... in [-1, 1] is the product of 1 + stake * (d + margin). The best stake depends on
 how often the two differ, which nobody knows beforehand, so the capital is spread over several, a factor of two apart. Where it
