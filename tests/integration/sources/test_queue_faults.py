@@ -298,8 +298,20 @@ def test_a_full_disk(tmp_path: Path) -> None:
 # --- workers that stop and die
 
 
-def test_a_kill_between_the_answer_and_the_ack(tmp_path: Path) -> None:
-    """The receiver has the result and its worker dies before the ack: it comes again under the same id, as the same bytes."""
+def _forget(path: Path) -> None:
+    """Remove what this machine knows of processes that had a queue open, as a container that is made again does."""
+    for folder in Path(f"/dev/shm/headrace.{os.getuid()}").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if str(path) in (folder / "queue").read_text():
+                shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "forgotten"])
+def test_a_kill_between_the_answer_and_the_ack(tmp_path: Path, is_known: bool) -> None:
+    """The receiver has the result and its worker dies before the ack: the next one acks what this machine knows as delivered.
+
+    Where that is not known, the job comes again under the same id, as the same bytes.
+    """
     path = tmp_path / "jobs.db"
     worker: list[subprocess.Popen[str]] = []
     killers: list[threading.Timer] = []
@@ -317,12 +329,13 @@ def test_a_kill_between_the_answer_and_the_ack(tmp_path: Path) -> None:
         assert worker[0].returncode == -signal.SIGKILL
         killers[0].join()
         assert queue.statistics().dead == 0
+        if not is_known:
+            _forget(path)
         again = start_worker(f"sqlite:///{path}")
         again.communicate(timeout=90)
-        first, second = receiver.calls
-        assert (first.id, first.body) == (second.id, second.body)
+        assert len({(call.id, call.body) for call in receiver.calls}) == 1
         assert receiver.taken == all_of(1)
-        assert receiver.num_duplicates == 1
+        assert receiver.num_duplicates == (0 if is_known else 1)
         state = queue.statistics()
     assert (state.visible, state.in_flight, state.dead) == (0, 0, 0)
 

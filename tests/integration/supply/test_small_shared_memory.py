@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,8 @@ def _ran(folder: Path, size: str) -> subprocess.CompletedProcess[str]:
         _missing("unshare (util-linux) is not installed")
     tried = subprocess.run([*_NAMESPACE, _SCRIPT, "bash", "1m", "true"], capture_output=True, text=True, check=False)
     if tried.returncode != 0:
-        _missing(f"this machine does not allow namespaces for users: {tried.stderr.strip()[-200:]}")
+        # No package brings this, so it is skipped wherever tests run.
+        pytest.skip(f"this machine does not allow namespaces for users: {tried.stderr.strip()[-200:]}")
     (folder / "jobs.py").write_text(MODULE)
     headrace = [sys.executable, "-c", "from headrace.cli import main; raise SystemExit(main())"]
     plan = ["--set", "grow.executor=process", "--set", "grow.workers=2", "--set", "source.max_receives=1"]
@@ -57,7 +59,8 @@ def test_processes_that_cannot_begin(tmp_path: Path, size: str) -> None:
     ended = _ran(tmp_path, size)
     assert ended.stdout.split("\n")[0] == "exit status 3"
     assert "stage grow could not " in ended.stderr
-    assert "1.05 MB more of shared memory were needed, and 0 B of " in ended.stderr
+    # What is free is asked after the refusal: the other worker may have given up by then, and have freed what it had.
+    assert re.search(r"1\.05 MB more of shared memory were needed, and [\d.]+ M?B of [\d.]+ MB ", ended.stderr)
     assert "docker run --shm-size" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert ended.stdout.split() == ["exit", "status", "3"]  # and nothing is left
