@@ -60,7 +60,7 @@ def test_processes_that_cannot_begin(tmp_path: Path, size: str) -> None:
     assert ended.stdout.split("\n")[0] == "exit status 3"
     assert "stage grow could not " in ended.stderr
     # What is free is asked after the refusal: the other worker may have given up by then, and have freed what it had.
-    assert re.search(r"1\.05 MB more of shared memory were needed, and [\d.]+ M?B of [\d.]+ MB ", ended.stderr)
+    assert re.search(r"1\.05 MB more of shared memory were needed, and [\d.]+ [kM]?B of [\d.]+ MB ", ended.stderr)
     assert "docker run --shm-size" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert ended.stdout.split() == ["exit", "status", "3"]  # and nothing is left
