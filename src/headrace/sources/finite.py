@@ -73,26 +73,16 @@ class FiniteSource(abc.ABC):
         max_receives: Tries of one job. A Plan may say something else.
     """
 
+    #: The program itself says what its items are, so they may name files of this machine.
+    is_remote = False
+    is_endless = False
+    shown_address: str | None = None
+
     def __init__(self, *, max_receives: int = 3) -> None:
         check(max_receives >= 1, "max_receives", max_receives, "a whole number >= 1")
         self._max_receives = max_receives
         self._open: _OpenFinite | None = None
         self._agenda: Agenda | None = None
-
-    @property
-    def is_remote(self) -> bool:
-        """False: the program itself says what its items are, so they may name files of this machine."""
-        return False
-
-    @property
-    def is_endless(self) -> bool:
-        """False: it comes to an end."""
-        return False
-
-    @property
-    def shown_address(self) -> None:
-        """None: there is no queue to look at."""
-        return None
 
     @property
     def where(self) -> str | None:

@@ -28,6 +28,9 @@ class ListSource:
         closed: Whether the runtime closed it.
     """
 
+    is_remote = False  # the test itself says what its jobs are
+    shown_address: str | None = None
+
     def __init__(
         self,
         payloads: Sequence[Payload | Any],
@@ -59,18 +62,9 @@ class ListSource:
             return list(self._in_flight.values())
 
     @property
-    def is_remote(self) -> bool:
-        """False: the test itself says what its jobs are."""
-        return False
-
-    @property
     def is_endless(self) -> bool:
         """Whether it stays open when all is done."""
         return not self.ends
-
-    @property
-    def shown_address(self) -> None:
-        """None: there is no queue to look at."""
 
     @property
     def is_exhausted(self) -> bool:

@@ -175,8 +175,13 @@ def test_what_a_dead_process_had_is_settled_by_its_successor(bench: Bench) -> No
         {"Successful": [{"Id": "0"}], "Failed": []},
         {"QueueUrl": URL, "Entries": [{"Id": "0", "ReceiptHandle": "r-b", "VisibilityTimeout": 0}]},
     )
+    asked: list[str] = []
+    bench.calls.client.meta.events.register_first(
+        "provide-client-params.sqs", lambda model, **_: asked.append(model.name)
+    )
     source.open(SourcePlan())
-    bench.done()
+    assert asked == ["DeleteMessageBatch", "ChangeMessageVisibilityBatch"]
+    bench.done()  # and their receipts were those of the responses
     source.close()
     ours.close()
     theirs.close()

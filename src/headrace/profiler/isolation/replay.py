@@ -48,6 +48,10 @@ class Replay:
         copies: Give each job a copy of its payload.
     """
 
+    is_remote = False  # its entries were recorded here
+    is_endless = False  # `end` ends it
+    shown_address: str | None = None
+
     def __init__(
         self, entries: Sequence[Entry], before: Callable[[Entry], object] | None = None, *, copies: bool = False
     ) -> None:
@@ -60,20 +64,6 @@ class Replay:
         self._in_flight: dict[int, Job] = {}
         self._lock = threading.Lock()
         self._ended = False
-
-    @property
-    def is_remote(self) -> bool:
-        """False: its entries were recorded here."""
-        return False
-
-    @property
-    def is_endless(self) -> bool:
-        """False: `end` ends it, and no signal needs to."""
-        return False
-
-    @property
-    def shown_address(self) -> None:
-        """None: there is no queue to look at."""
 
     @property
     def is_exhausted(self) -> bool:
