@@ -14,8 +14,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from headrace.validate.interleaved import runs_b_first
-from headrace.validate.intervals import paired_interval
+from headrace.compare.intervals import paired_interval
+from headrace.compare.turns import runs_backwards
 
 SPREAD = 0.037
 CHANGE = 0.05
@@ -68,7 +68,7 @@ NOISES = {
 def log_ratios(name: str, random: Random, count: int, num_pairs: int) -> np.ndarray:
     """Return log-ratios B/A of nothing but noise, in the order in which blocks are run: (count, pairs)."""
     rates = NOISES[name](random, (count, 2 * num_pairs))
-    b_first = np.array([runs_b_first(number) for number in range(num_pairs)])
+    b_first = np.array([runs_backwards(number) for number in range(num_pairs)])
     first, second = rates[:, 0::2], rates[:, 1::2]
     return np.where(b_first, first - second, second - first)
 

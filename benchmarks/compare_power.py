@@ -21,11 +21,11 @@ import numpy as np
 import headrace as hr
 from benchmarks import measure
 from headrace.base.plan import Plan
+from headrace.compare.blocks import Contender
+from headrace.compare.comparison import Question, answer, compare_pipelines
+from headrace.compare.contenders import Blocks
 from headrace.runs.formats.comparison import ComparisonDocument
 from headrace.sources.finite import Entry, FiniteSource
-from headrace.validate.blocks import Contender
-from headrace.validate.comparison import Question, answer, compare_pipelines
-from headrace.validate.interleaved import Blocks
 
 #: What B has more to do in the A/B comparisons.
 CHANGE = 0.05

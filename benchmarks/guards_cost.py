@@ -26,7 +26,7 @@ from benchmarks import corpus, measure
 from benchmarks.measure import Window
 from benchmarks.paths import ROOT
 from benchmarks.peers import Outcome, QueueBench, Settings
-from headrace.validate.intervals import FEWEST_PAIRS, paired_interval
+from headrace.compare.intervals import FEWEST_PAIRS, paired_interval
 
 #: The last commit before any of the guards.
 BEFORE = "48e3ad4"

@@ -29,17 +29,16 @@ from typing import Any
 import headrace as hr
 from benchmarks import measure, ours
 from headrace.base.clock import SystemClock
-from headrace.base.metering import Metering
+from headrace.base.metering import Metering, process_cpu_seconds
 from headrace.base.records import Job, Span
+from headrace.compare.intervals import paired_interval
 from headrace.pipeline.execute import RunInProgress
 from headrace.pipeline.execute import run as run_plain
 from headrace.pipeline.group import Group
 from headrace.pipeline.item import Item
-from headrace.profiler.cpu_clocks import process_cpu_seconds
 from headrace.profiler.profile import Profiler, ProfileSettings
 from headrace.runs.run_folder import RunFolder
 from headrace.runs.span_files import SpanWriter
-from headrace.validate.intervals import paired_interval
 
 #: Left out at the start of each block: starting threads and the helper.
 _SETTLE_SECONDS = 0.7

@@ -28,12 +28,12 @@ from benchmarks.tuner_pipelines import CASES, Case, Numbers
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.plan import Plan, resolve
 from headrace.base.units import format_duration
+from headrace.compare.blocks import Contender, measure_block, quiet
+from headrace.compare.comparison import Question
 from headrace.ledger.ledger import Ledger
 from headrace.pipeline.governor import usable_cores
 from headrace.tune.rounds import Effort, Rounds, TimedItems, comes_in_a_burst
 from headrace.tune.tuning import Tuned, TuneSettings, tune
-from headrace.validate.blocks import Contender, measure_block, quiet
-from headrace.validate.comparison import Question
 
 #: Pipelines of a smoke run.
 QUICK_CASES = ("downloads",)

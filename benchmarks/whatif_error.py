@@ -45,6 +45,9 @@ from benchmarks.machine_speed import NEAR, core_speed, wait_for
 from benchmarks.paths import RESULTS
 from benchmarks.whatif_cases import PIPELINES, QUICK, WHAT_IFS, WhatIf
 from headrace.base.errors import HeadraceError
+from headrace.compare.interrupts import noticing
+from headrace.compare.intervals import centre
+from headrace.compare.turns import runs_backwards
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.whatif import predict
 from headrace.ledger.ledger import Ledger
@@ -55,9 +58,6 @@ from headrace.runs.reader import read_run
 from headrace.testing.faults import SHAPES
 from headrace.testing.faults.case import Case
 from headrace.testing.faults.measuring import run_case, throughput
-from headrace.validate.interleaved import runs_b_first
-from headrace.validate.interrupts import noticing
-from headrace.validate.intervals import centre
 
 #: What a full run must reach; `sign_right` is the least, the others the most.
 FEWEST_CHANGES, LEAST_SIGN_RIGHT = 60, 0.95
@@ -233,7 +233,7 @@ class Runner:
         def run_pair(number: int) -> tuple[float, float]:
             speeds.append(wait_for(speed, self._stop_if_asked))
             rates = {}
-            for name in "ba" if runs_b_first(number) else "ab":
+            for name in "ba" if runs_backwards(number) else "ab":
                 rates[name] = throughput(base if name == "a" else changed)
                 self._stop_if_asked()
             return rates["a"], rates["b"]

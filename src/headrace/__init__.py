@@ -9,10 +9,11 @@ A newcomer reads the folders in the order of the data:
     engines/     ONNX Runtime, OpenVINO, PyTorch, the emulated device
     delivery/    HTTP callback, JSON Lines, Parquet
     pipeline/    joins the four: bounded queues, batches, workers, shutdown
+    compare/     measures alternatives in turn: is B better than A
     profiler/    watches a run: meters, resources, thread states; layers, hot spots, stages alone
     diagnose/    run folder -> analysis, and checks of whether it can be believed
     report/      one HTML page of it; timelines
-    validate/    whether one is really faster than another, and still right
+    validate/    whether a model may stand in for another: as right, and faster
     ledger/      what was predicted, tried and decided, in one file
     tune/        from a Plan to a better one: sweeps, search, capacity
     optimize/    from a model to a cheaper one: engines, precisions, sizes

@@ -14,7 +14,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "headrace"
 
 _FIRST = "base runs"
 _FOUR = f"{_FIRST} sources stages engines delivery"
-_RUNNING = f"{_FOUR} pipeline profiler"
+_RUNNING = f"{_FOUR} pipeline compare profiler"
 _ABOVE = f"{_RUNNING} diagnose ledger report"
 _ALL = f"{_ABOVE} validate tune optimize monitor loop samples"
 #: Folder (or module beside the folders) -> what it may import.
@@ -23,7 +23,8 @@ ALLOWED = {
     "runs": "base",
     **dict.fromkeys(("sources", "stages", "engines", "delivery"), _FIRST),
     "pipeline": _FOUR,
-    "profiler": f"{_FOUR} pipeline",
+    "compare": f"{_FOUR} pipeline",
+    "profiler": f"{_FOUR} pipeline compare",
     **dict.fromkeys(("diagnose", "ledger", "report"), _FIRST),
     **dict.fromkeys(("validate", "monitor"), _ABOVE),
     **dict.fromkeys(("tune", "optimize"), f"{_ABOVE} validate"),

@@ -23,17 +23,16 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
 from headrace.cli.output_file import check_output, write_output
-from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, stdout_kept
+from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, items_source, seconds, stdout_kept
 from headrace.cli.terminal import as_json, open_console, speaker, write_machine_readable
 
 if TYPE_CHECKING:
+    from headrace.compare.blocks import Contender
+    from headrace.compare.comparison import Question
+    from headrace.compare.contenders import Blocks
     from headrace.pipeline.definition import Pipeline
     from headrace.runs.formats.comparison import ComparisonDocument
     from headrace.runs.reader import Run
-    from headrace.sources.finite import FiniteSource
-    from headrace.validate.blocks import Contender
-    from headrace.validate.comparison import Question
-    from headrace.validate.interleaved import Blocks
 
 _say = speaker("compare")
 
@@ -65,14 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", type=_share, metavar="SHARE", help="the largest loss that is accepted, such as 3%%")
     parser.add_argument("--blocks", type=int, metavar="N", help="pairs of blocks (default 24)")
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--seconds", type=_duration, metavar="TIME", help="length of a block (default 1s)")
+    length.add_argument("--seconds", type=seconds, metavar="TIME", help="length of a block (default 1s)")
     length.add_argument(
         "--items", type=int, dest="num_items", metavar="N", help="items of a block, instead of its length"
     )
     parser.add_argument("--until-sure", action="store_true", help="add pairs until it is decided or the time is over")
-    parser.add_argument(
-        "--time-limit", type=_duration, metavar="TIME", help="the time for --until-sure (default 10min)"
-    )
+    parser.add_argument("--time-limit", type=seconds, metavar="TIME", help="the time for --until-sure (default 10min)")
     parser.add_argument(
         "--deliver", action="store_true", help="deliver the results of every block; else they are dropped"
     )
@@ -86,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare, and print the verdict."""
-    from headrace.validate.comparison import METRICS, Question
+    from headrace.compare.comparison import METRICS, Question
 
     check_output(args.output, force=args.force)
     question = Question(metric=METRICS[args.metric], margin=args.margin, budget=args.budget)
@@ -111,8 +108,8 @@ def _status(document: ComparisonDocument) -> int:
 
 
 def _compare(args: argparse.Namespace, question: Question) -> ComparisonDocument:
+    from headrace.compare.comparison import compare_pipelines, compare_runs
     from headrace.runs.reader import read_run
-    from headrace.validate.comparison import compare_pipelines, compare_runs
 
     runs = [read_run(text) if Path(text).is_dir() else None for text in (args.a, args.b)]
     if runs[0] and runs[1] and not args.measure:
@@ -123,7 +120,7 @@ def _compare(args: argparse.Namespace, question: Question) -> ComparisonDocument
         dataclasses.replace(contender, plan=contender.plan.allowing(allowed_networks(args)))
         for contender in (_contender(args.a, runs[0], args.pipeline), _contender(args.b, runs[1], args.pipeline))
     )
-    source = _source(args, a.pipeline)
+    source = items_source(args.source, a.pipeline)
     _say(
         "deliveries are made, once for every block" if args.deliver else "deliveries are dropped; --deliver makes them"
     )
@@ -153,7 +150,7 @@ def _is_plan(text: str) -> bool:
 
 def _blocks(args: argparse.Namespace) -> Blocks:
     from headrace.base.errors import SettingsError
-    from headrace.validate.interleaved import Blocks
+    from headrace.compare.contenders import Blocks
 
     if args.time_limit is not None and not args.until_sure:
         raise SettingsError("--time-limit goes with --until-sure; --blocks says how much is measured otherwise")
@@ -172,7 +169,7 @@ def _contender(text: str, recorded: Run | None, pipeline: str | None) -> Contend
     from headrace.base.errors import SettingsError
     from headrace.base.plan import Plan
     from headrace.cli.loading import load_pipeline
-    from headrace.validate.blocks import Contender
+    from headrace.compare.blocks import Contender
 
     if recorded is not None:
         return Contender(name=text, pipeline=_recorded_pipeline(recorded, pipeline), plan=_recorded_plan(recorded))
@@ -215,23 +212,6 @@ def _recorded_plan(recorded: Run) -> Any:
     return Plan.from_table(plans[0])
 
 
-def _source(args: argparse.Namespace, pipeline: Pipeline) -> FiniteSource:
-    """Return where both sides' items come from: `--source`, else the source of A's pipeline."""
-    from headrace.base.errors import SettingsError
-    from headrace.cli.loading import parse_source
-    from headrace.sources.finite import FiniteSource
-    from headrace.validate.blocks import read_items
-
-    if not args.source:
-        return read_items(pipeline)
-    source = parse_source(args.source, drain=True)
-    if not isinstance(source, FiniteSource):
-        raise SettingsError(
-            f"--source {args.source} is a queue, which cannot be read twice; name a folder or a .txt of URLs or paths"
-        )
-    return source
-
-
 def _print(document: ComparisonDocument) -> None:
     from rich.table import Table
 
@@ -271,12 +251,3 @@ def _share(text: str) -> float:
     if not 0 <= value < 1:
         raise argparse.ArgumentTypeError(f"expected a share from 0 to below 1, such as 2% or 0.02, got {text!r}")
     return value
-
-
-def _duration(text: str) -> float:
-    from headrace.base.units import parse_duration
-
-    try:
-        return float(text) if text.replace(".", "", 1).isdigit() else parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None

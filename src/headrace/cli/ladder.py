@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.output_file import check_output, write_output
-from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, stdout_kept
+from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, items_source, seconds, stdout_kept
 from headrace.cli.terminal import as_json, speaker, write, write_machine_readable
 
 if TYPE_CHECKING:
-    from headrace.pipeline.definition import Pipeline
-    from headrace.sources.finite import FiniteSource
     from headrace.tune.ladder import LadderSettings
 
 _say = speaker("ladder")
@@ -46,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--price", metavar="PRICE", help="of an hour of this machine, such as 0.75/h")
     parser.add_argument("--blocks", type=int, metavar="N", help="blocks of each step, 6 or more (default 8)")
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--seconds", metavar="TIME", help="length of a block of the fastest step (default 1s)")
+    length.add_argument(
+        "--seconds", type=seconds, metavar="TIME", help="length of a block of the fastest step (default 1s)"
+    )
     length.add_argument(
         "--items", type=int, dest="num_items", metavar="N", help="items of a block, instead of its length"
     )
@@ -91,7 +91,7 @@ def _climb(args: argparse.Namespace) -> Any:
 
     settings = _settings(args)
     pipeline = load_pipeline(args.pipeline)
-    source = _source(args.source, pipeline)
+    source = items_source(args.source, pipeline)
     full = full_plan(pipeline, Plan.load(args.plan) if args.plan else None, args.settings)
     full = full.allowing(allowed_networks(args))
     with contextlib.ExitStack() as stack:
@@ -104,9 +104,8 @@ def _climb(args: argparse.Namespace) -> Any:
 def _settings(args: argparse.Namespace) -> LadderSettings:
     from headrace.base.errors import SettingsError
     from headrace.base.goals import parse_price
-    from headrace.base.units import parse_duration
+    from headrace.compare.contenders import Blocks
     from headrace.tune.ladder import LadderSettings
-    from headrace.tune.ladder_blocks import Rounds
 
     if args.no_predict and (args.run_folder or args.ledger):
         raise SettingsError("--no-predict leaves nothing to profile or to write down; drop it, or --run and --ledger")
@@ -114,35 +113,12 @@ def _settings(args: argparse.Namespace) -> LadderSettings:
     if folder is not None and folder.is_dir() and any(folder.iterdir()):
         raise SettingsError(f"--run {folder} is not empty: name a new folder for the first step's profile")
     try:
-        given: dict[str, Any] = {
-            "rounds": args.blocks,
-            "seconds": None if args.seconds is None else parse_duration(_number_or_text(args.seconds)),
-            "items": args.num_items,
-        }
         price = None if args.price is None else parse_price(args.price)
     except ValueError as error:
         raise SettingsError(str(error)) from None
-    rounds = Rounds(**{key: value for key, value in given.items() if value is not None})
-    return LadderSettings(rounds=rounds, price_per_hour=price, alone=not args.no_alone, run_folder=folder)
-
-
-def _number_or_text(text: str) -> float | str:
-    """Return seconds where only a number is written."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _source(given: str | None, pipeline: Pipeline) -> FiniteSource:
-    from headrace.base.errors import SettingsError
-    from headrace.cli.loading import parse_source
-    from headrace.sources.finite import FiniteSource
-    from headrace.validate.blocks import read_items
-
-    if not given:
-        return read_items(pipeline)
-    source = parse_source(given, drain=True)
-    if not isinstance(source, FiniteSource):
-        raise SettingsError(f"--source {given} is a queue, which cannot be read twice; name a folder or a list (.txt)")
-    return source
+    blocks = Blocks(
+        pairs=8 if args.blocks is None else args.blocks,
+        seconds=1.0 if args.seconds is None else args.seconds,
+        items=args.num_items,
+    )
+    return LadderSettings(blocks=blocks, price_per_hour=price, alone=not args.no_alone, run_folder=folder)

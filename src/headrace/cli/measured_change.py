@@ -51,8 +51,8 @@ def find_measured(results: Sequence[str], entry: PredictionEntry) -> Measured:
 
 
 def _of_runs(before: str, after: str) -> tuple[ComparisonDocument, float, str]:
+    from headrace.compare.comparison import compare_runs
     from headrace.runs.reader import read_run
-    from headrace.validate.comparison import compare_runs
 
     runs = read_run(before), read_run(after)
     compared = compare_runs(*runs)

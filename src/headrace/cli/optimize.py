@@ -151,9 +151,9 @@ def _end_to_end(
     import dataclasses
 
     from headrace.cli.loading import load_pipeline, parse_source
+    from headrace.compare.blocks import read_items
     from headrace.optimize.better_plan import better_plan
     from headrace.optimize.end_to_end import Question, judge_end_to_end, judged
-    from headrace.validate.blocks import read_items
 
     pipeline = load_pipeline(args.pipeline)
     if args.source:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.base.plan import Plan
     from headrace.base.protocols import Delivery
     from headrace.pipeline.definition import Pipeline
+    from headrace.sources.finite import FiniteSource
 
 
 def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
@@ -143,6 +144,27 @@ def open_plan(args: argparse.Namespace) -> Plan:
 
     plan = Plan.load(args.plan) if args.plan else Plan()
     return plan.with_settings(args.settings).allowing(allowed_networks(args))
+
+
+def items_source(given: str | None, pipeline: Pipeline) -> FiniteSource:
+    """Return items that can be read again for every block: of `--source`, else of the pipeline.
+
+    Raises:
+        SettingsError: If it is a queue.
+    """
+    from headrace.base.errors import SettingsError
+    from headrace.cli.loading import parse_source
+    from headrace.compare.blocks import read_items
+    from headrace.sources.finite import FiniteSource
+
+    if not given:
+        return read_items(pipeline)
+    source = parse_source(given, drain=True)
+    if isinstance(source, FiniteSource):
+        return source
+    raise SettingsError(
+        f"--source {given} is a queue, which cannot be read twice; name a folder or a .txt of URLs or paths"
+    )
 
 
 @contextlib.contextmanager

@@ -22,13 +22,18 @@ from typing import TYPE_CHECKING
 
 from headrace.base.words import escaped
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
-from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, positive, seconds, stdout_kept
+from headrace.cli.pipeline_arguments import (
+    add_allow_argument,
+    allowed_networks,
+    items_source,
+    positive,
+    seconds,
+    stdout_kept,
+)
 from headrace.cli.terminal import say, speaker, write, write_json
 
 if TYPE_CHECKING:
-    from headrace.pipeline.definition import Pipeline
     from headrace.runs.formats.tuning import TuningDocument
-    from headrace.sources.finite import FiniteSource
     from headrace.tune.objective import Objective
     from headrace.tune.tuning import Tuned, TuneSettings
 
@@ -133,7 +138,7 @@ def _tune(args: argparse.Namespace) -> Tuned:
 
     objective, settings = _objective(args), _settings(args)
     pipeline = load_pipeline(args.pipeline)
-    source = _source(args.source, pipeline)
+    source = items_source(args.source, pipeline)
     plan = (Plan.load(args.plan) if args.plan else Plan()).with_settings(args.settings)
     plan = plan.allowing(allowed_networks(args))
     _say("deliveries are made, in every run" if args.deliver else "deliveries are dropped; --deliver makes them")
@@ -175,20 +180,6 @@ def _settings(args: argparse.Namespace) -> TuneSettings:
         effort=effort,
         seed=args.seed,
     )
-
-
-def _source(given: str | None, pipeline: Pipeline) -> FiniteSource:
-    from headrace.base.errors import SettingsError
-    from headrace.cli.loading import parse_source
-    from headrace.sources.finite import FiniteSource
-    from headrace.validate.blocks import read_items
-
-    if not given:
-        return read_items(pipeline)
-    source = parse_source(given, drain=True)
-    if not isinstance(source, FiniteSource):
-        raise SettingsError(f"--source {given} is a queue, which cannot be read twice; name a folder or a list (.txt)")
-    return source
 
 
 def _write(args: argparse.Namespace, tuned: Tuned) -> tuple[TuningDocument, Exception | None]:

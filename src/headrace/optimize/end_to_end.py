@@ -22,6 +22,10 @@ from headrace.base.changed_settings import changed_settings
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.plan import Plan, resolve
 from headrace.base.words import counted
+from headrace.compare.blocks import FEWEST_ITEMS, Contender, SameItems, measure_block, over
+from headrace.compare.comparison import METRICS, compare_pipelines
+from headrace.compare.comparison import Question as Compared
+from headrace.compare.contenders import Blocks
 from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.whatif import predict
 from headrace.ledger.ledger import Ledger, hardware_fingerprint
@@ -37,11 +41,6 @@ from headrace.runs.formats.prediction import Change, PredictionDocument
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import Run, read_run
 from headrace.sources.finite import FiniteSource
-from headrace.validate.blocks import FEWEST_ITEMS, Contender, SameItems, measure_block
-from headrace.validate.comparison import METRICS, compare_pipelines
-from headrace.validate.comparison import Question as Compared
-from headrace.validate.interleaved import Blocks
-from headrace.validate.parts import over
 
 #: How long the incumbent is recorded, in blocks, and within which numbers of items.
 _PROFILED_BLOCKS = 5

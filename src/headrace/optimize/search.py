@@ -31,6 +31,7 @@ from headrace.base.errors import EngineError, MissingExtra, SettingsError
 from headrace.base.plan import ModelPlan
 from headrace.base.settings import check
 from headrace.base.words import counted
+from headrace.compare.interrupts import noticing
 from headrace.ledger.remedies import UNASKED
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.forecast import Forecast, expected
@@ -65,7 +66,6 @@ from headrace.runs.hardware import find_hardware, find_versions, machine_in_word
 from headrace.runs.processor import cpu_flags
 from headrace.validate.disjoint import check_disjoint
 from headrace.validate.golden import Golden, spread
-from headrace.validate.interrupts import noticing
 from headrace.validate.items import Feed, check_inputs, fed, in_words
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.model_speed import Speed

@@ -5,6 +5,9 @@ machine falls on both sides alike. While it is off, workers read neither CPU tim
 after each group comes a rest with profiling on, so that it is off for a quarter of the time. A pipeline that does too little
 in a block for a comparison has longer blocks. What writing spans, the profiler's thread and its helper process cost is not in
 here: they have CPU clocks of their own.
+
+This is not `compare.turns`: nothing is run here, one run goes on and only its switch is turned, by readings that come when they
+come. Nobody stops it either when the answer is there, because the run ends when its work is done.
 """
 
 from __future__ import annotations

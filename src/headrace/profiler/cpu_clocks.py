@@ -1,10 +1,6 @@
 """CPU time of this process's threads by what they do, and of the worker processes; read from the kernel's clocks.
 
-Linux gives every thread and process a CPU clock that others may read, with a resolution of nanoseconds and without opening a
-file: about half a microsecond each.
-
-References:
-    Linux kernel, include/linux/posix-timers_types.h: the clock of process p is (~p << 3) | 2, of thread t (~t << 3) | 6.
+Linux gives every thread and process a CPU clock that others may read (`base.metering`).
 """
 
 from __future__ import annotations
@@ -15,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from headrace.base.metering import process_cpu_seconds, thread_cpu_seconds
 from headrace.pipeline.station import RECEIVER, WorkerThread
 
 WORKERS = "workers"
@@ -33,23 +30,6 @@ _ROLES = {
     "headrace-profiler-backlog": "profiling",
 }
 _FINISHER = "-finisher"
-
-
-def process_cpu_seconds(process: int) -> float | None:
-    """Return the CPU time that a process has used so far, with its threads that ended; None if there is no such process."""
-    return _read((~process << 3) | 2)
-
-
-def thread_cpu_seconds(thread_id: int) -> float | None:
-    """Return the CPU time of one thread of this process; None if there is no such thread."""
-    return _read((~thread_id << 3) | 6)
-
-
-def _read(clock: int) -> float | None:
-    try:
-        return time.clock_gettime_ns(clock) / 1e9
-    except OSError:
-        return None
 
 
 class CpuClocks:

@@ -11,18 +11,17 @@ from pathlib import Path
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.plan import Plan, resolve
 from headrace.base.words import counted
+from headrace.compare.blocks import Contender, over
+from headrace.compare.contenders import Say, run_block, run_pilot
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import usable_cores
 from headrace.profiler.profile import profile
 from headrace.runs.reader import Run, read_run
 from headrace.sources.finite import FiniteSource
-from headrace.tune.rounds import Say, TimedItems
+from headrace.tune.rounds import TimedItems
 from headrace.tune.sweep import BatchCosts, device_stages, sweep_batches
-from headrace.validate.blocks import FEWEST_ITEMS, Contender, measure_block
-from headrace.validate.parts import over
 
 _PILOT_SECONDS = 0.5
-_PILOT_TRIES = 6
 _FEWEST_PROFILED = 60
 _MOST_PROFILED = 50_000
 
@@ -73,26 +72,21 @@ class Bench:
             HeadraceError: If the base cannot run, or its jobs fail.
         """
         base = Contender(name="base", pipeline=self.pipeline, plan=self.resolved())
-        num_items = FEWEST_ITEMS
-        for _ in range(_PILOT_TRIES):
-            self.say(f"pilot: {counted(num_items, 'item')}")
-            block = measure_block(base, self.items, num_items, deliver=self.deliver)
-            self.seconds += block.seconds
-            self.is_emulated = block.is_emulated
-            if block.interrupted:
-                raise Interrupted("interrupted before anything was measured; nothing is known")
-            if block.delivered < num_items / 2:
-                raise HeadraceError(
-                    f"{block.delivered} of {num_items} jobs gave a result; the first failure: {block.first_failure}. "
-                    "Only a Plan whose jobs succeed can be tuned"
-                )
-            wanted = math.ceil((block.throughput or 0.0) * _PILOT_SECONDS) or 2 * num_items
-            if block.throughput and num_items >= wanted:
-                return block.throughput
-            num_items = min(8 * num_items, max(wanted, num_items + 1))
-        if block.throughput is None:
-            raise HeadraceError(f"{counted(num_items, 'item')} tell no rate: their results come all at once")
-        return block.throughput
+        began = time.monotonic()
+        block = run_pilot(
+            "base",
+            lambda num_items: run_block(base, self.items, num_items, deliver=self.deliver),
+            _PILOT_SECONDS,
+            self.say,
+        )
+        self.seconds += time.monotonic() - began
+        self.is_emulated = block.is_emulated
+        if block.failed > block.delivered:
+            raise HeadraceError(
+                f"{block.delivered} of {block.delivered + block.failed} jobs gave a result; the first failure: "
+                f"{block.first_failure}. Only a Plan whose jobs succeed can be tuned"
+            )
+        return block.throughput or 0.0
 
     def sweep(self, largest: int) -> dict[str, BatchCosts]:
         """Return {device stage: what its batches cost}, up to the largest that is worth it."""
@@ -123,7 +117,8 @@ class Bench:
         expected = self.items.num_items / rate
         self.say(f"profile of {counted(self.items.num_items, 'item')}, about {expected:.0f} s, into {folder}")
         began = time.monotonic()
-        result = profile(over(self.pipeline, self.items, deliver=self.deliver), self.resolved(settings), output=folder)
+        pipeline = over(self.pipeline, self.items, self.pipeline.delivery if self.deliver else None)
+        result = profile(pipeline, self.resolved(settings), output=folder)
         self.seconds += time.monotonic() - began
         self.num_runs += 1
         if result.interrupted:

@@ -8,10 +8,10 @@ from typing import Literal
 from headrace.base.statistics import samples_needed
 from headrace.base.units import format_duration
 from headrace.base.words import counted
+from headrace.compare.comparison import METRICS, Question
 from headrace.runs.formats.profile import Estimate
 from headrace.tune.objective import Objective
 from headrace.tune.rounds import Entrant, Judged, Rounds
-from headrace.validate.comparison import METRICS, Question
 
 Verdict = Literal["better", "not better", "unsure", "breaks the goal", "does not fit", "failed"]
 

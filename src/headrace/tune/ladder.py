@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,9 @@ import numpy as np
 from headrace.base.errors import LedgerError, SettingsError
 from headrace.base.plan import Plan
 from headrace.base.settings import check
+from headrace.compare.blocks import Block, Contender, SameItems
+from headrace.compare.contenders import Blocks, Measured, Say, measure_contenders
+from headrace.compare.intervals import FEWEST_PAIRS, centre, paired_interval, usual_spread
 from headrace.ledger.ledger import Ledger
 from headrace.pipeline.definition import Pipeline
 from headrace.profiler.isolation.bench import Bench
@@ -27,26 +30,23 @@ from headrace.runs.formats.tuning import LadderDocument, LadderStep
 from headrace.runs.run_folder import headrace_version
 from headrace.sources.finite import FiniteSource
 from headrace.tune.agreement import num_agreeing
-from headrace.tune.ladder_blocks import InTurn, Rounds, measure_in_turn
 from headrace.tune.ladder_prediction import Frozen, freeze
 from headrace.tune.ladder_steps import Step, find_steps
 from headrace.tune.ladder_words import describe
-from headrace.validate.blocks import Block, SameItems
-from headrace.validate.intervals import FEWEST_PAIRS, centre, paired_interval
-
-Say = Callable[[str], object]
 
 #: Batch of device stages where the user gives no Plan: large enough to show what batches give, small enough for any device.
 DEFAULT_BATCH = 8
-#: Blocks that differ by more than this from their middle are worth a warning, as in `headrace.validate.comparison`.
+#: Blocks that differ by more than this from their middle are worth a warning, as in `headrace.compare.comparison`.
 _NOISY = 0.10
+_MOST_ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LadderSettings:
     """What is measured, and what else is told."""
 
-    rounds: Rounds = field(default_factory=Rounds)
+    blocks: Blocks = field(default_factory=lambda: Blocks(pairs=8))
+    """Rounds of a block of each step, and the length of a block."""
     price_per_hour: float | None = None
     """Of this machine, in the user's currency."""
     alone: bool = True
@@ -56,6 +56,8 @@ class LadderSettings:
 
     def __post_init__(self) -> None:
         """Check every value."""
+        allowed = f"{FEWEST_PAIRS} to {_MOST_ROUNDS} rounds: fewer give no interval"
+        check(FEWEST_PAIRS <= self.blocks.pairs <= _MOST_ROUNDS, "--blocks", self.blocks.pairs, allowed)
         price = self.price_per_hour
         check(price is None or 0 <= price <= 1e6, "--price", price, "0 to 1e+06 an hour")
 
@@ -110,10 +112,12 @@ def climb(
         )
     frozen = Frozen()
     if settings.run_folder is not None:
-        frozen = freeze(pipeline, steps, items, settings.rounds, settings.run_folder, ledger, say)
+        frozen = freeze(pipeline, steps, items, settings.blocks, settings.run_folder, ledger, say)
     plans, without = _plans(steps, alone=settings.alone)
+    contenders = {name: Contender(name=name, pipeline=pipeline, plan=plan) for name, plan in plans.items()}
+    optional = plans.keys() - {step.name for step in steps}
     began = time.time()
-    measured = measure_in_turn(pipeline, plans, set(plans) - {step.name for step in steps}, items, settings.rounds, say)
+    measured = measure_contenders(contenders, items, settings.blocks, say, may_fail=optional, keep_results=True)
     rows = _Rows(steps, measured, without, settings.price_per_hour, frozen)
     document = LadderDocument(
         pipeline=pipeline.name,
@@ -121,9 +125,9 @@ def climb(
         price_per_hour=settings.price_per_hour,
         steps=tuple(rows.row(index) for index in range(len(steps))),
         num_items=measured.num_items,
-        num_rounds=measured.num_rounds,
+        num_rounds=measured.num_whole_rounds,
         run_folder="" if settings.run_folder is None else str(settings.run_folder),
-        interrupted=measured.interrupted,
+        interrupted=measured.turns.interrupted,
         record=frozen.record,
         warnings=tuple(_warnings(measured)),
         is_emulated=any(block.is_emulated for block in _all_blocks(measured)),
@@ -154,7 +158,7 @@ class _Rows:
     """Makes a row of each step."""
 
     steps: Sequence[Step]
-    measured: InTurn
+    measured: Measured
     without: Mapping[str, str]
     price: float | None
     frozen: Frozen
@@ -164,7 +168,7 @@ class _Rows:
         step, first, last = self.steps[index], self.steps[0].name, self.steps[-1].name
         before = self.steps[index - 1].name if index else None
         without = self.without.get(step.name)
-        rates = [block.throughput for block in self.measured.blocks[step.name] if block and block.throughput]
+        rates = _rates(self.measured, step.name)
         throughput = float(np.median(rates)) if rates else None
         agreeing = num_agreeing(self.measured.results[step.name], self.measured.results[first])
         row = LadderStep(
@@ -184,11 +188,7 @@ class _Rows:
 
     def _ratio(self, name: str, before: str) -> Estimate | None:
         """Return throughput over that of another Plan, from the rounds in which both ran."""
-        blocks = self.measured.blocks
-        if name not in blocks or before not in blocks:
-            return None
-        pairs = zip(blocks[name], blocks[before], strict=True)
-        return ratio_of([(b.throughput, a.throughput) for b, a in pairs if a and b])
+        return ratio_of((b.throughput, a.throughput) for b, a in self.measured.turns.pairs(name, before))
 
     def _beside(self, row: LadderStep) -> LadderStep:
         """Return a row with what was predicted beside what was measured."""
@@ -211,7 +211,7 @@ def ratio_of(pairs: Iterable[tuple[float | None, float | None]]) -> Estimate | N
         pairs: (rate, rate before), each of one round; those that lack one are left out.
 
     References:
-        Hodges-Lehmann estimate and signed-rank interval: see `headrace.validate.intervals`.
+        Hodges-Lehmann estimate and signed-rank interval: see `headrace.compare.intervals`.
     """
     logs = [math.log(after / before) for after, before in pairs if after and before]
     if not logs:
@@ -238,28 +238,23 @@ def write_measurements(document: LadderDocument, ledger: Ledger, began: float) -
             ledger.write_measurement(step.prediction_id, step.ratio_first, how, measured_at=began)
 
 
-def _all_blocks(measured: InTurn) -> list[Block]:
-    return [block for some in measured.blocks.values() for block in some if block]
+def _all_blocks(measured: Measured) -> list[Block]:
+    return [block for found in measured.turns.rounds for block in found.values()]
 
 
-def _spread(blocks: Sequence[Block | None]) -> float:
-    """Return the share by which a step's rates usually differ from their middle."""
-    rates = np.array([block.throughput for block in blocks if block and block.throughput])
-    if not len(rates):
-        return 0.0
-    middle = float(np.median(rates))
-    # 1.4826: what makes the median of the differences that of a standard deviation, of normal noise
-    return 1.4826 * float(np.median(np.abs(rates - middle))) / middle
+def _rates(measured: Measured, name: str) -> list[float]:
+    return [block.throughput for block in measured.turns.of(name) if block.throughput]
 
 
-def _warnings(measured: InTurn) -> list[str]:
+def _warnings(measured: Measured) -> list[str]:
     blocks = _all_blocks(measured)
     found = [f"{name} was not measured: {why}" for name, why in measured.failures.items()]
-    if measured.num_rounds < FEWEST_PAIRS:
+    if (rounds := measured.num_whole_rounds) < FEWEST_PAIRS:
         found.append(
-            f"of {measured.num_rounds} rounds no interval can be told, it takes {FEWEST_PAIRS}; the ranges are what was seen"
+            f"of {rounds} rounds no interval can be told, it takes {FEWEST_PAIRS}; the ranges are what was seen"
         )
-    spread = max((_spread(some) for some in measured.blocks.values()), default=0.0)
+    rates = [_rates(measured, name) for name in measured.results]
+    spread = max((usual_spread(some) / float(np.median(some)) for some in rates if some), default=0.0)
     if spread > _NOISY:
         found.append(
             f"blocks of one and the same step differ by {spread:.0%}: the machine is busy with other things. Quieten it, or "

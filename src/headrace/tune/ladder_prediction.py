@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,8 @@ import msgspec
 from headrace.base.changed_settings import changed_settings
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.plan import Plan
+from headrace.compare.blocks import FEWEST_ITEMS, Contender, SameItems, over
+from headrace.compare.contenders import Blocks, Say, run_block
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.whatif import predict
 from headrace.ledger.ledger import Ledger
@@ -19,12 +21,7 @@ from headrace.pipeline.definition import Pipeline
 from headrace.profiler.profile import ProfileSettings, profile
 from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
 from headrace.runs.reader import read_run
-from headrace.tune.ladder_blocks import Rounds
 from headrace.tune.ladder_steps import Step
-from headrace.validate.blocks import FEWEST_ITEMS, Contender, SameItems, measure_block
-from headrace.validate.parts import over
-
-Say = Callable[[str], object]
 
 #: How long the first step is profiled, in blocks, and within which numbers of items.
 _PROFILED_BLOCKS = 6
@@ -47,7 +44,7 @@ def freeze(
     pipeline: Pipeline,
     steps: Sequence[Step],
     items: SameItems,
-    rounds: Rounds,
+    blocks: Blocks,
     run_folder: Path,
     ledger: Ledger | None,
     say: Say,
@@ -58,7 +55,7 @@ def freeze(
         pipeline: What is run.
         steps: The first is profiled.
         items: What it runs over.
-        rounds: How much is measured later; the profile lasts as long as six blocks.
+        blocks: How much is measured later; the profile lasts as long as six blocks.
         run_folder: Where the profile is written; new or empty.
         ledger: Where the predictions are written; None: nowhere.
         say: Told about the progress, one line at a time.
@@ -69,7 +66,7 @@ def freeze(
     """
     record = ledger.track_record() if ledger else TrackRecord(num=0)
     first, *others = steps
-    items.num_items = _num_profiled(pipeline, first.plan, items, rounds)
+    items.num_items = _num_profiled(pipeline, first.plan, items, blocks)
     say(f"profiling the sequential Plan: {items.num_items:,} items, into {run_folder}")
     _profile(pipeline, first.plan, items, run_folder)
     try:
@@ -97,13 +94,11 @@ def freeze(
     return Frozen(documents=documents, refused=refused, record=record)
 
 
-def _num_profiled(pipeline: Pipeline, plan: Plan, items: SameItems, rounds: Rounds) -> int:
-    if rounds.items is not None:
-        return max(_FEWEST_PROFILED, rounds.items)
-    pilot = measure_block(Contender(name="sequential", pipeline=pipeline, plan=plan), items, FEWEST_ITEMS)
-    if pilot.interrupted:
-        raise Interrupted("interrupted before anything was measured; nothing is known")
-    wanted = math.ceil(_PROFILED_BLOCKS * rounds.seconds * (pilot.throughput or 0.0))
+def _num_profiled(pipeline: Pipeline, plan: Plan, items: SameItems, blocks: Blocks) -> int:
+    if blocks.items is not None:
+        return max(_FEWEST_PROFILED, blocks.items)
+    pilot = run_block(Contender(name="sequential", pipeline=pipeline, plan=plan), items, FEWEST_ITEMS)
+    wanted = math.ceil(_PROFILED_BLOCKS * blocks.seconds * (pilot.throughput or 0.0))
     return min(_MOST_PROFILED, max(_FEWEST_PROFILED, wanted))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from headrace.base.words import counted
+from headrace.compare.intervals import FEWEST_PAIRS
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.tuning import LadderDocument, LadderStep
-from headrace.validate.intervals import FEWEST_PAIRS
 
 
 def describe(document: LadderDocument) -> LadderDocument:

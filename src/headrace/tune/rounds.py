@@ -1,9 +1,8 @@
 """Measures several Plans against a base: blocks of all of them in turn, over the same items, the worst given up early.
 
-How this works: a round runs one block of each, the base among them, in an order that is turned from round to round, so
-that a drift of the machine's speed falls on all alike. The ratio of each to the base of the same round is what is
-judged, as in `validate.interleaved`. After a few rounds only the better half goes on (successive halving); the
-intervals allow for how many were tried and how often was looked (Bonferroni).
+How this works: rounds of blocks are run as `compare.turns` does, the base first or last; what is judged is the ratio of each
+Plan to the base of the same round. After a few rounds only the better half goes on (successive halving). The intervals allow
+for the number of Plans that were tried and for the number of looks (Bonferroni).
 
 References:
     K. Jamieson and A. Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization", 2016.
@@ -11,6 +10,7 @@ References:
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,23 +18,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.plan import Plan
 from headrace.base.records import Job
 from headrace.base.statistics import percentile
+from headrace.compare.blocks import FEWEST_ITEMS, Block, Contender, SameItems, fewest_items
+from headrace.compare.comparison import Question, answer
+from headrace.compare.contenders import MOST_UNEVEN, Say, run_block, shown_rates
+from headrace.compare.interrupts import noticing
+from headrace.compare.intervals import ALPHA, centre
+from headrace.compare.judging import MOST_LOST, Judgement
+from headrace.compare.looks import doubling
+from headrace.compare.turns import Turns, take_turns
 from headrace.runs.formats.profile import Estimate
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.tune.out_of_memory import is_out_of_memory
-from headrace.validate.blocks import FEWEST_ITEMS, Block, Contender, SameItems, fewest_items, measure_block
-from headrace.validate.comparison import Question, answer
-from headrace.validate.interrupts import noticing
-from headrace.validate.intervals import ALPHA, centre
-from headrace.validate.judging import MOST_LOST, Judgement
 
-Say = Callable[[str], object]
-
-#: A block of a slow Plan lasts at most so many times what was asked for; below that it has fewer items than the others.
-_MOST_UNEVEN = 4.0
 #: Rounds before the worse half is given up.
 _HALVING = 3
 #: Most that the rate in the middle of a steady block may be above the rate of the whole block, as a ratio.
@@ -205,7 +204,6 @@ class Rounds:
         self._may_go_on = may_go_on
         self._round = 0
         self._num_tried = 0
-        self._is_interrupted: Callable[[], bool] = lambda: False
 
     def measure(
         self,
@@ -227,12 +225,36 @@ class Rounds:
         self.entrants += new
         self._num_tried += len(new)
         again = [one for one in beside if not one.failed]
-        lengths = self._lengths([self.base, *new, *again], [*rates, *(one.throughput or rates[0] for one in again)])
-        try:
-            with noticing() as self._is_interrupted:
-                self._run(new, again, lengths, is_sure)
-        except (_Stopped, KeyboardInterrupt):
-            self.interrupted = True
+        everyone = [self.base, *again, *new]
+        base_rate, *new_rates = rates
+        lengths = self._lengths(everyone, [base_rate, *(one.throughput or base_rate for one in again), *new_rates])
+        looked = [one.num_looks for one in everyone]
+
+        def after_round(turns: Turns[Block]) -> None:
+            self._round += 1
+            self._say(f"round {self._round}: {shown_rates(turns.rounds[-1])}")
+            for one, before in zip(everyone, looked, strict=True):
+                if not one.failed:
+                    one.num_looks = before + turns.num_looks
+            if len(turns.rounds) == _HALVING and self._effort.halves:
+                self._halve(new)
+
+        def is_enough(turns: Turns[Block]) -> bool:
+            best = max((one for one in new if not one.failed), key=self._mid, default=None)
+            return best is None or is_sure(best)
+
+        with noticing() as is_interrupted:
+            turns = take_turns(
+                {
+                    one.contender.name: functools.partial(self._block, one, lengths[id(one)], is_interrupted)
+                    for one in everyone
+                },
+                doubling(self._effort.rounds, self._effort.most_rounds),
+                is_sure=is_enough,
+                may_go_on=lambda: not all(one.failed for one in new) and self._may_go_on(),
+                after_round=after_round,
+            )
+        self.interrupted = self.interrupted or turns.interrupted
         return new
 
     def judged(self, entrant: Entrant, question: Question, base: Entrant | None = None) -> Judged | None:
@@ -251,59 +273,21 @@ class Rounds:
         """Return by how much an entrant's interval may err, so that those of all at all looks together err by less than 5 %."""
         return float(ALPHA / max(1, self._num_tried) / 2 ** max(1, entrant.num_looks))
 
-    def _run(
-        self, new: list[Entrant], again: list[Entrant], lengths: dict[int, int], is_sure: Callable[[Entrant], bool]
-    ) -> None:
-        began = self._round
-        look = self._effort.rounds
-        for entrant in (*new, *again):
-            entrant.num_looks += 1
-        while self._round - began < self._effort.most_rounds:
-            running = [entrant for entrant in new if not entrant.failed]
-            if not running or (self._round > began and not self._may_go_on()):
-                return
-            self._one_round([*again, *running], lengths)
-            done = self._round - began
-            if done == _HALVING and self._effort.halves:
-                self._halve(running)
-            if done == look:
-                best = max((one for one in running if not one.failed), key=self._mid, default=None)
-                if best is None or is_sure(best):
-                    return
-                look *= 2
-            elif done == look // 2 + 1 and look > self._effort.rounds:
-                for entrant in (*running, *again):
-                    entrant.num_looks += 1  # what comes now is looked at once more
-
-    def _one_round(self, running: Sequence[Entrant], lengths: dict[int, int]) -> None:
-        order = [self.base, *running]
-        turn = self._round % len(order)
-        order = order[turn:] + order[:turn]
-        if self._round % 2:
-            order.reverse()
-        for entrant in order:
-            self._block(entrant, lengths[id(entrant)] * 2**entrant.times_longer)
-        rates = ", ".join(
-            f"{entrant.contender.name} {_rate(entrant, self._round)}" for entrant in (self.base, *running)
-        )
-        self._round += 1
-        self._say(f"round {self._round}: {rates}")
-
-    def _block(self, entrant: Entrant, num_items: int) -> None:
+    def _block(self, entrant: Entrant, num_items: int, is_interrupted: Callable[[], bool]) -> Block | None:
+        """Run a block of an entrant and keep it; None if it is given up, or the block tells no rate."""
+        if entrant.failed:
+            return None
+        num_items *= 2**entrant.times_longer
         began = time.monotonic()
         try:
-            block = measure_block(entrant.contender, self._items, num_items, deliver=self._effort.deliver)
+            block = run_block(entrant.contender, self._items, num_items, is_interrupted, deliver=self._effort.deliver)
         except (HeadraceError, MemoryError) as error:
-            if self._is_interrupted():
-                raise _Stopped from None
-            if entrant is self.base:
+            if entrant is self.base or isinstance(error, Interrupted):
                 raise
             self._fail(entrant, str(error), is_out_of_memory(error))
-            return
+            return None
         finally:
             self.seconds += time.monotonic() - began
-        if block.interrupted or self._is_interrupted():
-            raise _Stopped
         if block.throughput is None or self._loses_jobs(block):
             why = f"{block.delivered} of {num_items} jobs gave a result" + (
                 f"; the first failure: {block.first_failure}" if block.first_failure else ""
@@ -311,12 +295,13 @@ class Rounds:
             if entrant is self.base:
                 raise HeadraceError(f"{entrant.contender.name}: {why}; a Plan can be tuned only where its jobs succeed")
             self._fail(entrant, why, is_out_of_memory(block.first_failure or ""))
-            return
+            return None
         if comes_in_a_burst(block.throughput, self._items.settled_at) and entrant.times_longer < _MOST_LONGER:
             entrant.times_longer += 1  # this block tells no rate; longer ones will
-            return
+            return None
         entrant.blocks[self._round] = block
         entrant.latencies += self._items.latencies
+        return block
 
     def _loses_jobs(self, block: Block) -> bool:
         before = list(self.base.blocks.values())
@@ -350,18 +335,9 @@ class Rounds:
         held = max(2 * _held(one.contender.plan) for one in entrants)
         common = max(*fewest.values(), held, math.ceil(wanted * max(rates)))
         return {
-            id(one): min(common, max(fewest[id(one)], math.ceil(wanted * _MOST_UNEVEN * rate)))
+            id(one): min(common, max(fewest[id(one)], math.ceil(wanted * MOST_UNEVEN * rate)))
             for one, rate in zip(entrants, rates, strict=True)
         }
-
-
-class _Stopped(Exception):
-    """The user wants no more blocks."""
-
-
-def _rate(entrant: Entrant, number: int) -> str:
-    block = entrant.blocks.get(number)
-    return f"{block.throughput:.4g}/s" if block is not None and block.throughput else "no rate"
 
 
 def _held(plan: Plan) -> int:

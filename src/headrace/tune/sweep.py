@@ -19,13 +19,12 @@ from typing import Any
 
 from headrace.base.errors import HeadraceError
 from headrace.base.plan import Plan
+from headrace.compare.blocks import SameItems, over
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import run
 from headrace.runs.formats.tuning import SweepPoint
 from headrace.sources.finite import FiniteSource
 from headrace.tune.out_of_memory import is_out_of_memory
-from headrace.validate.blocks import SameItems
-from headrace.validate.parts import over
 
 #: Largest batch that is tried.
 LARGEST_BATCH = 64

@@ -20,6 +20,9 @@ from headrace.base.errors import HeadraceError, Interrupted, LedgerError
 from headrace.base.plan import Plan
 from headrace.base.settings import check
 from headrace.base.words import counted
+from headrace.compare.blocks import Contender, quiet
+from headrace.compare.comparison import Question
+from headrace.compare.contenders import Say
 from headrace.ledger.ledger import Ledger
 from headrace.pipeline.definition import Pipeline
 from headrace.runs.formats.prediction import PredictionDocument, TrackRecord
@@ -32,12 +35,10 @@ from headrace.tune.objective import Objective
 from headrace.tune.outcome import Candidate, Outcome, tuning_document
 from headrace.tune.predictor import size
 from headrace.tune.reasons import Reason, find_reasons
-from headrace.tune.rounds import Effort, Entrant, Rounds, Say
+from headrace.tune.rounds import Effort, Entrant, Rounds
 from headrace.tune.search import Found, choose
 from headrace.tune.sweep import LARGEST_BATCH, BatchCosts
 from headrace.tune.view import Diagnosis, Simulator, View, look
-from headrace.validate.blocks import Contender, quiet
-from headrace.validate.comparison import Question
 
 #: Prediction and measurement that differ by more: the run from which was predicted is too unlike; look again from nearer.
 FAR_OFF = 0.10

@@ -1,12 +1,11 @@
-"""Is the change really better: what ran before against what runs after.
+"""Whether one variant of a model may stand in for another: as right, and faster.
 
 A newcomer reads in this order:
 
-    blocks       runs one pipeline over a fixed number of items and measures the steady part
-    interleaved  runs two of them in turn, A B B A ..., and pairs the blocks
-    recorded     cuts two run folders into blocks of time instead
-    looks        when the pairs are looked at
-    intervals    how far the true difference may lie from the one seen
-    judging      better, worse, no difference, or how many more pairs would tell
-    comparison   all of it as the document `headrace.compare/1`, with the words for people
+    golden          inputs that a model takes, with the right answers where they are known
+    meanings        what answers mean: classes, detections, text, masks, embeddings, numbers
+    noninferiority  whether the candidate is no worse by more than a margin, item by item
+    model_speed     how much faster one opened model is than another
+    variants        the gates, cheapest first, and the verdict of all: the document of `headrace validate`
+    shadow          the same questions, asked beside a run
 """

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headrace.validate.intervals import ALPHA, Interval
+from headrace.compare.intervals import ALPHA, Interval
 
 #: From nearly everything to little: the best depends on how far the median is from m, which nobody knows beforehand.
 _STAKES = np.array([0.99, 0.5, 0.25, 0.125, 0.0625])

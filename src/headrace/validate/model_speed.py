@@ -5,16 +5,12 @@ that a steady drift of the machine cancels, and the second A against the first t
 is more than `USUAL_NOISE`, the interval of the ratio is wider by the surplus: what is decided by it is decided later, or not.
 
 A race takes as many rounds as its answer needs: it is looked at after each quarter of the rounds that it may have, and ends at
-the first look that settles what was asked. Who looks four times at intervals of 95 % is wrong more often than one time in
-twenty; here each look has intervals of 98.2 %, and all four together hold with 95 %.
+the first look that settles what was asked. Each look has intervals of 98.2 %, so that all four together hold with 95 %.
 
 References:
-    S. J. Pocock, "Group sequential methods in the design and analysis of clinical trials", Biometrika 64, 1977 (table 1: the
-    level of each of four looks); C. Jennison, B. W. Turnbull, "Interim analyses: the repeated confidence interval approach",
-    Journal of the Royal Statistical Society B 51, 1989 (intervals that hold at every look). The level is derived for normal
-    differences; by simulation it holds for these intervals of ranks under heavy tails too (`test_model_speed`).
-    A candidate 5 % ahead, blocks that differ by 2 % and one in twenty slow by a quarter: it is surely ahead by 2 % in 97 of 100
-    races, of 16 rounds on average, and in 75 of 100 times 16 fixed rounds (150 simulations each).
+    `headrace.compare.looks` has those of the four looks. A candidate 5 % ahead, blocks that differ by 2 % and one in twenty
+    slow by a quarter: it is surely ahead by 2 % in 97 of 100 races, of 16 rounds on average, and in 75 of 100 times 16 fixed
+    rounds (150 simulations each).
     Sequential timing (10 warm-up calls, 20 timed ones, one model after the other) calls a model 5 % faster than itself in 39 %
     of trials on a shared machine, blocks in turn in 7 %: measured with one model opened twice, 134 trials.
 """
@@ -29,7 +25,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from headrace.validate.intervals import ALPHA, FEWEST_PAIRS, Interval, centre, paired_interval
+from headrace.compare.intervals import FEWEST_PAIRS, Interval, centre, paired_interval
+from headrace.compare.looks import LOOKS, once, quarters
+from headrace.compare.turns import Turns, take_turns
 from headrace.validate.items import Feed
 
 #: How long a block lasts, about: long enough for the clock and for the scheduler's slices.
@@ -38,10 +36,6 @@ BLOCK_SECONDS = 0.05
 ROUNDS = 16
 #: Most rounds of a race: half of them are what is measured otherwise, and are enough for most.
 RACE_ROUNDS = 32
-#: Looks at a race, after as many rounds each.
-LOOKS = 4
-#: What each of four looks may miss the truth by, so that all together miss it by 5 %.
-LOOK_ALPHA = 0.0182
 #: Fewer rounds than this before the first look have no interval at that level: its surest outcome has probability 2 / 2^7.
 FEWEST_ROUNDS_OF_LOOK = 7
 #: What A differs from itself by on a machine that is shared and not overloaded; more makes intervals wider.
@@ -53,8 +47,8 @@ Settled = Callable[["Speed"], bool]
 """Whether what is known is enough: more rounds would change no decision."""
 
 
-class Block(NamedTuple):
-    """What a call of a block took."""
+class CallTime(NamedTuple):
+    """What a call took, the mean of a block."""
 
     seconds: float
     cpu_seconds: float
@@ -128,7 +122,7 @@ def measure_speed(
     calls = {model: _calls_of_block(model, batch) for model in (a, b)}
     first, second = (lambda model=model: _block(model, batch, calls[model]) for model in (a, b))
 
-    def told(turns: Sequence[tuple[Block, Block, Block]], alpha: float) -> Speed | None:
+    def told(turns: Sequence[tuple[CallTime, CallTime, CallTime]], alpha: float) -> Speed | None:
         speed = _speed([(before.seconds, middle.seconds, after.seconds) for before, middle, after in turns], alpha)
         return None if speed is None else replace(speed, cpu=_cpu_time(turns, alpha))
 
@@ -167,17 +161,21 @@ def _run(
     settled: Settled | None,
 ) -> Speed | None:
     """Run rounds until they are over, it is stopped, or a look settles what was asked; return what they came to."""
-    most = max(rounds, FEWEST_PAIRS if settled is None else LOOKS * FEWEST_ROUNDS_OF_LOOK)
-    turns: list[tuple[T, T, T]] = []
-    for _ in range(most):
-        turns.append((a(), b(), a()))
-        if stop():
-            break
-        if settled is not None and len(turns) % math.ceil(most / LOOKS) == 0:
-            speed = told(turns, LOOK_ALPHA)
-            if speed is not None and settled(speed):
-                return speed
-    return told(turns, ALPHA if settled is None else LOOK_ALPHA)
+    looks = once(max(rounds, FEWEST_PAIRS)) if settled is None else quarters(max(rounds, LOOKS * FEWEST_ROUNDS_OF_LOOK))
+
+    def speed_of(turns: Turns[T]) -> Speed | None:
+        return told([(one["before"], one["b"], one["after"]) for one in turns.rounds], turns.alpha)
+
+    def is_sure(turns: Turns[T]) -> bool:
+        speed = None if settled is None else speed_of(turns)
+        return speed is not None and settled is not None and settled(speed)
+
+    turns = take_turns(
+        {"before": a, "b": b, "after": a}, looks, is_sure=is_sure, may_go_on=lambda: not stop(), always_forwards=True
+    )
+    if turns.interrupted:
+        raise KeyboardInterrupt  # callers stop more than this race
+    return speed_of(turns)
 
 
 def _speed(turns: Sequence[tuple[float, float, float]], alpha: float) -> Speed | None:
@@ -203,7 +201,7 @@ def _speed(turns: Sequence[tuple[float, float, float]], alpha: float) -> Speed |
     )
 
 
-def _cpu_time(turns: Sequence[tuple[Block, Block, Block]], alpha: float) -> CpuTime | None:
+def _cpu_time(turns: Sequence[tuple[CallTime, CallTime, CallTime]], alpha: float) -> CpuTime | None:
     seconds = [tuple(block.cpu_seconds for block in turn) for turn in turns]
     if min((min(turn) for turn in seconds), default=0.0) <= 0:
         return None
@@ -232,9 +230,9 @@ def _calls_of_block(model: Callable[[Any], Any], batch: Feed) -> int:
     return max(1, round(BLOCK_SECONDS / max(1e-7, _block(model, batch, _WARM_UP_CALLS).seconds)))
 
 
-def _block(model: Callable[[Any], Any], batch: Feed, calls: int) -> Block:
+def _block(model: Callable[[Any], Any], batch: Feed, calls: int) -> CallTime:
     """Return what a call took."""
     began, cpu_began = time.perf_counter(), time.process_time()
     for _ in range(calls):
         model(batch)
-    return Block((time.perf_counter() - began) / calls, (time.process_time() - cpu_began) / calls)
+    return CallTime((time.perf_counter() - began) / calls, (time.process_time() - cpu_began) / calls)

@@ -31,6 +31,7 @@ from headrace.base.protocols import Model, TensorSpec
 from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.base.words import quoted
+from headrace.compare.interrupts import noticing
 from headrace.profiler.layers.table import PROFILERS
 from headrace.runs.formats.variants import (
     Gate,
@@ -49,7 +50,6 @@ from headrace.validate.census import LEAST_INT8_SHARE, is_quantized, take_census
 from headrace.validate.detections import LAYOUTS
 from headrace.validate.golden import Golden, spread
 from headrace.validate.half_precision import LARGEST, broken, is_half, named
-from headrace.validate.interrupts import noticing
 from headrace.validate.items import Feed, Items, batch_of, check_inputs, fed
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.layer_errors import ITEMS, first_beyond, layer_errors

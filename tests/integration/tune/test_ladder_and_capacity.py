@@ -156,12 +156,14 @@ def test_misuse_is_told_before_anything_runs(folder: Path, capsys: pytest.Captur
     for arguments, message in (
         (["sleepy:queued"], "cannot be read twice"),
         (["sleepy:pipeline", "--blocks", "3"], "--blocks"),
-        (["sleepy:pipeline", "--seconds", "soon"], "duration"),
         (["sleepy:pipeline", "--no-predict", "--run", "x"], "--no-predict"),
         (["sleepy:pipeline", "-o", "there.json"], "there.json exists"),
     ):
         assert main(["ladder", *arguments]) == 2
         assert message in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["ladder", "sleepy:pipeline", "--seconds", "soon"])
+    assert "expected a duration" in capsys.readouterr().err
 
 
 def test_ctrl_c_keeps_the_rounds_that_were_measured(folder: Path) -> None:
@@ -172,7 +174,7 @@ def test_ctrl_c_keeps_the_rounds_that_were_measured(folder: Path) -> None:
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if "round 1 of" in line:
+            if "round 1:" in line:
                 break
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)

@@ -12,6 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.base.plan import ModelPlan, Plan, StagePlan
+from headrace.compare.contenders import Blocks
 from headrace.diagnose.replay import CannotReplay
 from headrace.ledger.ledger import Ledger
 from headrace.optimize import end_to_end as end_to_end_module
@@ -24,7 +25,6 @@ from headrace.runs.formats.optimization import Artifact, Attempt, EndToEnd, Opti
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import ValidationDocument, VariantSide
 from headrace.runs.reader import read_run
-from headrace.validate.interleaved import Blocks
 
 SIDE = VariantSide(name="device", variant={}, open_seconds=0.0)
 FILE = Artifact(sha256="0" * 64, file="net.onnx", num_bytes=1)

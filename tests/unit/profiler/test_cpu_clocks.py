@@ -10,14 +10,13 @@ import time
 
 import pytest
 
+from headrace.base.metering import process_cpu_seconds, thread_cpu_seconds
 from headrace.pipeline.station import WorkerThread
 from headrace.profiler.cpu_clocks import (
     OTHER,
     PROCESSES,
     WORKERS,
     CpuClocks,
-    process_cpu_seconds,
-    thread_cpu_seconds,
 )
 
 

@@ -7,12 +7,12 @@ import math
 import pytest
 
 from headrace.cli.ladder_text import as_text
+from headrace.compare.blocks import fewest_items
+from headrace.compare.contenders import Blocks
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.tuning import LadderDocument, LadderStep
-from headrace.tune.ladder import ratio_of
-from headrace.tune.ladder_blocks import Rounds
+from headrace.tune.ladder import LadderSettings, ratio_of
 from headrace.tune.ladder_words import describe, verdict
-from headrace.validate.blocks import fewest_items
 
 
 def step(name: str, throughput: float | None, before: Estimate | None, **others: object) -> LadderStep:
@@ -64,20 +64,6 @@ def test_no_change_is_said_when_the_interval_holds_1(ratio: Estimate, says: str)
     """What may be nothing is called nothing."""
     assert verdict(step("overlap", 10.0, ratio), 8).startswith(says)
     assert "so far" in verdict(step("overlap", 10.0, ratio), 2)
-
-
-def test_a_busy_machine_is_named() -> None:
-    """The spread is that of normal noise, and one slow block of eight is none."""
-    from types import SimpleNamespace
-
-    from headrace.tune.ladder import _spread
-
-    def blocks(*rates: float | None) -> list[SimpleNamespace | None]:
-        return [None if rate is None else SimpleNamespace(throughput=rate) for rate in rates]
-
-    assert _spread(blocks(10, 10, 10, 10, 10, 10, 10, 2)) == 0
-    assert _spread(blocks(8, 9, 10, 11, 12, None)) == pytest.approx(0.14826)
-    assert _spread([None]) == 0
 
 
 def test_differing_results_are_named() -> None:
@@ -151,8 +137,8 @@ def test_blocks_have_several_rounds_of_workers_and_batches() -> None:
 def test_rounds_are_checked() -> None:
     """Fewer than six rounds give no interval, and are refused before anything runs."""
     with pytest.raises(ValueError, match="--blocks"):
-        Rounds(rounds=5)
+        LadderSettings(blocks=Blocks(pairs=5))
     with pytest.raises(ValueError, match="--items"):
-        Rounds(items=3)
+        Blocks(items=3)
     with pytest.raises(ValueError, match="--seconds"):
-        Rounds(seconds=0)
+        Blocks(seconds=0)

@@ -11,12 +11,12 @@ import headrace as hr
 from headrace.base.changed_settings import changed_settings
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
+from headrace.compare.blocks import read_items
 from headrace.pipeline.definition import Pipeline
 from headrace.stages.stage import Fan, Joined
 from headrace.testing import ListSource
 from headrace.tune.ladder import climb, full_plan
 from headrace.tune.ladder_steps import find_steps
-from headrace.validate.blocks import read_items
 
 
 class Images(hr.Module):

@@ -12,13 +12,13 @@ from tuning_fakes import Numbers
 import headrace as hr
 from headrace.base.errors import HeadraceError
 from headrace.base.plan import Plan, resolve
+from headrace.compare.blocks import Contender, measure_block
+from headrace.compare.comparison import Question
 from headrace.pipeline.definition import Pipeline
 from headrace.tune import rounds as rounds_module
 from headrace.tune.decision import decide
 from headrace.tune.objective import Objective
 from headrace.tune.rounds import Effort, Entrant, Rounds, TimedItems, comes_in_a_burst
-from headrace.validate.blocks import Contender, measure_block
-from headrace.validate.comparison import Question
 
 #: Blocks so short may come in a burst where others take the cores, and then tell no rate; what is counted here is rounds.
 any_block_tells = pytest.mark.usefixtures("_any_block_tells")

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headrace.compare.intervals import _critical_rank
+from headrace.compare.looks import LOOK_ALPHA, LOOKS
 from headrace.validate import model_speed
-from headrace.validate.intervals import _critical_rank
-from headrace.validate.model_speed import LOOK_ALPHA, LOOKS, RACE_ROUNDS, ROUNDS, Speed, measure_speed, measure_turns
+from headrace.validate.model_speed import RACE_ROUNDS, ROUNDS, Speed, measure_speed, measure_turns
 
 BATCH = np.ones((1, 2))
 

@@ -68,7 +68,7 @@ class Trace:
 def steady_rate(done: np.ndarray) -> float:
     """Return ends per second between the middles of the first and the second half of them.
 
-    The measured blocks of a comparison take their rate the same way (`validate.blocks`): filling, draining and single
+    The measured blocks of a comparison take their rate the same way (`compare.blocks`): filling, draining and single
     stragglers hardly count.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -11,13 +12,14 @@ from pathlib import Path
 from headrace.base.errors import HeadraceError
 from headrace.base.observer import Observer
 from headrace.base.records import Job, Outcome, OutcomeKind
+from headrace.compare.blocks import per_item
+from headrace.compare.intervals import Interval, centre, paired_interval
+from headrace.compare.looks import once
+from headrace.compare.turns import Turns, take_turns
 from headrace.pipeline.execute import run
 from headrace.profiler.profile import ProfileSettings, profile
 from headrace.testing.faults import work
 from headrace.testing.faults.case import Case
-from headrace.validate.blocks import per_item
-from headrace.validate.interleaved import runs_b_first
-from headrace.validate.intervals import Interval, centre, paired_interval
 
 
 def run_case(case: Case, folder: str | Path, *, force: bool = False, settings: ProfileSettings | None = None) -> Path:
@@ -96,13 +98,16 @@ def measure_cost(
     Raises:
         HeadraceError: If a case cannot run, or delivers too few to tell.
     """
-    rates: list[tuple[float, float]] = []
-    for number in range(pairs):
-        measured = {}
-        for name, case in (("b", after), ("a", before)) if runs_b_first(number) else (("a", before), ("b", after)):
-            measured[name] = throughput(case)
-        rates.append((measured["a"], measured["b"]))
-        say(f"pair {number + 1} of {pairs}: {measured['a']:.4g}/s and {measured['b']:.4g}/s")
+
+    def progress(turns: Turns[float]) -> None:
+        found = turns.rounds[-1]
+        say(f"pair {len(turns.rounds)} of {pairs}: {found['a']:.4g}/s and {found['b']:.4g}/s")
+
+    sides = {"a": functools.partial(throughput, before), "b": functools.partial(throughput, after)}
+    turns = take_turns(sides, once(pairs), after_round=progress)
+    if turns.interrupted:
+        raise KeyboardInterrupt
+    rates = turns.pairs("a", "b")
     differences = [math.log(b / a) for a, b in rates]
     interval: Interval | None = paired_interval(differences)
     firsts, seconds = zip(*rates, strict=True)

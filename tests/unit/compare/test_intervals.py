@@ -8,7 +8,14 @@ import math
 import numpy as np
 import pytest
 
-from headrace.validate.intervals import FEWEST_PAIRS, _critical_rank, centre, paired_interval, unpaired_interval
+from headrace.compare.intervals import (
+    FEWEST_PAIRS,
+    _critical_rank,
+    centre,
+    paired_interval,
+    unpaired_interval,
+    usual_spread,
+)
 
 
 @pytest.mark.parametrize(
@@ -96,3 +103,10 @@ def test_the_same_seed_gives_the_same_interval() -> None:
     a, b = [1.0, 1.1, 0.9, 1.05] * 5, [1.2, 1.3, 1.1, 1.25] * 5
     assert unpaired_interval(a, b, seed=7) == unpaired_interval(a, b, seed=7)
     assert unpaired_interval(a, b, seed=7) != unpaired_interval(a, b, seed=8)
+
+
+def test_the_usual_spread_is_that_of_normal_noise() -> None:
+    """One slow block of eight is none; without values there is none."""
+    assert usual_spread([10, 10, 10, 10, 10, 10, 10, 2]) == 0
+    assert usual_spread([8, 9, 10, 11, 12]) == pytest.approx(1.4826)
+    assert usual_spread([]) == 0

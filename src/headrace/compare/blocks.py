@@ -26,13 +26,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.base.errors import HeadraceError, SettingsError
+from headrace.base.metering import process_cpu_seconds
 from headrace.base.observer import Observer
 from headrace.base.plan import Plan
 from headrace.base.protocols import Delivery
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import Result, run
-from headrace.profiler.cpu_clocks import process_cpu_seconds
 from headrace.sources.finite import Entry, FiniteSource
 
 #: Fewest results from which a rate is taken: the median latency needs 11 (`base.statistics.samples_needed`).
@@ -272,7 +272,7 @@ def measure_block(contender: Contender, items: SameItems, num_items: int, *, del
     started = time.monotonic()
     try:
         result = run(
-            _over(contender.pipeline, items, noted), contender.plan, observers=[failure], first_alone=True, brakes=False
+            over(contender.pipeline, items, noted), contender.plan, observers=[failure], first_alone=True, brakes=False
         )
     except HeadraceError as error:
         kind = SettingsError if isinstance(error, SettingsError) else HeadraceError
@@ -280,9 +280,15 @@ def measure_block(contender: Contender, items: SameItems, num_items: int, *, del
     return _block(result, noted, failure, time.monotonic() - started)
 
 
-def _over(pipeline: Pipeline, source: FiniteSource, delivery: Delivery) -> Pipeline:
-    """Return the pipeline with another source and delivery; the stages are the same objects."""
-    other = pipeline.delivering_to(delivery)
+def over(pipeline: Pipeline, source: FiniteSource, delivery: Delivery | None = None) -> Pipeline:
+    """Return the pipeline with another source and delivery; the stages are the same objects.
+
+    Args:
+        pipeline: What is done.
+        source: Where its items come from.
+        delivery: Where its results go; None: they are dropped.
+    """
+    other = pipeline.delivering_to(delivery or Noted(None, CpuClock()))
     other.source = source
     return other
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from headrace.validate.comparison import Question, answer
-from headrace.validate.interleaved import Blocks, runs_b_first
-from headrace.validate.judging import Judgement
-from headrace.validate.looks import Looks
+from headrace.compare.comparison import Question, answer
+from headrace.compare.contenders import Blocks
+from headrace.compare.judging import Judgement
+from headrace.compare.looks import doubling
+from headrace.compare.turns import runs_backwards
 
 MakePairs = Callable[[np.random.Generator, int, float], list[tuple[float, float]]]
 
@@ -50,12 +51,12 @@ def test_intervals_hold_the_truth(make_pairs: MakePairs) -> None:
 
 
 def _until_sure(pairs: list[tuple[float, float]]) -> str:
-    looks, goal = Looks(10, again=True), QUESTION.goal(QUESTION.used_margin)
-    while True:
-        judged = _judge(pairs[: looks.next], looks.alpha)
-        if judged.is_sure(goal) or 2 * looks.next > len(pairs):
-            return judged.verdict
-        looks.go_on()
+    goal = QUESTION.goal(QUESTION.used_margin)
+    for num_pairs, alpha in doubling(10, len(pairs)):
+        judged = _judge(pairs[:num_pairs], alpha)
+        if judged.is_sure(goal):
+            break
+    return judged.verdict
 
 
 def test_looking_often_raises_no_more_alarms(make_pairs: MakePairs) -> None:
@@ -89,7 +90,7 @@ def test_a_budget_is_neither_broken_nor_kept_by_chance(make_pairs: MakePairs) ->
 
 def test_the_order_gives_a_drift_to_both_alike() -> None:
     """Over 8 pairs the places of A and of B have equal sums and equal sums of squares: no drift or bend favours one."""
-    order = "".join("BA" if runs_b_first(number) else "AB" for number in range(8))
+    order = "".join("BA" if runs_backwards(number) else "AB" for number in range(8))
     assert order == "ABBABAABBAABABBA"
     for power in (1, 2, 3):
         sums = [sum(place**power for place, side in enumerate(order) if side == name) for name in "AB"]

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from headrace.compare.words import describe
 from headrace.runs.formats.comparison import ComparisonDocument, Side
-from headrace.validate.words import describe
 
 SIDE = Side(name="a", pipeline="p", plan_id="i")
 PLAIN = ComparisonDocument(

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from headrace.validate.intervals import Interval
-from headrace.validate.judging import Goal, judge
+from headrace.compare.intervals import Interval
+from headrace.compare.judging import Goal, judge
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,14 @@ def paired_interval(differences: Sequence[float], alpha: float = ALPHA) -> Inter
     return Interval(float(averages[rank - 1]), float(np.median(averages)), float(averages[-rank]))
 
 
+def usual_spread(values: Sequence[float]) -> float:
+    """Return how far values usually are from their median; of normal noise it is the standard deviation. 0 without any."""
+    if not values:
+        return 0.0
+    distances = np.abs(np.asarray(values, dtype=float) - np.median(values))
+    return 1.4826 * float(np.median(distances))
+
+
 def _walsh_averages(differences: Sequence[float]) -> np.ndarray:
     values = np.asarray(differences, dtype=float)
     first, second = np.triu_indices(len(values))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.base.words import counted
+from headrace.compare.judging import MOST_LOST, lost_share
 from headrace.runs.formats.comparison import ComparisonDocument
-from headrace.validate.judging import MOST_LOST, lost_share
 
 #: Most pairs of blocks that can be asked for.
 MOST_PAIRS = 1000

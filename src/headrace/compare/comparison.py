@@ -15,16 +15,17 @@ import numpy as np
 
 from headrace.base.errors import HeadraceError
 from headrace.base.settings import check
+from headrace.compare import recorded
+from headrace.compare.blocks import Block, Contender, SameItems
+from headrace.compare.contenders import Blocks, measure_contenders
+from headrace.compare.intervals import ALPHA, Interval, centre, paired_interval, unpaired_interval, usual_spread
+from headrace.compare.judging import MOST_LOST, Goal, Judgement, judge, lost_share
+from headrace.compare.turns import Turns, runs_backwards
+from headrace.compare.words import describe
 from headrace.runs.formats.comparison import Beside, ComparisonDocument, Side
 from headrace.runs.hardware import find_hardware, find_versions
 from headrace.runs.reader import Run
 from headrace.sources.finite import FiniteSource
-from headrace.validate import recorded
-from headrace.validate.blocks import Block, Contender, SameItems
-from headrace.validate.interleaved import Blocks, Measured, measure_pairs
-from headrace.validate.intervals import ALPHA, Interval, centre, paired_interval, unpaired_interval
-from headrace.validate.judging import MOST_LOST, Goal, Judgement, judge, lost_share
-from headrace.validate.words import describe
 
 MetricName = Literal["throughput", "latency_p50", "cpu_per_item"]
 
@@ -120,18 +121,19 @@ def compare_pipelines(
     """
     question, blocks, items = question or Question(), blocks or Blocks(), SameItems(source)
 
-    def is_sure(measured: Measured) -> bool:
-        judgement = answer(_values(measured, question.metric), question, measured.alpha)[1]
+    def is_sure(turns: Turns[Block]) -> bool:
+        judgement = answer(_values(turns, question.metric), question, turns.alpha)[1]
         return judgement.is_sure(question.goal(question.used_margin))
 
     started = time.time()
     watch = _MachineWatch()
-    measured = measure_pairs(a, b, items, blocks, is_sure, say)
-    values = _values(measured, question.metric)
+    measured = measure_contenders({"A": a, "B": b}, items, blocks, say, is_sure=is_sure)
+    turns = measured.turns
+    values = _values(turns, question.metric)
     if not values:
         raise HeadraceError(f"no pair of blocks measured {question.metric.name}; ask for longer blocks with --seconds")
-    interval, judgement = answer(values, question, measured.alpha)
-    blocks_a, blocks_b = zip(*measured.pairs, strict=True)
+    interval, judgement = answer(values, question, turns.alpha)
+    blocks_a, blocks_b = zip(*turns.pairs("A", "B"), strict=True)
     values_a, values_b = zip(*values, strict=True)
     differences = _log_ratios(values)
     document = _document(
@@ -144,16 +146,16 @@ def compare_pipelines(
         paired=True,
         num_pairs=len(differences),
         margin=question.used_margin,
-        interrupted=measured.interrupted,
+        interrupted=turns.interrupted,
         environment={
             "started_unix_seconds": started,
-            "order": measured.order,
+            "order": "".join("BA" if runs_backwards(number) else "AB" for number in range(len(blocks_a))),
             "items_per_block": measured.num_items,
             "distinct_items": items.num_distinct,
             "ids_sha256": hashlib.sha256("\n".join(items.ids).encode()).hexdigest(),
             "block_seconds": float(np.median([block.seconds for block in (*blocks_a, *blocks_b)])),
             "deliveries": "made" if blocks.deliver else "dropped",
-            "confidence": 1 - measured.alpha,
+            "confidence": 1 - turns.alpha,
             "other_cpu_cores": watch.other_cores(),
             "emulated": any(block.is_emulated for block in (*blocks_a, *blocks_b)),
         },
@@ -165,16 +167,16 @@ def compare_pipelines(
         ],
     )
     others = [metric for metric in METRICS.values() if metric != question.metric]
-    beside = [_beside(measured, Question(metric=metric)) for metric in others]
+    beside = [_beside(turns, Question(metric=metric)) for metric in others]
     return msgspec.structs.replace(document, beside=tuple(one for one in beside if one is not None))
 
 
-def _beside(measured: Measured, question: Question) -> Beside | None:
+def _beside(turns: Turns[Block], question: Question) -> Beside | None:
     """Return what the same pairs tell of another metric; None if they did not measure it."""
-    metric, values = question.metric, _values(measured, question.metric)
+    metric, values = question.metric, _values(turns, question.metric)
     if not values:
         return None
-    interval, judgement = answer(values, question, measured.alpha)
+    interval, judgement = answer(values, question, turns.alpha)
     a, b = (float(np.median(side)) for side in zip(*values, strict=True))
     return Beside(
         metric=metric.name, unit=metric.unit, higher_is_better=metric.higher_is_better,
@@ -291,9 +293,9 @@ def _log_ratios(pairs: Sequence[tuple[float, float]]) -> list[float]:
     return [math.log(b / a) for a, b in pairs]
 
 
-def _values(measured: Measured, metric: Metric) -> list[tuple[float, float]]:
+def _values(turns: Turns[Block], metric: Metric) -> list[tuple[float, float]]:
     """Return the pairs of which both blocks measured the metric."""
-    pairs = [(metric.of(a), metric.of(b)) for a, b in measured.pairs]
+    pairs = [(metric.of(a), metric.of(b)) for a, b in turns.pairs("A", "B")]
     return [(a, b) for a, b in pairs if a and b]
 
 
@@ -357,7 +359,7 @@ def _failures(contender: Contender, blocks: Sequence[Block]) -> list[str]:
 
 
 def _noise(differences: Sequence[float]) -> list[str]:
-    spread = 1.4826 * float(np.median(np.abs(np.asarray(differences) - np.median(differences))))
+    spread = usual_spread(differences)
     if spread <= _NOISY:
         return []
     return [

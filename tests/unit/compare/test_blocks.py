@@ -13,9 +13,7 @@ import pytest
 import headrace as hr
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan, SourcePlan
-from headrace.sources.finite import Entry, FiniteSource
-from headrace.testing import ListSource
-from headrace.validate.blocks import (
+from headrace.compare.blocks import (
     FEWEST_READINGS,
     Contender,
     CpuClock,
@@ -24,6 +22,8 @@ from headrace.validate.blocks import (
     per_item,
     read_items,
 )
+from headrace.sources.finite import Entry, FiniteSource
+from headrace.testing import ListSource
 
 
 class Numbered(FiniteSource):

@@ -11,9 +11,9 @@ import pytest
 import headrace as hr
 from headrace.base.errors import Interrupted
 from headrace.base.plan import Plan
-from headrace.validate.blocks import Contender, SameItems
-from headrace.validate.interleaved import Blocks, measure_pairs
-from headrace.validate.interrupts import noticing
+from headrace.compare.blocks import Contender, SameItems
+from headrace.compare.contenders import Blocks, measure_contenders
+from headrace.compare.interrupts import noticing
 
 
 @pytest.fixture
@@ -71,4 +71,4 @@ def test_a_block_that_breaks_because_of_the_signal_is_an_interrupt() -> None:
         signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        measure_pairs(broken, broken, SameItems(hr.folder(".")), Blocks(), lambda measured: True, interrupt)
+        measure_contenders({"A": broken, "B": broken}, SameItems(hr.folder(".")), Blocks(), interrupt)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from headrace.validate.interleaved import runs_b_first
+from headrace.compare.turns import runs_backwards
 
 #: Spread of the logarithm of a block's rate. Blocks of one second of a two-thread Python stage and of decoding with a small
 #: model showed 2.8 % to 4 % on a shared machine of two cores; `benchmarks/compare_power.py` measures it. Of 60 such blocks,
@@ -67,7 +67,7 @@ def make_pairs(noise: Noise) -> Callable[[np.random.Generator, int, float], list
         pairs = []
         for number in range(num_pairs):
             first, second = float(rates[2 * number]), float(rates[2 * number + 1])
-            a, b = (second, first) if runs_b_first(number) else (first, second)
+            a, b = (second, first) if runs_backwards(number) else (first, second)
             pairs.append((a, b * ratio))
         return pairs
 

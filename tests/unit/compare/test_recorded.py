@@ -12,11 +12,11 @@ import pytest
 
 from headrace.base.errors import RunFolderError
 from headrace.base.records import Counters, Span
+from headrace.compare.comparison import METRICS, Question, compare_runs
+from headrace.compare.recorded import read_recording, warm_up_length
 from headrace.runs.reader import Run, read_run
 from headrace.runs.run_folder import RunFolder
 from headrace.runs.span_files import SpanWriter
-from headrace.validate.comparison import METRICS, Question, compare_runs
-from headrace.validate.recorded import read_recording, warm_up_length
 
 MakeRun = Callable[..., Run]
 
