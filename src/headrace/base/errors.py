@@ -43,7 +43,7 @@ import re
 from headrace.base.origin import Origin, describe, find_origin
 from headrace.base.shortage import shortage_of
 
-#: What a reason begins with where callers or monitors tell causes apart.
+#: Code in front of a reason, by which callers and monitors tell causes apart.
 _CODE = re.compile(r"([a-z]+\.[a-z_]+): ")
 
 
@@ -51,7 +51,7 @@ class HeadraceError(Exception):
     """The root of all errors that headrace raises on purpose.
 
     Attributes:
-        origin: Where in the user's code it comes from; None where that had no part in it.
+        origin: Place in the user's code that raised it; None if no code of the user was involved.
     """
 
     origin: Origin | None = None
@@ -62,7 +62,7 @@ class SettingsError(HeadraceError, ValueError):
 
 
 class CheckpointError(SettingsError):
-    """A run cannot be resumed as asked, or would go over one that was cut off."""
+    """A run cannot be resumed as asked, or would overwrite an unfinished one."""
 
 
 class MissingExtra(HeadraceError, ImportError):
@@ -105,7 +105,7 @@ class EngineError(HeadraceError):
 
 
 class StageStalled(HeadraceError):
-    """A stage hangs, and the run cannot go on without the thread that does."""
+    """A stage hangs, and the run cannot continue without its thread."""
 
 
 class Interrupted(HeadraceError):
@@ -121,7 +121,7 @@ class ItemError(HeadraceError):
         reason: The message without stage and item.
     """
 
-    # Here too: a user's subclass may have an __init__ that calls nobody's.
+    # Also defaults here: a user's subclass may have an __init__ that does not call this one.
     reason: str = ""
     stage: str | None = None
     item_id: str | None = None
@@ -132,12 +132,12 @@ class ItemError(HeadraceError):
 
     @property
     def code(self) -> str:
-        """The word for machines in front of the reason, such as `decode.bomb`; without one, the name of the class."""
+        """Machine-readable code in front of the reason, such as `decode.bomb`; else the name of the class."""
         found = _CODE.match(self.reason)
         return found[1] if found else type(self).__name__
 
     def located(self, stage: str, item_id: str) -> ItemError:
-        """Return this error with stage and item filled in, where they are not yet."""
+        """Fill in stage and item unless they are known, and return this error."""
         self.stage = self.stage or stage
         self.item_id = self.item_id or item_id
         return self
@@ -148,12 +148,12 @@ class ItemError(HeadraceError):
 
 
 def as_item_error(error: BaseException) -> ItemError:
-    """Return the error itself if it concerns an item, else a StageFailed that names and chains it; with where it comes from."""
+    """Return an ItemError itself, else a StageFailed that names and chains the error; both with their origin in the code."""
     is_known = isinstance(error, ItemError)
     try:
         origin = find_origin(error, own_too=not is_known)
         short = shortage_of(error)
-    except Exception:  # no memory, perhaps, as for what failed
+    except Exception:  # perhaps no memory, the reason for the failure itself
         origin = short = None
     if isinstance(error, ItemError):
         error.origin = error.origin or origin
@@ -201,12 +201,12 @@ class DeadlinePassed(ItemRejected):
 
 
 class ItemFailed(ItemError):
-    """Worth another try.
+    """Another try may succeed.
 
     Attributes:
-        retry_after_seconds: How long the other side asked to be left alone before that.
-        is_postponed: Whether nothing was tried, because trying here and now is of no use: the item is as good as before.
-        patience_seconds: Age of a job up to which being postponed costs it nothing; later it counts as a try.
+        retry_after_seconds: How long the other side asked to wait before the next try.
+        is_postponed: Whether nothing was tried because it could not succeed now; the try does not count.
+        patience_seconds: Age of a job up to which a postponement does not count; later it counts as a try.
     """
 
     retry_after_seconds: float = 0.0
@@ -215,7 +215,7 @@ class ItemFailed(ItemError):
 
 
 class Crowded(ItemFailed):
-    """What it goes to has more than its share of a stage: others would have to wait for it."""
+    """Its host, receiver or task already has its share of a stage: other items would have to wait for it."""
 
     is_postponed = True
 
@@ -225,7 +225,7 @@ class FetchFailed(ItemFailed):
 
 
 class FetchPostponed(FetchFailed):
-    """The server is left alone for a while: it did not answer too often of late."""
+    """The server is not called for a while, because it failed too often recently."""
 
     is_postponed = True
     patience_seconds = 86_400.0
@@ -236,7 +236,7 @@ class DeliveryFailed(ItemFailed):
 
 
 class DeliveryPostponed(DeliveryFailed):
-    """The result's destination is left alone for a while: nothing is gained by trying again here and now."""
+    """The destination of the result is not called for a while: a try now would not succeed."""
 
     is_postponed = True
 
@@ -258,4 +258,4 @@ class TimeLimitExceeded(ItemFailed):
 
 
 class Shortage(ItemFailed):
-    """Something is missing on this machine, which is no item's fault; `reason` begins with a code such as `shortage.disk`."""
+    """The machine lacks something; no item is to blame. `reason` begins with a code such as `shortage.disk`."""

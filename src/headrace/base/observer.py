@@ -1,4 +1,4 @@
-"""What a pipeline tells those who watch: subclass `Observer`, override what you need, pass it to `run(observers=[...])`.
+"""Events of a running pipeline: subclass `Observer`, override what you need, pass it to `run(observers=[...])`.
 
 The pipeline knows nothing about profiling or monitoring: profiler, monitor, progress view and run folder all attach here. A
 hook that nobody overrides costs nothing. One that raises is logged and detached, and the item goes on. Hooks are called
@@ -26,13 +26,13 @@ class Observer:
         """A worker took these items for this stage."""
 
     def stage_finished(self, spans: Sequence[Span]) -> None:
-        """These passages through stages are over, and the next queue took the items."""
+        """Items finished these stages, and the next queue took them."""
 
     def batch_formed(self, batch: BatchFormed) -> None:
         """A device took a batch."""
 
     def job_settled(self, job: Job, outcome: Outcome) -> None:
-        """This delivery of the job ended; the source was told."""
+        """This delivery of the job ended, and the source knows its outcome."""
 
 
 HOOKS = ("job_received", "stage_started", "stage_finished", "batch_formed", "job_settled")

@@ -18,7 +18,7 @@ from headrace.base.records import Burial, DeadLetter, Job, Kept, Message, Postpo
 
 #: Why a batch call did not succeed for one receipt: the delivery is no longer ours.
 STALE = "stale"
-#: What a reason begins with where another try would fail alike.
+#: Prefix of a reason that no further try can change.
 FINAL = "final: "
 
 
@@ -26,15 +26,15 @@ FINAL = "final: "
 class Queue(Protocol):
     """A queue service with visibility timeout, receive count and dead-letter queue. Delivery is at least once.
 
-    Batch calls take any number of receipts (the adapter cuts them to what the service allows) and return the failures
-    alone, as {receipt: reason}; the reason is `STALE` when the delivery is no longer ours, and begins with `FINAL` when
-    another try would fail alike. A receipt that is not in the answer was carried out.
+    Batch calls take any number of receipts (the adapter cuts them to what the service allows) and return only the failures, as
+    {receipt: reason}. The reason is `STALE` when the delivery is no longer ours; it begins with `FINAL` when another try would
+    fail in the same way. A receipt that is not in the answer succeeded.
 
-    Whatever others may have written into the queue, `receive`, `peek` and `redrive` go on: see `Message.malformed`.
+    `receive`, `peek` and `redrive` must not fail on messages of other programs: they mark these as `Message.malformed`.
 
     Raises (all methods):
         QueueUnavailable: If the service cannot be reached or refuses the call as a whole.
-        QueueRefused: Of these, if waiting does not help: no permission, a wrong key.
+        QueueRefused: If waiting does not help: no permission, a wrong key. A subclass of QueueUnavailable.
         SourceError: If the queue itself is gone or broken; the run ends.
     """
 
@@ -45,7 +45,7 @@ class Queue(Protocol):
 
     @property
     def visibility_seconds(self) -> float:
-        """Visibility timeout given to each delivery."""
+        """Visibility timeout of each delivery."""
         ...
 
     def send(self, bodies: Sequence[bytes], *, delay_seconds: float = 0.0) -> list[str]:
@@ -69,14 +69,15 @@ class Queue(Protocol):
         ...
 
     def postpone(self, postponed: Sequence[Postponed]) -> dict[str, str]:
-        """Offer messages again after their delays as if they were new: with a receive count of zero, and what is kept.
+        """Offer messages again after their delays as if they were new: with a receive count of zero and the kept result.
 
-        The id stays. Where what is kept is too large for the service, `kept_brief` is kept; the message is never left out.
+        The id stays the same. If the kept result is too large for the service, keep `kept_brief` instead; never drop the
+        message.
         """
         ...
 
     def dead_letter(self, burials: Sequence[Burial]) -> dict[str, str]:
-        """Move messages with their reasons to the dead-letter queue: each is there before it is gone from here."""
+        """Move messages with their reasons to the dead-letter queue: store each there before removing it here."""
         ...
 
     def statistics(self) -> QueueStatistics:
@@ -91,7 +92,7 @@ class Queue(Protocol):
         """Move dead letters back to the queue with a receive count of zero and return how many.
 
         Args:
-            max_messages: At most so many; None for all.
+            max_messages: The most to move; None for all.
             rework: Leave kept results behind, so that the jobs are worked on again.
         """
         ...
@@ -107,11 +108,11 @@ class Queue(Protocol):
 
 @runtime_checkable
 class HasIdentity(Protocol):
-    """A queue whose name is not the same from everywhere."""
+    """A queue whose name depends on where it was opened."""
 
     @property
     def identity(self) -> str:
-        """What tells it from all other queues, wherever it was opened; without secrets."""
+        """A name that is unique among all queues and the same wherever the queue was opened; without secrets."""
         ...
 
 
@@ -127,17 +128,17 @@ class LimitsReceives(Protocol):
 
 @runtime_checkable
 class CostsCalls(Protocol):
-    """A queue of which each call costs money, so that an idle worker is to make few."""
+    """A queue whose calls cost money, so that an idle worker should make few."""
 
     @property
     def idle_wait_seconds(self) -> float:
-        """How long one receive is to wait while nothing comes."""
+        """How long one receive waits while no message comes."""
         ...
 
 
 @runtime_checkable
 class AdoptsLoans(Protocol):
-    """A queue that keeps account of its loans, and has to be told of those of a process that died."""
+    """A queue that keeps a list of its loans and can take over those of a process that died."""
 
     def adopt(self, lent_at: Mapping[str, float]) -> None:
         """Take over the receipts that another process received, so that they can be acked and nacked here.
@@ -149,7 +150,7 @@ class AdoptsLoans(Protocol):
 
 
 class Source(Protocol):
-    """Where jobs come from, and who is told how they ended (through `Job.settle`)."""
+    """Where jobs come from. It learns through `Job.settle` how each one ended."""
 
     @property
     def is_remote(self) -> bool:
@@ -166,12 +167,12 @@ class Source(Protocol):
 
     @property
     def shown_address(self) -> str | None:
-        """What `headrace queue` takes to look at it, without secrets; None: there is no queue behind it."""
+        """Address for `headrace queue`, without secrets; None if there is no queue behind the source."""
         ...
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether it has nothing more to give but what may come back of that in flight; never of a source without end."""
+        """Whether every job was given out and only those in flight may come back; always False for an endless source."""
         ...
 
     def open(self, settings: Any) -> None:
@@ -179,7 +180,7 @@ class Source(Protocol):
         ...
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
-        """Return up to limit jobs, [] if none came within wait_seconds, None when there will never be more."""
+        """Return up to limit jobs, [] if none came within wait_seconds, None once there are no more."""
         ...
 
     def tend(self) -> None:
@@ -187,33 +188,33 @@ class Source(Protocol):
         ...
 
     def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
-        """Return how many jobs may be in flight at this throughput (items/s), or None for no limit of the source's own."""
+        """Return how many jobs may be in flight at this throughput (items/s), or None if the source sets no limit."""
         ...
 
     def close(self) -> None:
-        """Carry out what is still to be acked and release connections."""
+        """Send the acks that are still pending and release connections."""
         ...
 
 
 @runtime_checkable
 class TellsBacklog(Protocol):
-    """A source that can tell what waits to be received."""
+    """A source that knows how many jobs wait to be received."""
 
     def backlog(self) -> QueueStatistics:
-        """Return what waits, what is in flight and the age of the oldest; from any thread, while the source is open.
+        """Return how much waits, how much is in flight and the age of the oldest; thread-safe while the source is open.
 
         Raises:
-            HeadraceError: If it cannot be told now.
+            HeadraceError: If this is not known now.
         """
         ...
 
 
 @runtime_checkable
 class TakesNotes(Protocol):
-    """A source that counts what else happened, for the run's notes."""
+    """A source that counts further events for the run's notes."""
 
     def notes(self) -> Mapping[str, int]:
-        """Return what was counted so far, {name: number}; from any thread, while the source is open."""
+        """Return the counts so far, {name: number}; thread-safe while the source is open."""
         ...
 
 
@@ -237,8 +238,8 @@ class Delivery(Protocol):
         """Deliver one result.
 
         Raises:
-            DeliveryFailed: Worth another try.
-            DeliveryRejected: Never.
+            DeliveryFailed: If another try may succeed.
+            DeliveryRejected: If no try can succeed.
         """
         ...
 
@@ -253,7 +254,7 @@ class Delivery(Protocol):
 
 @runtime_checkable
 class Addressed(Protocol):
-    """A delivery that sends results to many receivers, of which one that hangs is not to hold up the others."""
+    """A delivery that sends results to many receivers: one that hangs must not delay the others."""
 
     def goes_to(self, job: Job) -> tuple[str, str]:
         """Return the receiver of a job's result, and the group that it belongs to, such as its host; any thread."""
@@ -262,14 +263,14 @@ class Addressed(Protocol):
 
 @runtime_checkable
 class Checkable(Protocol):
-    """A delivery that can say what it would do with a result, and does nothing."""
+    """A delivery that can show what it would do with a result, without doing it."""
 
     def check(self, job: Job, result: Any) -> bytes:
         """Return what would be sent or written.
 
         Raises:
             DeliveryFailed: As `deliver` would.
-            DeliveryRejected: As `deliver` would, as far as that can be said without contacting anybody.
+            DeliveryRejected: As `deliver` would, as far as this is known without contacting anybody.
         """
         ...
 
@@ -278,12 +279,12 @@ class Checkable(Protocol):
 class Recoverable(Protocol):
     """A delivery whose results can be read back, so that a run can be resumed without doing one twice.
 
-    What it holds is the truth about what was delivered: nothing else is written down, and nothing can disagree with it.
+    The results are the only record of what was delivered, so no second record can disagree with them.
     """
 
     @property
     def checkpoint(self) -> Path | None:
-        """Folder beside the results in which a run keeps what else it needs; None where this one cannot be read back."""
+        """Folder beside the results for the rest of the run's state; None if these results cannot be read back."""
         ...
 
     @property
@@ -292,14 +293,14 @@ class Recoverable(Protocol):
         ...
 
     def mark(self) -> dict[str, Any]:
-        """Return, before `open`, what tells the results of a new run from those that are there; JSON."""
+        """Return, before `open`, a JSON mark that separates the results of a new run from the existing ones."""
         ...
 
     def recover(self, mark: Mapping[str, Any]) -> set[str]:
-        """Repair, before `open`, what a killed process left unfinished, and return the ids of the results since a mark.
+        """Repair, before `open`, what a killed process left unfinished; return the ids of the results since a mark.
 
         Args:
-            mark: What `mark` returned when the run began; empty: everything counts.
+            mark: The value of `mark` when the run began; empty: all results count.
 
         Raises:
             FileNotFoundError: If the results are gone.
@@ -310,10 +311,10 @@ class Recoverable(Protocol):
 
 @runtime_checkable
 class KeepsResults(Protocol):
-    """A delivery whose results, where they cannot be delivered, may be kept by the source and delivered later."""
+    """A delivery whose undelivered results the source may keep and deliver later."""
 
     postponement: PostponePolicy
-    """How long they are held back; known once the delivery is open."""
+    """How long results are held back; known once the delivery is open."""
 
     def keep(self, job: Job, kept: Kept) -> bytes:
         """Return a result, or its absence (see `Kept.result`), as bytes that `take_up` reads in any process.
@@ -324,7 +325,7 @@ class KeepsResults(Protocol):
         ...
 
     def take_up(self, job: Job) -> Kept | None:
-        """Return what is in `job.kept`; None if it is not to be believed, and the job is to be worked on again."""
+        """Return the content of `job.kept`; None if it cannot be trusted, so that the job is worked on again."""
         ...
 
 
@@ -343,12 +344,12 @@ class Model(Protocol):
 
     @property
     def inputs(self) -> Sequence[TensorSpec]:
-        """What it takes."""
+        """Inputs of the model."""
         ...
 
     @property
     def outputs(self) -> Sequence[TensorSpec]:
-        """What it gives."""
+        """Outputs of the model."""
         ...
 
     @property
@@ -358,7 +359,7 @@ class Model(Protocol):
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """What the model file says of itself, such as the names of its classes; empty where it says nothing."""
+        """Metadata of the model file, such as the names of its classes; empty if there are none."""
         ...
 
     def __call__(self, batch: np.ndarray | Mapping[str, np.ndarray]) -> Any:
@@ -386,12 +387,12 @@ class Engine(Protocol):
 
 
 class Instrument(Protocol):
-    """Goes around the calls of stages: a profiler of one stage's code, ranges for a vendor's tool, a fault to inject.
+    """Wraps the calls of stages: a profiler of one stage's code, ranges for a vendor's tool, an injected fault.
 
-    Applied where a worker opens its stages, in its thread and, with the process executor, in its process: it must be picklable
-    there. What it costs is in the spans.
+    A worker applies it when it opens its stages, in its own thread. With the process executor it must be picklable. Its cost
+    is part of the spans.
     """
 
     def wrap(self, stage: str, kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what the worker calls instead of `call`, which is what the stage's `open` returned; or `call` itself."""
+        """Return the function that the worker calls instead of `call` (the result of the stage's `open`), or `call` itself."""
         ...

@@ -47,18 +47,18 @@ class Outcome:
     delay_seconds: float = 0.0
     """For RETRY: how long the source should hold the job back."""
     undelivered: bool = False
-    """All went well but for the delivery: the item itself has nothing wrong with it."""
+    """Only the delivery failed; the item itself is fine."""
     kept: bytes = b""
-    """A result that could not be delivered, for the source to keep with the job: it is delivered later, or again after a
-    redrive, without being worked out again. With RETRY it means that only the delivery is to be repeated."""
+    """An undelivered result that the source keeps with the job, so that it can be delivered later, or after a redrive, without
+    being computed again. With RETRY only the delivery is repeated."""
     kept_brief: bytes = b""
-    """The same without the result: since when, and how often. Kept where the result is too large for the source."""
+    """`kept` without the result: since when, and how often. Kept if the result is too large for the source."""
     origin: Origin | None = None
-    """Where in the user's code the failure comes from; None where that had no part in it."""
+    """Place in the user's code that failed; None if no code of the user was involved."""
     excused: bool = False
-    """With RETURNED: a try that failed for no fault of the job's; it is not to count against it."""
+    """With RETURNED: the job was not to blame for the failure, so the try does not count."""
     spared: bool = False
-    """With RETRY: nothing was tried. A source that can offer the job again as if it was new does so."""
+    """With RETRY: nothing was tried. A source that can offers the job again as if it was new."""
 
 
 DELIVERED = Outcome(OutcomeKind.DELIVERED)
@@ -78,12 +78,12 @@ class Job:
         attempt: 1 for the first delivery.
         max_attempts: The delivery after which a failure is final; None where the source never gives up.
         sent_at: When it was sent, Unix seconds by the queue's clock; set by sources that know it, None elsewhere.
-        on_work: Called with 1 when a stage begins to work on it and with -1 when it is through; None: nobody asks.
+        on_work: Called with 1 when a stage begins to work on it and with -1 when the stage ends; None: not called.
         kept: A result that an earlier delivery of the job could not deliver; empty for none. Set by sources that keep it.
         keeps_results: Whether the source keeps a result that comes with an outcome, and counts no delivery for it.
-        is_leftover: Whether it comes after all others, as some were put aside: that many of those fail in a row says little.
-        may_wait: Whether the source can offer it again later as if it was new, where nothing was tried.
-        verdict: How it ends without any work; set by sources for what may reach no stage. None: it is worked on.
+        is_leftover: Whether it was put aside and comes after all others, so that many failures in a row mean little.
+        may_wait: Whether the source can offer it again later as if it was new, if nothing was tried.
+        verdict: Outcome of a job that may reach no stage; set by the source. None: it is worked on.
         lost: Set by the source when another worker may have the job by now (its lease ran out); work on it is dropped.
     """
 
@@ -144,13 +144,13 @@ class Job:
         """Tell the source how this delivery ended; the runtime calls it exactly once.
 
         Raises:
-            RuntimeError: If it was called before: a defect of the runtime, never of a user's stage.
+            RuntimeError: If it was called before: a bug of the runtime, never of a user's stage.
         """
         settle, self._settle = self._settle, _settled_before
         settle(self, outcome)
 
     def answered_by(self, settle: Callable[[Job, Outcome], None]) -> Callable[[Outcome], None]:
-        """Let somebody else hear how this delivery ends, and return what gives the source its answer instead."""
+        """Replace the receiver of the outcome, and return a function that answers the source instead."""
         answer, self._settle = self._settle, settle
         return functools.partial(answer, self)
 
@@ -159,7 +159,7 @@ class Job:
 
 
 def _ignore(job: Job, outcome: Outcome) -> None:
-    """A source that needs no answer."""
+    """Do nothing: the source needs no answer."""
 
 
 def _settled_before(job: Job, outcome: Outcome) -> None:
@@ -176,7 +176,7 @@ class Span(msgspec.Struct, gc=False):
     """item | batch | frame | step."""
     unit_id: str
     parent_id: str | None
-    """Item that this one was cut from (fan-out)."""
+    """The item from which this one was cut (fan-out)."""
     stage: str
     plan_id: str
     host: str
@@ -209,7 +209,7 @@ class Span(msgspec.Struct, gc=False):
     shape_key: str | None
     """Shape and type of the stage's output where it is an array."""
     weight: int = 1
-    """How many items this row stands for: above 1 where only some were recorded; 0: counted, never written."""
+    """How many items this row represents: above 1 if only some were recorded; 0: counted, never written."""
 
 
 #: Version of the span table and of `run.json`. 1: 2026-11, first. 2: 2026-11, column `weight`; `stages`, `summary` in run.json.
@@ -230,15 +230,15 @@ class Message:
     sent_at: float
     """Unix seconds."""
     kept: bytes = b""
-    """A result that could not be delivered yet, as `postpone` or `dead_letter` was given it; empty for none."""
+    """An undelivered result, as passed to `postpone` or `dead_letter`; empty for none."""
     malformed: str = ""
-    """Why it is no message of this queue, such as `message.malformed: ...`: somebody put it there past the adapter. `body` is
-    then what was found, as bytes that every queue can store. Empty: it is one."""
+    """Why it cannot be read as a message, such as `message.malformed: ...`: another program wrote it. `body` then holds the
+    raw content, as bytes that every queue can store. Empty for a valid message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Postponed:
-    """One message that is to be offered again later, as if it was new."""
+    """A message to offer again later, as if it was new."""
 
     message: Message
     delay_seconds: float
@@ -249,17 +249,17 @@ class Postponed:
 
 @dataclass(frozen=True, slots=True)
 class Burial:
-    """One message that is to become a dead letter."""
+    """A message to move to the dead-letter queue."""
 
     message: Message
     reason: str
     kept: bytes = b""
-    """A result that could not be delivered; left out where it is too large for the service."""
+    """An undelivered result; left out if it is too large for the service."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One message in the dead-letter queue."""
+    """A message in the dead-letter queue."""
 
     id: str
     body: bytes
@@ -276,21 +276,21 @@ class Kept:
     """A result that could not be delivered so far."""
 
     result: Any
-    """`msgspec.UNSET` where it was too large to be kept: the job is worked on again, and its time goes on."""
+    """`msgspec.UNSET` if it was too large to keep: the job is worked on again, and `since` stays."""
     since: float | None
-    """When it first could not, Unix seconds; None: not since it was redriven."""
+    """When the delivery first failed, Unix seconds; None: not since the last redrive."""
     tries: int
-    """How often it was held back since then."""
+    """How often delivery was put off since then."""
 
     @property
     def has_result(self) -> bool:
-        """Whether it was not too large to be kept."""
+        """Whether the result itself was kept."""
         return self.result is not msgspec.UNSET
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStatistics:
-    """State of one queue; None where the service does not tell."""
+    """State of one queue; None for what the service does not report."""
 
     visible: int
     """Messages that could be received now."""
@@ -301,7 +301,7 @@ class QueueStatistics:
     dead: int
     """Messages in the dead-letter queue."""
     oldest_age_seconds: float | None
-    """Age of the oldest message that could be received now; None if there is none or the service does not tell."""
+    """Age of the oldest message that could be received now; None if there is none or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,14 +320,14 @@ class StageStatistics:
     waiting_producers: int
     """Workers upstream that are blocked because the queue is full."""
     slow: int = 0
-    """Calls that take long now; they have places beside those of `workers`."""
+    """Slow calls in progress; they run beside the number in `workers`."""
     parked: int = 0
-    """Items in the queue for servers or receivers that answer slowly or not at all."""
+    """Queued items for servers or receivers that answer slowly or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFormed:
-    """One batch as the device took it."""
+    """One batch that the device took."""
 
     stage: str
     batch_id: int
@@ -351,4 +351,4 @@ class Counters:
     lost: int = 0
     """Deliveries dropped because their lease ran out; another worker has the job."""
     notes: dict[str, int] = field(default_factory=dict)
-    """What stages counted: `decode.decoder.simplejpeg`, ..."""
+    """Counters of stages: `decode.decoder.simplejpeg`, ..."""

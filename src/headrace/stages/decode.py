@@ -4,11 +4,11 @@ libjpeg-turbo decodes at 1/2, 1/4 or 1/8 of the size for a fraction of the cost 
 because it leaves out the high frequencies that the resize would throw away. The eighths between are not used: they have no
 SIMD code, and cost more than the next larger power of two (5/8 to 7/8: more than a full decode).
 
-What may be decoded is settled before, from the header: see `decode_limits`. Which decoder served is counted, and so is every
-rejection by its code. The odd file that the strict and fast decoder refuses goes to a tolerant one, except where the strict one
-finds data missing: the tolerant ones would make it up, in grey. That verdict is asked for whichever decoder comes first, so the
-same file is accepted or rejected whatever the Plan says. Nor do pixels depend on it, but for the transforms of JPEG: what one
-decoder misreads goes to the other.
+`decode_limits` checks the header first and decides whether a file may be decoded. The run counts which decoder was used, and
+each rejection by its code. A file that the strict, fast decoder refuses goes to a tolerant one, unless data is missing:
+tolerant decoders would fill it with grey. This check runs whichever decoder comes first, so a Plan never changes which files
+are accepted. It does not change pixels either, except by the fast transforms of JPEG: a file that one decoder misreads goes to
+the other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headrace.stages.placement import note_decoded, note_resized
 from headrace.stages.stage import Stage, StageContext
 
 if "OPENCV_LOG_LEVEL" not in os.environ:
-    # It writes a line for each damaged file straight to stderr; the item's reason says it already.
+    # OpenCV would write a line to stderr for each damaged file; the item's reason has it already.
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 
@@ -50,7 +50,7 @@ def decode(
     """Return the image in a file's bytes.
 
     Args:
-        data: A file in one of the Plan's formats: JPEG, PNG, WebP, GIF or BMP unless it says otherwise.
+        data: A file in one of the Plan's formats; by default JPEG, PNG, WebP, GIF or BMP.
         short_side: Pixels that the shorter side must have at least, if the file has them; None: every pixel.
         plan: The Plan's `[decode]` table.
         background: Colour behind transparent pixels, such as `"#ffffff"`; None: alpha is dropped.
@@ -59,7 +59,7 @@ def decode(
         uint8 (height, width, 3), RGB, 0-255, upright.
 
     Raises:
-        DecodeRejected: If it is more than the Plan allows or cannot be read whole; the reason begins with a code such as
+        DecodeRejected: If it exceeds a limit of the Plan or cannot be read completely; the reason begins with a code such as
             `decode.bomb`.
     """
     return DecodeChain(plan or DecodePlan(), short_side, {}, background=background).decode(data)
@@ -71,7 +71,7 @@ class DecodeChain:
     Args:
         plan: Which decoders, and whether at scale.
         short_side: Pixels to cover; None: every pixel.
-        counts: Where to count which decoder served.
+        counts: Counts the calls of each decoder.
         reuse_buffer: Whether the image may live in a buffer that the next call overwrites.
         background: Colour behind transparent pixels, such as `"#ffffff"`; None: alpha is dropped.
         long_side: Pixels that the longer side must have at least, if the file has them, in place of `short_side`.
@@ -145,7 +145,7 @@ class DecodeChain:
         self._counts[name] = self._counts.get(name, 0) + 1
 
     def _order(self, header: ImageHeader) -> Iterable[str]:
-        """Return which decoders to ask, one after the other."""
+        """Return the decoders to try, in order."""
         if header.format == "jpeg":
             return self._decoders
         if self._is_blended:
@@ -157,7 +157,7 @@ class DecodeChain:
 
 @contextlib.contextmanager
 def counted_rejections(counts: dict[str, int]) -> Iterator[None]:
-    """Count a rejection under its code, as `decode.rejected.bomb`: the rate of each verdict is worth watching."""
+    """Count a rejection under its code, such as `decode.rejected.bomb`, so that each rate can be watched."""
     try:
         yield
     except DecodeRejected as rejected:
@@ -167,7 +167,7 @@ def counted_rejections(counts: dict[str, int]) -> Iterator[None]:
 
 
 def _refuse_torn(data: bytes, header: ImageHeader) -> None:
-    """Raise DecodeRejected if data of a JPEG is missing or broken; decodes at one eighth, for the verdict alone."""
+    """Raise DecodeRejected if data of a JPEG is missing or broken; decodes at one eighth, only for this check."""
     try:
         read_jpeg(data, header, 8, "CMYK" if header.components == 4 else "GRAY")
     except Exception as error:
@@ -206,13 +206,13 @@ _CV_NO_MEMORY = -4
 
 
 class DecodeStage(Stage):
-    """Bytes -> image; an array passes as it is.
+    """Bytes -> image; an array passes unchanged.
 
     Args:
         name: Unique in its pipeline.
-        wanted: What is needed of the image.
-        task: By which the Plan's `[models.TASK]` is chosen.
-        scales: Whether the image is for that model, which may take it smaller (`input_side`).
+        wanted: The input that the module needs.
+        task: Chooses the Plan's `[models.TASK]`.
+        scales: Whether the image is for that model, so that its `input_side` applies.
     """
 
     kind = "cpu"
@@ -273,7 +273,7 @@ class ResizeStage(Stage):
 
 
 def _wanted(stage: DecodeStage | ResizeStage, context: StageContext) -> ImageInput:
-    """Return what is needed of an image for the model that the Plan names."""
+    """Return the image input that the model of the Plan needs."""
     return (
         stage.wanted.scaled_to(context.plan.model_of(stage.task, stage.name).input_side)
         if stage.scales

@@ -1,4 +1,4 @@
-"""Whether a file may be decoded at all: the Plan's limits, held against what its header promises."""
+"""Compares the header of a file with the Plan's limits, before anything is decoded."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from headrace.stages.image_header import ImageHeader, image_format, read_header
 
 
 def admitted(data: bytes, plan: DecodePlan, short_side: int, long_side: int = 0) -> ImageHeader:
-    """Return the header of a file that the limits admit.
+    """Return the header of a file that is within the limits.
 
     Args:
         data: The file.
         plan: The Plan's `[decode]` table.
         short_side: Pixels that the shorter side must have after decoding; 0: all of them.
-        long_side: Pixels that the longer side must have, in place of `short_side`; 0: as that says.
+        long_side: Pixels that the longer side must have, instead of `short_side`; 0: `short_side` counts.
 
     Raises:
         DecodeRejected: `decode.empty`, `.format`, `.bomb`, `.frames`, `.scans`, `.truncated` or `.corrupt`.
@@ -37,7 +37,7 @@ def admitted(data: bytes, plan: DecodePlan, short_side: int, long_side: int = 0)
 
 
 def factor_of(header: ImageHeader, short_side: int, long_side: int = 0) -> int:
-    """Return by what a file is reduced when it is decoded, which is also what the limits go by; arguments as of `admitted`."""
+    """Return the factor by which decoding reduces a file; the limits use it too. Arguments as of `admitted`."""
     if header.format != "jpeg":
         return 1
     shorter, longer = sorted((header.height, header.width))

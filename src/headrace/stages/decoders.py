@@ -1,8 +1,8 @@
 """The three libraries that decode, each behind one function.
 
-They are native code, and what they read was written by strangers. So the size that a library will write is settled here before
-it is called: by the file's header, which `image_header` has read, and the factor by which the file is reduced. A library that
-sees another size than that is not called, or its picture is not taken.
+They are native code and read files of strangers. So the size that a library will write is known before it is called: from the
+file's header, which `image_header` has read, and the factor of reduction. If a library sees another size, it is not called, or
+its image is rejected.
 
 * simplejpeg fills a buffer that has exactly that size, and refuses if its own reading of the header asks for more. It does not
   see that a frame cannot be reduced (lossless JPEG) and would write the whole picture: `image_header` refuses such frames.
@@ -58,7 +58,7 @@ class TurboJpeg:
         """Return the image as simplejpeg reads it.
 
         Raises:
-            ValueError: With libjpeg's own words, if anything about the file is odd.
+            ValueError: With the text of libjpeg, if the file has any defect.
         """
         if header.components == 4:
             raise ValueError("CMYK is left to the next decoder")
@@ -88,8 +88,8 @@ def read_jpeg(
 
     Args:
         data: The file.
-        header: What its head says.
-        factor: By what to reduce it: 1, 2, 4 or 8.
+        header: Its header.
+        factor: Reduction: 1, 2, 4 or 8.
         colorspace: `RGB`, `GRAY` or `CMYK`.
         buffer: uint8, one axis, to write to; None: a new one.
         is_fast: Whether to use the transforms that cost under one grey level.
@@ -98,7 +98,7 @@ def read_jpeg(
         uint8 (height, width, channels).
 
     Raises:
-        ValueError: With libjpeg's own words, or because it sees another size than the header says.
+        ValueError: With the text of libjpeg, or if its size differs from the header's.
     """
     try:
         return _read_jpeg(data, header, factor, colorspace, buffer, is_fast=is_fast)
@@ -108,7 +108,7 @@ def read_jpeg(
     return _read_jpeg(bare_jpeg(data), header, factor, colorspace, buffer, is_fast=is_fast)
 
 
-#: libjpeg's warnings of what may stand in the header; what comes behind its first warning it keeps to itself.
+#: Warnings of libjpeg about harmless things in the header; it reports only the first warning of a file.
 _HARMLESS = ("extraneous bytes", "bad ICC marker", "unknown JFIF revision")
 
 
@@ -152,7 +152,7 @@ def decode_opencv(data: bytes, header: ImageHeader, factor: int) -> np.ndarray:
 def decode_pillow(data: bytes, header: ImageHeader, factor: int, *, background: str | None = None) -> np.ndarray:
     """Return the image as Pillow reads it, on a background where one is named; see `Decoder`."""
     if ImageFile.LOAD_TRUNCATED_IMAGES:
-        # A switch of the whole process, with which Pillow makes up what is missing.
+        # A process-wide switch: with it Pillow would fill in missing data.
         raise ValueError("not asked, because ImageFile.LOAD_TRUNCATED_IMAGES is set")
     try:
         image: Image.Image = Image.open(io.BytesIO(data), formats=[header.format.upper()])

@@ -45,11 +45,11 @@ class EmulatedStage(Stage):
 
 
 def emulated(name: str, *, seconds: float, kind: Kind = "cpu") -> Stage:
-    """Return a stage that only takes time: the same for each item, asleep.
+    """Return a stage that only takes time: it sleeps equally long for each item.
 
     Args:
         name: Unique in its pipeline.
         seconds: Service time, >= 0.
-        kind: Of the stage it stands for.
+        kind: Kind of the stage that it stands for.
     """
     return EmulatedStage(name, kind=kind, seconds=seconds)

@@ -24,16 +24,16 @@ from headrace.stages.stage import Stage, StageContext
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings(HttpSettings):
-    """Limits of one download, and when a server that does not answer is left alone; `[stages.fetch.options]`."""
+    """Limits of one download, and when to stop calling a server that does not answer; `[stages.fetch.options]`."""
 
     breaker_failures: int = 5
-    """Failures in a row after which a server is left alone: an address, all below the beginning of a path, or a host."""
+    """Failures in a row that open the circuit breaker of an address, of all below a path, or of a host."""
     breaker_seconds: float = 5.0
-    """For how long at first; doubles with each probe that fails."""
+    """First time for which it stays open; doubles with each probe that fails."""
     breaker_max_seconds: float = 60.0
-    """And at most."""
+    """Longest time for which it stays open."""
     give_up_seconds: float = 86_400.0
-    """Age of a job up to which a server that is left alone costs it no delivery; later it counts as a try."""
+    """Age of a job up to which an open breaker does not count as a try."""
 
     def __post_init__(self) -> None:
         """Check every value."""
@@ -44,15 +44,15 @@ class FetchSettings(HttpSettings):
 
 
 class FetchStage(Stage):
-    """Downloads http(s) addresses, reads paths and file addresses; bytes and arrays pass as they are.
+    """Downloads http(s) addresses, reads paths and file addresses; bytes and arrays pass unchanged.
 
-    Counts `NAME.connections`, those it had to open, and `NAME.connect_microseconds`, what setting them up took.
+    Counts `NAME.connections`, the connections it opened, and `NAME.connect_microseconds`, the time to open them.
 
-    Jobs may be a stranger's: which addresses and which files they may name is the Plan's `[network]`. The reason of a refusal
+    Jobs may come from strangers: the Plan's `[network]` says which addresses and files they may name. The reason of a refusal
     begins with a stable code, such as `ssrf.address`, `http.too_large` or `file.refused`.
 
-    A server that did not answer several times in a row is left alone for a while: jobs for it are postponed without a call, and
-    counted in `NAME.refused_while_open`; `NAME.breaker_opened` counts how often that began. An error status is an answer.
+    A server that fails to answer several times in a row is not called for a while (circuit breaker): jobs for it are postponed
+    and counted in `NAME.refused_while_open`; `NAME.breaker_opened` counts how often it opened. An error status is an answer.
 
     Options (`[stages.fetch.options]`): see `FetchSettings`.
     """
@@ -63,7 +63,7 @@ class FetchStage(Stage):
     waits_on_many = True
 
     def goes_to(self, job: Job, value: Any) -> tuple[str, str]:
-        """Return the host of an address and its domain; everything else comes from this machine."""
+        """Return the host of an address and its domain; for anything else this machine."""
         if not isinstance(value, str):
             return "", ""
         host = host_of(value)
@@ -88,7 +88,7 @@ class FetchStage(Stage):
         known = context.shared.setdefault("servers", Destinations(policy))
         servers = _Servers(known, client, context, self.name, settings.give_up_seconds)
         read_file = file_reader(network.files, settings.max_bytes)
-        # An address may be written by somebody who has no access to this machine, whatever it came through.
+        # Whoever wrote the address may have no access to this machine, whatever source it came through.
         read_address = file_reader(network.files or [], settings.max_bytes)
 
         def fetch_one(payload: Any) -> Any:
@@ -113,7 +113,7 @@ class FetchStage(Stage):
 
 
 class _Servers:
-    """Downloads for one worker, and leaves alone what did not answer any of them."""
+    """Downloads for one worker; all workers share the circuit breakers."""
 
     def __init__(
         self, known: Destinations, client: HttpClient, context: StageContext, name: str, patience_seconds: float
@@ -176,8 +176,8 @@ def download(client: HttpClient, url: str) -> bytes:
     """Return the body behind an address.
 
     Raises:
-        FetchFailed: Worth another try.
-        FetchRejected: Not.
+        FetchFailed: If another try may succeed.
+        FetchRejected: If no try can succeed.
     """
     try:
         response = client.get(url)

@@ -18,10 +18,10 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 #: Most pixels that a whole image is enlarged to: 75 MB. A file of 300 bytes can ask for any number.
 MOST_PIXELS = 25_000_000
 
-#: Where only the centre is wanted of it: so narrow is no picture.
+#: The same limit where only the centre is needed: no real picture is this narrow.
 MOST_PIXELS_UNCROPPED = 100_000_000
 
-#: Source pixels that interpolation looks at beside the crop, and one for rounding.
+#: Source pixels beside the crop that interpolation reads, and one for rounding.
 _MARGIN = 5
 
 _INTERPOLATION = {"linear": cv2.INTER_LINEAR, "area": cv2.INTER_AREA, "cubic": cv2.INTER_CUBIC}
@@ -85,10 +85,10 @@ def fitted_size(height: int, width: int, long_side: int) -> tuple[int, int]:
 
 
 def _scaled(image: np.ndarray, short_side: int, crop: int | None, interpolation: Interpolation) -> np.ndarray:
-    """Return the image scaled by its shorter side; of one that would become too large, what the crop needs of it.
+    """Return the image scaled by its shorter side; only the part that the crop needs if the whole would be too large.
 
     Raises:
-        DecodeRejected: If all of it is needed: a line of one pixel would fill the memory.
+        DecodeRejected: If the whole is too large and needed: a line of one pixel would fill the memory.
     """
     height, width = image.shape[:2]
     size = scaled_size(height, width, short_side)

@@ -1,4 +1,4 @@
-"""What a module needs; the Plan decides how to get there."""
+"""The input that a module needs; the Plan decides how to prepare it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ class ImageInput:
     crop: int | None = None
     """Side of the square cut from the centre after that; None keeps all."""
     long_side: int | None = None
-    """Pixels to which the longer side is resized, in place of `short_side` and `crop`: the whole image stays in view."""
+    """Pixels to which the longer side is resized, instead of `short_side` and `crop`: the whole image stays visible."""
     pad: str | None = None
-    """Colour, such as `"#727272"`, of the border that makes a square of `long_side` of it, the image in its middle; None: no
-    border."""
+    """Colour, such as `"#727272"`, of a border that pads the image to a centred square of `long_side`; None: no border."""
     interpolation: Interpolation = "linear"
-    """How the model was trained to see resized images. Area is the better filter for large reductions, and slower."""
+    """Filter with which the model's training images were resized. Area is better for large reductions, and slower."""
     background: str | None = None
     """Colour behind transparent pixels, such as `"#ffffff"`; None: alpha is dropped, and pixels keep the colour of the file."""
 
@@ -47,18 +46,18 @@ class ImageInput:
 
     @property
     def is_resized(self) -> bool:
-        """Whether images do not keep their size."""
+        """Whether images change their size."""
         return any(side is not None for side in (self.short_side, self.crop, self.long_side))
 
     def scaled_to(self, side: int | None) -> ImageInput:
-        """Return the same view of an image on other pixels.
+        """Return the same view of an image at another resolution.
 
         Args:
-            side: Of the crop, of the shorter side where nothing is cropped, or of the longer side where that is resized,
-                pixels; None: as it is.
+            side: Pixels of the crop; without a crop of the shorter side, or of the longer side if that one is resized. None:
+                unchanged.
 
         Raises:
-            SettingsError: If images keep their size: then there is nothing to scale.
+            SettingsError: If images keep their size, so that there is nothing to scale.
         """
         if side is None:
             return self
@@ -75,12 +74,12 @@ class ImageInput:
 
 @dataclass(frozen=True, slots=True)
 class BytesInput:
-    """The bytes as fetched."""
+    """The fetched bytes, unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextInput:
-    """The bytes as text."""
+    """The fetched bytes, decoded as text."""
 
     encoding: str = "utf-8"
 
@@ -94,7 +93,7 @@ class TextInput:
 
 @dataclass(frozen=True, slots=True)
 class ArrayInput:
-    """The value as it comes, of any type: from the stage before, such as crops of a detector, or from the job.
+    """The unchanged value, of any type: from the stage before, such as crops of a detector, or from the job.
 
     Nothing is fetched or decoded.
     """

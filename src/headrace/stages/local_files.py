@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace.base.errors import FetchFailed, FetchRejected
 
-#: The kernel's and other processes' state looks like files there: environments with their secrets, memory, settings.
+#: Files here show the state of the kernel and of other processes: environments with secrets, memory, settings.
 _OF_THE_SYSTEM = ("/proc", "/sys", "/dev")
 
 
@@ -20,8 +20,8 @@ def file_reader(folders: Sequence[str] | None, max_bytes: int) -> Callable[[Path
     FetchFailed if reading fails on the way (a network file system, a worn disk).
 
     Args:
-        folders: Where files may be, links followed; None: anywhere but in /proc, /sys and /dev. A folder opens those only where
-            it is itself in there.
+        folders: Where files may be, links followed; None: anywhere except in /proc, /sys and /dev. These are allowed only by a
+            folder inside of them.
         max_bytes: Largest file.
     """
     roots = None if folders is None else [os.path.realpath(folder) for folder in folders]
@@ -29,8 +29,8 @@ def file_reader(folders: Sequence[str] | None, max_bytes: int) -> Callable[[Path
 
     def read(path: Path) -> bytes:
         try:
-            # O_PATH opens nothing but the name: no device is touched, no pipe waited for; and what is looked at is what
-            # is read, whoever moves links meanwhile.
+            # O_PATH opens only the name: it touches no device and waits for no pipe. And the file that is checked is the one
+            # that is read, even if somebody moves links meanwhile.
             handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
             try:
                 _check(handle, path, roots, closed)

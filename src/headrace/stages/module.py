@@ -22,11 +22,11 @@ from headrace.stages.stage import FunctionStage, Stage, StageContext
 
 
 class ModuleContext:
-    """What `Module.load` gets.
+    """Argument of `Module.load`.
 
     Attributes:
         worker: Number of the worker, from 0.
-        plan: Resolved.
+        plan: The resolved Plan.
         options: The Plan's `[stages.process.options]`: the module's own settings.
     """
 
@@ -41,8 +41,8 @@ class ModuleContext:
         """Return the model, opened by the Plan's engine with the Plan's precision and threads.
 
         Args:
-            path: Model file, relative to the file that defines the module; None: the class's `model`. The Plan's
-                `[model] artifact` goes before both.
+            path: Model file, relative to the file that defines the module; None: the class's `model`. The Plan's `[model]
+                artifact` overrides both.
 
         Returns:
             A callable: float32 (batch, ...) -> the output array, or {name: array} when there are several.
@@ -55,7 +55,7 @@ class ModuleContext:
 
 
 class Module(abc.ABC):
-    """What is done with an item; subclass it and write `process`, and whatever else is needed.
+    """The work on one item: subclass it and write `process`, and the other methods where needed.
 
     `preprocess` and `postprocess` are called from several threads at once: they must not change `self`. `process` is
     called on a copy of the module that belongs to one worker, after `load` was called on that copy.
@@ -63,8 +63,8 @@ class Module(abc.ABC):
     Attributes:
         model: The default artifact, relative to the file that defines the class; a Plan may name another variant of it.
         input: What the model needs; the Plan decides how to decode to it.
-        output: What the model's answers mean, such as `hr.Detections()`, or {name of an output: meaning}; None: found from the
-            model's file and the answers' shapes. By it two variants of the model are compared.
+        output: Meaning of the model's answers, such as `hr.Detections()`, or {name of an output: meaning}; two variants of the
+            model are compared by it. None: guessed from the model's file and the shapes of its answers.
     """
 
     model: str | Path | None = None
@@ -75,7 +75,7 @@ class Module(abc.ABC):
         """Make ready: open the model. Called once in each worker that runs `process`."""
 
     def preprocess(self, value: Any) -> Any:
-        """Return one model input, from what `input` describes; arrays of one shape are stacked into a batch."""
+        """Return one model input, given a value as `input` describes it; arrays of one shape are stacked into a batch."""
         return value
 
     @abc.abstractmethod
@@ -88,7 +88,7 @@ class Module(abc.ABC):
         """
 
     def postprocess(self, result: Any) -> Any:
-        """Return what is delivered, from one result of `process`."""
+        """Return the result to deliver, given one result of `process`."""
         return result
 
     @classmethod
@@ -171,7 +171,7 @@ class ProcessStage(Stage):
         return dataclasses.replace(super().defaults(), model=_model_file(self.module) or "")
 
     def output_of(self, path: str | None) -> Output:
-        """Return what the module declares, for its own model; one that it opens beside it may answer anything."""
+        """Return the declared meaning for the module's own model; None for any other model that it opens."""
         return self.module.output if path == _model_file(self.module) else None
 
     def open(self, context: StageContext) -> Callable[[Any], Sequence[Any]]:

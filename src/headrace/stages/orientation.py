@@ -1,7 +1,7 @@
-"""How a picture is to be turned: EXIF, and what stands in for it where there is none.
+"""How an image must be rotated: by EXIF, or by the text or XMP that replaces it.
 
 In the order in which Pillow's `exif_transpose` asks: EXIF; EXIF as hexadecimal text, as ImageMagick writes it into PNG; XMP.
-All functions return 1 to 8, and 0 where nothing is said: what is broken turns nothing, and the picture may be well.
+All functions return 1 to 8, and 0 if there is no orientation. Broken metadata counts as none, because the picture may be fine.
 
 References:
     Exif 2.32, tag 274. XMP Specification Part 2, tiff:Orientation.
@@ -16,13 +16,13 @@ import zlib
 _TAG = 274
 _RAW_PROFILE = b"Raw profile type exif\x00"
 _PNG_XMP = b"XML:com.adobe.xmp\x00"
-#: EXIF in a JPEG has at most this; compressed text could be anything.
+#: EXIF in a JPEG has at most this many bytes; compressed text could have any length.
 _MOST_BYTES = 65_536
 _in_xmp = re.compile(rb'tiff:Orientation(?:="|>)([1-8])').search
 
 
 def exif_orientation(exif: bytes) -> int:
-    """Return what EXIF says, which begins with its byte order."""
+    """Return the orientation in EXIF data, which begins with its byte order."""
     if exif[:4] not in (b"II*\x00", b"MM\x00*"):
         return 0
     order = "<" if exif.startswith(b"II") else ">"
@@ -44,13 +44,13 @@ def _first_directory(exif: bytes, order: str) -> int:
 
 
 def xmp_orientation(xmp: bytes) -> int:
-    """Return what XMP says."""
+    """Return the orientation in XMP data."""
     found = _in_xmp(xmp)
     return int(found[1]) if found else 0
 
 
 def png_text_orientation(kind: bytes, body: bytes) -> int:
-    """Return what a text chunk of a PNG says.
+    """Return the orientation in a text chunk of a PNG.
 
     Args:
         kind: `tEXt`, `zTXt` or `iTXt`.

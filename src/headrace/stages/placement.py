@@ -1,7 +1,7 @@
 """Where the pixels of an image end up in what a model takes, and the way back.
 
-How this works: decode and resize note it at the item that their thread works on, and a `preprocess` that changes the size of
-the image itself notes it by `note_placement`; `postprocess` asks for it.
+How this works: decode and resize note the placement at the item that their thread works on. A `preprocess` that resizes the
+image itself calls `note_placement`. `postprocess` reads it with `current_placements`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Placement:
     image: tuple[int, int]
     """(height, width) of the image, upright."""
     scaled: tuple[float, float]
-    """(height, width) after resizing; where it was cut before it was resized again, of the whole."""
+    """(height, width) of the whole image after resizing, even if it was cut in between."""
     top: float
     """Rows cut off above; below 0: rows of border."""
     left: float
@@ -48,14 +48,14 @@ class Placement:
         return back
 
     def to_input(self, boxes: np.ndarray) -> np.ndarray:
-        """Return boxes of the image, (..., 4), in pixels of the model's input, float64, not cut; as `to_image`, forwards."""
+        """Return boxes of the image, (..., 4), in pixels of the model's input, float64, not cut: the inverse of `to_image`."""
         rows, columns = (now / before for now, before in zip(self.scaled, self.image, strict=True))
         moved: np.ndarray = boxes * np.array([columns, rows] * 2) - np.array([self.left, self.top] * 2)
         return moved
 
 
 def placement(image: tuple[int, int], decoded: tuple[int, int], wanted: ImageInput) -> Placement:
-    """Return in numbers what decoding at scale and `images.fit` do to an image.
+    """Return the placement that decoding at scale and `images.fit` give an image.
 
     Args:
         image: (height, width) of the file, upright.
@@ -84,7 +84,7 @@ def note_decoded(file_size: tuple[int, ...], image: np.ndarray) -> None:
 
 
 def note_resized(image: np.ndarray, wanted: ImageInput) -> None:
-    """Note that a decoded image was made what is wanted; one that was cut or padded before counts as an image of its own."""
+    """Note that a decoded image was resized as wanted; an image that was cut or padded before counts as a new one."""
     decoded = (image.shape[0], image.shape[1])
     for item in hands.items:
         before = item.placement
@@ -95,19 +95,19 @@ def note_resized(image: np.ndarray, wanted: ImageInput) -> None:
 def note_placement(
     scaled: tuple[int, int], *, top: int = 0, left: int = 0, size: tuple[int, int] | None = None
 ) -> None:
-    """Note what your own `preprocess`, or a stage of your own, did to the size of the image that it was given.
+    """Note how your own `preprocess`, or a stage of your own, changed the size of its image.
 
-    From then on `current_placements` leads from the model's input to the image of the file, and golden folders move boxes and
-    masks likewise. Call it once for each time that the image is resized, cut or padded.
+    From then on `current_placements` maps the model's input to the image of the file, and golden folders move boxes and masks
+    in the same way. Call it once for each resize, cut or padding.
 
     Args:
         scaled: (height, width) that the image was resized to.
         top: Rows cut off above after that; below 0: rows of border that were added.
         left: Columns likewise.
-        size: (height, width) in the end; None: as `scaled`, nothing was cut or added.
+        size: (height, width) in the end; None: `scaled`, because nothing was cut or added.
 
     Raises:
-        SettingsError: If no image is at hand (see `current_placements`), or a length is below 1.
+        SettingsError: If this thread works on no image (see `current_placements`), or a length is below 1.
     """
     size = scaled if size is None else size
     for name, lengths in (("scaled", scaled), ("size", size)):
@@ -126,10 +126,10 @@ def note_placement(
 
 
 def current_placements() -> list[Placement]:
-    """Return where the images of this thread's jobs are in what the model takes.
+    """Return where the images of this thread's jobs are in the model's input.
 
-    In `preprocess`, `postprocess` and stages of your own it is one, in `process` one for each input of the batch, in its order.
-    Children of a fan-out that decode nothing have their parent's.
+    There is one in `preprocess`, `postprocess` and your own stages, and one for each input of the batch in `process`, in its
+    order. Children of a fan-out that decode nothing have the placement of their parent.
 
     Raises:
         SettingsError: If there is none: outside of a pipeline's worker, before an image was decoded, or where it is not an

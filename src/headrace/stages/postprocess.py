@@ -25,7 +25,7 @@ def nms(
         score_threshold: Boxes that score less are dropped first.
         iou_threshold: Of two boxes that overlap more than this (intersection over union), the better stays.
         classes: int (boxes,): boxes of different classes never suppress each other; None: all are of one class.
-        max_boxes: At most so many are returned.
+        max_boxes: The most boxes to return.
 
     Returns:
         int64 (remaining,).

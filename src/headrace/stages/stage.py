@@ -31,21 +31,21 @@ class OpenModel(Protocol):
 
 @dataclass(slots=True)
 class StageContext:
-    """What a worker tells a stage when it opens it."""
+    """What a stage knows of its worker and its Plan when it is opened."""
 
     stage: str
     worker: int
     """Number of the worker within the stage, from 0."""
     plan: Plan
-    """Resolved."""
+    """The resolved Plan."""
     options: Mapping[str, Any]
     """The Plan's `[stages.NAME.options]`."""
     next_stage: Stage | None
-    """The stage that the same worker calls next with this one's result; None if the result leaves the worker."""
+    """The next stage in the same worker, which gets this one's result; None if the result goes to another worker."""
     open_model: OpenModel
     counts: dict[str, int] = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict)
-    """What the stage's workers in this process share, such as what they know of a server; the first one puts it there."""
+    """Shared by the stage's workers in this process, such as the state of servers; the first worker fills it."""
 
     def count(self, name: str, number: int = 1) -> None:
         """Add to one of the run's counters, such as `decode.decoder.simplejpeg`."""
@@ -60,14 +60,15 @@ class Stage:
         kind: `io` waits on the outside, `cpu` computes, `device` takes batches.
         releases_gil: Whether threads of a cpu stage can run side by side; if not, use the process executor.
         role: `fan_out` cuts one item into many, `join` puts them together again.
-        executor: Where it runs unless the Plan says otherwise; see `plan.StagePlan.executor`.
-        workers: How many workers unless the Plan says otherwise; None: by the kind.
+        executor: Default executor, which a Plan can change; see `plan.StagePlan.executor`.
+        workers: Default number of workers, which a Plan can change; None: chosen by the kind.
         task: The task whose model `open_model` opens, in pipelines with several modules.
         computes: Whether its workers keep cores busy.
-        work: What it does, as far as headrace knows, for whoever explains a run: `download`, `decode`, `resize`, `preprocess`,
-            `model`, `postprocess`, `deliver`; empty for a user's own stage.
-        waits_on_many: Whether its calls wait on servers or receivers of which one may hang; `goes_to` says on which. Its
-            workers are then shared out among those, so that each holds up only its own; see `headrace.base.policies.shares`.
+        work: What it does, for reports: `download`, `decode`, `resize`, `preprocess`, `model`, `postprocess`, `deliver`; empty
+            for a user's own stage.
+        waits_on_many: Whether its calls wait on several servers or receivers; `goes_to` names the one of each call. The
+            workers are then shared among them, so that one that hangs delays only its own items; see
+            `headrace.base.policies.shares`.
     """
 
     kind: Kind = "cpu"
@@ -88,7 +89,7 @@ class Stage:
         raise NotImplementedError(f"{type(self).__name__} must define open()")
 
     def goes_to(self, job: Job, value: Any) -> tuple[str, str]:
-        """Return what a call for this item waits on (a server, a receiver), and the group that it belongs to (its domain)."""
+        """Return the server or receiver that a call for this item waits on, and its group, such as its domain."""
         return "", ""
 
     def defaults(self) -> StageDefaults:
@@ -103,7 +104,7 @@ class Stage:
         )
 
     def output_of(self, path: str | None) -> Output:
-        """Return what the answers of the model that it opens from `path` mean, where that is declared."""
+        """Return the declared meaning of the answers of the model at `path`; None if nothing is declared."""
         return None
 
     def __repr__(self) -> str:
@@ -155,27 +156,27 @@ def stage(name: str, function: Callable[[Any], Any], *, kind: Kind = "cpu", rele
 
 @dataclass(frozen=True, slots=True)
 class Fan:
-    """What a fan-out stage returns: the children's values, and what the join gets back beside their results."""
+    """Result of a fan-out stage: the values of the children, and a value that is kept for the join."""
 
     children: Sequence[Any]
     keep: Any = None
 
 
 def fan_out(name: str, function: Callable[[Any], Fan]) -> Stage:
-    """Return a stage that cuts one item into many; each then runs through the following stages up to the join."""
+    """Return a stage that cuts one item into many; each runs through the following stages up to the join."""
     return FunctionStage(name, function, role="fan_out")
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What a join stage is called with."""
+    """Argument of a join stage."""
 
     keep: Any
-    """As the fan-out kept it."""
+    """The value that the fan-out kept."""
     results: list[Any]
     """One result per child, in the children's order."""
 
 
 def join(name: str, function: Callable[[Joined], Any]) -> Stage:
-    """Return a stage that makes one value of all children of an item; if one child fails, the item fails."""
+    """Return a stage that combines all children of an item into one value; if one child fails, the item fails."""
     return FunctionStage(name, function, role="join")
