@@ -1,4 +1,4 @@
-"""Where results go, each with its own idea of durable: a job is settled only when its result is.
+"""Where results go. A job is settled only when its result is durable, and each delivery defines when that is.
 
     encoding.py   results -> JSON
     callback.py   HTTP POST to the address that the job names

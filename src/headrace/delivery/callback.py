@@ -39,24 +39,24 @@ _GONE = 410
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackSettings(HttpSettings):
-    """Limits of one callback, and what is done about receivers that do not take it; the Plan's `[stages.deliver.options]`."""
+    """Limits of one callback, and what happens when a receiver fails; the Plan's `[stages.deliver.options]`."""
 
     secret_env: str | None = None
-    """Environment variable with the secrets that sign callbacks: `whsec_...`, several separated by spaces, the newest first."""
+    """Environment variable with the secrets that sign callbacks: `whsec_...`, separated by spaces, the newest first."""
     secret_file: str | None = None
-    """File with the secrets, instead."""
+    """File with the secrets, instead of the variable."""
     give_up_seconds: float = 86_400.0
     """Time from the first failure after which a result that cannot be delivered goes to the dead-letter queue."""
     postpone_max_seconds: float = 300.0
-    """Longest pause between two tries of such a result: how long after its receiver is back it is delivered at the latest."""
+    """Longest pause between two tries of such a result; after the receiver is back, delivery takes this long at most."""
     breaker_failures: int = 5
-    """Failures in a row after which a destination is left alone: an address, all below the beginning of a path, or a host."""
+    """Failures in a row that open the circuit breaker of an address, of all below a path, or of a host."""
     breaker_seconds: float = 5.0
-    """For how long at first; doubles with each probe that fails."""
+    """First time for which it stays open; doubles with each probe that fails."""
     breaker_max_seconds: float = 60.0
-    """And at most."""
+    """Longest time for which it stays open."""
     retry_ratio: float = 0.1
-    """Retries at once per call of a destination, in the long run; what is beyond waits in the queue."""
+    """Immediate retries per call of a destination, on average; further ones wait in the queue."""
 
     def __post_init__(self) -> None:
         """Check every value."""
@@ -65,7 +65,7 @@ class CallbackSettings(HttpSettings):
             check(getattr(self, key) > 0, key, getattr(self, key), "more than 0")
         check(self.breaker_failures >= 1, "breaker_failures", self.breaker_failures, "a whole number >= 1")
         check(0 <= self.retry_ratio <= 1, "retry_ratio", self.retry_ratio, "0 to 1")
-        # Empty is no way to say "unsigned": an unset variable in a script would switch signing off unnoticed.
+        # Empty does not mean "unsigned": an unset variable in a script would switch signing off unnoticed.
         check(self.secret_env != "", "secret_env", self.secret_env, "the name of an environment variable")
         check(self.secret_file != "", "secret_file", self.secret_file, "the path of a file")
         if self.secret_env and self.secret_file:
@@ -73,7 +73,7 @@ class CallbackSettings(HttpSettings):
 
 
 def _refuse_secrets(options: Mapping[str, Any]) -> None:
-    """Raise SettingsError if a setting holds a secret itself: Plans are stored with every run, and errors show values."""
+    """Raise SettingsError if a setting contains a secret: every run stores its Plan, and errors show values."""
     for key, value in options.items():
         if "whsec_" in str(value):
             raise SettingsError(
@@ -84,30 +84,30 @@ def _refuse_secrets(options: Mapping[str, Any]) -> None:
 class Callback:
     """Posts `{"id", "task", "attributes", "result"}` as JSON to `job.attributes["callback"]`.
 
-    The job's id goes along as `Idempotency-Key` and `webhook-id`, percent-encoded where it is not plain ASCII: delivery is at
-    least once, and a receiver that keeps the ids it has seen can drop a second copy. With secrets, every callback is signed by
-    Standard Webhooks; see `headrace.delivery.signing`.
+    The job's id is sent as `Idempotency-Key` and `webhook-id`, percent-encoded if it is not plain ASCII. Delivery is at least
+    once: a receiver that keeps the ids it has seen can drop a second copy. With secrets, every callback is signed by Standard
+    Webhooks; see `headrace.delivery.signing`.
 
-    Only 2xx is success, and a redirect is not followed. Of the other answers 408, 425, 429 and 5xx, and none at all, are
-    worth another try: by the `deliver` stage with full jitter within the Plan's budget, the destination's retry budget
-    and not before its `Retry-After`; then by the queue, which keeps the result, until `give_up_seconds` are over. A
-    destination that fails several times in a row is left alone for a while (circuit breaker), and an address that answers
-    410 Gone for the rest of the run. Anything else is final.
+    Only 2xx is success; redirects are not followed. Without an answer, and after 408, 425, 429 and 5xx, delivery is tried
+    again: first by the `deliver` stage, with full jitter, within the budgets of the Plan and of the destination, and not
+    before its `Retry-After`; then by the queue, which keeps the result, until `give_up_seconds` are over. A destination that
+    fails several times in a row is not called for a while (circuit breaker), and an address that answers 410 Gone not for the
+    rest of the run. Any other answer is final.
 
     Counts `deliver.answers_2xx` (3xx, 4xx, 5xx), `deliver.no_answer`, `deliver.breaker_opened`, `deliver.refused_while_open`,
     `deliver.retries_withheld`, `deliver.disabled_addresses`, `deliver.refused_as_gone`, `deliver.kept_refused`;
-    `deliver.connections`, those it had to open, and `deliver.connect_microseconds`, what setting them up took.
+    `deliver.connections`, the connections it opened, and `deliver.connect_microseconds`, the time to open them.
 
-    An address that a job names is contacted if the Plan's `[network]` allows it; `url` is the operator's own word.
+    An address that a job names is called if the Plan's `[network]` allows it; `url` comes from the operator.
 
     Args:
         url: Where to post when a job names no address.
         headers: Added to each request.
-        body: (job, result) -> what is posted as JSON, for receivers that expect something else than
-            `{"id", "task", "attributes", "result"}`. What it raises fails that one delivery.
-        secret_env: Environment variable that holds the secrets, `whsec_...`, separated by spaces, the newest first. A Plan may
-            say something else.
-        secret_file: File that holds them, instead.
+        body: (job, result) -> value that is posted as JSON, for receivers that expect something else than `{"id", "task",
+            "attributes", "result"}`. If it raises, that one delivery fails.
+        secret_env: Environment variable that holds the secrets, `whsec_...`, separated by spaces, the newest first. A Plan
+            overrides it.
+        secret_file: File that holds them, instead of the variable.
         clock: For tests.
     """
 
@@ -194,7 +194,7 @@ class Callback:
         return True
 
     def check(self, job: Job, result: Any) -> bytes:
-        """Return the body that would be posted, once open; nothing is sent. See `protocols.Checkable`."""
+        """Return the body that would be posted, and send nothing; call after `open`. See `protocols.Checkable`."""
         url = self._address(job)
         body = encode(self._body(job, result))
         refusal = self._rules(is_ours=not job.attributes.get("callback")).judge_unresolved(as_ascii(url))
@@ -203,7 +203,7 @@ class Callback:
         return body
 
     def goes_to(self, job: Job) -> tuple[str, str]:
-        """Return the address that a result is posted to, without its query, and the host; see `protocols.Addressed`."""
+        """Return the address of the receiver without its query, and its host; see `protocols.Addressed`."""
         url = job.attributes.get("callback") or self.url or ""
         return url.partition("?")[0], host_of(url)
 
@@ -219,10 +219,10 @@ class Callback:
         return kept
 
     def flush(self) -> None:
-        """Nothing waits: the receiver's answer is the proof."""
+        """Do nothing: a result is durable once its receiver has answered."""
 
     def close(self) -> None:
-        """Connections close with their threads."""
+        """Do nothing: connections close with their threads."""
 
     def _address(self, job: Job) -> str:
         url = job.attributes.get("callback") or self.url
@@ -295,7 +295,7 @@ class Callback:
         return self._clock.now_ns() / 1e9
 
     def _client(self, *, is_ours: bool) -> HttpClient:
-        # Two, so that no stranger's request goes over a connection that was opened on the operator's word.
+        # Two clients, so that no stranger's request uses a connection that the operator's address allowed.
         clients: dict[bool, HttpClient] = self._local.__dict__.setdefault("clients", {})
         if is_ours not in clients:
             clients[is_ours] = HttpClient(self._settings, self._count_connection, self._rules(is_ours=is_ours))
@@ -315,7 +315,7 @@ class Callback:
 
 
 def _header_id(job_id: str) -> str:
-    """Return an id as it may stand in a header: spaces at its ends would be trimmed on the way."""
+    """Return an id in a form that a header can carry: spaces at its ends would be trimmed."""
     key = quote(job_id, safe=_PLAIN)
     inner = key.strip(" ")
     start = key.index(inner) if inner else 0

@@ -18,7 +18,7 @@ class Collect:
         self.results: list[tuple[str, Any]] = []
 
     def open(self, context: Any) -> None:
-        """Nothing to make ready."""
+        """Do nothing."""
 
     def deliver(self, job: Job, result: Any) -> bool:
         """Keep one result."""
@@ -26,7 +26,7 @@ class Collect:
         return True
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: results are kept at once."""
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: the results stay."""

@@ -13,7 +13,7 @@ from headrace.base.records import Job
 
 _raw_decoder = msgspec.json.Decoder()
 _UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
-#: Of the longest number that JSON's readers take.
+#: Digits of the longest number that JSON readers take.
 _NUM_BYTES = 8
 
 
@@ -30,11 +30,11 @@ def _plain(value: Any) -> Any:
 
 
 class _NotFinite(ValueError):
-    """There is a NaN or an infinity."""
+    """The value holds a NaN or an infinity."""
 
 
 def _looked_at(value: Any) -> Any:
-    """Return nothing for an array whose numbers are all finite: going through it would cost more than encoding it."""
+    """Skip an array whose numbers are all finite: visiting each would cost more than encoding it."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.itemsize <= _NUM_BYTES:
         if not np.isfinite(value).all():
             raise _NotFinite
@@ -47,7 +47,7 @@ def _say(value: float) -> str:
 
 
 def _check_finite(value: Any) -> None:
-    """Raise _NotFinite where plain values hold a NaN or infinity; however deep they are nested."""
+    """Raise _NotFinite if plain values hold a NaN or infinity, however deeply nested."""
     left = [value]
     while left:
         one = left.pop()
@@ -62,7 +62,7 @@ def _check_finite(value: Any) -> None:
 
 
 def _with_texts(value: Any) -> Any:
-    """Return plain values with a text in the place of each NaN and infinity."""
+    """Return plain values with a text instead of each NaN and infinity."""
     # Loops, for a comprehension would be a second frame for each level.
     if isinstance(value, float):
         return value if math.isfinite(value) else _say(value)
@@ -86,12 +86,12 @@ def encode(record: Any) -> bytes:
     """Return a record as JSON; NumPy arrays and scalars become lists and numbers.
 
     Raises:
-        DeliveryRejected: If it holds something that JSON cannot carry: `result.not_finite`, for NaN and infinity would arrive
-            as null; `result.type`; `result.encoding`, such as text that is no Unicode.
+        DeliveryRejected: If JSON cannot hold it: `result.not_finite`, because NaN and infinity would arrive as null;
+            `result.type`; `result.encoding`, such as text that is not Unicode.
     """
     try:
         encoded = _encoder.encode(record)
-        # Looking at every number would cost more than encoding; where one is not finite there is a null, or one of these keys.
+        # Checking every number would cost more than encoding. A number that is not finite leaves a null, or one of these keys.
         if b"null" in encoded or b'"nan":' in encoded or b'inf":' in encoded:
             _check_finite(msgspec.to_builtins(record, enc_hook=_looked_at))
         return encoded
@@ -113,10 +113,10 @@ def _rejected(error: Exception) -> DeliveryRejected:
 
 
 def encode_any_number(record: Any) -> bytes:
-    """Return a record as JSON with the texts `NaN`, `Infinity` and `-Infinity` where it has no number, as protobuf does.
+    """Return a record as JSON; numbers that are not finite become `NaN`, `Infinity` and `-Infinity`, as in protobuf.
 
     Raises:
-        DeliveryRejected: As `encode`, but for those numbers.
+        DeliveryRejected: As `encode`, except for these numbers.
     """
     try:
         return encode(record)
@@ -130,11 +130,11 @@ def encode_any_number(record: Any) -> bytes:
 
 
 def attributes_of(job: Job) -> dict[str, Any]:
-    """Return what the sender attached to a job, for whoever gets the result: all but the address that it is sent to."""
+    """Return the sender's attributes of a job for the receiver of its result, without the callback address."""
     return {key: value for key, value in job.attributes.items() if key != "callback"}
 
 
 def record_of(job: Job, result: Any) -> dict[str, Any]:
-    """Return what a receiver gets: `id`, `task`, `attributes` where the job has any, `result`."""
+    """Return the record for a receiver: `id`, `task`, `attributes` if the job has any, `result`."""
     attributes = attributes_of(job)
     return {"id": job.id, "task": job.task, **({"attributes": attributes} if attributes else {}), "result": result}

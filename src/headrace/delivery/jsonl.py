@@ -1,8 +1,8 @@
 """One line of JSON per result.
 
-Several processes may append to one file, and each may be killed at any moment. So a line is written under a lock of the file
-(`flock`, which ends with its holder), behind a look at how the file ends: whoever comes after a line that was left unfinished
-ends it first, and a line that did not fit is cut off again before another can stand behind it.
+Several processes may append to one file, and each may be killed at any moment. So a process locks the file (`flock`, which
+ends with its holder) and checks how it ends before it writes a line: it first ends a line that another process left
+unfinished. A line that could not be written completely is cut off again.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class JsonLines:
 
     A line is durable once the operating system has it.
 
-    It survives the end of this process at any moment; the end of the machine only once the file is closed, or the operating
-    system has written it by itself. A job delivered twice (delivery is at least once) gives two lines with one id, except
-    in a run that is resumed, which reads back which ids are there. Other processes may write to the same file.
+    It survives a crash of this process at any moment, but a crash of the machine only once the file is closed or the operating
+    system has written it. A job delivered twice (delivery is at least once) gives two lines with one id, except in a resumed
+    run, which reads the existing ids first. Other processes may write to the same file.
 
     Args:
-        path: The file; made with its folder if missing, appended to if there.
+        path: The file to append to; created with its folder if missing.
     """
 
     flush_items = 1
@@ -58,7 +58,7 @@ class JsonLines:
 
     @property
     def checkpoint(self) -> Path | None:
-        """Where a run keeps what it needs to be resumed; None where lines cannot be read back."""
+        """Folder for the state that resuming needs; None if lines cannot be read back."""
         if self.path.exists() and not self.path.is_file():
             return None  # a pipe, a terminal
         return self.path.with_name(f"{self.path.name}.checkpoint")
@@ -69,13 +69,13 @@ class JsonLines:
         return self.path.is_file() and self.path.stat().st_size > 0
 
     def mark(self) -> dict[str, Any]:
-        """Return where the results of a new run will begin."""
+        """Return the position at which the results of a new run begin."""
         return {"offset": self.path.stat().st_size if self.path.exists() else 0}
 
     def recover(self, mark: Mapping[str, Any]) -> set[str]:
         """Return the ids of the results since a mark, and cut off a line that a killed process left unfinished.
 
-        A line that is whole and cannot be read (after a power cut) is left as it is, and counts for nothing.
+        A complete line that cannot be read (after a power cut) is left unchanged and ignored.
         """
         offset = int(mark.get("offset", 0))
         found: set[str] = set()
@@ -120,7 +120,7 @@ class JsonLines:
         return encode(record_of(job, result))
 
     def flush(self) -> None:
-        """Nothing waits: the file is not buffered."""
+        """Do nothing: the file is not buffered."""
 
     def close(self) -> None:
         """Write the file to disk and close it."""
@@ -150,7 +150,7 @@ def _is_unfinished(file: IO[bytes]) -> bool:
 
 @contextlib.contextmanager
 def _locked(file: IO[bytes], *, complains: bool = False) -> Iterator[None]:
-    """Keep other processes from writing to a file; nothing is kept from a pipe or a terminal."""
+    """Keep other processes from writing to a file; a pipe or a terminal is not locked."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
     except OSError as error:  # some network file systems know no locks

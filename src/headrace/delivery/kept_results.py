@@ -1,12 +1,12 @@
-"""A result that could not be delivered, as bytes: what a queue keeps beside the job until its receiver is back.
+"""Undelivered results as bytes, which a queue keeps beside the job until the receiver is back.
 
     {"v": 1, "since": 1767225600.0, "tries": 3, "seal": "v1,...", "result": {...}}
 
-Whoever may write to the queue could put a result there that nobody worked out, and the worker would sign it. Therefore a
-worker with secrets seals what it keeps with them, together with the job's id and task, and believes no other: such a job is
-worked on again. Without secrets callbacks are not signed either, and nothing is sealed.
+Anybody who can write to the queue could store a forged result there, and the worker would sign it. Therefore a worker with
+secrets seals the result with them, together with the job's id and task. It does not trust any other result: such a job is
+worked on again. Without secrets, callbacks are not signed and nothing is sealed.
 
-Where a result is too large for its queue, the same without `result` is kept: the job is worked on again, but not for ever.
+If a result is too large for its queue, the rest is kept without `result`: the job is worked on again, but not for ever.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.delivery.signing import Secrets
 
 #: Version of the format. 1: 2026-11, first.
 KEPT_VERSION = 1
-#: In the place of the timestamp, where a callback's signature has digits: a seal is no signature of a callback.
+#: Stands where the signature of a callback has its timestamp, so that a seal never is a valid signature of a callback.
 _SEAL = "kept"
 
 
@@ -46,7 +46,7 @@ def keep(job: Job, kept: Kept, secrets: Secrets | None) -> bytes:
 
 
 def take_up(job: Job, secrets: Secrets | None) -> Kept | None:
-    """Return what is in `job.kept`, the result as the JSON it was; None if it cannot be read or is not sealed by us."""
+    """Return the content of `job.kept`, with the result as JSON; None if it cannot be read or its seal is wrong."""
     try:
         found = _decoder.decode(job.kept)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

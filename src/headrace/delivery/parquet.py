@@ -24,7 +24,7 @@ logger = logging.getLogger("headrace")
 
 
 class Row(NamedTuple):
-    """One result."""
+    """One row of the table."""
 
     id: str
     attributes: dict[str, Any]
@@ -34,15 +34,15 @@ class Row(NamedTuple):
 class Parquet:
     """Writes `part-*.parquet` files into a folder, which any Parquet reader takes as one table.
 
-    A file counts once it is closed and renamed, so a result is durable only then, and its job is settled then. Columns:
-    `id`, `attributes` (JSON text) where jobs have any, then the keys of a result that is a dict, or `result`. A column takes
-    the narrowest type that holds all of its values, in every part; where there is none, JSON text. NaN and infinity are numbers
-    like others; in JSON text, which has none, they are the texts `NaN`, `Infinity` and `-Infinity`.
+    A result is durable, and its job settled, once the file is closed and renamed. Columns: `id`, `attributes` (JSON text) if
+    jobs have any, then the keys of a result that is a dict, or `result`. A column has the narrowest type that holds all of its
+    values, in every part; JSON text if there is none. NaN and infinity are ordinary numbers; in JSON text they become the
+    texts `NaN`, `Infinity` and `-Infinity`.
 
     Args:
-        folder: Made if missing; earlier parts stay.
-        rows_per_file: A part is closed after so many results.
-        seconds_per_file: Or after this time, so that a queue's jobs are settled soon.
+        folder: The folder; created if missing. Earlier parts stay.
+        rows_per_file: Results after which a part is closed.
+        seconds_per_file: Time after which a part is closed anyway, so that a queue's jobs are settled soon.
     """
 
     default_workers = 1
@@ -59,7 +59,7 @@ class Parquet:
 
     @property
     def checkpoint(self) -> Path:
-        """Where a run keeps what it needs to be resumed: beside the folder, which readers take as a whole."""
+        """Folder for the state that resuming needs: beside the results, because readers take their whole folder."""
         return self.folder.with_name(f"{self.folder.name}.checkpoint")
 
     @property
@@ -68,14 +68,14 @@ class Parquet:
         return any(self.folder.glob("part-*.parquet"))
 
     def mark(self) -> dict[str, Any]:
-        """Return how the names of a new run's parts begin."""
+        """Return the prefix of the names of a new run's parts."""
         self._prefix = _new_prefix()
         return {"parts": self._prefix}
 
     def recover(self, mark: Mapping[str, Any]) -> set[str]:
         """Return the ids of the results in the parts that a mark names, and remove what a killed process left unfinished.
 
-        A part that cannot be read (after a power cut) is set aside under a name that readers of the folder leave out.
+        A part that cannot be read (after a power cut) is renamed so that readers of the folder skip it.
         """
         if not self.folder.is_dir():
             raise FileNotFoundError(self.folder)
@@ -97,7 +97,7 @@ class Parquet:
         """Make the folder."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            # Told now, not after the first part's results.
+            # Report this now, not after the first part's results.
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
             unify_parts(self.folder, self._schemas)
@@ -107,7 +107,7 @@ class Parquet:
 
     def deliver(self, job: Job, result: Any) -> bool:
         """Keep one result for the next file; see `protocols.Delivery.deliver`."""
-        # Told now, as this job's fault: in `flush` it would hold back the whole part, for ever.
+        # Report this now, for this job alone: in `flush` it would block the whole part for ever.
         self.check(job, result)
         with self._lock:
             self._rows.append(Row(job.id, attributes_of(job), result))
@@ -118,7 +118,7 @@ class Parquet:
         return encode_any_number(record_of(job, result))
 
     def flush(self) -> None:
-        """Write what is kept as one closed file.
+        """Write the kept results as one closed file.
 
         Raises:
             DeliveryFailed: If it cannot be written; the results stay kept.
@@ -147,13 +147,13 @@ def _new_prefix() -> str:
 def _table(rows: Sequence[Row]) -> pyarrow.Table:
     columns: dict[str, Sequence[Any]] = {"id": [row.id for row in rows]}
     if any(row.attributes for row in rows):
-        # As text: what senders attach has no common form.
+        # As text: the attributes of senders have no common schema.
         columns["attributes"] = [encode(row.attributes).decode() if row.attributes else None for row in rows]
     taken = {"id", "attributes"}
     if all(isinstance(row.result, dict) for row in rows):
         results = [{str(key): value for key, value in row.result.items()} for row in rows]
         for name in dict.fromkeys(key for result in results for key in result):
-            # A result's own "id" would be lost without a name of its own.
+            # A result's own "id" needs another name, or it would be lost.
             columns[_free_name(name, results) if name in taken else name] = [result.get(name) for result in results]
     else:
         columns["result"] = [row.result for row in rows]

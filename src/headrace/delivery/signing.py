@@ -1,16 +1,16 @@
 """Signatures of callbacks by Standard Webhooks: made by the worker, checked by the receiver.
 
-Three headers go along with each POST:
+Each POST has three headers:
 
     webhook-id          the job's id, the same in every try and redelivery: the key to deduplicate by
     webhook-timestamp   Unix seconds of this try
     webhook-signature   `v1,` and the base64 of HMAC-SHA256 over `id.timestamp.body`; several, separated by spaces, where
                         several secrets are in use
 
-A secret is `whsec_` and the base64 of 24 to 64 random bytes. To rotate, give the worker both, the new one first; once every
-receiver knows the new one, take the old one away. Nothing here prints a secret.
+A secret is `whsec_` and the base64 of 24 to 64 random bytes. To rotate, give the worker both, the new one first; remove the
+old one once every receiver knows the new one. Nothing here prints a secret.
 
-Only the standard library is needed, so that a receiver may take this file along.
+It needs only the standard library, so that a receiver can copy this file.
 
 References:
     Standard Webhooks, https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
@@ -25,7 +25,7 @@ import hmac
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-#: How far a timestamp may be from the receiver's clock, either way, so that an overheard request cannot be sent again later.
+#: How far a timestamp may differ from the receiver's clock, so that a recorded request cannot be replayed later.
 TOLERANCE_SECONDS = 300.0
 
 _PREFIX = "whsec_"
@@ -34,17 +34,17 @@ _FEWEST_BYTES, _MOST_BYTES = 24, 64
 
 
 class NotSigned(ValueError):
-    """A request is not from somebody who knows the secret, or is too old; the message says which."""
+    """The request was not signed with a known secret, or is too old; the message says which."""
 
 
 class Secrets:
-    """One or several secrets, the newest first; shows none of them.
+    """One or several secrets, the newest first; its repr shows none of them.
 
     Args:
         texts: Each `whsec_...`.
 
     Raises:
-        ValueError: If there is none, or one is not a secret; says which by its number.
+        ValueError: If there is none, or one is not a secret; names its position.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -64,7 +64,7 @@ class Secrets:
         return " ".join(f"{_VERSION},{_hmac(key, content)}" for key in self._keys)
 
     def are_behind(self, signatures: str, message_id: str, timestamp: str, body: bytes) -> bool:
-        """Return whether one of the signatures was made with one of the secrets; takes no hint from how long it takes."""
+        """Return whether one of the signatures was made with one of the secrets; compares in constant time."""
         expected = [part.encode() for part in self.sign(message_id, timestamp, body).split(" ")]
         given = [part.encode() for part in signatures.split(" ") if part.startswith(f"{_VERSION},")]
         return any([hmac.compare_digest(one, other) for one in expected for other in given])  # noqa: C419 - all of them
@@ -87,7 +87,7 @@ class Verifier:
 
     Args:
         secrets: One `whsec_...`, or several during a rotation.
-        tolerance_seconds: How far the timestamp may be from now, either way.
+        tolerance_seconds: How far the timestamp may differ from now.
         unix_seconds: The clock, for tests.
     """
 
@@ -102,14 +102,14 @@ class Verifier:
         self._unix_seconds = unix_seconds
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> str:
-        """Return the `webhook-id`, under which a receiver remembers that it has this result.
+        """Return the `webhook-id`, by which a receiver recognises a second copy of this result.
 
         Args:
-            headers: Of the request; names in any case.
+            headers: Headers of the request; names in any case.
             body: As received, byte for byte.
 
         Raises:
-            NotSigned: If a header is missing, the timestamp is too far from now, or no signature is right.
+            NotSigned: If a header is missing, the timestamp is too far from now, or no signature is valid.
         """
         by_name = {name.lower(): value for name, value in headers.items()}
         try:

@@ -1,10 +1,11 @@
-"""What sources that end have in common: jobs in a fixed order, retries kept in memory, outcomes counted.
+"""The base of sources that end: jobs in a fixed order, retries kept in memory, outcomes counted.
 
-Nothing here survives the run: a job that was retried too often is counted as dead-lettered and logged with its reason. What is
-to survive is told to an `Agenda`, which also says what is left to do; `pipeline.checkpoint` makes one.
+Nothing here survives the run: a job that was retried too often is counted as dead-lettered and logged with its reason. To
+resume a run, `pipeline.checkpoint` passes in an `Agenda`: it holds the remaining jobs and records how they end.
 
-A job for which nothing was tried, because its host is slow or left alone, is put aside: it is given out again as if it was new
-once all the others were. That is done once, so that there is an end: then it waits, or what is not tried counts as a try.
+A job for which nothing was tried, because its host is slow or its circuit breaker open, is put aside until all other jobs were
+given out. Then it is offered again as if it was new. This happens once, so that the run ends: afterwards it waits, or each
+refusal counts as a try.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from headrace.base.settings import check
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a job is made of, again for each try."""
+    """The parts of a job, from which each try is made."""
 
     id: str
     payload: Payload
@@ -44,36 +45,36 @@ class FiniteCounts:
     retried: int = 0
     returned: int = 0
     postponed: int = 0
-    """Those of `retried` that were put aside until the end."""
+    """Part of `retried`: jobs that were put aside until the end."""
 
 
-#: Jobs that are put aside at most: each is an address, and they are kept in memory.
+#: The most jobs that are put aside: each is an address in memory.
 MOST_ASIDE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Agenda:
-    """What is left of a source to do, and who wants to know how it ends."""
+    """The remaining jobs of a source, and the functions that record how they end."""
 
     entries: Sequence[Entry]
     num_alone: int
-    """So many of the first are given out one at a time, each when nothing else is in flight."""
+    """The first jobs that are given out one at a time, each when nothing else is in flight."""
     given_alone: Callable[[str | None], object]
-    """Called with the id of each of those before it is given out, and with None when the last one is through."""
+    """Called with the id of each of these before it is given out, and with None when the last one has ended."""
     settled: Callable[[str, Outcome], object]
-    """Called with the id and how it ended for good, before the next job is given out."""
+    """Called with the id and its final outcome, before the next job is given out."""
     tend: Callable[[], object]
     """Called every few tens of milliseconds."""
 
 
 class FiniteSource(abc.ABC):
-    """Jobs that come to an end. Subclasses say which; `receive` and `settle` from any thread.
+    """A source with an end. Subclasses list the jobs; `receive` and `settle` are thread-safe.
 
     Args:
-        max_receives: Tries of one job. A Plan may say something else.
+        max_receives: Tries of one job, unless a Plan sets them.
     """
 
-    #: The program itself says what its items are, so they may name files of this machine.
+    #: The program itself lists the items, so they may name files of this machine.
     is_remote = False
     is_endless = False
     shown_address: str | None = None
@@ -86,52 +87,52 @@ class FiniteSource(abc.ABC):
 
     @property
     def where(self) -> str | None:
-        """What tells this source from others of its kind, such as a path; None: runs over it keep no checkpoint."""
+        """Text that identifies this source among its kind, such as a path; None: runs over it keep no checkpoint."""
         return None
 
     @property
     def max_receives(self) -> int:
-        """Tries of one job, unless a Plan says something else."""
+        """Tries of one job, unless a Plan sets them."""
         return self._max_receives
 
     def follow(self, agenda: Agenda | None) -> None:
-        """Give out what an agenda holds, from the next `open` on; None: everything."""
+        """Give out the jobs of an agenda from the next `open` on; None: all jobs."""
         self._agenda = agenda
 
     @abc.abstractmethod
     def entries(self) -> Iterator[Entry]:
-        """Return what there is to do, in order; called by `open`, and read while the run goes on.
+        """Return all jobs in order; called by `open`, and read while the run goes on.
 
         Raises:
-            SourceError: If it cannot be read at all; names the path.
+            SourceError: If the source cannot be read at all; names the path.
         """
 
     def open(self, settings: SourcePlan) -> None:
-        """Find out what there is to do."""
+        """Find the jobs."""
         tries = self._max_receives if settings.max_receives is None else settings.max_receives
         entries = self.entries() if self._agenda is None else iter(self._agenda.entries)
         self._open = _OpenFinite(entries, tries, settings.max_in_flight, self._agenda)
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
-        """Return up to limit jobs; [] while others may still have to be retried; None at the end."""
+        """Return up to limit jobs; [] while others may still be retried; None at the end."""
         return self._opened().receive(limit, wait_seconds)
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether everything was given out."""
+        """Whether every job was given out."""
         return self._open is not None and self._open.is_exhausted
 
     def tend(self) -> None:
-        """Nothing of its own is ever due."""
+        """Do nothing: this source needs no upkeep."""
         if self._agenda is not None:
             self._agenda.tend()
 
     def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
-        """Return the Plan's limit: a list has none of its own."""
+        """Return the Plan's limit: a finite source sets none."""
         return self._opened().max_in_flight
 
     def statistics(self) -> FiniteCounts:
-        """Return what happened so far."""
+        """Return the counts so far."""
         return replace(self._opened().counts)
 
     def notes(self) -> dict[str, int]:
@@ -172,12 +173,12 @@ class _OpenFinite:
         self._max_receives = max_receives
         self._agenda = agenda
         self._num_alone = agenda.num_alone if agenda else 0
-        """Still to be given out alone; the last one counts until it is through."""
+        """Jobs still to be given out alone; the last one counts until it has ended."""
         self._changed = threading.Condition()
         self._again: list[tuple[float, int, int, Entry]] = []
-        """Heap of what is offered again: when (time.monotonic()), its place in the source, the attempt it will be."""
+        """Heap of retries: when (time.monotonic()), position in the source, number of the attempt."""
         self._aside: deque[tuple[int, int, Entry]] = deque()
-        """What is offered again once all others were: its place, the attempt it will be."""
+        """Jobs that were put aside: position in the source, number of the attempt."""
         self._has_come_back = False
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
@@ -204,7 +205,7 @@ class _OpenFinite:
 
     @property
     def is_exhausted(self) -> bool:
-        # One that is alone gets no company: a delivery that waits for more results would wait in vain.
+        # No other job runs beside it, so a delivery that waits for more results would wait forever.
         is_alone = bool(self._num_alone and self.num_in_flight)
         return (self._entries is None or is_alone) and not self._again and not self._aside
 
@@ -256,7 +257,7 @@ class _OpenFinite:
             max_attempts=self._max_receives,
             settle=settle,
         )
-        # An address alone waits on others, and costs no memory to speak of.
+        # Only addresses wait on others, and they cost little memory.
         is_light = isinstance(entry.payload, str) and len(self._aside) < MOST_ASIDE
         job.is_leftover = self._has_come_back
         job.may_wait = is_light and not (self._num_alone or self._has_come_back)

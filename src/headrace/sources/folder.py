@@ -1,4 +1,4 @@
-"""The images of a folder, in sorted order. What looks like one and is left out is counted and said."""
+"""The images of a folder, in sorted order. Files that look like images and are left out are counted and reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.sources.finite import Entry, FiniteSource
 
 log = logging.getLogger(__name__)
 
-#: Names that count as images, whatever their case: of the formats that a Plan can accept, TIFF included.
+#: Names of images in the formats that a Plan can accept, TIFF included; case does not matter.
 IMAGE_PATTERNS = (
     "*.jpg", "*.jpeg", "*.jpe", "*.jfif", "*.png", "*.webp", "*.bmp", "*.gif", "*.tif", "*.tiff",
 )  # fmt: skip
@@ -32,8 +32,8 @@ class Folder(FiniteSource):
 
     Args:
         path: A folder; a file; or a pattern such as `photos/2026-*/*.jpg`, in which `**` is any number of folders.
-        recursive: Also the folders below. A pattern says so itself.
-        patterns: Names that count, whatever their case. A file or pattern says so itself.
+        recursive: Also read the folders below. Unused if `path` is a pattern.
+        patterns: Names that count, in any case. Unused if `path` is a file or a pattern.
         max_receives: Tries of one job.
     """
 
@@ -52,7 +52,7 @@ class Folder(FiniteSource):
 
     @property
     def where(self) -> str:
-        """The path as an absolute one; what counts as an image, where that is not the default."""
+        """The absolute path, and the patterns if they are not the default."""
         patterns = "" if self._patterns == IMAGE_PATTERNS else f", only {', '.join(self._patterns)}"
         return f"the folder {os.path.abspath(self._path)}{patterns}{'' if self._recursive else ', not those below'}"
 
@@ -66,7 +66,7 @@ class Folder(FiniteSource):
 def find_files(
     path: Path, *, recursive: bool = True, patterns: Sequence[str] = IMAGE_PATTERNS
 ) -> tuple[list[Path], Path]:
-    """Return the files that a folder, file or pattern names, sorted, and the folder that their ids are relative to.
+    """Return the sorted files of a folder, file or pattern, and the folder to which their ids are relative.
 
     Raises:
         SourceError: If there is nothing, or a folder cannot be read; names the path.
@@ -95,7 +95,7 @@ def find_files(
 
 
 def _counts(file: Path, patterns: Sequence[str], left_out: collections.Counter[str]) -> bool:
-    """Return whether a file's name counts; count one that is an image's and does not."""
+    """Return whether the name of a file counts; count the images that do not."""
     name = file.name.lower()
     if any(fnmatch.fnmatch(name, one) for one in patterns):
         return True

@@ -1,7 +1,7 @@
-"""Reads what others may have put into a queue: each message inside a guard of its own.
+"""Reads messages that other programs wrote into a queue: an error in one message affects only that message.
 
-What cannot be read becomes a message all the same, marked as malformed: it is lent, counted, rejected with a code and
-dead-lettered like a message that is no job, and the good ones beside it go on.
+An unreadable entry becomes a message that is marked as malformed: it is lent, counted, rejected with a code and dead-lettered
+like any message that is not a job, and the good messages beside it are processed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _LONGEST_TEXT = 200
 
 
 def read_guarded(raw: Raw, read: Callable[[Raw], Read], read_malformed: Callable[[Raw, str], Read]) -> Read:
-    """Return what `read` makes of something found in a queue, else what `read_malformed` makes of it and the reason.
+    """Return the result of `read` for an entry of a queue; if it raises, that of `read_malformed`.
 
     Args:
-        raw: As the service gave it.
+        raw: The entry as the service returned it.
         read: May raise anything.
         read_malformed: Gets the reason as well, which begins with `message.malformed: `; must not raise.
     """
@@ -32,7 +32,7 @@ def read_guarded(raw: Raw, read: Callable[[Raw], Read], read_malformed: Callable
 
 
 def described(error: Exception) -> str:
-    """Return an error's type and text, cut; also where its text cannot be had."""
+    """Return type and text of an error, shortened; works even if `str(error)` raises."""
     try:
         text = str(error)
     except Exception:  # a stranger's class
@@ -41,7 +41,7 @@ def described(error: Exception) -> str:
 
 
 def as_bytes(found: Any) -> bytes:
-    """Return whatever was found as bytes that are UTF-8 and not empty: text as it is, anything else as JSON with escapes."""
+    """Return an entry as UTF-8 bytes that are not empty: text unchanged, anything else as JSON with escapes."""
     if isinstance(found, bytes):
         found = found.decode("utf-8", "backslashreplace")
     if not isinstance(found, str):

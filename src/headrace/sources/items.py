@@ -1,4 +1,4 @@
-"""Values that are in memory already: a list, an array, an iterator."""
+"""Values in memory: a list, an array, an iterator."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Items(FiniteSource):
     """One job per value: the payload is the value, the id its number from 0. A run over them keeps no checkpoint.
 
     Args:
-        values: A list, an array (one job per row), or an iterator, which is read while the run goes on and serves one run.
-            Bytes of files, arrays, paths, URLs; a module with `ArrayInput` takes anything.
+        values: A list, an array (one job per row), or an iterator, which is read during the run and serves one run only. The
+            values are bytes of files, arrays, paths or URLs; a module with `ArrayInput` takes anything.
         max_receives: Tries of one job.
     """
 

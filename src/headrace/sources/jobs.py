@@ -4,13 +4,13 @@
 
 Exactly one of `url`, `path` (absolute, on the worker's machine) and `data` (base64) says what to work on. Everything else
 is optional: `id` (else the queue's own id of the message), `task`, `callback`, `deadline` (Unix seconds), `attributes` (an
-object passed on untouched) and `v`, the version. Unknown keys are errors, because a misspelt key would silently be lost;
-what is the sender's own belongs into `attributes`. A key that stands twice is an error too, because another reader of the same
-message may take the other one; and so is what no sender needs: an id or an address of any length, and much beside the data. An
-id may hold any character; what shows it escapes it.
+object passed on untouched) and `v`, the version. Unknown keys are errors, because a misspelt key would be lost silently; the
+sender's own fields belong into `attributes`. A repeated key is an error too, because another reader of the same message may
+take the other value. So are oversized ids, addresses and other fields. An id may hold any character; headrace escapes it when
+it shows it.
 
-A message that is no job is refused with a reason that begins with `message.` and a word: `json`, `field`, `duplicate`,
-`payload`, `deadline`, `version`, `size`, `parse`; `malformed` where it cannot even be read.
+A message that is not a job is rejected with a reason that begins with `message.` and a word: `json`, `field`, `duplicate`,
+`payload`, `deadline`, `version`, `size`, `parse`; `malformed` if it cannot be read at all.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from headrace.sources.strict_json import refuse_duplicates
 WIRE_VERSION = 1
 
 
-#: Characters of a URL; servers take 8,000 (RFC 9110, 4.1) and seldom more.
+#: The most characters of a URL; servers take 8,000 (RFC 9110, 4.1) and rarely more.
 _LONGEST_URL = 8_192
 _LONGEST_NAME = 1_024
-#: Of a message without its `data`.
+#: The most bytes of a message without its `data`.
 _MOST_BYTES = 256 * 1024
 
 
@@ -82,7 +82,7 @@ def encode_job(
         id: The job's own id, the idempotency key of its delivery; None for a new random one.
         task: Module of the pipeline; empty for the only one.
         callback: Address that the result is sent to.
-        attributes: What else the job carries; anything that JSON can hold.
+        attributes: Further fields of the job; any values that JSON can hold.
         deadline: Unix seconds after which the work is worthless.
 
     Raises:
@@ -129,12 +129,12 @@ def decode_message(
 
     Args:
         message: As received.
-        parse: Reads a body of another format, see `headrace.sources.parsing`; None: it is of headrace's own.
-        clock: The run's clock; the deadline is carried over to it.
-        settle: What `Job.settle` calls.
+        parse: Reads a body of another format, see `headrace.sources.parsing`; None: headrace's own format.
+        clock: The run's clock; the deadline is converted to it.
+        settle: Called by `Job.settle`.
 
     Raises:
-        BadMessage: If the body is not a job; says what is wrong with it. Nothing else, whatever the sender wrote.
+        BadMessage: If the body is not a job; says why. It raises no other error, whatever the sender wrote.
     """
     if message.malformed:
         raise BadMessage(message.malformed)
@@ -260,7 +260,7 @@ _HALF_CHARACTER = (
 
 
 def _is_half_character(body: bytes) -> bool:
-    """Return whether it is JSON with half of a UTF-16 pair, which msgspec takes for input that was cut off."""
+    """Return whether this is JSON with half of a UTF-16 pair, which msgspec reports as truncated input."""
     try:
         json.dumps(json.loads(body), ensure_ascii=False).encode()
     except UnicodeEncodeError:

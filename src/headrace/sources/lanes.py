@@ -1,7 +1,7 @@
-"""What a queue is still to be told, in one lane for each kind of call: what fails in one holds up no other.
+"""Pending calls to a queue, one lane for each kind of call, so that failures of one kind do not delay the others.
 
-A lane belongs to the thread that tends the loans. What waits for its first try is ready, in order; what failed comes again
-after a pause that grows with its tries. Where the call as a whole fails, the lane pauses.
+A lane belongs to the thread that tends the loans. New outcomes are ready at once, in order; one that failed is tried again
+after a pause that grows with its tries. If a call fails as a whole, the lane pauses.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 Action = Literal["ack", "nack", "postpone", "dead_letter"]
 
-#: Pauses after failures; of letters longer ones, because only a person helps.
+#: Pauses after failures; longer for dead letters, because only a person can help.
 FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS, LAST_LETTER_PAUSE_SECONDS = 0.1, 5.0, 30.0
-#: How often a failure that lasts is said again.
+#: How often a lasting failure is logged again.
 SAID_EVERY_SECONDS = 60.0
 
 
 def pause_seconds(num_failures: int, longest: float = LAST_PAUSE_SECONDS) -> float:
-    """Return how long to wait after so many failures in a row (>= 1)."""
+    """Return how long to wait after this number of failures in a row (>= 1)."""
     return min(longest, FIRST_PAUSE_SECONDS * 2.0 ** min(num_failures - 1, 20))
 
 
 class Pauses:
-    """When a call that failed may be made again, and when its failure is to be said."""
+    """When a failed call may be repeated, and when its failure is logged."""
 
     __slots__ = ("_longest", "_say_at", "num_failures", "resume_at")
 
@@ -44,14 +44,14 @@ class Pauses:
         self.resume_at = now + pause_seconds(self.num_failures, self._longest)
 
     def answered(self) -> bool:
-        """Note a success and return whether it ends a row of failures."""
+        """Note a success and return whether it ends a series of failures."""
         had_failed = self.num_failures > 0
         self.num_failures = 0
         self.resume_at = self._say_at = 0.0
         return had_failed
 
     def is_to_be_said(self, now: float) -> bool:
-        """Return whether a failure is to be said now: the first, and then one in a minute."""
+        """Return whether to log a failure now: the first, and then one per minute."""
         if now < self._say_at:
             return False
         self._say_at = now + SAID_EVERY_SECONDS
@@ -59,12 +59,12 @@ class Pauses:
 
 
 class Lane:
-    """The outcomes of one kind.
+    """The pending outcomes of one kind.
 
     Args:
-        action: Of what kind.
-        company: So many are sent at once.
-        patience_seconds: How long fewer wait for company.
+        action: The kind of call.
+        company: Outcomes that are sent at once.
+        patience_seconds: How long fewer outcomes wait for more.
     """
 
     def __init__(self, action: Action, company: int, patience_seconds: float) -> None:
@@ -72,7 +72,7 @@ class Lane:
         self._longest_pause = LAST_LETTER_PAUSE_SECONDS if action == "dead_letter" else LAST_PAUSE_SECONDS
         self.pauses = Pauses(self._longest_pause)
         self.served = 0
-        """When it was last served, as a number that grows."""
+        """When the lane was last served, as a growing number."""
         self._company = company
         self._patience_seconds = patience_seconds
         self._ready: deque[Loan] = deque()
@@ -85,17 +85,17 @@ class Lane:
 
     @property
     def num_stuck(self) -> int:
-        """Outcomes that failed, or wait behind a call that fails."""
+        """Number of outcomes that failed, or that wait behind a failing call."""
         return len(self) if self.pauses.num_failures else len(self._later)
 
     def add(self, loan: Loan, now: float) -> None:
-        """Take in an outcome."""
+        """Add an outcome."""
         if not self._ready:
             self._flush_at = now + self._patience_seconds
         self._ready.append(loan)
 
     def put_back(self, loans: Iterable[Loan]) -> None:
-        """Take back what was taken and not sent."""
+        """Take back outcomes that were taken and not sent."""
         self._ready.extendleft(reversed(list(loans)))
 
     def put_off(self, loan: Loan, now: float) -> None:
@@ -105,7 +105,7 @@ class Lane:
         heapq.heappush(self._later, (now + pause_seconds(loan.num_tries, self._longest_pause), self._number, loan))
 
     def is_due(self, now: float) -> bool:
-        """Return whether something is to be sent now."""
+        """Return whether to send now."""
         if now < self.pauses.resume_at:
             return False
         while self._later and self._later[0][0] <= now:
@@ -113,13 +113,13 @@ class Lane:
         return bool(self._ready) and (len(self._ready) >= self._company or now >= self._flush_at)
 
     def hurry(self) -> None:
-        """Make all that waits due."""
+        """Make all waiting outcomes due."""
         self._ready.extend(loan for _, _, loan in self._later)
         self._later.clear()
         self._flush_at = self.pauses.resume_at = 0.0
 
     def take(self, most: int) -> list[Loan]:
-        """Return up to so many that one call can settle: those that share the delay of the first."""
+        """Return up to `most` outcomes that one call can settle: those with the same delay as the first."""
         taken: list[Loan] = []
         others: list[Loan] = []
         while self._ready and len(taken) < most:
@@ -129,14 +129,14 @@ class Lane:
         return taken
 
     def take_stuck(self, most_left: int) -> list[Loan]:
-        """Return as many of the stuck ones as are too many, those that were tried first."""
+        """Return the stuck outcomes above the limit, those that were tried first."""
         taken: list[Loan] = []
         while self.num_stuck > most_left:
             taken.append(heapq.heappop(self._later)[2] if self._later else self._ready.popleft())
         return taken
 
     def num_hopeless(self, tries: int) -> int:
-        """Return how many failed so often, or wait behind a call that did."""
+        """Return how many failed this often, or wait behind a call that did."""
         if self.pauses.num_failures >= tries:
             return len(self)
         return sum(loan.num_tries >= tries for _, _, loan in self._later)

@@ -1,4 +1,4 @@
-"""What was received from a queue and is not settled yet: acks in batches, loans extended in time, nothing done twice.
+"""Messages that were received and are not settled: acks in batches, loans extended in time, no work done twice.
 
 How this works: `lend` enters a message, `Loan.settle` leaves its outcome in a list (any thread, no lock, no service call),
 and `tend` (the supervisor's thread) does what is due: it extends every loan of which half is used, also those whose ack could
@@ -6,16 +6,16 @@ not be sent yet, and sends acks, nacks, postponements and dead letters in batche
 a quarter of a second at most, and looks after the loans between two calls. Calls to the service happen outside of the lock,
 so receivers never wait for an ack.
 
-What a queue service may do wrong is answered here:
+Failures of a queue service are handled here:
 
 - The same message comes a second time while we still work on it: the new receipt replaces the old one, and no second job
   is made. Services take the latest receipt only.
 - A message comes again after it was delivered (an ack that was lost or not carried out): it is acked again, not repeated.
-- A batch call fails for some receipts: those are tried again, after pauses that grow, without end.
-- One kind of call fails, for want of a permission for instance: its lane pauses, the others go on. Dead letters that cannot
-  be written stay lent; when there are many, the oldest go back to their queue for a quarter of an hour.
-- Outcomes pile up: `hold_off` says why nothing more is to be received.
-- The service does not answer: all calls pause with backoff; loans that run out meanwhile are lost, and their jobs are told.
+- A batch call fails for some receipts: these are tried again without end, after growing pauses.
+- One kind of call fails, for instance without a permission: its lane pauses, the others go on. Dead letters that cannot be
+written stay lent; when there are many, the oldest go back to their queue for a quarter of an hour. - Outcomes pile up:
+`hold_off` returns why nothing more may be received. - The service does not answer: all calls pause with backoff; loans that
+run out meanwhile are lost, and their jobs marked so.
 """
 
 from __future__ import annotations
@@ -41,34 +41,33 @@ from headrace.sources.lanes import Action, Lane, Pauses
 
 log = logging.getLogger(__name__)
 
-#: Acks that are sent at once: what SQS takes per call.
+#: Acks per call; the limit of SQS.
 ACK_ITEMS = 10
-#: How long fewer than that wait for company. At 28 items/s and SQS, it turns 28 calls a second into 4.
+#: How long fewer acks wait for more. At 28 items/s on SQS this makes 4 calls a second out of 28.
 ACK_SECONDS = 0.25
-#: Outcomes per call of the queue, which cuts them further, and loans per extension: between two calls others have their turn.
+#: Outcomes per call of the queue (which may split them), and loans per extension: other work runs between two calls.
 MOST_PER_CALL = 100
 MOST_EXTENDED = 500
-#: How long one `tend` goes on beginning calls.
+#: Time after which one `tend` begins no further call.
 TEND_SECONDS = 0.25
-#: Outcomes that may wait to be sent before nothing more is received, and those that may be stuck behind failures.
+#: Limits above which nothing is received: outcomes that wait to be sent, and outcomes stuck behind failures.
 MOST_OWED, MOST_STUCK = 5_000, 200
-#: Dead letters that may be stuck before the oldest go back to their queue, and for how long.
+#: Dead letters that may be stuck before the oldest go back to their queue, and how long these stay there.
 MOST_STUCK_LETTERS, ASIDE_SECONDS = 100, 900.0
-#: Tries after which a dead letter counts as one that cannot be written; about a minute.
+#: Tries after which a dead letter counts as impossible to write; about a minute.
 HOPELESS_TRIES = 10
-#: Ids of delivered messages that are remembered, so that they are not done again: some minutes of a fast worker.
+#: Remembered ids of delivered messages, so that none is done again: some minutes of a fast worker.
 NUM_REMEMBERED = 10_000
-#: Deliveries above those allowed up to which a message is tried once more, alone, where nothing is known of its deaths: the
-#: memory of them may be lost while it is not what killed. Beyond, it is given up however little is known.
+#: A message that was received too often is tried once more, alone, if no deaths of it are known: the record may be lost, and
+#: the message innocent. After this number of extra deliveries it is given up in any case.
 MOST_UNKNOWN = 20
-#: Part of the timeout by which extensions are brought forward to share a call with one that is due, and after which one that
-#: failed is tried again.
+#: Share of the timeout by which an extension may be early to share a call, and after which a failed one is repeated.
 TOGETHER = 0.05
 
 #: Stale entries of the heap that are tolerated, beyond as many as there are loans, before it is compacted.
 _FEW = 100
 
-#: Outcomes for which the service is told no more than a receipt.
+#: Outcomes for which the service needs only a receipt.
 _DONE_WITH = (OutcomeKind.DELIVERED, OutcomeKind.RETURNED)
 
 _WAITING = {
@@ -90,20 +89,20 @@ class LoanCounts:
     dead_lettered: int = 0
     retried: int = 0
     postponed: int = 0
-    """Of the retried: jobs whose result is kept, and which wait for their receiver; they count as not received."""
+    """Part of the retried: jobs with a kept result that wait for their receiver; they count as not received."""
     returned: int = 0
     bad_messages: int = 0
-    """Of the rejected: messages that are not jobs."""
+    """Part of the rejected: messages that are not jobs."""
     exhausted: int = 0
-    """Of the dead-lettered: received too often before anybody could settle them; their workers probably died."""
+    """Part of the dead-lettered: received too often without being settled; their workers probably died."""
     lost: int = 0
     """Loans that ran out: another worker may have the message."""
     stale: int = 0
     """Outcomes that came too late for the service."""
     adopted: int = 0
-    """Second deliveries of a message that we were still working on."""
+    """Second deliveries of messages in work here."""
     redelivered: int = 0
-    """Deliveries of a message that we had delivered before: acked again, not repeated."""
+    """Deliveries of messages whose result was delivered here before: acked again, not repeated."""
     extended: int = 0
     """Loans extended, each extension counted."""
     failed_entries: int = 0
@@ -111,15 +110,15 @@ class LoanCounts:
     failed_calls: int = 0
     """Calls that the service did not answer."""
     given_up: int = 0
-    """Outcomes that the service refuses for good: the message comes back after its visibility timeout."""
+    """Outcomes that the service refuses permanently: the message comes back after its visibility timeout."""
     failed_letters: int = 0
     """Dead letters that could not be written, each try counted."""
     put_aside: int = 0
     """Messages whose dead letter could not be written and that went back to their queue for a while."""
 
 
-#: By what a message is known when it comes again. Not by its id alone, which in most services any sender can choose: two
-#: messages that share one and say different things are two jobs. Hashes of bytes are random in each process.
+#: Identifies a message that comes again: its id and a hash of its body. Most services let the sender choose the id, and two
+#: messages with one id and different bodies are two jobs. Hashes of bytes are random in each process.
 Key = tuple[str, int]
 
 
@@ -128,7 +127,7 @@ def _key(message: Message) -> Key:
 
 
 class Loan:
-    """One message lent to us."""
+    """One message that this process has on loan."""
 
     __slots__ = (
         "_book",
@@ -168,25 +167,24 @@ class Loan:
         self._book = book
 
     def latest(self) -> Message:
-        """Return the message with the receipt that counts: it may have been delivered a second time since."""
+        """Return the message with its latest receipt: it may have been delivered a second time."""
         return replace(self.message, receipt=self.receipt)
 
     def postponed(self) -> Postponed:
-        """Return what the queue is to offer again later."""
+        """Return the message to offer again later."""
         assert self.outcome is not None
         kept = self.outcome.kept or self.message.kept
         return Postponed(self.latest(), self.outcome.delay_seconds, kept, self.outcome.kept_brief)
 
     def burial(self) -> Burial:
-        """Return what is to become a dead letter."""
+        """Return the message to move to the dead-letter queue."""
         assert self.outcome is not None
-        # It may have ended before anybody tried to deliver. A reason may quote names and texts that are not Unicode, which no
-        # service stores.
+        # The job may have ended before a try to deliver. A reason may quote text that is not Unicode, which no service stores.
         kept = self.outcome.kept or self.message.kept
         return Burial(self.latest(), encodable(self.outcome.reason), kept)
 
     def settle(self, job: Job | None, outcome: Outcome) -> None:
-        """Leave the outcome for the next `tend`; never waits, any thread."""
+        """Leave the outcome for the next `tend`; thread-safe, never waits."""
         self.outcome = outcome
         self._book.note(self, job, outcome)
         if outcome.kind in _DONE_WITH and not outcome.excused:
@@ -196,16 +194,16 @@ class Loan:
 
 
 class LoanBook:
-    """All loans of one queue. `lend` and `Loan.settle` from any thread; `tend` from one at a time.
+    """All loans of one queue. `lend` and `Loan.settle` are thread-safe; one thread at a time calls `tend`.
 
     Args:
         queue: Where the messages come from.
         policy: When to extend.
         max_receives: Deliveries of one message before it is dead-lettered instead of retried.
-        clock: The run's.
-        ack_items: Outcomes that are sent at once.
-        ack_seconds: How long fewer wait for company.
-        seat: Where a supervisor sees what is lent, and tells what killed workers; None: there is none.
+        clock: The run's clock.
+        ack_items: Outcomes per call.
+        ack_seconds: How long fewer outcomes wait for more.
+        seat: Shared with a supervisor, which sees the loans and knows which messages killed workers; None: no supervisor.
     """
 
     def __init__(
@@ -243,7 +241,7 @@ class LoanBook:
 
     @property
     def num_in_flight(self) -> int:
-        """Messages received whose end the queue has not confirmed."""
+        """Messages that were received and whose end the queue has not confirmed."""
         return len(self._loans)
 
     def statistics(self) -> LoanCounts:
@@ -251,7 +249,7 @@ class LoanBook:
         return replace(self.counts)
 
     def lend(self, message: Message) -> Loan | None:
-        """Enter a message just received; return None when no job is to be made of it."""
+        """Enter a message just received; return None if it needs no job."""
         now = self._now()
         with self._lock:
             known = self._loans.get(_key(message))
@@ -282,7 +280,7 @@ class LoanBook:
         return loan
 
     def note(self, loan: Loan, job: Job | None, outcome: Outcome) -> None:
-        """Let the supervisor know how a loan ended, as far as nobody else tells it."""
+        """Record for the supervisor how a loan ended, if nobody else does."""
         if self._seat is None or loan.is_repeated:
             return
         if job is None:
@@ -291,7 +289,7 @@ class LoanBook:
             self._seat.table.delivered(loan.place)
 
     def _enter(self, loan: Loan) -> str:
-        """Enter the loan where the supervisor sees it, and return why it must not run; empty: it may."""
+        """Enter the loan where the supervisor sees it; return why it must not run, or an empty text."""
         if self._seat is None:
             return ""
         record = self._seat.record(loan.message.id, loan.message.receive_count)
@@ -308,7 +306,7 @@ class LoanBook:
         return ""
 
     def _is_to_be_tried(self, loan: Loan, record: Record | None) -> bool:
-        """Return whether a message that was received too often is to run once more, alone: nobody knows that it killed."""
+        """Return whether a message that was received too often runs once more, alone, because no death is known of it."""
         num_surplus = loan.message.receive_count - loan.max_receives
         was_tried = loan.key in self._last_tries or (record is not None and record.was_alone)
         return 0 < num_surplus <= MOST_UNKNOWN and not was_tried
@@ -318,7 +316,7 @@ class LoanBook:
             self._seat.table.renew(loan.place, loan.message.id, loan.receipt, loan.lent_at)
 
     def hold_off(self) -> str:
-        """Return why nothing more is to be received for now; empty: it may be."""
+        """Return why nothing may be received now; an empty text if it may."""
         lanes = self._lanes.values()
         if sum(lane.num_stuck for lane in lanes) >= MOST_STUCK:
             worst = max(lanes, key=lambda lane: lane.num_stuck)
@@ -328,13 +326,13 @@ class LoanBook:
 
     @property
     def num_hopeless(self) -> int:
-        """Messages whose dead letters cannot be written: those that are stuck, and those that went back to the queue."""
+        """Messages whose dead letters cannot be written: stuck here, or back in the queue."""
         now = self._now()
         num_aside = sum(until > now for until in list(self._aside.values()))
         return self._lanes["dead_letter"].num_hopeless(HOPELESS_TRIES) + num_aside
 
     def tend(self, *, everything: bool = False) -> None:
-        """Extend what is late and send what is due; everything: all that waits is tried once, whatever failed before."""
+        """Extend loans and send outcomes that are due; `everything`: try all that wait once, also after failures."""
         with self._tending:
             give_up_at = self._now() + TEND_SECONDS
             self._sort_settled()
@@ -345,7 +343,7 @@ class LoanBook:
             failed: set[Action] = set()
             while True:
                 now = self._now()
-                # Extensions first: an ack may wait for a service that is slow to refuse it, a loan may not.
+                # Extensions first: an ack can wait for a slow service, a loan cannot.
                 self._extend_due(now)
                 next_lane = None if now < self._silence.resume_at else self._next_lane(now, failed)
                 if next_lane is None or (now >= give_up_at and not everything):
@@ -357,7 +355,7 @@ class LoanBook:
         return self._clock.now_ns() / 1e9
 
     def _sort_settled(self) -> None:
-        """Turn the outcomes left since the last time into what the queue is to be told."""
+        """Turn the new outcomes into pending calls of the queue."""
         now = self._now()
         for _ in range(len(self.settled)):
             loan = self.settled.popleft()
@@ -400,15 +398,15 @@ class LoanBook:
         return "dead_letter"
 
     def _next_lane(self, now: float, failed: set[Action]) -> Lane | None:
-        """Return the lane whose turn it is among those with something due."""
+        """Return the next lane with something due."""
         due = [lane for action, lane in self._lanes.items() if action not in failed and lane.is_due(now)]
         return min(due, key=lambda lane: lane.served, default=None)
 
     def _send_from(self, lane: Lane) -> bool:
-        """Send what one call takes, and return whether the service carried out the call."""
+        """Send the outcomes of one call, and return whether the service carried it out."""
         self._num_served += 1
         lane.served = self._num_served
-        # While letters fail they go one by one: the fault may be in a single one of them.
+        # While dead letters fail, send them one by one: the fault may be in a single one.
         is_alone = lane.action == "dead_letter" and lane.pauses.num_failures > 0
         loans = lane.take(1 if is_alone else MOST_PER_CALL)
         loans = [loan for loan in loans if not loan.lost or lane.action == "ack"]
@@ -461,8 +459,8 @@ class LoanBook:
                     *(self._queue.name, lane.action, loan.message.id, reason),
                 )
             elif loan.receipt != receipt:
-                # Delivered a second time during the call, and adopted: the new receipt is the one that counts. A message
-                # that was given back and forgotten here would be lent to nobody until its visibility timeout.
+                # Delivered a second time during the call: the new receipt counts. If it were dropped here, nobody would hold
+                # the message until its visibility timeout.
                 lane.add(loan, now)
                 continue
             elif reason == STALE:
@@ -473,7 +471,7 @@ class LoanBook:
         self._put_letters_aside()
 
     def _put_letters_aside(self) -> None:
-        """Give messages back whose letters cannot be written, rather than hold more and more of them."""
+        """Give back messages whose dead letters cannot be written, so that their number stays bounded."""
         now = self._now()
         for loan in self._lanes["dead_letter"].take_stuck(MOST_STUCK_LETTERS):
             self.counts.put_aside += 1
@@ -495,17 +493,17 @@ class LoanBook:
         loan.due_number = self._num_due
         heapq.heappush(self._due, (at, self._num_due, loan.key))
         if len(self._due) > 2 * len(self._loans) + _FEW:
-            # Those that have ended would stay for half of the visibility timeout.
+            # Ended loans would otherwise stay for half of the visibility timeout.
             self._due = [entry for entry in self._due if self._scheduled(entry) is not None]
             heapq.heapify(self._due)
 
     def _scheduled(self, entry: tuple[float, int, Key]) -> Loan | None:
-        """Return the loan of an entry; None if it has ended, or the message was lent anew since."""
+        """Return the loan of an entry; None if it has ended, or the message was lent again since."""
         loan = self._loans.get(entry[2])
         return loan if loan is not None and loan.due_number == entry[1] else None
 
     def _take_due(self, now: float) -> list[Loan]:
-        """Return the loans of which half is used, and those that nearly are when there is one."""
+        """Return the loans of which half is used, and with them those that soon will be."""
         due: list[Loan] = []
         with self._lock:
             until = now
@@ -530,11 +528,11 @@ class LoanBook:
         except QueueUnavailable as error:
             self._note_failure(self._extending, error, f"loans cannot be extended, {self.num_in_flight} in flight")
         finally:
-            # Whatever could not be extended now: again soon, until it has run out.
+            # Try again soon what could not be extended, until it has run out.
             self._keep_or_lose(due, now)
 
     def _extend(self, due: list[Loan]) -> list[Loan]:
-        """Extend the loans and return those for which it failed."""
+        """Extend the loans and return the failed ones."""
         asked_at = self._now()  # before the call: the service's loan starts later than we believe
         receipts = [loan.receipt for loan in due]
         failures = self._queue.extend(receipts, self._policy.timeout_seconds)
@@ -586,7 +584,8 @@ class LoanBook:
         if pauses.is_to_be_said(now):
             log.warning("%s: %s", what, error)
         if not isinstance(error, QueueRefused):
-            # One call may fail by itself; two in a row, of whatever kind, and the service is silent: none need wait for it.
+            # One call may fail by itself. After two in a row, of any kind, the service is down: no other call need wait for
+            # it.
             self._silence.failed(now)
             if self._silence.num_failures == 1:
                 self._silence.resume_at = 0.0
@@ -599,5 +598,5 @@ def _remember(keys: OrderedDict[Key, None], key: Key) -> None:
 
 
 def _rounded(seconds: float) -> float:
-    """Return quarters of a second, so that delays with jitter still share calls."""
+    """Round to quarters of a second, so that delays with jitter still share calls."""
     return round(seconds * 4) / 4

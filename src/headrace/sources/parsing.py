@@ -1,9 +1,9 @@
-"""Messages of producers that know nothing of headrace: what they send, as the fields of a job.
+"""Parsers for messages of other producers: they turn a message body into the fields of a job.
 
-A parser gets the body of a message (bytes) and returns the address of what to work on (a string), or a dict with the keys of
-headrace's own format (see `headrace.sources.jobs`); `data` holds bytes there. Whatever it raises rejects that one message.
+A parser gets the body of a message (bytes) and returns the address of the payload (a string), or a dict with the keys of
+headrace's own format (see `headrace.sources.jobs`), in which `data` holds bytes. If it raises, that one message is rejected.
 
-Names of those that are built in:
+Names of the built-in parsers:
 
     url             the body is the address
     json:URL=...    one JSON object; where its fields stand, such as `json:url=image.href,id=asset_id,callback=hook`
@@ -31,10 +31,10 @@ _decoder = msgspec.json.Decoder()
 
 
 def find_parser(name: str | Parser) -> Parser:
-    """Return a parser by its name; one that is a function already is returned as it is.
+    """Return the parser of a name; a function is returned unchanged.
 
     Raises:
-        SettingsError: If there is none of that name.
+        SettingsError: If no parser has that name.
     """
     if callable(name):
         return name
@@ -54,7 +54,7 @@ def find_parser(name: str | Parser) -> Parser:
 
 
 def read_object(body: bytes) -> Mapping[str, Any]:
-    """Return the JSON object of a body; whatever else it is raises BadMessage."""
+    """Return the JSON object in a body; raises BadMessage for anything else."""
     try:
         found = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -86,7 +86,7 @@ def _places(text: str, name: str) -> dict[str, list[str]]:
 
 
 def _from_json(body: bytes, places: Mapping[str, list[str]]) -> Mapping[str, Any]:
-    """Return the fields of a job; the whole object goes along as its attributes."""
+    """Return the fields of a job; its attributes are the whole object."""
     found = read_object(body)
     values = {field: _at(found, place) for field, place in places.items()}
     if values["url"] is None:
@@ -94,7 +94,7 @@ def _from_json(body: bytes, places: Mapping[str, list[str]]) -> Mapping[str, Any
     for field in ("id", "task"):  # producers count with numbers
         if type(values.get(field)) is int:
             values[field] = str(values[field])
-    # Where results go is the operator's choice of a field: a sender's own of that name must not redirect them.
+    # The operator chooses the field with the callback: a sender's own field `callback` must not redirect results.
     attributes = {key: value for key, value in found.items() if key != "callback"}
     return {**{field: value for field, value in values.items() if value is not None}, "attributes": attributes}
 

@@ -2,7 +2,7 @@
 
     receive -> LoanBook.lend -> decode -> Job ... Job.settle -> LoanBook.settled -> tend -> ack | nack | dead_letter
 
-Messages that are no jobs, that were received too often or that kill workers reach the runtime with their verdict, and no stage.
+Messages that are not jobs, were received too often or kill workers reach the runtime with their verdict, but no stage.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ log = logging.getLogger(__name__)
 
 #: Tries of `close` to send the last acks before the rest is left to the visibility timeout, and how long they may take.
 CLOSING_TRIES, CLOSING_SECONDS = 3, 5.0
-#: How long the service may refuse every receive before the run ends: permissions that were just given take effect late.
+#: How long the service may refuse every receive before the run ends: new permissions take effect late.
 REFUSED_SECONDS = 60.0
-#: Empty receives in a row after which those that cost money wait longer.
+#: Empty receives in a row after which a queue whose calls cost money is polled less often.
 EMPTY_RECEIVES = 10
 #: How long a receive waits while nothing may be received.
 HELD_OFF_SECONDS = 0.1
 #: How long one receive of a draining source waits at most.
 DRAINING_WAIT_SECONDS = 0.25
-#: Of `LoanCounts`, what the run's own counters do not tell.
+#: Fields of `LoanCounts` that the run's own counters do not have.
 _NOTED = (
     "postponed",
     "extended",
@@ -63,21 +63,21 @@ _NOTED = (
 
 
 class QueueSource:
-    """Jobs from a queue. `receive` from several threads, `tend` from one.
+    """Jobs from a queue. Several threads may call `receive`, one calls `tend`.
 
-    Making one is cheap and connects nothing; `open` does. A queue opened from an address is closed with the source; a
-    queue that was passed in stays open for its owner.
+    Only `open` connects. A queue that was opened from an address is closed with the source; a queue that was passed in stays
+    open for its owner.
 
     Args:
         queue: Address (see `headrace.sources.addresses`) or an open queue.
-        visibility: How long received messages stay lent, such as `30s`; None for what the address or the service says.
-            A Plan may say something else.
-        max_receives: Deliveries of one message before it is dead-lettered. A Plan may say something else.
-        drain: End when the queue is empty, nothing is held back and nobody works on anything. On SQS, which counts
-            approximately, that is a very likely end, not a certain one.
-        parse: What turns a body of another format into a job: a function, or a name such as `sns+s3` or
-            `json:url=image.href,id=asset_id`; see `headrace.sources.parsing`. None: messages are of headrace's own format.
-        clock: The run's.
+        visibility: How long received messages stay lent, such as `30s`; None for the value of the address or the service. A
+            Plan overrides it.
+        max_receives: Deliveries of one message before it is dead-lettered. A Plan overrides it.
+        drain: End when the queue is empty, nothing is delayed and nobody works on a message. SQS counts approximately: there
+            the queue is then very likely, but not certainly, empty.
+        parse: Turns a body of another format into a job: a function, or a name such as `sns+s3` or
+            `json:url=image.href,id=asset_id`; see `headrace.sources.parsing`. None: messages have headrace's own format.
+        clock: The run's clock.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class QueueSource:
         self._seat: Seat | None = None
 
     def changed(self, address: str | None, *, drain: bool) -> QueueSource:
-        """Return one for another address, or one that drains its queue, and the same in all else.
+        """Return this source with another address, or as one that drains its queue; all else stays.
 
         Args:
-            address: None or empty: the same queue. Where it says a visibility timeout, that is the nearer word.
-            drain: End when the queue is empty; False: as it is.
+            address: None or empty: the same queue. A visibility timeout in the address overrides this source's.
+            drain: End when the queue is empty; False: unchanged.
         """
         has_its_own = address and "visibility" in parse_address(address)[1]
         return QueueSource(
@@ -120,7 +120,7 @@ class QueueSource:
         )
 
     def check_is_there(self) -> None:
-        """Raise SettingsError if the queue's file does not exist: draining it would end at once, as if all was done."""
+        """Raise SettingsError if the queue's file does not exist: a drain would end at once and look successful."""
         parts = parse_address(self._address)[0] if isinstance(self._address, str) else None
         if parts is not None and parts.scheme == "sqlite" and not Path(path := unquote(parts.path[1:])).exists():
             raise SettingsError(
@@ -128,22 +128,22 @@ class QueueSource:
             )
 
     def take(self, seat: Seat) -> None:
-        """Note what is received where a supervisor sees it, and run alone what may have killed workers; before `open`."""
+        """Record received messages where the supervisor sees them, and run suspects alone; call before `open`."""
         self._seat = seat
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether a source that drains its queue has found it empty."""
+        """Whether this source drains its queue and has found it empty."""
         return self._open is not None and self._open.is_exhausted
 
     @property
     def is_endless(self) -> bool:
-        """Whether only a signal ends it, which then leaves nothing undone."""
+        """Whether only a signal ends it; the received jobs are then finished."""
         return not self._drain
 
     @property
     def is_remote(self) -> bool:
-        """Whether its jobs may come from other machines, whose word is not enough to read a file of this one."""
+        """Whether its jobs may come from other machines, which may not name files of this one."""
         if isinstance(self._address, str):
             return parse_address(self._address)[0].scheme != "sqlite"
         return not getattr(self._address, "is_local", False)
@@ -155,16 +155,16 @@ class QueueSource:
 
     @property
     def shown_address(self) -> str:
-        """What `headrace queue` takes to look at the queue; without secrets."""
+        """Address for `headrace queue`, without secrets."""
         if isinstance(self._address, str):
             return self._address if "@" not in self._address else self._opened().queue.name
         return self._address.name
 
     def open(self, settings: SourcePlan) -> None:
-        """Connect; the Plan's `[source]` table wins over what was given at construction.
+        """Connect; the Plan's `[source]` table overrides the arguments of the constructor.
 
         Raises:
-            SettingsError: If another visibility timeout is asked for than an open queue has.
+            SettingsError: If an open queue was passed in that has another visibility timeout.
             SourceError: If the queue does not exist or the service does not answer.
         """
         asked = self._visibility_seconds if settings.visibility_seconds is None else settings.visibility_seconds
@@ -189,7 +189,7 @@ class QueueSource:
         )
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
-        """Return up to limit jobs, [] if none came within wait_seconds, None when there will never be more."""
+        """Return up to limit jobs, [] if none came within wait_seconds, None once there are no more."""
         return self._opened().receive(limit, wait_seconds)
 
     def tend(self) -> None:
@@ -201,11 +201,11 @@ class QueueSource:
         return self._opened().in_flight_limit(throughput, at_least)
 
     def statistics(self) -> LoanCounts:
-        """Return what happened so far."""
+        """Return the counts so far."""
         return self._opened().book.statistics()
 
     def backlog(self) -> QueueStatistics:
-        """Return what waits in the queue now; any thread. Asks the service, so it takes as long as that does.
+        """Return the state of the queue now; thread-safe. Calls the service, so it may take time.
 
         Raises:
             QueueUnavailable: If the service does not answer.
@@ -213,13 +213,13 @@ class QueueSource:
         return self._opened().queue.statistics()
 
     def notes(self) -> dict[str, int]:
-        """Return what happened to loans beside the outcomes of jobs, as far as anything did: `source.extended`, ..."""
+        """Return the counts of loans that are not 0, beside the outcomes of jobs: `source.extended`, ..."""
         counts = self.statistics()
         return {f"source.{name}": number for name in _NOTED if (number := getattr(counts, name))}
 
     @property
     def num_in_flight(self) -> int:
-        """Messages received whose end the queue has not confirmed."""
+        """Messages that were received and whose end the queue has not confirmed."""
         return self._opened().book.num_in_flight
 
     def close(self) -> None:
@@ -285,14 +285,14 @@ class _OpenSource:
         messages = self._receive(limit, wait_seconds)
         if messages is None:
             return None
-        # All of them before the first is read, which may be what kills: then the others are known to have been received.
+        # Enter all of them before the first is read: reading one may kill this process, and the others must be known then.
         loans = [loan for message in messages if (loan := self.book.lend(message)) is not None]
         if isolation is None:
             return [self._enter(loan) for loan in loans]
         return isolation.pass_through([(self._enter(loan), loan.is_suspect and not loan.refused_for) for loan in loans])
 
     def _receive(self, limit: int, wait_seconds: float) -> list[Message] | None:
-        """Return messages; None when a source that drains its queue has found it empty."""
+        """Return messages; None when the queue is drained and empty."""
         try:
             messages = self.queue.receive(limit, wait_seconds=0.0 if self._drain else self._wait_seconds(wait_seconds))
             self._num_empty = 0 if messages else self._num_empty + 1
@@ -300,7 +300,7 @@ class _OpenSource:
             if self.is_exhausted:
                 if self._is_empty():
                     return None
-                # Briefly, because the end is mostly our own last acks, of which a long poll does not hear.
+                # Poll briefly: the queue mostly becomes empty by our own last acks, which do not end a long poll.
                 messages = self.queue.receive(limit, wait_seconds=min(wait_seconds, DRAINING_WAIT_SECONDS))
         except QueueUnavailable as error:
             self._wait_out(error, wait_seconds)
@@ -314,11 +314,11 @@ class _OpenSource:
         return messages
 
     def _enter(self, loan: Loan) -> Job:
-        """Return the job of a message just received; a suspect's body is not even read before it runs alone."""
+        """Return the job of a message just received; the body of a suspect is read only once it runs alone."""
         message = loan.message
         settle = loan.settle if self._isolation is None else self._isolation.counted(loan.settle)
         if loan.refused_for:
-            # Nor that of one that is to run no more: `parse` is the user's code, and may be what it kills.
+            # The same for a message that may not run again: `parse` is code of the user, and may be what kills.
             return _refused(message, settle, Outcome(OutcomeKind.DEAD_LETTERED, loan.refused_for))
         if loan.is_suspect:
             loan.job = unread = _Unread(message.id, b"", attempt=message.receive_count, settle=settle)
@@ -333,7 +333,7 @@ class _OpenSource:
             self._note_work(loan, -1)
 
     def _read_alone(self, loan: Loan, settle: Settle) -> Job:
-        """Return the job of a suspect, which counts as in work from now until it is settled: nothing else is out."""
+        """Return the job of a suspect, which counts as worked on from now until it is settled: no other job is out."""
         self._note_work(loan, 1)
 
         def settled(job: Job | None, outcome: Outcome) -> None:
@@ -374,7 +374,7 @@ class _OpenSource:
         self._closed.set()
         if self._isolation is not None:
             self._isolation.give_back()
-        # In a thread that may be left behind: a service that does not answer must not keep the process beyond its grace.
+        # In a thread that may be abandoned: a service that does not answer must not keep the process beyond its grace period.
         last = threading.Thread(target=self._settle_last, name="last-acks", daemon=True)
         last.start()
         last.join(CLOSING_SECONDS)
@@ -389,7 +389,7 @@ class _OpenSource:
             self._seat.leave(is_drained=self.is_exhausted and not self.book.num_in_flight)
 
     def _wait_seconds(self, wait_seconds: float) -> float:
-        """Return how long to wait for a message: longer and longer while none come, where calls cost money."""
+        """Return how long to wait for a message; it grows while none come, if calls cost money."""
         if wait_seconds <= 0 or self._num_empty < EMPTY_RECEIVES or not isinstance(self.queue, CostsCalls):
             return wait_seconds
         doublings = min(self._num_empty - EMPTY_RECEIVES + 1, 10)
@@ -405,7 +405,7 @@ class _OpenSource:
             log.warning("%s", error)
 
     def _is_held_off(self) -> bool:
-        """Wait a little and return True while what was received before cannot be settled."""
+        """Wait a little and return True while received messages cannot be settled."""
         why = self.book.hold_off()
         if not why:
             return False
@@ -417,7 +417,7 @@ class _OpenSource:
         return True
 
     def _is_empty(self) -> bool:
-        """Return whether there is nothing in the queue and nothing of it anywhere, but for letters that cannot be written."""
+        """Return whether nothing is in the queue or in flight, except dead letters that cannot be written."""
         num_hopeless = self.book.num_hopeless
         if self.book.num_in_flight > num_hopeless:
             return False
@@ -443,26 +443,26 @@ class _OpenSource:
         # At least the first pause, so that a receiver that does not wait does not spin.
         self._num_outages += 1
         pause = min(pause_seconds(self._num_outages), max(FIRST_PAUSE_SECONDS, wait_seconds))
-        # Not all workers at once, when a service comes back; the jitter is small, because the pause is within the wait.
+        # Jitter, so that workers do not all return at once; it is small, because the pause is part of the wait.
         self._closed.wait(random.uniform(0.7, 1.0) * pause)
 
 
 class _Unread(Job):
-    """A suspect of whose message no job is made before nothing else is out: reading it may be what kills."""
+    """A suspect whose message is decoded only when no other job is out, because decoding may be what kills."""
 
     __slots__ = ("read",)
     read: Callable[[], Job]
 
 
 def _refused(message: Message, settle: Callable[[Job, Outcome], None], verdict: Outcome) -> Job:
-    """Return no job, but counted, recorded and told like one: who watches the run must see it."""
+    """Return a job that carries only its verdict, so that it is counted, recorded and observed like any other."""
     refused = Job(message.id, b"", attempt=message.receive_count, settle=settle)
     refused.verdict = verdict
     return refused
 
 
 def _compare_limits(queue: Queue, max_receives: int) -> None:
-    """Warn where the service moves messages away before we would, who know why."""
+    """Warn if the service dead-letters messages earlier than headrace, which would store the reason."""
     most = queue.most_receives if isinstance(queue, LimitsReceives) else None
     if most is not None and most <= max_receives:
         log.warning(
@@ -473,9 +473,9 @@ def _compare_limits(queue: Queue, max_receives: int) -> None:
 
 
 def _settle_orphans(queue: Queue, orphans: Sequence[InFlight], clock: Clock) -> None:
-    """Ack what processes that died here had delivered, and offer the rest again at once, not after its timeout."""
+    """Ack the messages that dead processes had delivered, and offer the rest again now, not after its timeout."""
     since = clock.now_ns() / 1e9 - queue.visibility_seconds
-    # A loan that may have run out is somebody else's by now.
+    # A loan that may have run out may belong to another worker by now.
     ours = [orphan for orphan in orphans if orphan.receipt and orphan.lent_at > since]
     if isinstance(queue, AdoptsLoans):
         queue.adopt({orphan.receipt: orphan.lent_at for orphan in ours})

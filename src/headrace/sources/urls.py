@@ -1,4 +1,4 @@
-"""A list of URLs, in the program or in a file; or of files on this machine, in a file."""
+"""A list of URLs, in the program or in a file; a file may list local files instead."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from headrace.sources.finite import Entry, FiniteSource
 
 
 class UrlList(FiniteSource):
-    """One job per URL: the payload is the URL; so is the id, without password and query, and with a number if named twice.
+    """One job per URL: the payload is the URL; the id is the URL without password and query, numbered if repeated.
 
     Args:
-        urls: The URLs, or a file with one per line; empty lines and lines that start with # do not count. A file may name
-            files of this machine instead, relative to its own folder: one job per path then. Its first line decides, and all
-            others must be alike: in a list of addresses that strangers have a part in, a path must not open a file.
+        urls: The URLs, or a file with one per line; empty lines and lines that start with # are skipped. A file may list local
+            files instead, relative to its own folder: then there is one job per path. Its first line decides, and all others
+            must be of the same kind: if strangers can add addresses to a list, a path among them must not open a file.
         max_receives: Tries of one job.
     """
 
@@ -29,11 +29,11 @@ class UrlList(FiniteSource):
 
     @property
     def where(self) -> str:
-        """The file, or that the URLs are in the program."""
+        """The path of the file, or a text that says that the URLs are in the program."""
         return f"the list {self._urls.absolute()}" if isinstance(self._urls, Path) else "a list in the program"
 
     def entries(self) -> Iterator[Entry]:
-        """Return the URLs in order; a file is read now, so that what is wrong with it is told before the run."""
+        """Return the URLs in order; a file is read now, so that its errors are reported before the run."""
         if isinstance(self._urls, Path):
             lines, where = _lines(self._urls), str(self._urls)
         else:
@@ -52,7 +52,7 @@ class UrlList(FiniteSource):
 
 
 def _files(lines: list[tuple[int, str]], where: str, folder: Path) -> Iterator[Entry]:
-    """Return the files that a list names; one that is missing is its own job's failure, unless it is the first."""
+    """Return the files in a list; a missing one fails only its own job, unless it is the first."""
     number, first = lines[0]
     path = os.path.abspath(folder / first)
     if not os.path.isfile(path):
@@ -86,6 +86,6 @@ def _entries(named: Iterable[tuple[str, Any]]) -> Iterator[Entry]:
 
 
 def _name(url: str) -> str:
-    # An id goes into logs, spans and results; a password or a signed query must not. The hash tells apart what was cut.
+    # An id goes into logs, spans and results; a password or a signed query must not. The hash keeps shortened ids apart.
     shown = without_secrets(url)
     return url if shown == url else f"{shown}~{hashlib.sha256(url.encode()).hexdigest()[:8]}"

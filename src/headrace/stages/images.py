@@ -18,7 +18,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 #: Most pixels that a whole image is enlarged to: 75 MB. A file of 300 bytes can ask for any number.
 MOST_PIXELS = 25_000_000
 
-#: The same limit where only the centre is needed: no real picture is this narrow.
+#: The limit if only the centre is needed; no real picture is narrow enough to exceed it.
 MOST_PIXELS_UNCROPPED = 100_000_000
 
 #: Source pixels beside the crop that interpolation reads, and one for rounding.
