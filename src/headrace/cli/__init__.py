@@ -32,15 +32,15 @@ COMMANDS = {
     "profile": "run a pipeline and measure where every millisecond goes",
     "report": "make one HTML page of a run",
     "diagnose": "say what limits a recorded run, why, and what fixing it would buy",
-    "explain": "say what a verdict means, how it is recognised, and what to do about it",
+    "explain": "explain a verdict: what it means, how it is recognised, and what to do about it",
     "whatif": "predict what a change would do to a recorded run",
     "tune": "find a better Plan, and prove it by measuring",
     "ladder": "show what each step from a sequential run to a Plan gives, together and alone",
-    "capacity": "say how many machines a rate needs, what that costs, and what would save how much",
+    "capacity": "say how many machines a rate needs, what they cost, and what each improvement saves",
     "compare": "say whether one Plan, pipeline or run is really faster than another",
     "validate": "say whether one variant of a model may stand in for another",
     "optimize": "make a model cheaper, prove it, and write a Plan that uses the better variant",
-    "ledger": "hold what was predicted against what was measured; take a decision back",
+    "ledger": "compare predictions with measurements; roll back a decision",
     "submit": "put jobs into a queue",
     "queue": "look into a queue and its dead letters",
     "samples": "make labelled sample images",
@@ -80,7 +80,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def reported(command: Callable[[], int]) -> int:
-    """Run a command and return its exit status; an error is told on stderr."""
+    """Run a command and return its exit status; print an error on stderr."""
     try:
         status = command()
         sys.stdout.flush()
@@ -104,7 +104,7 @@ def _is_ctrl_c(error: BaseException | None) -> bool:
 
 
 def _reported_error(error: BaseException) -> int:
-    """Return the exit status of an error, told on stderr."""
+    """Print an error on stderr and return its exit status."""
     if isinstance(error, Interrupted):
         return _failed(error, EXIT_INTERRUPTED)
     if isinstance(error, SettingsError | RunFolderError | LedgerError):
@@ -191,8 +191,8 @@ def make_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 def _add_general(parser: argparse._ActionsContainer, *, default: object) -> None:
     """Add the options that may stand before a command and behind it."""
     for names, says in (
-        (("-v", "--verbose"), "tell about each item that fails, as it fails"),
-        (("-q", "--quiet"), "print results and errors alone: no progress, no warnings"),
+        (("-v", "--verbose"), "report each item that fails, as it fails"),
+        (("-q", "--quiet"), "print only results and errors: no progress, no warnings"),
         (("--timestamps",), "begin each line on stderr with the time in UTC"),
     ):
         parser.add_argument(*names, action="store_true", default=default, help=says)

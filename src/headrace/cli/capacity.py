@@ -4,10 +4,10 @@
     headrace capacity runs/first --rate 100/s --slo p99=500ms --headroom 30%
     headrace capacity runs/first --rate 100/s --change "new decoder: --speedup decode=3" --change "--set process.batch=16"
 
-RUN is a profile of one machine at work. The rate is what all machines together must take. Without --slo a machine is used up to
-full load less the headroom; with it up to the rate at which the simulated latency still holds, if that is less.
+RUN is a profile of one machine at work. The rate is the load of all machines together. Without --slo a machine is used up to
+full load less the headroom; with it up to the rate at which the simulated latency still meets the goal, if that is less.
 
-Exit status: 0 told; 1 the goal of --slo holds at no rate as recorded; 2 misuse; 4 it cannot be told.
+Exit status: 0 done; 1 the recorded pipeline meets the goal of --slo at no rate; 2 misuse; 4 inconclusive.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         dest="named",
         metavar="'NAME: OPTIONS'",
-        help="a change to look at, in the options below, such as 'new decoder: --speedup decode=3'; may be repeated",
+        help="a change to evaluate, in the options below, such as 'new decoder: --speedup decode=3'; may be repeated",
     )
     parser.add_argument("--only", action="store_true", help="look at the changes given and at no others")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the simulated arrivals (default 0)")

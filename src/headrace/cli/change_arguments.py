@@ -34,7 +34,7 @@ def add_change_arguments(parser: argparse.ArgumentParser) -> None:
         help="a setting of the Plan, such as fetch.workers=32 or process.batch=8",
     )
     parser.add_argument(
-        "--speedup", action="append", default=[], metavar="STAGE=TIMES", help="a stage made so many times as fast"
+        "--speedup", action="append", default=[], metavar="STAGE=TIMES", help="a stage that is TIMES as fast"
     )
     parser.add_argument("--drop", action="append", default=[], metavar="STAGE", help="a stage that costs nothing more")
     parser.add_argument(
@@ -49,12 +49,12 @@ def add_change_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="STAGE=FILE",
-        help="what calls of a device stage cost by batch size: a run folder of another engine, or JSON {size: seconds}",
+        help="cost curve of a device stage, by batch size: a run folder of another engine, or JSON {size: seconds}",
     )
     parser.add_argument("--cores", metavar="N", help="so many cores instead of the run's")
-    parser.add_argument("--devices", metavar="N", help="so many devices side by side instead of 1")
+    parser.add_argument("--devices", metavar="N", help="N devices side by side instead of 1")
     parser.add_argument(
-        "--arrival-rate", metavar="RATE", help="jobs that come at random times, such as 100/s, instead of the run's"
+        "--arrival-rate", metavar="RATE", help="jobs that arrive at random times, such as 100/s, instead of the run's"
     )
     parser.add_argument(
         "--quiet-machine", action="store_true", help="without the other programs that used the machine during the run"

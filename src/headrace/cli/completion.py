@@ -1,10 +1,10 @@
-"""Print what completes headrace's commands, options, choices and settings of a Plan when TAB is pressed.
+"""Print a shell script that completes headrace's commands, options, choices and settings of a Plan.
 
     eval "$(headrace completion bash)"      in ~/.bashrc
     eval "$(headrace completion zsh)"       in ~/.zshrc, after compinit
 
-The text is made from the commands as they are now and starts no Python when it completes: print it again after an update, or
-let the shell do that at each start, as above. Names of files are completed by the shell itself.
+The script lists the present commands and starts no Python when it completes: print it again after an update, or let the shell
+do that at each start, as above. The shell itself completes names of files.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@
     headrace diagnose runs/first --slo p99=200ms --rate 100/s     is it good enough already?
     headrace diagnose runs/first --json
 
-The verdict comes first, in words, then the evidence for and against it, what to do and what that would buy, what comes second,
-what limits once the first is mended, and upper bounds that can be worked out by hand. Every class of verdict has a page in the
-documentation. Where the run does not tell, it says so, with the reason and the command that would.
+The verdict comes first, in words; then the evidence for and against it, the remedies and their predicted gain, the runner-up,
+the next bottleneck once the first is fixed, and upper bounds that can be checked by hand. Every class of verdict has a page in
+the documentation. If the run does not answer a question, it says why, and names the command that would.
 
-Exit status: 0 done; 1 a goal that was given is missed; 2 misuse; 4 inconclusive.
+Exit status: 0 done; 1 a given goal is missed; 2 misuse; 4 inconclusive.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Explain a verdict: what it means, how it is recognised, what it is confused with, what to do, and a worked example.
 
-    headrace explain                    what verdicts there are, a line each
+    headrace explain                    lists all verdicts
     headrace explain GIL
     headrace explain download_latency
 
-The same pages stand in the documentation, under "Verdicts".
+The documentation has the same pages, under "Verdicts".
 """
 
 from __future__ import annotations

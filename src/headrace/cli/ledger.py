@@ -1,4 +1,4 @@
-"""Look at what was predicted, tried and decided, write down what came of it, and take a decision back.
+"""List predictions, attempts and decisions, record what was measured, and roll back a decision.
 
     headrace ledger list
     headrace ledger list --events
@@ -17,18 +17,18 @@
     headrace ledger measured p12 runs/before runs/after
     headrace ledger record --pipeline jobs:pipeline
 
-Ids begin with what they are of: p12 a prediction (`whatif`, `tune`, `optimize`: what a change would do to a pipeline), a7 an
-attempt (a variant of a model that `optimize` tried), d1 a decision (a Plan that took another's place, or was put back), e3 an
-event (a technique that was not tried, a golden set that judged in `validate`, a replay, a pipeline that was measured with an
-attempt's variant). For predictions there are `measured` and `record`, for attempts `why-not`, `replay`, `render` and `export`,
-for decisions `rollback`.
+The first letter of an id is its kind: p12 is a prediction (the effect of a change, by `whatif`, `tune` or `optimize`), a7 an
+attempt (a variant of a model that `optimize` tried), d1 a decision (a Plan that replaced another one, or a rollback), e3 an
+event (a technique that was not tried, a golden set used by `validate`, a replay, a pipeline that was measured with an
+attempt's variant). `measured` and `record` work on predictions, `why-not`, `replay`, `render` and `export` on attempts,
+`rollback` on decisions.
 
-`measured` takes what `headrace compare -o compare.json` wrote (pairs of blocks, the better way), or two run folders: the one
-before and the one with the change. It refuses what was measured before the prediction was written, what ran under another
-Plan than the one predicted, and a second measurement. Nothing in the ledger is ever changed or removed.
+`measured` takes a file of `headrace compare -o compare.json` (pairs of blocks, the better way), or two run folders: the one
+before and the one with the change. It refuses a measurement that is older than the prediction, one of another Plan than the
+predicted one, and a second one. Nothing in the ledger is ever changed or removed.
 
-`rollback` puts back what was in a Plan's file before the newest decision that still stands, and writes that down too; a second
-one goes back one step further.
+`rollback` restores the Plan's file as it was before the newest decision that is in force, and records this; a second rollback
+goes one step further back.
 
 `replay` judges the very file of an attempt again, on the same data with the same settings, says whether it comes out the same
 within its intervals, and what is otherwise than it was: machine, versions.

@@ -1,4 +1,4 @@
-"""The arguments of every command that runs a pipeline, and what they name."""
+"""The arguments of every command that runs a pipeline, and the pipeline that they name."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--force",
         action="store_true",
-        help="replace what an earlier run left; with --resume: go on although it may be another run",
+        help="replace the files of an earlier run; with --resume: continue although it may be another run",
     )
 
 
@@ -55,8 +55,8 @@ def add_allow_argument(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NETWORK",
-        help="let jobs name this address, network (10.1.0.0/16), host or .domain, each with :PORT or without, although it is "
-        "private; may be repeated; adds to HEADRACE_ALLOW (separated by commas) and to the Plan's [network] allow",
+        help="let jobs name this private address, network (10.1.0.0/16), host or .domain, each with :PORT or without; may be "
+        "repeated; adds to HEADRACE_ALLOW (separated by commas) and to the Plan's [network] allow",
     )
 
 

@@ -6,13 +6,13 @@
     headrace profile jobs:pipeline --python preprocess            which Python line costs most
     headrace profile --set process.batch=8 jobs:pipeline          any setting of the Plan
 
-It runs the pipeline as `headrace run` does (results are delivered, jobs are acknowledged) and measures beside it. The table
-shows, for each stage, the time that an item waits and is served, and what the service was: CPU, waiting for a core (run
-delay), or blocked, and on what. Below stand checks of whether the numbers can be believed; a failed one marks the profile
-UNTRUSTED. What profiling costs is measured during the run, by switching it off and on.
+It runs the pipeline as `headrace run` does (results are delivered, jobs are acknowledged) and measures it. The table shows for
+each stage how long an item waits and is served, and how the service time splits: CPU, waiting for a core (run delay), or
+blocked, and on what. Below are checks of whether the numbers can be trusted; a failed one marks the profile UNTRUSTED. The
+cost of profiling is measured during the run, by switching it off and on.
 
 Stages alone (--isolate) and layers (--layers) are measured after the run, on the first items of a source that can be read
-again (folder, list): nothing of that is delivered.
+again (folder, list); these results are not delivered.
 
 Ctrl-C ends the run within its grace period; what was measured is kept and analysed.
 """

@@ -6,8 +6,8 @@
     headrace queue purge sqlite:///jobs.db --dead
 
 Peeking at an SQS queue receives the messages for an instant, which raises their receive count. Redriving moves dead letters
-back to their queue, to be tried afresh: a job whose result could not be delivered has its result with it, which is delivered
-as it is; with --rework the job is worked on again. Purging cannot be undone and asks first.
+back to their queue, with a receive count of zero. A job whose result could not be delivered keeps its result, which is
+delivered unchanged; with --rework the job is worked on again. Purging cannot be undone and asks first.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _NUM_SHOWN = 300
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="{stats,peek,redrive,purge}")
-    stats = actions.add_parser("stats", help="count what waits, is in flight, is held back, is dead")
+    stats = actions.add_parser("stats", help="count messages that wait, are in flight, are delayed, are dead")
     peek = actions.add_parser("peek", help="show messages, or dead letters with their reasons")
-    redrive = actions.add_parser("redrive", help="move dead letters back, to be tried afresh")
+    redrive = actions.add_parser("redrive", help="move dead letters back to the queue")
     purge = actions.add_parser("purge", help="remove all messages, or all dead letters, for good")
     for action in (stats, peek, redrive, purge):
         action.add_argument("queue", metavar="QUEUE", help="address, such as sqlite:///jobs.db?queue=night")

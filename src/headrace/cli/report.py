@@ -5,12 +5,12 @@
     headrace report runs/first --compare compare.json     with bars of before and after
     headrace report runs/first --trace trace.json.gz      a timeline for ui.perfetto.dev
 
-The page says first whether the numbers can be believed, then what limits the run, as `headrace diagnose` does, with the
-evidence and what to do about it. Then it shows for each stage how long items wait and are served and what the CPU, memory, disk
-and network did meanwhile, and lists what was not measured. All numbers are in tables; charts are drawn by a script within the
-page, and nothing is loaded from elsewhere.
+The page begins with whether the numbers can be trusted, and what limits the run, as `headrace diagnose` says it, with the
+evidence and the remedies. Then it shows for each stage how long items wait and are served, and the use of CPU, memory, disk
+and network, and lists what was not measured. All numbers are in tables; a script within the page draws the charts, and nothing
+is loaded from elsewhere.
 
-A comparison is what `headrace compare A B -o compare.json` writes.
+`headrace compare A B -o compare.json` writes a comparison.
 """
 
 from __future__ import annotations

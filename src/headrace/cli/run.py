@@ -8,22 +8,22 @@
     headrace run jobs:pipeline --shadow scenes_int8.onnx@openvino
     headrace run jobs:pipeline --source sqlite:///jobs.db --supervise 2
 
-The first Ctrl-C finishes what was received within the Plan's run.grace_seconds and gives the rest back to the source; a
-second one gives everything back at once. The exit status is then 130; it is 0 where SIGTERM ended a worker of a queue, and all
-that it had received was finished. It is 1 where jobs were received and nothing was delivered, or more failed than --max-failed.
+The first Ctrl-C finishes the received jobs within the Plan's run.grace_seconds and gives the rest back to the source; a second
+one gives everything back at once. The exit status is then 130. It is 0 if SIGTERM ended a worker of a queue and all received
+jobs were finished. It is 1 if jobs were received and none was delivered, or more failed than --max-failed.
 
-A run over a folder or a list of URLs that was cut off, however it ended, goes on with --resume: what is in its results is
-not done again.
+--resume continues an unfinished run over a folder or a list of URLs: items that are in its results are not done again.
 
-With --follow the model changes under the running pipeline whenever the Plan's file does: after `headrace optimize -o` or
-`headrace ledger rollback`. The new one is opened, warmed up and held against the old one on recent items before it takes over.
+With --follow the running pipeline changes its model whenever the Plan's file changes: after `headrace optimize -o` or
+`headrace ledger rollback`. The new model is opened, warmed up and compared with the old one on recent items before it takes
+over.
 
-With --shadow a candidate, MODEL[@ENGINE[,KEY=VALUE]...], answers some of the batches too, at the lowest priority and for a
-tenth of the time; its answers are compared and thrown away. The end of the run says how many changed and how long calls took,
-and whether to promote it, to keep the model in use, or to roll back where it is in use, with the next command.
+With --shadow a candidate, MODEL[@ENGINE[,KEY=VALUE]...], also answers some of the batches, at the lowest priority and for a
+tenth of the time; its answers are compared and thrown away. At its end the run prints how many answers changed, how long calls
+took, and whether to promote the candidate, keep the present model or roll back, with the next command.
 
-With --supervise N, N worker processes run the pipeline and share its queue and this machine's cores. One that dies is started
-again; the job that killed it is found, run alone, and dead-lettered if it does so again. See the guide on supervising.
+With --supervise N, N worker processes run the pipeline and share its queue and this machine's cores. A worker that dies is
+started again; the job that killed it is run alone, and dead-lettered if it kills again. See the guide on supervising.
 """
 
 from __future__ import annotations
@@ -60,32 +60,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pipeline_arguments(parser)
     parser.add_argument("-o", "--output", metavar="RUN", help="write a run folder: spans, errors, plan, environment")
     parser.add_argument(
-        "--resume", action="store_true", help="go on with a run over a folder or list of URLs that was cut off"
+        "--resume", action="store_true", help="continue an unfinished run over a folder or list of URLs"
     )
     parser.add_argument(
         "--checkpoint", metavar="DIR",
-        help="keep there what --resume needs; default: beside the results, where they can be read back",
+        help="folder for the state that --resume needs; default: beside the results, if they can be read back",
     )  # fmt: skip
-    parser.add_argument(
-        "--follow", action="store_true", help="take up another model whenever the file of --plan changes"
-    )
+    parser.add_argument("--follow", action="store_true", help="change the model whenever the file of --plan changes")
     parser.add_argument(
         "--shadow", metavar="VARIANT", help="run this variant beside the model, and compare the answers"
     )
     parser.add_argument(
         "--max-disagreement", type=points, default=0.01, metavar="SHARE",
-        help="changed answers that are acceptable of a shadow: 1%% (default) or 0.01",
+        help="with --shadow: acceptable share of changed answers: 1%% (default) or 0.01",
     )  # fmt: skip
     parser.add_argument(
         "--ledger", metavar="FILE",
-        help="with --shadow: the ledger that keeps what came of it (default: $HEADRACE_LEDGER, else none)",
+        help="with --shadow: the ledger that keeps the result (default: $HEADRACE_LEDGER, else none)",
     )  # fmt: skip
     parser.add_argument(
-        "--supervise", type=positive, metavar="N", help="run N worker processes, and start again those that die"
+        "--supervise", type=positive, metavar="N", help="run N worker processes, and restart those that die"
     )
     parser.add_argument(
         "--dry-run", type=positive, metavar="N",
-        help="try N jobs: do everything but deliver and ack, print what would have become of each, and give them back",
+        help="try N jobs: do everything except deliver and ack, print the outcome that each would have, and give them back",
     )  # fmt: skip
     parser.add_argument(
         "--max-failed", metavar="N|SHARE%",

@@ -4,13 +4,13 @@
     headrace tune jobs:pipeline --plan today.toml --for cost
     headrace tune jobs:pipeline --for latency --slo p99=200ms
 
-It profiles the pipeline once, predicts some hundred Plans from that (workers, batches, executors, threads of the model,
-...; fewer as well as more), and measures the most promising three at most against the present one, in turn. Only what
-is better by measurement is written, with the reasons as comments. Predictions go to the ledger before they are
-measured. Results are dropped unless --deliver is given.
+It profiles the pipeline once, predicts some hundred Plans from that (workers, batches, executors, threads of the model, ...;
+fewer as well as more), and measures up to three of the best against the present one, in turn. It writes a Plan only if it was
+measured to be better, with the reasons as comments. Predictions go to the ledger before they are measured. Results are dropped
+unless --deliver is given.
 
-Exit status: 0 a better Plan was found and written, or the present one is already at the best; 1 no Plan that was
-measured meets the --slo; 4 it cannot be told yet; 130 interrupted, with what was measured kept.
+Exit status: 0 a better Plan was found and written, or the present one is already the best; 1 no measured Plan meets the --slo;
+4 inconclusive; 130 interrupted, with the measurements kept.
 """
 
 from __future__ import annotations

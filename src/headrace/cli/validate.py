@@ -8,18 +8,18 @@
 A variant is MODEL[@ENGINE[,KEY=VALUE]...]: a file with the engine that runs it (onnx unless named) and its settings; keys
 are threads, input_side and the engine's own (precision). A is the one in use, B the one that would take its place.
 
-The gates are those of `headrace optimize`, which makes and tries many variants; here you name one pair, and nothing is made
-or changed. All that the ledger gets, where there is one, is that the golden set has judged.
+The gates are those of `headrace optimize`, which makes and tries many variants; here you name one pair, and nothing is made or
+changed. The ledger, if there is one, only records that the golden set was used.
 
 A golden set is an .npz file with the arrays inputs (items, ...), as the model takes them, and labels (items,); or a folder with
-labels.jsonl or a folder for each class, which --pipeline decodes and preprocesses. For --metric map, map50 and iou it
-holds boxes with classes, or masks, in place of labels. Without labels the two must agree; without a golden set they are held
-against each other on noise, which can only show that B is broken (of the size that --pipeline prepares where an axis is free).
-What B was calibrated on or trained with cannot judge it: name it as --data, and a golden set is refused that shares an item
-with it, or a source (photograph, camera) where known.
+labels.jsonl or a folder for each class, which --pipeline decodes and preprocesses. For --metric map, map50 and iou it holds
+boxes with classes, or masks, instead of labels. Without labels the two must agree. Without a golden set they are compared on
+noise, which can only show that B is broken (of the size that --pipeline prepares if an axis is free). Data on which B was
+calibrated or trained cannot judge it: name it as --data, and a golden set that shares an item or a known source (photograph,
+camera) with it is refused.
 
-Exit status: 0 B may stand in for A; 1 it may not; 3 an engine is not installed; 4 it cannot be told yet, and such a B is not
-to be used either; 130 interrupted.
+Exit status: 0 B may replace A; 1 it may not; 3 an engine is not installed; 4 inconclusive, so do not use B either; 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data",
         metavar="FILE",
-        help="what B was calibrated on or trained with, the same; refused if it is in --golden",
+        help="data on which B was calibrated or trained, in the same form; refused if it is in --golden",
     )
     parser.add_argument(
         "--pipeline",
         metavar="MODULE:ATTRIBUTE",
-        help="decodes and preprocesses folders, as it does its own items",
+        help="the pipeline that decodes and preprocesses the images of folders",
     )
     parser.add_argument(
         "--max-drop", type=points, default=0.005, metavar="DROP",
@@ -62,18 +62,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--max-slice-drop", type=points, default=0.05, metavar="DROP",
-        help="the same within a part of the golden set, such as a class (default 5pt)",
+        help="largest acceptable drop within a part of the golden set, such as a class (default 5pt)",
     )  # fmt: skip
     add_metric_argument(parser)
     parser.add_argument(
-        "--robustness", action="store_true", help="also ask spoiled images: blur, noise, JPEG, light, rotation, grey"
+        "--robustness",
+        action="store_true",
+        help="also compare on damaged images: blur, noise, JPEG, light, rotation, grey",
     )
-    parser.add_argument(
-        "--min-speedup", type=float, metavar="RATIO", help="reject a B that is not so many times as fast"
-    )
+    parser.add_argument("--min-speedup", type=float, metavar="RATIO", help="reject a B that is not RATIO times as fast")
     parser.add_argument("--batch", type=int, default=1, metavar="N", help="items of a call (default 1)")
     parser.add_argument(
-        "--threads", type=int, default=1, metavar="N", help="threads of a call, where a variant does not say (1)"
+        "--threads", type=int, default=1, metavar="N", help="threads of a call, unless a variant names them (default 1)"
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write the result as JSON (schema headrace.validate/1)")
     parser.add_argument(

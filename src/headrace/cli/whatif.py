@@ -6,9 +6,9 @@
     headrace whatif runs/first --curve process=runs/other-engine --cores 8
     headrace whatif runs/first --arrival-rate 100/s --json
 
-Changes given together are one change. --vary predicts each of its values and prints a table. What is predicted goes to the
-ledger before it is measured, so that the tool's own record stands beside every new prediction; `headrace ledger` shows it.
-What cannot be predicted says why, and what to do next.
+Options given together make one change. --vary predicts each of its values and prints a table. A prediction goes to the ledger
+before it is measured, so that every new prediction is shown with the track record of earlier ones; `headrace ledger` lists
+them. If a change cannot be predicted, the output says why, and what to do next.
 
 Exit status: 0 predicted; 2 misuse; 4 the throughput cannot be predicted.
 """
