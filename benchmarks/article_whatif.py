@@ -17,7 +17,7 @@ from typing import Any
 
 import headrace as hr
 from benchmarks import ladder, measure, ours
-from headrace.base.changed_settings import changed_settings
+from headrace.base.plan_changes import changed_settings
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.whatif import predict
 from headrace.ledger.ledger import Ledger

@@ -31,8 +31,8 @@ from headrace.optimize.equalization import equalize
 from headrace.optimize.group_revert import revert
 from headrace.optimize.int8 import quantize
 from headrace.optimize.onnx_files import fold
+from headrace.runs.cpu_features import cpu_flags, why_slow
 from headrace.runs.formats.variants import ValidationDocument
-from headrace.runs.processor import cpu_flags, why_slow
 from headrace.samples import generator
 from headrace.validate.disjoint import check_disjoint
 from headrace.validate.golden import Golden

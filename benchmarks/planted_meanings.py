@@ -29,8 +29,8 @@ from headrace.base.errors import HeadraceError
 from headrace.base.meaning import Declared
 from headrace.optimize.int8 import quantize
 from headrace.optimize.onnx_files import fold
+from headrace.runs.cpu_features import cpu_flags, why_slow
 from headrace.runs.formats.variants import GateName
-from headrace.runs.processor import cpu_flags, why_slow
 from headrace.validate.golden import Golden
 from headrace.validate.policy import Policy
 from headrace.validate.shadow import ShadowRecord

@@ -34,7 +34,7 @@ from torch.nn import functional
 
 from benchmarks import networks
 from benchmarks.paths import CACHE, digest
-from headrace.runs.processor import BFLOAT16_FLAGS, cpu_flags
+from headrace.runs.cpu_features import BFLOAT16_FLAGS, cpu_flags
 from headrace.samples.catalogue import NAMES
 from tools import train_scenes
 from tools.train_scenes import augment, normalise

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from headrace.base.at_work import current_jobs
+    from headrace.base.current_job import current_jobs
     from headrace.base.errors import DecodeRejected, HeadraceError, ItemError, ItemFailed, ItemRejected, SettingsError
     from headrace.base.meaning import Meaning
     from headrace.base.observer import Observer
@@ -95,7 +95,7 @@ _WHERE = {
     "TextInput": "headrace.stages.inputs",
     "callback": "headrace.delivery.callback:Callback",
     "collect": "headrace.delivery.collect:Collect",
-    "current_jobs": "headrace.base.at_work",
+    "current_jobs": "headrace.base.current_job",
     "current_placements": "headrace.stages.placement",
     "note_placement": "headrace.stages.placement",
     "decode": "headrace.stages.decode:DecodeStage",

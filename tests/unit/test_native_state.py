@@ -50,7 +50,7 @@ def test_documents_are_read_in_one_place() -> None:
 _RACE = """
 import sys, threading
 from headrace.pipeline import remote, shared_values
-from headrace.base import seat
+from headrace.base import worker_slot
 import msgspec
 sys.setswitchinterval(1e-6)
 answer = msgspec.msgpack.encode(remote._Answer(b"1", "x", [], [None], {"a": 1}, None, [{"b": 2}], [None]))

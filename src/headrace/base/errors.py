@@ -40,7 +40,7 @@ from __future__ import annotations
 import math
 import re
 
-from headrace.base.origin import Origin, describe, find_origin
+from headrace.base.error_origin import Origin, describe, find_origin
 from headrace.base.shortage import shortage_of
 
 #: Code in front of a reason, by which callers and monitors tell causes apart.

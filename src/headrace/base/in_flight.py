@@ -3,8 +3,8 @@
 How this works: the supervisor makes the table before it forks the worker; both then see the same pages. The worker alone
 writes, from any of its threads, under a lock of its own; the supervisor looks at the counters while the worker lives, and
 at the messages once it is dead. Nothing is written to a disk, and no call to the system is made: an entry costs some
-microseconds, noting that a stage works on it less than one. With a file in memory (see `estate`) it outlives the supervisor
-too.
+microseconds, noting that a stage works on it less than one. With a file in memory (see `crash_recovery`) it outlives the
+supervisor too.
 
     header   which layout this is, signs of life, and how many deliveries ended how
     slot     stages working on it | whether it was delivered | lengths | lent at | id | receipt

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from headrace.base.origin import Origin
+from headrace.base.error_origin import Origin
 
 #: What a job may carry: an address, a path, bytes already at hand, or an array.
 Payload = str | bytes | Path | np.ndarray

@@ -10,8 +10,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headrace.base.error_origin import place_of
 from headrace.base.errors import SettingsError
-from headrace.base.origin import place_of
 
 
 def check_takes(function: Callable[..., Any], arguments: Sequence[str], what: str) -> None:

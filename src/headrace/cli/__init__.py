@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NoReturn
 
 from headrace import __version__
+from headrace.base.error_origin import is_of_user
 from headrace.base.errors import HeadraceError, Interrupted, LedgerError, RunFolderError, SettingsError
-from headrace.base.origin import is_of_user
-from headrace.base.words import showable
+from headrace.base.formatting import showable
 from headrace.cli.terminal import say, set_style, stamp
 
 #: In the order in which a user meets them.

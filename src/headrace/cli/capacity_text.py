@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+from headrace.base.formatting import COLUMNS, aligned, wrapped
 from headrace.base.units import format_duration
-from headrace.base.words import COLUMNS, aligned, wrapped
 from headrace.tune.capacity_words import money, number
 
 if TYPE_CHECKING:

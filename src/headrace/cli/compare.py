@@ -215,8 +215,8 @@ def _recorded_plan(recorded: Run) -> Any:
 def _print(document: ComparisonDocument) -> None:
     from rich.table import Table
 
+    from headrace.base.formatting import wrapped
     from headrace.base.units import format_duration
-    from headrace.base.words import wrapped
 
     def time(seconds: float | None) -> str:
         return "-" if seconds is None else format_duration(seconds)

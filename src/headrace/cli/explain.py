@@ -67,7 +67,7 @@ def _named(text: str) -> str:
 
 
 def _lines(listed: dict[str, str]) -> list[str]:
-    from headrace.base.words import wrapped
+    from headrace.base.formatting import wrapped
 
     found: list[str] = []
     for name, says in listed.items():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import LedgerError
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 
 if TYPE_CHECKING:
     from headrace.ledger.ledger import Ledger

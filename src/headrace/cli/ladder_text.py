@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.base.words import COLUMNS, aligned, wrapped
+from headrace.base.formatting import COLUMNS, aligned, wrapped
 
 if TYPE_CHECKING:
     from headrace.runs.formats.profile import Estimate

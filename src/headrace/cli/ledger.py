@@ -43,7 +43,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 from headrace.cli import EXIT_DONE
 from headrace.cli.pipeline_arguments import positive
 from headrace.cli.terminal import speaker, write, write_json, write_machine_readable
@@ -216,7 +216,7 @@ def _show_event(ledger: Ledger, args: argparse.Namespace) -> None:
 
 
 def _replay(ledger: Ledger, args: argparse.Namespace) -> int:
-    from headrace.base.words import wrapped
+    from headrace.base.formatting import wrapped
     from headrace.cli.golden_argument import read_items
     from headrace.cli.metric_argument import find_metric
     from headrace.ledger.ledger import hardware_fingerprint

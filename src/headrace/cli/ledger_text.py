@@ -7,8 +7,8 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from headrace.base.formatting import aligned, counted, quoted, wrapped
 from headrace.base.toml import parse_toml
-from headrace.base.words import aligned, counted, quoted, wrapped
 from headrace.cli.optimization_text import expected_range
 from headrace.cli.whatif_text import Shown, how_to_prove, number, ratio_text, what_was_said
 from headrace.ledger.remedies import would_change

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from headrace.base.error_origin import describe, find_origin
 from headrace.base.errors import SettingsError
-from headrace.base.origin import describe, find_origin
 from headrace.base.protocols import Source
 from headrace.base.signature import check_takes
 from headrace.pipeline.definition import Pipeline

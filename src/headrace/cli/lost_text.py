@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.base.words import aligned
+from headrace.base.formatting import aligned
 
 if TYPE_CHECKING:
     from headrace.runs.formats.variants import SliceResult, WorstItem

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.base.formatting import aligned, quoted, wrapped
 from headrace.base.units import format_duration, format_size
-from headrace.base.words import aligned, quoted, wrapped
 from headrace.cli.variants_legend import variants_legend
 from headrace.ledger.remedies import UNASKED
 

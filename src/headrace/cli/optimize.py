@@ -40,7 +40,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.base.words import quoted
+from headrace.base.formatting import quoted
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.metric_argument import find_metric
 from headrace.cli.optimize_arguments import declare
@@ -458,7 +458,7 @@ def _portability(args: argparse.Namespace, *, of_recipe: bool) -> int:
     from headrace.cli.golden_argument import prepared_shape
     from headrace.cli.optimization_text import portability_text
     from headrace.optimize.portability import find_portability
-    from headrace.runs.processor import cpu_flags
+    from headrace.runs.cpu_features import cpu_flags
 
     if not Path(args.model).is_file():
         raise SettingsError(

@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.words import quoted
+from headrace.base.formatting import quoted
 from headrace.cli.pipeline_arguments import add_pipeline_arguments, live_view, open_pipeline, positive, stdout_kept
 from headrace.cli.terminal import say, write, write_json
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.base.documents import decode_document
+from headrace.base.formatting import aligned, counted, wrapped
 from headrace.base.units import format_duration
-from headrace.base.words import aligned, counted, wrapped
 
 if TYPE_CHECKING:
     from headrace.runs.formats.profile import BlockedSplit, Distribution, ProfileDocument, StageAccount
@@ -58,7 +58,7 @@ def hot_spots_text(record: Path, *, limit: int = 12) -> str:
         limit: Lines of the table.
     """
     from headrace.profiler.hot_spots import HotSpots
-    from headrace.runs.own_files import own_file
+    from headrace.runs.contained_files import own_file
 
     stem = record.name.removesuffix(".speedscope.json")
     try:

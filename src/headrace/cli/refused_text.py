@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.base.words import quoted
+from headrace.base.formatting import quoted
 
 
 def where_refused(address: str | None, errors: str | None) -> list[str]:

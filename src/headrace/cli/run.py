@@ -47,7 +47,7 @@ from headrace.cli.refused_text import where_refused
 from headrace.cli.terminal import open_console, speaker, write_json
 
 if TYPE_CHECKING:
-    from headrace.base.seat import Ended, Seat
+    from headrace.base.worker_slot import Ended, Seat
     from headrace.pipeline.execute import Result, View
     from headrace.pipeline.following import Following
     from headrace.runs.formats.shadow import ShadowDocument
@@ -123,7 +123,7 @@ def _status(result: Result) -> int:
 def _run_worker(args: argparse.Namespace, seat: Seat) -> Ended:
     """Run the pipeline in a worker process and return what came of it, the result as JSON."""
     from headrace.base.documents import encode_document
-    from headrace.base.seat import Ended
+    from headrace.base.worker_slot import Ended
     from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 
     result, _ = _execute(args, None, seat)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.words import quoted
+from headrace.base.formatting import quoted
 from headrace.cli.pipeline_arguments import chosen_by
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from headrace.base.records import OutcomeKind
 from headrace.cli.terminal import say, speaker, write, write_json
 
 if TYPE_CHECKING:
-    from headrace.base.seat import Ended, Seat
+    from headrace.base.worker_slot import Ended, Seat
     from headrace.pipeline.supervisor import Supervised
 
 _say = speaker("run")
@@ -31,8 +31,8 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
     import msgspec
 
     import headrace.pipeline.execute  # noqa: F401 - once, here: every worker is forked with it
-    from headrace.base.estate import Estate
-    from headrace.base.seat import Ended
+    from headrace.base.crash_recovery import Estate
+    from headrace.base.worker_slot import Ended
     from headrace.cli import EXIT_DONE, EXIT_NEGATIVE, reported
     from headrace.cli.pipeline_arguments import open_plan, stdout_kept
     from headrace.pipeline.governor import limit_library_threads

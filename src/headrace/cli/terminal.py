@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any
 
-from headrace.base.words import escaped, showable
+from headrace.base.formatting import escaped, showable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -20,7 +20,7 @@ import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.base.words import escaped
+from headrace.base.formatting import escaped
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
 from headrace.cli.pipeline_arguments import (
     add_allow_argument,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from headrace.base.formatting import COLUMNS, aligned, quoted, wrapped
 from headrace.base.units import format_duration, format_size
-from headrace.base.words import COLUMNS, aligned, quoted, wrapped
 
 if TYPE_CHECKING:
     from headrace.runs.formats.profile import Estimate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.base.words import wrapped
+from headrace.base.formatting import wrapped
 
 if TYPE_CHECKING:
     from headrace.runs.formats.optimization import OptimizationDocument

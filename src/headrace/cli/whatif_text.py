@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.base.formatting import aligned, quoted, wrapped
 from headrace.base.units import format_duration
-from headrace.base.words import aligned, quoted, wrapped
-from headrace.runs.again import pipeline_address
+from headrace.runs.rerun_command import pipeline_address
 
 if TYPE_CHECKING:
     from headrace.runs.formats.prediction import Change, PredictedMetric, PredictionDocument

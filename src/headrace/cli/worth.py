@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.base.words import quoted
+from headrace.base.formatting import quoted
 
 if TYPE_CHECKING:
     from headrace.runs.formats.diagnosis import DiagnosisDocument

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 from headrace.compare.judging import MOST_LOST, lost_share
 from headrace.runs.formats.comparison import ComparisonDocument
 

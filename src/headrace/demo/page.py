@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headrace.base.words import quoted
+from headrace.base.formatting import quoted
 from headrace.demo.ladder import Ladder, Rung, describe
 from headrace.demo.workload import PIPELINE
 from headrace.report.charts import horizontal_bars

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from headrace.base.formatting import counted
 from headrace.base.units import format_duration
-from headrace.base.words import counted
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.replay.structure import Scenario, build
 from headrace.diagnose.simulator.system import CPU, GIL, SPREAD, TAKE, WAIT, Program, Station, System

@@ -18,11 +18,11 @@ from headrace.diagnose.verdict.goals import Goal, RateGoal, check_goals, good_en
 from headrace.diagnose.verdict.proposal import Proposal, line
 from headrace.diagnose.verdict.ranking import Ranking, rank
 from headrace.diagnose.verdict.trust import untrusted
-from headrace.runs.again import profile_again
 from headrace.runs.formats.diagnosis import Bound, Candidate, DiagnosisDocument, Finding, Remedy, VerdictClass
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import ProfileDocument
 from headrace.runs.reader import Run
+from headrace.runs.rerun_command import profile_again
 
 __all__ = ["Goal", "RateGoal", "diagnosis_document"]
 

@@ -14,11 +14,11 @@ from headrace.diagnose.gauges import Gauges, StateSamples
 from headrace.diagnose.jobs import Jobs, find_jobs
 from headrace.diagnose.span_columns import SpanColumns, load_spans
 from headrace.diagnose.ways import find_ways
+from headrace.runs.contained_files import own_file
 from headrace.runs.formats import isolation, layers, profiling
 from headrace.runs.formats.isolation import IsolationDocument
 from headrace.runs.formats.layers import LayersDocument
 from headrace.runs.formats.profiling import ProfilingInfo
-from headrace.runs.own_files import own_file
 from headrace.runs.reader import Run
 from headrace.runs.run_folder import HOT_SPOTS_FOLDER, RunInfo, StageInfo
 

@@ -15,8 +15,8 @@ import math
 
 import numpy as np
 
+from headrace.base.formatting import counted
 from headrace.base.units import format_size
-from headrace.base.words import counted
 from headrace.diagnose.estimates import RESAMPLES
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.span_columns import Array

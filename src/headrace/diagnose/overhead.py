@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 from headrace.diagnose.estimates import bootstrap_mean
 from headrace.runs.formats.profiling import OverheadBlock, OverheadEstimate, ProfilingInfo
 

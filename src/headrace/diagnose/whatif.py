@@ -14,8 +14,8 @@ import time
 
 import numpy as np
 
+from headrace.base.formatting import counted
 from headrace.base.statistics import percentile
-from headrace.base.words import counted
 from headrace.diagnose.bounds import bound_ratio
 from headrace.diagnose.prediction_interval import USUAL_ERROR, interval, nine_in_ten
 from headrace.diagnose.replay import Replay, Simulated

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 from headrace.runs.formats.prediction import TrackRecord
 from headrace.runs.formats.profile import Estimate
 

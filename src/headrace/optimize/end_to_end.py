@@ -18,10 +18,10 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.base.changed_settings import changed_settings
 from headrace.base.errors import HeadraceError, Interrupted
+from headrace.base.formatting import counted
 from headrace.base.plan import Plan, resolve
-from headrace.base.words import counted
+from headrace.base.plan_changes import changed_settings
 from headrace.compare.blocks import FEWEST_ITEMS, Contender, SameItems, measure_block, over
 from headrace.compare.comparison import METRICS, compare_pipelines
 from headrace.compare.comparison import Question as Compared

@@ -26,7 +26,7 @@ import numpy as np
 import onnxruntime
 
 from headrace.base.errors import EngineError
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 from headrace.engines.onnx_engine import tensor_specs
 from headrace.optimize.int8 import feed_of
 from headrace.optimize.onnx_files import Graph, load, onnx, save

@@ -8,7 +8,7 @@ float32.
 from __future__ import annotations
 
 from headrace.optimize.techniques import Candidates, Subject, Technique, is_quantized_already, no_openvino, on_engine
-from headrace.runs.processor import FLOAT16_FLAGS
+from headrace.runs.cpu_features import FLOAT16_FLAGS
 from headrace.validate.half_precision import LARGEST, beyond, named
 
 

@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 
 from headrace.base.errors import EngineError, MissingExtra, SettingsError
+from headrace.base.formatting import counted
 from headrace.base.plan import ModelPlan
-from headrace.base.words import counted
 from headrace.engines import open_model
 from headrace.engines.onnx_engine import why_not
 from headrace.optimize.onnx_files import load, numpy_helper, onnx, opset_of
+from headrace.runs.cpu_features import BFLOAT16_FLAGS, FLOAT16_FLAGS, INT8_FLAGS
 from headrace.runs.formats.portability import Outcome, Place, PortabilityDocument
-from headrace.runs.processor import BFLOAT16_FLAGS, FLOAT16_FLAGS, INT8_FLAGS
 from headrace.validate.items import Items, batch_of
 from headrace.validate.made_up import Shapes, make_up
 from headrace.validate.trials import Feed, Trial, try_calls

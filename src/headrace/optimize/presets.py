@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.runs.processor import INT8_FLAGS
+from headrace.runs.cpu_features import INT8_FLAGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 from headrace.runs.formats.optimization import Attempt
 
 #: Candidates that nothing is trained for that may be asked about: the ladder and its repairs.

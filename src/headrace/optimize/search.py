@@ -28,9 +28,9 @@ from typing import Literal, Protocol
 import msgspec
 
 from headrace.base.errors import EngineError, MissingExtra, SettingsError
+from headrace.base.formatting import counted
 from headrace.base.plan import ModelPlan
 from headrace.base.settings import check
-from headrace.base.words import counted
 from headrace.compare.interrupts import noticing
 from headrace.ledger.remedies import UNASKED
 from headrace.optimize.artifacts import ArtifactStore
@@ -58,12 +58,12 @@ from headrace.optimize.techniques import (
 )
 from headrace.optimize.trained import NO_RECIPE, QAT, TRAINED
 from headrace.optimize.unconverted import UNCONVERTED, network_code
+from headrace.runs.cpu_features import cpu_flags
 from headrace.runs.formats.events import Event
 from headrace.runs.formats.optimization import Artifact, Asked, Attempt, OptimizationDocument, RunOff, Skipped
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, GateName, ValidationDocument, VariantSide
 from headrace.runs.hardware import find_hardware, find_versions, machine_in_words
-from headrace.runs.processor import cpu_flags
 from headrace.validate.disjoint import check_disjoint
 from headrace.validate.golden import Golden, spread
 from headrace.validate.items import Feed, check_inputs, fed, in_words

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.base.formatting import counted
 from headrace.base.units import format_duration
-from headrace.base.words import counted
 from headrace.optimize.better_plan import recommended
 from headrace.optimize.goal import Goal
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument

@@ -21,9 +21,9 @@ from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.expects import INT8, Expects
 from headrace.optimize.presets import HERE, TENSORRT, Preset, find_preset, why_slow_int8
 from headrace.optimize.recipe import Buildable
+from headrace.runs.cpu_features import BFLOAT16_FLAGS
 from headrace.runs.formats.optimization import Artifact, TechniqueKind
 from headrace.runs.hardware import find_versions
-from headrace.runs.processor import BFLOAT16_FLAGS
 from headrace.validate.census import is_quantized
 from headrace.validate.golden import Golden
 from headrace.validate.parity import BANDS

@@ -37,7 +37,7 @@ from typing import Any
 from headrace.base.errors import CheckpointError
 from headrace.base.policies.suspects import Suspects
 from headrace.base.records import Outcome, OutcomeKind
-from headrace.runs.in_hand import InHand, read_in_hand
+from headrace.runs.in_flight_file import InHand, read_in_hand
 from headrace.runs.journal import Journal
 from headrace.sources.finite import Agenda, Entry
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.base.error_origin import Origin
 from headrace.base.errors import DeliveryRejected
-from headrace.base.origin import Origin
 from headrace.base.plan import Plan
 from headrace.base.protocols import Checkable, Delivery, Source
 from headrace.base.records import Job, Outcome, OutcomeKind

@@ -22,8 +22,8 @@ from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan, StageDefaults, resolve
 from headrace.base.protocols import Instrument, TellsBacklog
 from headrace.base.records import Counters, StageStatistics
-from headrace.base.seat import OutcomeCounter, Seat, TakesSeat, seated_alone
 from headrace.base.settings import check
+from headrace.base.worker_slot import OutcomeCounter, Seat, TakesSeat, seated_alone
 from headrace.engines import ENGINES
 from headrace.pipeline.checkpoint import Before, Checkpoint
 from headrace.pipeline.definition import Pipeline

@@ -23,12 +23,12 @@ from headrace.base.errors import (
     ItemRejected,
     Shortage,
 )
+from headrace.base.formatting import counted, showable
 from headrace.base.policies.brake import Brake, BrakePolicy, Fault
 from headrace.base.policies.task_brakes import TaskBrakes
 from headrace.base.protocols import KeepsResults
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.base.units import format_duration
-from headrace.base.words import counted, showable
 from headrace.pipeline.item import Item
 from headrace.pipeline.undelivered import of_postponed, of_undelivered
 

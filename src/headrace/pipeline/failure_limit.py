@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.base.errors import SettingsError
+from headrace.base.formatting import counted
 from headrace.base.observer import Observer
 from headrace.base.records import Job, Outcome, OutcomeKind
-from headrace.base.words import counted
 
 #: A share is of at least so many jobs while the run goes on: the first job that fails would else be all of them.
 _SHARE_OF_AT_LEAST = 20

@@ -6,9 +6,9 @@ import logging
 import threading
 from typing import Any
 
+from headrace.base.formatting import counted, showable
 from headrace.base.observer import Observer
 from headrace.base.records import Job, Outcome, OutcomeKind
-from headrace.base.words import counted, showable
 from headrace.pipeline.reasons import Failure, failure_of
 
 logger = logging.getLogger("headrace")

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.base.at_work import hands
 from headrace.base.clock import Clock
+from headrace.base.current_job import hands
 from headrace.base.deadline import refuse_late, working_until
 from headrace.base.errors import ItemRejected, as_item_error
 from headrace.base.metering import Metering, Reading, ThreadMeter

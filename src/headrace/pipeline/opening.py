@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.base.clock import Clock
+from headrace.base.error_origin import describe, find_origin
 from headrace.base.errors import HeadraceError
 from headrace.base.metering import Metering
-from headrace.base.origin import describe, find_origin
 from headrace.base.plan import Plan, model_key
 from headrace.base.protocols import Instrument, Model
 from headrace.base.signature import check_takes

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.base.origin import Origin
+from headrace.base.error_origin import Origin
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.runs.run_folder import encodable
 

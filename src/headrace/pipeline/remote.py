@@ -33,6 +33,7 @@ import msgspec
 
 from headrace.base import errors
 from headrace.base.clock import SystemClock
+from headrace.base.error_origin import Origin, describe, find_origin
 from headrace.base.errors import (
     HeadraceError,
     ItemError,
@@ -43,7 +44,6 @@ from headrace.base.errors import (
     WorkerDied,
 )
 from headrace.base.metering import Metering
-from headrace.base.origin import Origin, describe, find_origin
 from headrace.base.policies.batching import ReleaseReason
 from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import Job

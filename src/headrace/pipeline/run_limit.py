@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headrace.base.formatting import counted, showable
 from headrace.base.records import Job, Outcome
-from headrace.base.words import counted, showable
 
 #: Where a task has its share in flight, and its turn comes within seconds; see `task_shares`.
 _CROWDED = "share.full"

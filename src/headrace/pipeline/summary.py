@@ -50,11 +50,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.base.clock import Clock, SystemClock
+from headrace.base.formatting import aligned
 from headrace.base.observer import Observer
 from headrace.base.records import BatchFormed, Counters, Job, Outcome, OutcomeKind, QueueStatistics, Span
 from headrace.base.statistics import percentile, samples_needed, utilization
 from headrace.base.units import format_duration
-from headrace.base.words import aligned
 from headrace.pipeline.reasons import Failure, Reasons, failure_of, shown_reasons
 
 if TYPE_CHECKING:

@@ -35,13 +35,13 @@ from typing import Any
 import msgspec
 
 from headrace.base.clock import Clock, SystemClock
-from headrace.base.estate import Estate
+from headrace.base.crash_recovery import Estate
 from headrace.base.in_flight import InFlight, InFlightTable
 from headrace.base.policies.blame import BlameBook, Death, Known, Redriven
 from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import OutcomeKind
-from headrace.base.seat import Ended, Inherited, Seat
 from headrace.base.signals import blocked
+from headrace.base.worker_slot import Ended, Inherited, Seat
 from headrace.pipeline.memory_killer import memory_kills
 
 logger = logging.getLogger("headrace")

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.base.origin import text_of
+from headrace.base.error_origin import text_of
 from headrace.base.policies.batching import warm_up_sizes
 from headrace.pipeline.batch_buffer import BatchBuffer
 from headrace.pipeline.sizes import measure

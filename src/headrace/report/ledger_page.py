@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from headrace.base.documents import decode_document
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 from headrace.report.charts import Chart, axis, plot
 from headrace.report.frame import framed
 from headrace.report.markup import DASH, Html, note, table, tag

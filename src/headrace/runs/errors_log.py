@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from headrace.base.clock import Clock, SystemClock
+from headrace.base.error_origin import Origin
 from headrace.base.errors import RunFolderError
 from headrace.base.observer import Observer
-from headrace.base.origin import Origin
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.runs.run_folder import encodable
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.base.words import counted
-from headrace.runs.processor import cpu_flags
+from headrace.base.formatting import counted
+from headrace.runs.cpu_features import cpu_flags
 
 #: Distributions whose version can change what a run measures. Only those that are installed are recorded.
 RELEVANT = (

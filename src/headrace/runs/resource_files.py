@@ -75,7 +75,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace.runs.own_files import is_own_folder, own_file
+from headrace.runs.contained_files import is_own_folder, own_file
 
 logger = logging.getLogger("headrace")
 

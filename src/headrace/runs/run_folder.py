@@ -27,9 +27,9 @@ from headrace.base.clock import Clock, SystemClock
 from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import RunFolderError
 from headrace.base.records import SCHEMA_VERSION, Counters
+from headrace.runs.contained_files import is_own_folder, own_file
 from headrace.runs.formats import isolation, layers, profiling
 from headrace.runs.hardware import Hardware, find_hardware, find_versions
-from headrace.runs.own_files import is_own_folder, own_file
 from headrace.runs.resource_files import remove_resource_files
 
 RUN_JSON = "run.json"

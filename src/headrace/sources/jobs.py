@@ -25,12 +25,12 @@ from typing import Any
 import msgspec
 
 from headrace.base.clock import Clock, SystemClock
+from headrace.base.error_origin import find_origin
 from headrace.base.errors import BadMessage
-from headrace.base.origin import find_origin
 from headrace.base.records import Job, Message, Outcome
-from headrace.sources.foreign import described
 from headrace.sources.parsing import Parser
 from headrace.sources.strict_json import refuse_duplicates
+from headrace.sources.untrusted import described
 
 #: Version of the format. 1: 2026-11, first.
 WIRE_VERSION = 1

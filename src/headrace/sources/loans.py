@@ -34,10 +34,10 @@ from headrace.base.policies.blame import Record
 from headrace.base.policies.visibility import VisibilityPolicy
 from headrace.base.protocols import FINAL, STALE, Queue
 from headrace.base.records import DELIVERED, Burial, Job, Message, Outcome, OutcomeKind, Postponed
-from headrace.base.seat import Seat
+from headrace.base.worker_slot import Seat
 from headrace.runs.run_folder import encodable
-from headrace.sources.foreign import described
-from headrace.sources.lanes import Action, Lane, Pauses
+from headrace.sources.pending_calls import Action, Lane, Pauses
+from headrace.sources.untrusted import described
 
 log = logging.getLogger(__name__)
 

@@ -23,15 +23,15 @@ from headrace.base.plan import SourcePlan
 from headrace.base.policies.visibility import VisibilityPolicy, prefetch_limit
 from headrace.base.protocols import AdoptsLoans, CostsCalls, HasIdentity, LimitsReceives, Queue
 from headrace.base.records import Job, Message, Outcome, OutcomeKind, QueueStatistics
-from headrace.base.seat import Seat
 from headrace.base.settings import check
 from headrace.base.units import parse_duration
+from headrace.base.worker_slot import Seat
 from headrace.sources.addresses import open_queue, parse_address
-from headrace.sources.isolation import Isolation, Settle
 from headrace.sources.jobs import decode_message
-from headrace.sources.lanes import FIRST_PAUSE_SECONDS, SAID_EVERY_SECONDS, pause_seconds
 from headrace.sources.loans import Loan, LoanBook, LoanCounts
 from headrace.sources.parsing import Parser, find_parser
+from headrace.sources.pending_calls import FIRST_PAUSE_SECONDS, SAID_EVERY_SECONDS, pause_seconds
+from headrace.sources.quarantine import Isolation, Settle
 
 log = logging.getLogger(__name__)
 

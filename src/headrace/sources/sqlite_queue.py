@@ -30,8 +30,8 @@ from headrace.base.errors import QueueRefused, QueueUnavailable, SourceError
 from headrace.base.protocols import STALE
 from headrace.base.records import Burial, DeadLetter, Message, Postponed, QueueStatistics
 from headrace.base.settings import check
-from headrace.sources.foreign import as_bytes, read_guarded
 from headrace.sources.steady_time import SteadyClock
+from headrace.sources.untrusted import as_bytes, read_guarded
 
 #: Version of the tables. 1: 2026-11, first. 2: 2026-11, column `kept`.
 SCHEMA_VERSION = 2

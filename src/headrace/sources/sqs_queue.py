@@ -41,7 +41,7 @@ from headrace.base.errors import MissingExtra, QueueRefused, QueueUnavailable, S
 from headrace.base.protocols import FINAL, STALE
 from headrace.base.records import Burial, DeadLetter, Message, Postponed, QueueStatistics
 from headrace.base.settings import check
-from headrace.sources.foreign import as_bytes, read_guarded
+from headrace.sources.untrusted import as_bytes, read_guarded
 
 try:
     import boto3

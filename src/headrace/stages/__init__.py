@@ -7,7 +7,7 @@ fetch.py          address or path -> bytes
 orientation.py    how an image must be rotated
 image_header.py   reads the header of an image file: format, size, orientation
 decode_limits.py  checks the header against the Plan's limits
-bare_files.py     copies of files, stripped of what the first picture does not need
+stripped_files.py copies of files without the parts that the first picture does not need
 decoders.py       the three libraries that decode
 decode.py         bytes -> image, at the smallest scale that the module's input allows
 images.py         resize, crop and normalise, straight into the batch's buffer

@@ -25,7 +25,6 @@ import numpy as np
 from headrace.base.errors import DecodeRejected
 from headrace.base.plan import DecodePlan
 from headrace.base.settings import refuse_options
-from headrace.stages.bare_files import still_png
 from headrace.stages.decode_limits import admitted, factor_of
 from headrace.stages.decoders import Decoder, TurboJpeg, decode_opencv, decode_pillow, read_jpeg
 from headrace.stages.image_header import ImageHeader
@@ -33,6 +32,7 @@ from headrace.stages.images import fit
 from headrace.stages.inputs import ImageInput, TextInput
 from headrace.stages.placement import note_decoded, note_resized
 from headrace.stages.stage import Stage, StageContext
+from headrace.stages.stripped_files import still_png
 
 if "OPENCV_LOG_LEVEL" not in os.environ:
     # OpenCV would write a line to stderr for each damaged file; the item's reason has it already.

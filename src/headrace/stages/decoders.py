@@ -20,8 +20,8 @@ import numpy as np
 import simplejpeg
 from PIL import Image, ImageFile, UnidentifiedImageError
 
-from headrace.stages.bare_files import bare_jpeg
 from headrace.stages.image_header import ImageHeader
+from headrace.stages.stripped_files import bare_jpeg
 
 #: A decoder takes the bytes, their header and by what to reduce a JPEG (1, 2, 4, 8), and returns uint8 (h, w, 3) RGB, upright.
 Decoder = Callable[[bytes, ImageHeader, int], np.ndarray]

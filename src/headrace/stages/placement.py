@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.base.at_work import hands
+from headrace.base.current_job import hands
 from headrace.base.errors import SettingsError
 from headrace.base.settings import check
 from headrace.stages.images import fitted_size, scaled_size

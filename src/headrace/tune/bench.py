@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.base.errors import HeadraceError, Interrupted
+from headrace.base.formatting import counted
 from headrace.base.plan import Plan, resolve
-from headrace.base.words import counted
 from headrace.compare.blocks import Contender, over
 from headrace.compare.contenders import Say, run_block, run_pilot
 from headrace.pipeline.definition import Pipeline

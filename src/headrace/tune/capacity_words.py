@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 from headrace.runs.formats.capacity import CapacityDocument, CapacityOption
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from headrace.base.formatting import counted
 from headrace.base.statistics import samples_needed
 from headrace.base.units import format_duration
-from headrace.base.words import counted
 from headrace.compare.comparison import METRICS, Question
 from headrace.runs.formats.profile import Estimate
 from headrace.tune.objective import Objective

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.base.changed_settings import changed_settings
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.plan import Plan
+from headrace.base.plan_changes import changed_settings
 from headrace.compare.blocks import FEWEST_ITEMS, Contender, SameItems, over
 from headrace.compare.contenders import Blocks, Say, run_block
 from headrace.diagnose.replay import Replay

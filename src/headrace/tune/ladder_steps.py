@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from headrace.base.changed_settings import changed_settings
 from headrace.base.plan import ModelPlan, Plan, StagePlan
+from headrace.base.plan_changes import changed_settings
 from headrace.pipeline.definition import Pipeline
 from headrace.stages.stage import Stage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 from headrace.compare.intervals import FEWEST_PAIRS
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.tuning import LadderDocument, LadderStep

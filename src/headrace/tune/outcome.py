@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from headrace.base.formatting import counted
 from headrace.base.units import format_duration
-from headrace.base.words import counted
 from headrace.runs.formats.prediction import PredictionDocument, TrackRecord
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.tuning import SweepPoint, Trial, TuningDocument

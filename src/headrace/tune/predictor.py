@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from headrace.base.changed_settings import changed_settings
 from headrace.base.errors import HeadraceError
 from headrace.base.goals import LatencyGoal
 from headrace.base.plan import Plan
+from headrace.base.plan_changes import changed_settings
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import StageAccount
 from headrace.tune.objective import Outlook

@@ -17,9 +17,9 @@ from pathlib import Path
 import msgspec
 
 from headrace.base.errors import HeadraceError, Interrupted, LedgerError
+from headrace.base.formatting import counted
 from headrace.base.plan import Plan
 from headrace.base.settings import check
-from headrace.base.words import counted
 from headrace.compare.blocks import Contender, quiet
 from headrace.compare.comparison import Question
 from headrace.compare.contenders import Say

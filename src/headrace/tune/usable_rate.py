@@ -19,9 +19,9 @@ import numpy as np
 from headrace.base.goals import LatencyGoal
 from headrace.base.statistics import samples_needed
 from headrace.diagnose.whatif import MOST_RUN_DELAY, predict
-from headrace.runs.again import profile_again
 from headrace.runs.formats.prediction import Change, TrackRecord
 from headrace.runs.formats.profile import Estimate
+from headrace.runs.rerun_command import profile_again
 from headrace.tune.largest_rate import Held, largest_share
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from headrace.base.formatting import counted
 from headrace.base.meaning import Meaning
-from headrace.base.words import counted
 from headrace.runs.formats.variants import SliceResult, WorstItem
 from headrace.validate.agreement import Agreement, naming
 from headrace.validate.detections import are_detections

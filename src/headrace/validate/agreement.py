@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from headrace.base.formatting import counted
 from headrace.base.meaning import Meaning
-from headrace.base.words import counted
 from headrace.validate.detections import LAYOUTS
 from headrace.validate.meaning_choice import DECLARE
 from headrace.validate.meanings import Detections

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.base.errors import SettingsError
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 from headrace.engines.model_files import check_trust
 from headrace.profiler.layers.table import PROFILERS, measure_layers
 from headrace.runs.formats.census import CensusDocument, LayerGroup, LayerKind

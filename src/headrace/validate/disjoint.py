@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from headrace.base.errors import SettingsError
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 from headrace.validate.golden import Golden
 from headrace.validate.items import contents
 

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 
 #: Probability at most of believing labels by which A is no better than always naming the commonest class.
 _ALPHA = 0.05

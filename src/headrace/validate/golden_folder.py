@@ -29,7 +29,7 @@ import numpy as np
 
 from headrace.base.documents import decode_document
 from headrace.base.errors import DecodeRejected, SettingsError
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 from headrace.stages.module import Module
 from headrace.stages.placement import Placement
 from headrace.stages.stage import Stage

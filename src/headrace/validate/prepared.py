@@ -14,7 +14,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from headrace.base.at_work import hands
+from headrace.base.current_job import hands
 from headrace.base.errors import SettingsError
 from headrace.base.plan import ModelPlan, Plan
 from headrace.base.records import Job

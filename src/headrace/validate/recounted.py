@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import SettingsError
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 from headrace.runs.formats.variants import SliceResult, WorstItem
 from headrace.validate.detections import Boxes, true_boxes
 from headrace.validate.judged import MOST_WORST, OUTCOMES, GoldenGate, Judged, set_says, set_values

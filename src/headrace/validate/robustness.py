@@ -19,9 +19,9 @@ from typing import Any
 import cv2
 import numpy as np
 
+from headrace.base.formatting import counted
 from headrace.base.meaning import Meaning
 from headrace.base.protocols import Model
-from headrace.base.words import counted
 from headrace.runs.formats.variants import Outcome
 from headrace.validate.agreement import Agreement, why_unknown
 from headrace.validate.corruptions import CORRUPTIONS, Pixels, corrupted

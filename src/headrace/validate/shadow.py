@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from headrace.base.formatting import counted
 from headrace.base.meaning import NOTHING_DECLARED, Declared
 from headrace.base.units import format_duration
-from headrace.base.words import counted
 from headrace.pipeline.shadow import Failures
 from headrace.runs.formats.shadow import ShadowDocument
 from headrace.validate.agreement import Agreement, naming, why_unknown

@@ -26,13 +26,14 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import HeadraceError, MissingExtra, SettingsError
+from headrace.base.formatting import quoted
 from headrace.base.meaning import Meaning
 from headrace.base.protocols import Model, TensorSpec
 from headrace.base.settings import check
 from headrace.base.units import format_duration
-from headrace.base.words import quoted
 from headrace.compare.interrupts import noticing
 from headrace.profiler.layers.table import PROFILERS
+from headrace.runs.cpu_features import cpu_flags, why_slow
 from headrace.runs.formats.variants import (
     Gate,
     GateName,
@@ -43,7 +44,6 @@ from headrace.runs.formats.variants import (
     VariantSide,
     WorstItem,
 )
-from headrace.runs.processor import cpu_flags, why_slow
 from headrace.validate.accuracy import judge_accuracy
 from headrace.validate.agreement import Agreement, naming, why_unknown
 from headrace.validate.census import LEAST_INT8_SHARE, is_quantized, take_census

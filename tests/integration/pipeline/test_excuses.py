@@ -47,7 +47,7 @@ PLAN = "[source]\nmax_in_flight = 8\nmax_receives = 3\n[stages.work]\nworkers = 
 COMMAND = (sys.executable, "-c", "from headrace.cli import main; raise SystemExit(main())", "run", "app.py:pipeline")
 #: The same with its shared memory in the service's folder, where a test may take it away.
 _FORGETFUL_CODE = (
-    "from pathlib import Path; from headrace.base import estate; estate.SHARED_MEMORY = Path('memory'); "
+    "from pathlib import Path; from headrace.base import crash_recovery; crash_recovery.SHARED_MEMORY = Path('memory'); "
     "from headrace.cli import main; raise SystemExit(main())"
 )
 FORGETFUL = (sys.executable, "-c", _FORGETFUL_CODE, "run", "app.py:pipeline")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import headrace.cli
-from headrace.base.words import escaped
+from headrace.base.formatting import escaped
 from headrace.cli import terminal
 
 CLI = Path(headrace.cli.__file__).parent

@@ -17,7 +17,7 @@ from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.goal import Goal
 from headrace.optimize.half import why_no_float16
 from headrace.optimize.techniques import Subject
-from headrace.runs.processor import why_slow
+from headrace.runs.cpu_features import why_slow
 from headrace.validate import variants
 from headrace.validate.half_precision import broken, reaches
 from headrace.validate.policy import Policy

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from headrace.base.origin import Origin
+from headrace.base.error_origin import Origin
 from headrace.base.records import DELIVERED, Job, Outcome, OutcomeKind
 from headrace.pipeline.failure_log import MOST_KINDS, FailureLog
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.base.error_origin import Origin
 from headrace.base.errors import DeliveryRejected
-from headrace.base.origin import Origin
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.delivery.encoding import encode
 from headrace.pipeline.reasons import (

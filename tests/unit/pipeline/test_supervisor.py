@@ -9,7 +9,7 @@ import sys
 PROGRAM = """
 import os, signal, sys, threading, time
 from headrace.pipeline.supervisor import Supervisor
-from headrace.base.seat import Ended
+from headrace.base.worker_slot import Ended
 
 {hook}
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.base.origin import Origin
+from headrace.base.error_origin import Origin
 from headrace.report.page import render_report
 from headrace.runs.formats.failures import FailureReason, failures_of
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.base.error_origin import Origin
 from headrace.base.errors import RunFolderError
-from headrace.base.origin import Origin
 from headrace.base.records import DELIVERED, Job, Outcome, OutcomeKind
 from headrace.runs.errors_log import MAX_REASON_CHARACTERS, ErrorLog
 from headrace.runs.reader import read_run

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.runs.in_hand import InHand, read_in_hand
+from headrace.runs.in_flight_file import InHand, read_in_hand
 from headrace.runs.journal import Journal, Locked
 
 

@@ -22,7 +22,7 @@ from headrace.base.plan import SourcePlan
 from headrace.base.policies.blame import SUSPICIOUS_WAITS, BlameBook, Death
 from headrace.base.protocols import Queue, TellsBacklog
 from headrace.base.records import DELIVERED, DeadLetter, Job, Message, Outcome, OutcomeKind, QueueStatistics
-from headrace.base.seat import Seat
+from headrace.base.worker_slot import Seat
 from headrace.sources.addresses import open_queue
 from headrace.sources.jobs import encode_job
 from headrace.sources.loans import ACK_SECONDS, MOST_OWED, MOST_UNKNOWN

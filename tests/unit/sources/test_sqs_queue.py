@@ -14,7 +14,7 @@ from headrace.base.plan import SourcePlan
 from headrace.base.policies.blame import BlameBook
 from headrace.base.protocols import FINAL, STALE
 from headrace.base.records import Burial, Message, Postponed
-from headrace.base.seat import Seat
+from headrace.base.worker_slot import Seat
 from headrace.sources import sqs_queue
 from headrace.sources.queue_source import QueueSource
 from headrace.sources.sqs_queue import SqsQueue

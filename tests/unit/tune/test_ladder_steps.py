@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.base.changed_settings import changed_settings
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
+from headrace.base.plan_changes import changed_settings
 from headrace.compare.blocks import read_items
 from headrace.pipeline.definition import Pipeline
 from headrace.stages.stage import Fan, Joined

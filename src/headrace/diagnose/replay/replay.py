@@ -18,9 +18,9 @@ import msgspec
 import numpy as np
 
 from headrace.base.documents import encode_document
+from headrace.base.formatting import counted
 from headrace.base.plan import Plan
 from headrace.base.settings import check, unknown_key
-from headrace.base.words import counted
 from headrace.diagnose.budget import Budget
 from headrace.diagnose.cpu_account import NATIVE
 from headrace.diagnose.document import document_of

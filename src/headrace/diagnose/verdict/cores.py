@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headrace.base.formatting import counted
 from headrace.base.units import format_duration, format_size
-from headrace.base.words import counted
 from headrace.diagnose.verdict import trends
 from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.network import is_waiting
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
-from headrace.runs.again import profile_again
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
+from headrace.runs.rerun_command import profile_again
 
 #: A stage computes rather than waits when this much of its service is CPU, or waiting for a core or the GIL to use it.
 _COMPUTES = 0.5

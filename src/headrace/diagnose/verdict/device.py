@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headrace.base.formatting import counted
 from headrace.base.plan import model_key
 from headrace.base.units import format_duration
-from headrace.base.words import counted
 from headrace.diagnose.replay.costs import BatchCost
 from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
-from headrace.runs.again import profile_again
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
+from headrace.runs.rerun_command import profile_again
 
 #: Mean batch over largest batch at which batches count as not filled.
 _FILL = 0.6

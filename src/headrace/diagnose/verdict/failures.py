@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 from headrace.diagnose.verdict.proposal import Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import VerdictClass
 from headrace.runs.reader import Run

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headrace.base.formatting import quoted
 from headrace.base.units import format_duration
-from headrace.base.words import quoted
 from headrace.diagnose.verdict.facts import Facts
 from headrace.diagnose.verdict.proposal import Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass

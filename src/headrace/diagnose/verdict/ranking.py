@@ -39,9 +39,9 @@ from headrace.diagnose.verdict import (
 from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.proposal import Advice, Proposal, line
 from headrace.diagnose.verdict.remedies import remedies
-from headrace.runs.again import profile_again
 from headrace.runs.formats.diagnosis import Candidate, Confidence, EvidenceLine, Finding, VerdictClass
 from headrace.runs.formats.prediction import Change
+from headrace.runs.rerun_command import profile_again
 
 #: Gains below this are of no practical importance, and within what a simulation may err by.
 WORTH_GAINING = 0.03

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from headrace.base.units import format_duration, format_size
 from headrace.diagnose.verdict.facts import Facts, StageView
 from headrace.diagnose.verdict.proposal import WORTH_NAMING, Advice, Proposal, at_least, line
-from headrace.runs.again import profile_again
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
+from headrace.runs.rerun_command import profile_again
 
 #: Memory pressure (PSI) from which on stalls for memory count.
 _PRESSURE = 0.10

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headrace.diagnose.verdict.proposal import Advice, Proposal, line
-from headrace.runs.again import profile_again
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.profile import ProfileDocument
+from headrace.runs.rerun_command import profile_again
 
 #: What profiling may cost, as a share of the CPU time per item or of the services, before the answer is about profiling.
 _OVERHEAD = 0.05

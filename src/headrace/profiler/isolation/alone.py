@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from headrace.base.formatting import counted
 from headrace.base.policies.batching import warm_up_sizes
-from headrace.base.words import counted
 from headrace.pipeline.garbage import calm_garbage_collector
 from headrace.pipeline.summary import format_rate
 from headrace.profiler.isolation.bench import Bench

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from headrace.base.errors import HeadraceError
+from headrace.base.formatting import counted
 from headrace.base.plan import Plan
 from headrace.base.protocols import Model
 from headrace.base.settings import check
 from headrace.base.units import format_size
-from headrace.base.words import counted
 from headrace.pipeline.definition import Pipeline
 from headrace.profiler.isolation.alone import Effort, measure_alone, seconds_needed
 from headrace.profiler.isolation.bench import Bench

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from headrace.base.words import counted
+from headrace.base.formatting import counted
 from headrace.profiler.layers.rescaling import OVERLAP_RATIO
 from headrace.runs.formats.layers import Layer, LayersDocument
 

@@ -30,9 +30,9 @@ import onnxruntime
 
 from headrace.base.documents import decode_document
 from headrace.base.errors import EngineError, HeadraceError
+from headrace.base.formatting import counted
 from headrace.base.protocols import TensorSpec
 from headrace.base.settings import build
-from headrace.base.words import counted
 from headrace.engines.onnx_engine import OnnxOptions, make_session_options, open_session, tensor_specs
 from headrace.profiler.layers.graph_count import count_graph
 from headrace.profiler.layers.operations import Tensor, Work, count

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from headrace.base.formatting import aligned, counted, wrapped
 from headrace.base.units import format_duration
-from headrace.base.words import aligned, counted, wrapped
 from headrace.runs.formats.layers import Ceilings, Layer, LayersDocument
 
 _HEADER = ("layer", "operator", "output", "time", "share", "GFLOP", "GFLOP/s", "ops/byte", "bound", "of ceiling")

@@ -13,8 +13,8 @@ from headrace.report.markup import Html, bullets, folded, note, sentence, side_b
 from headrace.report.numbers import count, ratio, size
 from headrace.report.section import Section
 from headrace.report.sections.overview import was_profiled
-from headrace.runs.again import profile_again
 from headrace.runs.formats.profile import ProfileDocument
+from headrace.runs.rerun_command import profile_again
 
 _GRADES = {
     "A": "Machine graded A: quiet.",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from headrace.base.words import quoted
+from headrace.base.formatting import quoted
 from headrace.report.markup import Html, bullets, join, tag
 from headrace.report.numbers import count, rate, seconds
-from headrace.runs.again import profile_again
 from headrace.runs.formats.profile import ProfileDocument, Quantile
+from headrace.runs.rerun_command import profile_again
 
 
 def overview(document: ProfileDocument) -> Html:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.base.origin import Origin
+from headrace.base.error_origin import Origin
 
 
 class FailureReason(msgspec.Struct, frozen=True):

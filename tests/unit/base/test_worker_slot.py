@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.base import estate as estates
+from headrace.base import crash_recovery as estates
 from headrace.base.errors import HeadraceError
 from headrace.base.in_flight import InFlightTable
 from headrace.base.policies.blame import BlameBook, Death, Known, Record, Redriven
-from headrace.base.seat import Seat
+from headrace.base.worker_slot import Seat
 
 CRASH = Death("SIGSEGV", True, ["a"], ())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.base.words import aligned, counted, wrapped
+from headrace.base.formatting import aligned, counted, wrapped
 
 
 @pytest.mark.parametrize(("number", "words"), [(0, "0 items"), (1, "1 item"), (1200, "1,200 items")])

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from headrace.base.estate import Estate
+from headrace.base.crash_recovery import Estate
 from headrace.base.in_flight import InFlight, InFlightTable
 from headrace.base.observer import Observer
 from headrace.base.policies.blame import BlameBook, Death, Known, Record, Redriven

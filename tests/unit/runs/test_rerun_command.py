@@ -12,7 +12,7 @@ import pytest
 
 from headrace.cli import main
 from headrace.cli.pipeline_arguments import add_pipeline_arguments, chosen_by
-from headrace.runs.again import profile_again
+from headrace.runs.rerun_command import profile_again
 
 JOBS = """
 import headrace as hr

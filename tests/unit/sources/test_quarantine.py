@@ -1,7 +1,7 @@
 """Suspects run with nothing beside them, and nothing that was received meanwhile is lost."""
 
 from headrace.base.records import DELIVERED, Job, Outcome, OutcomeKind
-from headrace.sources.isolation import Isolation
+from headrace.sources.quarantine import Isolation
 
 
 class Desk:

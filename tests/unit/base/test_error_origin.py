@@ -9,8 +9,8 @@ import pytest
 
 import headrace as hr
 from headrace.base.clock import SystemClock
+from headrace.base.error_origin import MOST_FRAMES, Origin, find_origin, is_of_user, text_of
 from headrace.base.errors import ItemRejected, StageFailed, as_item_error
-from headrace.base.origin import MOST_FRAMES, Origin, find_origin, is_of_user, text_of
 from headrace.base.records import Job
 from headrace.base.units import parse_duration
 from headrace.pipeline.group import Group
@@ -60,7 +60,7 @@ def test_the_place_is_the_users_line() -> None:
     origin = find_origin(caught(preprocess, "{"))
     assert origin is not None
     assert (origin.error, origin.function) == ("JSONDecodeError", "preprocess")
-    assert origin.file.endswith("test_origin.py")
+    assert origin.file.endswith("test_error_origin.py")
     assert "return json.loads(value), password" in origin.traceback
     assert "raw_decode" in origin.traceback.splitlines()[-2]
 
@@ -123,7 +123,7 @@ def test_an_error_without_text_is_shown_by_its_type() -> None:
     error = as_item_error(caught(lambda: (_ for _ in ()).throw(Unshowable())))
     assert isinstance(error, StageFailed)
     assert "Unshowable" in str(error.located("process", "a"))
-    assert "test_origin.py:" in error.reason
+    assert "test_error_origin.py:" in error.reason
 
 
 @pytest.mark.parametrize("error", [Bare("x"), ItemRejected(None), ItemRejected(7)])  # type: ignore[arg-type]

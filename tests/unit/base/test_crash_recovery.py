@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.base import estate as estates
-from headrace.base.estate import Estate
+from headrace.base import crash_recovery as estates
+from headrace.base.crash_recovery import Estate
 from headrace.base.policies.blame import BlameBook, Death, Record
 
 QUEUE = "redis://host/0?queue=jobs"
