@@ -32,10 +32,10 @@ from headrace.base.clock import SystemClock
 from headrace.base.metering import Metering, process_cpu_seconds
 from headrace.base.records import Job, Span
 from headrace.compare.intervals import paired_interval
-from headrace.pipeline.execute import RunInProgress
 from headrace.pipeline.execute import run as run_plain
 from headrace.pipeline.group import Group
 from headrace.pipeline.item import Item
+from headrace.pipeline.watching import RunInProgress
 from headrace.profiler.profile import Profiler, ProfileSettings
 from headrace.runs.run_folder import RunFolder
 from headrace.runs.span_files import SpanWriter

@@ -24,7 +24,7 @@ import msgspec
 
 import headrace as hr
 from headrace.base.plan import Plan
-from headrace.pipeline.execute import run
+from headrace.pipeline.execute import Measuring, run
 from headrace.runs.formats.prediction import Change
 from headrace.stages.inputs import BytesInput
 from headrace.stages.module import Module, ModuleContext, ProcessStage
@@ -71,7 +71,7 @@ class WhatIf:
             return self
         changed = self.make(case)
         with changed.opened() as pipeline:
-            measured = run(pipeline, changed.plan, limit=1, curve_repeats=3).cost_curves
+            measured = run(pipeline, changed.plan, limit=1, measuring=Measuring(curve_repeats=3)).cost_curves
         curves = {name: dict(curve) for name, curve in measured.items()}
         return dataclasses.replace(self, change=msgspec.structs.replace(self.change, cost_curves=curves))
 

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         folder,
         count=args.count,
         delay_seconds=delay_seconds,
-        view=_view,
+        watch=_watch,
         progress=speaker("demo"),
     )
     diagnoses = _diagnose(ladder)
@@ -72,10 +72,10 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _view(name: str, total: int) -> Any:
+def _watch(name: str, total: int) -> Any:
     from headrace.cli.live import LiveView
 
-    return lambda summary, stages: LiveView(summary, stages, total)
+    return lambda run: LiveView(run.summary, run.statistics, total)
 
 
 def _diagnose(ladder: Ladder) -> Diagnoses:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.base.plan import Plan
     from headrace.base.protocols import Delivery
     from headrace.pipeline.definition import Pipeline
+    from headrace.pipeline.watching import RunInProgress
     from headrace.sources.finite import FiniteSource
 
 
@@ -184,14 +185,14 @@ def stdout_kept(for_document: bool) -> Iterator[None]:
         os.close(stdout)
 
 
-def live_view(total: int | None, summary: Any, stages: Any) -> Any:
+def live_view(total: int | None, run: RunInProgress) -> Any:
     """Return the view of a run in progress; of a quiet one there is none."""
     from headrace.cli.live import LiveView
     from headrace.cli.terminal import is_quiet
 
     if is_quiet():
         return contextlib.nullcontext()
-    return LiveView(summary, stages, total)
+    return LiveView(run.summary, run.statistics, total)
 
 
 def positive(text: str) -> int:

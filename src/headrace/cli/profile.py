@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
             output=output,
             limit=args.limit,
             force=args.force,
-            view=functools.partial(live_view, args.limit),
+            watch=functools.partial(live_view, args.limit),
             settings=ProfileSettings(measure_overhead=not args.no_overhead, python_stage=args.python),
         )
         status = EXIT_INTERRUPTED if result.interrupted else EXIT_DONE

@@ -48,8 +48,9 @@ from headrace.cli.terminal import open_console, speaker, write_json
 
 if TYPE_CHECKING:
     from headrace.base.worker_slot import Ended, Seat
-    from headrace.pipeline.execute import Result, View
+    from headrace.pipeline.execute import Result
     from headrace.pipeline.following import Following
+    from headrace.pipeline.watching import Watch
     from headrace.runs.formats.shadow import ShadowDocument
 
 _say = speaker("run")
@@ -136,7 +137,7 @@ def _run_worker(args: argparse.Namespace, seat: Seat) -> Ended:
 
 
 def _execute(
-    args: argparse.Namespace, view: View | None, seat: Seat | None = None
+    args: argparse.Namespace, watch: Watch | None, seat: Seat | None = None
 ) -> tuple[Result, ShadowDocument | None]:
     """Run the pipeline that the arguments name."""
     from headrace.base.plan import model_key
@@ -146,6 +147,7 @@ def _execute(
     # Before the Plan is read: what changes while the pipeline is set up is taken up later.
     args.plan_text = Path(args.plan).read_text() if args.follow and args.plan and Path(args.plan).is_file() else None
     pipeline, plan = open_pipeline(args)
+    following = _following(args)
     candidate = open_candidate(args, plan)
     result = execute(
         pipeline,
@@ -153,9 +155,8 @@ def _execute(
         output=args.output,
         limit=args.limit,
         force=args.force,
-        view=view,
-        follow=_following(args),
-        shadow=candidate.shadow if candidate else None,
+        watch=watch,
+        beside=following or (candidate.shadow if candidate else None),
         seat=seat,
         resume=args.resume,
         checkpoint=args.checkpoint or True,
@@ -173,6 +174,8 @@ def _following(args: argparse.Namespace) -> Following | None:
 
     if not args.follow:
         return None
+    if args.shadow:
+        raise SettingsError("--shadow runs beside one model, and --follow may change it; give one of the two")
     if not args.plan:
         raise SettingsError("--follow goes with --plan FILE: that file is followed")
     return Following(file=Path(args.plan), judge=why_not_switch, text=args.plan_text, settings=args.settings, say=_say)

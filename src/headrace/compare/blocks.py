@@ -32,7 +32,7 @@ from headrace.base.plan import Plan
 from headrace.base.protocols import Delivery
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.execute import Result, run
+from headrace.pipeline.execute import Measuring, Result, run
 from headrace.sources.finite import Entry, FiniteSource
 
 #: Fewest results from which a rate is taken: the median latency needs 11 (`base.statistics.samples_needed`).
@@ -272,7 +272,10 @@ def measure_block(contender: Contender, items: SameItems, num_items: int, *, del
     started = time.monotonic()
     try:
         result = run(
-            over(contender.pipeline, items, noted), contender.plan, observers=[failure], first_alone=True, brakes=False
+            over(contender.pipeline, items, noted),
+            contender.plan,
+            observers=[failure],
+            measuring=Measuring(first_alone=True, brakes=False),
         )
     except HeadraceError as error:
         kind = SettingsError if isinstance(error, SettingsError) else HeadraceError

@@ -12,8 +12,9 @@ from headrace.base.plan import Plan
 from headrace.base.units import format_duration
 from headrace.demo.servers import LOOPBACK, DemoServers
 from headrace.demo.workload import REPEATS, fill_queue, make_pipeline, write_pipeline
-from headrace.pipeline.execute import Result, View
+from headrace.pipeline.execute import Result
 from headrace.pipeline.governor import usable_cores
+from headrace.pipeline.watching import Watch
 from headrace.profiler.profile import ProfileSettings, profile
 from headrace.samples.generator import make
 from headrace.sources.queue_source import QueueSource
@@ -71,7 +72,7 @@ def climb(
     count: int,
     delay_seconds: float,
     seed: int = 1,
-    view: Callable[[str, int], View | None] = lambda name, total: None,
+    watch: Callable[[str, int], Watch | None] = lambda name, total: None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Ladder:
     """Make the images, run every rung and return what came out.
@@ -81,7 +82,7 @@ def climb(
         count: Number of images.
         delay_seconds: The image server's; the only thing that is simulated.
         seed: Of the images.
-        view: Makes the live view of a rung, from its name and its number of images.
+        watch: Makes the live view of a rung, from its name and its number of images.
         progress: Told what is going on.
 
     Raises:
@@ -100,7 +101,7 @@ def climb(
             repeats = REPEATS if rungs else 1
             progress(f"running {name} ({repeats * count} images)")
             course = _Course(folder, path.stem, pipeline, servers, truth, repeats)
-            rungs.append(course.run(name, explanation, plan, view(name, repeats * count)))
+            rungs.append(course.run(name, explanation, plan, watch(name, repeats * count)))
             if rungs[-1].result.interrupted:
                 raise Interrupted(f"interrupted; what ran until then is in {folder}")
     return Ladder(rungs, truth)
@@ -129,7 +130,7 @@ class _Course:
     truth: dict[str, str]
     repeats: int
 
-    def run(self, name: str, explanation: str, plan: Plan, view: View | None) -> Rung:
+    def run(self, name: str, explanation: str, plan: Plan, watch: Watch | None) -> Rung:
         """Fill the queue, run the Plan until it is empty, and collect the answers."""
         plan_path = self.folder / "plans" / f"{self.stem}.toml"
         plan_path.parent.mkdir(exist_ok=True)
@@ -139,7 +140,7 @@ class _Course:
         pipeline.options = ("--plan", str(plan_path))
         # A pass is too short to measure what profiling costs by switching it off and on.
         settings = ProfileSettings(measure_overhead=False, curve_batch=0)
-        result = profile(pipeline, plan, output=self.folder / "runs" / self.stem, view=view, settings=settings)
+        result = profile(pipeline, plan, output=self.folder / "runs" / self.stem, watch=watch, settings=settings)
         rate = float(result.summary.as_dict()["throughput_per_second"] or 0.0)
         return Rung(name, explanation, rate, self._answers(), result)
 

@@ -3,8 +3,12 @@
 Read in this order:
 
     definition.py      Pipeline: what is done
-    execute.py         run(): Plan and Pipeline in, Result and run folder out
-    runtime.py         the running whole: receive, move on, settle, stop
+    execute.py         run(): Plan and Pipeline in, Result and run folder out; watching.py: what may live beside a run
+    runtime.py         one run: makes the parts below, connects them, sees it from the first job to the last
+    building.py        the stations of a run, from Pipeline and Plan; workers.py: their threads
+    receivers.py       takes jobs from the source; admission.py: how many may be inside
+    router.py          the way of an item: next station, another try, fan-out and join
+    settling.py        the end of a job, once, whatever ended it; failing.py: how an error ends it
     station.py         one queue and its workers
     group.py           what a worker does with what it took
     finisher.py        hands on a batch's results while the device runs the next; passages.py: spans of what was done

@@ -11,13 +11,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING
 
 from headrace.base.records import Span
 from headrace.pipeline.passages import Passage
-
-if TYPE_CHECKING:
-    from headrace.pipeline.runtime import Runtime
+from headrace.pipeline.run_context import RunContext
 
 #: Spans made in one go; about a hundred microseconds.
 _SPANS_AT_ONCE = 48
@@ -33,11 +30,11 @@ class Bookkeeper:
     """Makes spans; `note` from any thread, `report` from one.
 
     Args:
-        runtime: Whose spans; knows who watches, and which Plan is in force.
+        context: Of the run: who watches, and which Plan is in force.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
         self._passages: deque[Passage] = deque()
         self._spans_per_passage = 1.0
         self._most = _MOST_SPANS
@@ -76,8 +73,8 @@ class Bookkeeper:
         spans: list[Span] = []
         num_passages = 0
         while self._passages and len(spans) < _SPANS_AT_ONCE:
-            spans.extend(self._passages.popleft().spans(self._runtime.plan_id))
+            spans.extend(self._passages.popleft().spans(self._context.plan_id))
             num_passages += 1
         self._spans_per_passage += 0.1 * (len(spans) / num_passages - self._spans_per_passage)
         self._most = max(1, int(_MOST_SPANS / max(1.0, self._spans_per_passage)))
-        self._runtime.observers.notify("stage_finished", spans)
+        self._context.observers.notify("stage_finished", spans)

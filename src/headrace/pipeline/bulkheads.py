@@ -8,18 +8,15 @@ the end of an item that is turned away.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
-from headrace.base.errors import Crowded, HeadraceError
+from headrace.base.clock import Clock
+from headrace.base.errors import Crowded, HeadraceError, ItemError
+from headrace.base.plan import StagePlan
 from headrace.base.policies.shares import Call
 from headrace.pipeline.item import Item
 from headrace.pipeline.laned_queue import LanedQueue, addressed_by
 from headrace.stages.stage import Stage
-
-if TYPE_CHECKING:
-    from headrace.pipeline.runtime import Runtime
-    from headrace.pipeline.station import Station
 
 logger = logging.getLogger("headrace")
 
@@ -31,24 +28,38 @@ class Bulkheads:
     """Those of one station.
 
     Args:
-        runtime: What joins the stations.
-        station: Whose workers are shared out.
-        capacity: Bound of its queue in items, >= 1.
-        capacity_bytes: Bound of its queue in bytes.
+        stages: Of the station.
+        settings: Of its first stage, resolved.
+        clock: Of the run.
+        counts: Where to count what is turned away.
+        fail: Called with an item that is turned away, why, and the station's name.
+        start_worker: Starts one more worker, with this number.
     """
 
-    def __init__(self, runtime: Runtime, station: Station, capacity: int, capacity_bytes: int) -> None:
-        self._runtime = runtime
-        self._station = station
-        self._counts: dict[str, int] = {}
-        station.counts.append(self._counts)
-        self._num_threads = station.num_workers
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        settings: StagePlan,
+        clock: Clock,
+        counts: dict[str, int],
+        *,
+        fail: Callable[[Item, ItemError, str], object],
+        start_worker: Callable[[int], object],
+    ) -> None:
+        self._name = stages[0].name
+        self._only_delivers = stages[0].role == "deliver"
+        # A process of its own for each would take seconds to start and as much memory again.
+        self._may_add = settings.executor != "process"
+        self._fail = fail
+        self._start_worker = start_worker
+        self._counts = counts
+        self._num_workers = self._num_threads = settings.workers or 1
         self.queue = LanedQueue(
-            capacity,
-            capacity_bytes,
-            runtime.clock,
-            station.num_workers,
-            addressed_by(station.stages[0].goes_to),
+            settings.queue_items or 1,
+            settings.queue_bytes or 1,
+            clock,
+            self._num_workers,
+            addressed_by(stages[0].goes_to),
             self._turn_away,
             self._may_turn_away,
         )
@@ -80,27 +91,25 @@ class Bulkheads:
         self.queue.limit_parked(max_in_flight // _PART_PARKED)
         self.queue.look()
         if self.queue.num_moved:
-            self._counts[f"{self._station.name}.slow_calls"] = self.queue.num_moved
-        wanted = self._station.num_workers + self.queue.num_slow
-        # A process of its own for each would take seconds to start and as much memory again.
-        if self._num_threads >= wanted or self._station.settings.executor == "process":
+            self._counts[f"{self._name}.slow_calls"] = self.queue.num_moved
+        if not self._may_add or self._num_threads >= self._num_workers + self.queue.num_slow:
             return
         try:
-            self._runtime.start_worker(self._station, self._num_threads)
+            self._start_worker(self._num_threads)
         except HeadraceError as error:
             logger.warning("no thread in the place of one that waits for a slow call: %s", error)
         self._num_threads += 1
 
     def _may_turn_away(self, item: Item) -> bool:
         # Who comes to the delivery has a result, which is not to be worked out again.
-        return item.job.keeps_results if self._station.only_delivers else item.job.may_wait
+        return item.job.keeps_results if self._only_delivers else item.job.may_wait
 
     def _turn_away(self, item: Item, seconds: float) -> None:
-        name = self._station.name
+        name = self._name
         self._counts[f"{name}.turned_away"] = self._counts.get(f"{name}.turned_away", 0) + 1
         error = Crowded(
             "share.full: what it goes to answers slowly or not at all, and has its share of this stage already; it is offered "
             "again later"
         )
         error.retry_after_seconds = seconds
-        self._runtime.fail(item, error, name)
+        self._fail(item, error, name)

@@ -18,7 +18,7 @@ from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.delivery.callback import Callback
 from headrace.delivery.encoding import encode
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.execute import run
+from headrace.pipeline.execute import Measuring, run
 
 #: Characters of a result that are shown.
 _SHOWN = 300
@@ -116,5 +116,5 @@ def dry_run(pipeline: Pipeline, plan: Plan, num_jobs: int) -> list[Trial]:
     tried = pipeline.delivering_to(_TrialDelivery(source.results, pipeline.delivery))
     tried.source = source
     # Each of them is to have its own reason, also where none succeeds.
-    run(tried, plan, limit=num_jobs, checkpoint=False, brakes=False)
+    run(tried, plan, limit=num_jobs, checkpoint=False, measuring=Measuring(brakes=False))
     return list(source.trials.values())

@@ -9,35 +9,36 @@ import logging
 import signal
 import statistics
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.base.clock import SystemClock
 from headrace.base.errors import RunFolderError, SettingsError
-from headrace.base.metering import Metering
 from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan, StageDefaults, resolve
 from headrace.base.protocols import Instrument, TellsBacklog
-from headrace.base.records import Counters, StageStatistics
+from headrace.base.records import Counters
 from headrace.base.settings import check
 from headrace.base.worker_slot import OutcomeCounter, Seat, TakesSeat, seated_alone
 from headrace.engines import ENGINES
+from headrace.pipeline.building import Equipment
 from headrace.pipeline.checkpoint import Before, Checkpoint
 from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.end_signals import EndSignals
 from headrace.pipeline.failure_limit import FailureLimit, MostFailed
 from headrace.pipeline.failure_log import FailureLog
 from headrace.pipeline.following import Following, PlanFollower
 from headrace.pipeline.governor import ThreadBudget, budget, usable_cores
 from headrace.pipeline.model_slots import ModelSlots
 from headrace.pipeline.resuming import keeping, open_checkpoint
-from headrace.pipeline.runtime import Runtime
+from headrace.pipeline.run_context import RunContext
+from headrace.pipeline.runtime import Bounds, Runtime
 from headrace.pipeline.shadow import Shadow
-from headrace.pipeline.station import WorkerThread
 from headrace.pipeline.summary import Summary
-from headrace.pipeline.warm_up import CostCurve, WarmUp
+from headrace.pipeline.warm_up import WarmUp
+from headrace.pipeline.watching import RunInProgress, Watch
 from headrace.runs.errors_log import ErrorLog
 from headrace.runs.run_folder import RunFolder, StageInfo, Status
 from headrace.runs.span_files import SpanWriter
@@ -46,41 +47,6 @@ from headrace.stages.stage import Stage
 logger = logging.getLogger("headrace")
 
 _NOTEBOOK_COLUMNS = 140
-
-
-@dataclass(frozen=True, slots=True)
-class RunInProgress:
-    """A run that is about to begin, for those who watch it closely."""
-
-    summary: Summary
-    statistics: Callable[[], Sequence[StageStatistics]]
-    """Returns the state of each station's queue and workers, in the order of the pipeline; from any thread."""
-    worker_threads: Callable[[], list[WorkerThread]]
-    """Returns where the workers' stages run now; from any thread."""
-    warm_ups: Sequence[CostCurve]
-    """What was measured at warm-up; grows while the run begins."""
-    metering: Metering
-    """Whether and for which jobs workers read what passages cost; may be changed at any time."""
-    counters: Counters
-    folder: RunFolder | None
-    pipeline: Pipeline
-    plan: Plan
-    """Resolved."""
-    spans: SpanWriter | None
-    """Writes the spans; None without a folder."""
-    begun: threading.Event
-    """Set when the first job has come, before it goes anywhere."""
-    before_closing: list[Callable[[], object]]
-    """Called in the run's thread when every job has been settled, before the workers leave; must not raise."""
-    receivers_cpu_seconds: Mapping[int, float]
-    """{kernel's number: CPU time} of the source's receivers that have ended; they do so before the rest."""
-
-
-#: Makes a context manager that is entered before the run begins and left when it is over, before the folder is finished.
-Watch = Callable[[RunInProgress], AbstractContextManager[Any]]
-
-#: Makes a view of a run in progress from its summary and the state of its stations.
-View = Callable[[Summary, Callable[[], Sequence[StageStatistics]]], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +110,21 @@ class Result:
         return any(variant.get("engine") == "emulated" for variant in self.variants)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measuring:
+    """What a run that measures does otherwise than one that works."""
+
+    curve_batch: int = 0
+    """Measure at warm-up the powers of two up to this batch size too, as far as 1.5 s allow."""
+    curve_repeats: int = 1
+    """Measured calls of each batch size, as far as those 1.5 s allow."""
+    first_alone: bool = False
+    """Receive one job, and the others when it is through. Without it, queues fill during warm-up, and later stages briefly run
+    faster than the bottleneck allows."""
+    brakes: bool = True
+    """Whether the Plan's `run.brake_after` holds; False for measurements on a list, of which nothing is lost."""
+
+
 def run(
     pipeline: Pipeline,
     plan: Plan | str | Path | None = None,
@@ -151,21 +132,16 @@ def run(
     output: str | Path | None = None,
     limit: int | None = None,
     force: bool = False,
-    observers: Sequence[Observer] = (),
-    view: View | None = None,
-    watch: Watch | None = None,
-    instruments: Sequence[Instrument] = (),
-    curve_batch: int = 0,
-    curve_repeats: int = 1,
-    first_alone: bool = False,
-    follow: Following | None = None,
-    shadow: Shadow | None = None,
-    seat: Seat | None = None,
     resume: bool = False,
     checkpoint: str | Path | bool = True,
     max_failed: str | float | None = None,
-    brakes: bool = True,
     stop: threading.Event | None = None,
+    observers: Sequence[Observer] = (),
+    instruments: Sequence[Instrument] = (),
+    watch: Watch | None = None,
+    beside: Following | Shadow | None = None,
+    seat: Seat | None = None,
+    measuring: Measuring | None = None,
 ) -> Result:
     """Run a pipeline until its source has no more, or until SIGTERM, Ctrl-C or `stop`.
 
@@ -175,73 +151,61 @@ def run(
         pipeline: What is done.
         plan: How: a Plan or the path of one; None for defaults.
         output: Run folder to write; None for none.
-        limit: Receive at most so many jobs; those that were turned away without a try do not count.
+        limit: Receive at most this many jobs; those that were turned away without a try do not count.
         force: Replace what an earlier run left in the folder; begin anew where an earlier run over the same source was cut
             off; with `resume`, go on where it cannot be checked that it is the same run.
-        observers: Who else is told.
-        view: Shows the run in progress.
-        watch: Watches it closely: the profiler.
-        instruments: What goes around the calls of stages, in their workers.
-        curve_batch: Measure at warm-up the powers of two up to this batch size too, as far as 1.5 s allow.
-        curve_repeats: Measured calls of each batch size, as far as those 1.5 s allow.
-        first_alone: Receive one job, and the others when it is through. Without it, queues fill during warm-up, and later
-            stages briefly run faster than the bottleneck allows.
-        follow: A Plan's file whose model is taken up whenever it changes; None: the model stays.
-        shadow: Runs a candidate beside the model, on some of its batches.
-        seat: Of a worker process that shares machine and queue with others under a supervisor; SIGINT alone ends it.
         resume: Go on with what an earlier run over the same folder or list left, however it ended.
         checkpoint: Folder in which to keep what that takes; True: beside the results, where they can be read back (JSON
             Lines, Parquet); False: nowhere.
         max_failed: End the run once more jobs than this were rejected or dead-lettered: a number (5), or a share of those that
             ended (0.05 or "5%"); None: never. `Result.ended_early` then says so.
-        brakes: Whether the Plan's `run.brake_after` holds; False for measurements on a list, of which nothing is lost.
         stop: Once it is set, from any thread, nothing more is received; what is inside is finished within the Plan's
             run.grace_seconds, and the rest is given back. `Result.interrupted` is then True.
+        observers: Whom to notify of jobs, passages and batches.
+        instruments: What goes around the calls of stages, in their workers.
+        watch: What lives beside the run: the profiler, a live view.
+        beside: A Plan's file whose model is taken up whenever it changes, or a candidate that runs beside the model on some of
+            its batches; None: the model stays, alone.
+        seat: Of a worker process that shares machine and queue with others under a supervisor; SIGINT alone ends it.
+        measuring: What a run that measures does otherwise; None: it works.
 
     Raises:
         SettingsError: If the Plan does not fit the pipeline; nothing has run.
         CheckpointError: If there is nothing to resume, or it is of another run; if a run that was cut off would be gone over.
         HeadraceError: If a part cannot be opened, or a worker breaks.
     """
-    resolved, threads = _resolved(pipeline, plan, seat.num_workers if seat else 1)
+    context, threads = _context(pipeline, plan, seat.num_workers if seat else 1)
     if seat is not None:
         _seat_source(pipeline, seat)
-    slots = _slots(pipeline, resolved, follow, shadow)
-    clock, metering, counters = SystemClock(), Metering(), Counters()
-    summary = Summary(counters=counters, clock=clock)
+    follow, shadow = (beside, None) if isinstance(beside, Following) else (None, beside)
+    slots = _slots(pipeline, context.plan, follow, shadow)
+    measuring = measuring or Measuring()
+    warm_up = WarmUp(curve_batch=measuring.curve_batch, repeats=measuring.curve_repeats)
+    summary = Summary(counters=context.counters, clock=context.clock)
     runtime = Runtime(
         pipeline,
-        resolved,
-        threads,
-        counters=counters,
-        limit=limit,
-        clock=clock,
+        context,
+        Equipment(threads, instruments, warm_up, slots),
+        Bounds(limit=limit, first_alone=measuring.first_alone, brakes=measuring.brakes),
+        signals=EndSignals([signal.SIGINT] if seat else [signal.SIGINT, signal.SIGTERM], stop),
         tick=summary.digest,
-        metering=metering,
-        instruments=instruments,
-        warm_up=WarmUp(curve_batch=curve_batch, repeats=curve_repeats),
-        first_alone=first_alone,
-        brakes=brakes,
-        slots=slots,
-        signals=(signal.SIGINT,) if seat else (signal.SIGINT, signal.SIGTERM),
-        stop=stop,
     )
     if seat is not None:
         runtime.before_receiving.append(seat.begin)
     # After the Runtime has found the Plan possible: one that is not leaves neither checkpoint nor folder behind.
-    kept = _kept(pipeline, resolved, checkpoint, resume=resume, force=force, any_model=follow is not None)
+    kept = _kept(pipeline, context.plan, checkpoint, resume=resume, force=force, any_model=follow is not None)
     limit_failed = None if max_failed is None else FailureLimit(MostFailed.parse(max_failed), runtime.end)
-    running = _Run(pipeline, resolved, runtime, summary, metering, threads.warnings, kept, limit_failed)
+    running = _Run(pipeline, runtime, summary, threads.warnings, kept, limit_failed)
     with keeping(kept, pipeline, runtime, force=force or follow is not None):
         if kept is not None:
             summary.begins_at(kept.num_done, len(kept.left))
             if not kept.left:
                 return running.result()
-        running.record = _Record.create(output, pipeline, resolved, runtime, force=force, resumed=resume)
+        running.record = _Record.create(output, pipeline, runtime, force=force, resumed=resume)
         running.tell(observers, seat)
-        follower = PlanFollower(follow, slots, resolved, running.switched) if follow and slots else None
+        follower = PlanFollower(follow, slots, context.plan, running.switched) if follow and slots else None
         with seated_alone(pipeline.source, seat):
-            return running.to_the_end(watch, view, [one for one in (follower, shadow) if one is not None])
+            return running.to_the_end(watch, follower or shadow)
 
 
 @dataclass(slots=True)
@@ -257,7 +221,6 @@ class _Record:
         cls,
         output: str | Path | None,
         pipeline: Pipeline,
-        plan: Plan,
         runtime: Runtime,
         *,
         force: bool,
@@ -266,6 +229,7 @@ class _Record:
         """Make the folder, if one is asked for."""
         if output is None:
             return cls()
+        plan = runtime.context.plan
         plans = {plan.plan_id: plan.as_table()}
         name, options = pipeline.name, pipeline.options
         folder = RunFolder.create(output, pipeline=name, options=options, plans=plans, force=force, resumed=resumed)
@@ -299,11 +263,8 @@ class _Run:
     """A run from its first job to its result."""
 
     pipeline: Pipeline
-    plan: Plan
-    """Resolved."""
     runtime: Runtime
     summary: Summary
-    metering: Metering
     warnings: Sequence[str]
     kept: Checkpoint | None
     limit_failed: FailureLimit | None = None
@@ -314,13 +275,16 @@ class _Run:
 
     def __post_init__(self) -> None:
         """Begin with the one Plan."""
-        self.in_force = {self.plan.plan_id: self.plan}
+        plan = self.runtime.context.plan
+        self.in_force = {plan.plan_id: plan}
 
     def tell(self, observers: Sequence[Observer], seat: Seat | None) -> None:
         """Let all who observe know of the run: its own summary, folder and checkpoint, the supervisor, and others."""
         beside = [*([OutcomeCounter(seat.table)] if seat else ()), *([self.kept.observer] if self.kept else ())]
         beside += [self.limit_failed] if self.limit_failed else []
-        self.runtime.observers = Observers([self.summary, self.failures, *self.record.writers, *beside, *observers])
+        self.runtime.context.observers = Observers(
+            [self.summary, self.failures, *self.record.writers, *beside, *observers]
+        )
         if isinstance(self.pipeline.source, TellsBacklog):
             self.summary.ask_source = self.pipeline.source.backlog
         self.summary.workers.update(
@@ -330,81 +294,73 @@ class _Run:
     def switched(self, plan: Plan) -> None:
         """Note that another Plan is in force: spans carry its id from now on."""
         self.record.add_plan(plan)
-        self.runtime.plan_id = plan.plan_id
+        self.runtime.context.plan_id = plan.plan_id
         self.in_force.setdefault(plan.plan_id, plan)
 
-    def to_the_end(
-        self, watch: Watch | None, view: View | None, beside: Sequence[AbstractContextManager[Any]]
-    ) -> Result:
+    def to_the_end(self, watch: Watch | None, beside: AbstractContextManager[Any] | None) -> Result:
         """Run until there is no more, and close the folder, however it ends.
 
         Args:
             watch: Entered before the run begins.
-            view: Entered after it, so that its last line is the last.
-            beside: What works beside the pipeline as long as it runs.
+            beside: What works beside the models as long as the pipeline runs.
         """
         status: Status = "failed"
         ended = False
         try:
-            with (
-                watch(self._progress()) if watch else nullcontext(),
-                view(self.summary, self.runtime.statistics) if view else nullcontext(),
-            ):
-                self._work(beside)
+            with watch(self._progress()) if watch else nullcontext():
+                self._work(beside or nullcontext())
             status = "interrupted" if self.runtime.interrupted else "finished"
             ended = True
         finally:
             self.failures.close()
             self.record.close()
             result = self.result()
-            was_begun = ended or self.runtime.counters.received > 0
+            was_begun = ended or self.runtime.context.counters.received > 0
             self.record.finish(status, result, self.runtime, self.pipeline, was_begun=was_begun)
         return result
 
-    def _work(self, beside: Sequence[AbstractContextManager[Any]]) -> None:
+    def _work(self, beside: AbstractContextManager[Any]) -> None:
         try:
-            with ExitStack() as entered:
-                for one in beside:
-                    entered.enter_context(one)
+            with beside:
                 self.runtime.run()
         finally:
             self.summary.digest(budget_seconds=None)  # before the view's last line
 
     def _progress(self) -> RunInProgress:
-        runtime = self.runtime
+        runtime, context = self.runtime, self.runtime.context
         return RunInProgress(
-            self.summary,
-            runtime.statistics,
-            runtime.worker_threads,
-            runtime.cost_curves,
-            self.metering,
-            runtime.counters,
-            self.record.folder,
-            self.pipeline,
-            self.plan,
-            self.record.spans,
-            runtime.begun,
-            runtime.before_closing,
-            runtime.receivers_cpu_seconds,
+            summary=self.summary,
+            statistics=runtime.statistics,
+            worker_threads=runtime.worker_threads,
+            warm_ups=context.cost_curves,
+            metering=context.metering,
+            counters=context.counters,
+            folder=self.record.folder,
+            pipeline=self.pipeline,
+            plan=context.plan,
+            spans=self.record.spans,
+            begun=runtime.begun,
+            before_closing=runtime.before_closing,
+            receivers_cpu_seconds=runtime.receivers_cpu_seconds,
         )
 
     def result(self) -> Result:
         """Return what it came to."""
-        runtime, folder = self.runtime, self.record.folder
+        runtime, context, folder = self.runtime, self.runtime.context, self.record.folder
         return Result(
-            plan=self.plan,
-            plan_id=self.plan.plan_id,
+            plan=context.plan,
+            plan_id=context.plan.plan_id,
             plans=dict(self.in_force),
-            counters=runtime.counters,
+            counters=context.counters,
             summary=self.summary,
             cost_curves={
                 curve.stage: {size: statistics.median(seconds) for size, seconds in curve.seconds.items()}
-                for curve in runtime.cost_curves
+                for curve in context.cost_curves
             },
             variants=runtime.variants(),
             warnings=[*self.warnings, *runtime.warnings()],
             interrupted=runtime.interrupted,
-            drained_by=runtime.first_signal if runtime.is_drained else None,
+            drained_by=runtime.signals.first if runtime.is_drained else None,
             run_folder=folder.path if folder else None,
             before=self.kept.before if self.kept else None,
             ended_early=runtime.ended_because or (self.limit_failed.verdict() if self.limit_failed else ""),
@@ -421,8 +377,8 @@ def _seat_source(pipeline: Pipeline, seat: Seat) -> None:
     pipeline.source.take(seat)
 
 
-def _resolved(pipeline: Pipeline, plan: Plan | str | Path | None, share: int) -> tuple[Plan, ThreadBudget]:
-    """Return the Plan with every setting as used, and who computes with how many threads, one of `share` processes."""
+def _context(pipeline: Pipeline, plan: Plan | str | Path | None, share: int) -> tuple[RunContext, ThreadBudget]:
+    """Return a run's context, and who computes with how many threads, where this is one of `share` processes."""
     plan = Plan.load(plan) if isinstance(plan, str | Path) else plan or Plan()
     cores = max(1, usable_cores() // share)
     stages = [_defaults(stage, plan) for stage in pipeline.stages]
@@ -432,7 +388,7 @@ def _resolved(pipeline: Pipeline, plan: Plan | str | Path | None, share: int) ->
     threads = budget(resolved, stages, cores)
     for warning in threads.warnings:
         logger.warning("%s", warning)
-    return resolved, threads
+    return RunContext(resolved), threads
 
 
 def _kept(
@@ -451,16 +407,15 @@ def _slots(pipeline: Pipeline, plan: Plan, follow: Following | None, shadow: Sha
         return None
     _check_slots(pipeline, plan, "--follow" if follow else "--shadow")
     if shadow is not None:
-        _check_shadow(pipeline, follow)
+        _check_shadow(pipeline)
     return ModelSlots(shadow)
 
 
-def _check_shadow(pipeline: Pipeline, follow: Following | None) -> None:
+def _check_shadow(pipeline: Pipeline) -> None:
     """Raise SettingsError if it would not be clear beside which model a shadow runs."""
-    devices = [stage.name for stage in pipeline.stages if stage.kind == "device"]
-    if len(devices) != 1 or follow is not None:
-        beside = "a model that may change (--follow)" if follow else f"{len(devices)} device stages"
-        raise SettingsError(f"a shadow runs beside one model, and here it would beside {beside}; run it apart")
+    num_devices = sum(stage.kind == "device" for stage in pipeline.stages)
+    if num_devices != 1:
+        raise SettingsError(f"a shadow runs beside one model, and here are {num_devices} device stages; run it apart")
 
 
 def _check_slots(pipeline: Pipeline, plan: Plan, option: str) -> None:
@@ -485,7 +440,7 @@ def _stage_infos(runtime: Runtime, pipeline: Pipeline) -> list[StageInfo]:
                 kind=stage.kind,
                 role=stage.role,
                 releases_gil=stage.releases_gil,
-                executor=runtime.plan.stages[stage.name].executor or stage.executor,
+                executor=runtime.context.plan.stages[stage.name].executor or stage.executor,
                 station=station.name,
                 workers=station.num_workers,
                 most_workers=station.most_workers,
@@ -511,8 +466,8 @@ def _finish(
             status,
             stages=stages,
             counters=result.counters,
-            cost_curves={curve.stage: curve.seconds for curve in runtime.cost_curves},
-            cost_curve_cpu={curve.stage: curve.call_cpu_seconds for curve in runtime.cost_curves},
+            cost_curves={curve.stage: curve.seconds for curve in runtime.context.cost_curves},
+            cost_curve_cpu={curve.stage: curve.call_cpu_seconds for curve in runtime.context.cost_curves},
             lost_spans=lost_spans,
             receiving=runtime.receiving(),
             tending=runtime.tending(),

@@ -23,7 +23,7 @@ class Finisher:
         broke: Told what `hand_on` raised, at once: the caller may be waiting for a batch that never comes.
     """
 
-    def __init__(self, hand_on: Callable[[Any], None], name: str, broke: Callable[[BaseException], None]) -> None:
+    def __init__(self, hand_on: Callable[[Any], None], name: str, broke: Callable[[BaseException], object]) -> None:
         self._hand_on = hand_on
         self._broke = broke
         self._batches: queue.Queue[Any] = queue.Queue(maxsize=1)

@@ -2,16 +2,61 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import msgspec
 
 from headrace.base.errors import ItemError
 from headrace.base.records import Job, Kept
 from headrace.pipeline.sizes import measure
+from headrace.stages.stage import Stage
 
-if TYPE_CHECKING:
-    from headrace.pipeline.station import Station
+
+class Intake(Protocol):
+    """A station's queue, as those who put items into it see it."""
+
+    def put(self, items: Sequence[Item], *, force: bool = False) -> list[int]:
+        """Add items, waiting for room unless forced, and return when each was taken in (ns)."""
+        ...
+
+    def wait_for_room(self) -> None:
+        """Wait while the queue is full."""
+        ...
+
+
+class Stop(Protocol):
+    """A station, as those who send items there see it."""
+
+    @property
+    def name(self) -> str:
+        """That of its first stage."""
+        ...
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """What it runs, in order."""
+        ...
+
+    @property
+    def last_role(self) -> str:
+        """Role of its last stage."""
+        ...
+
+    @property
+    def only_delivers(self) -> bool:
+        """Whether whoever comes here has a result already."""
+        ...
+
+    @property
+    def has_queue(self) -> bool:
+        """Whether it has workers of its own."""
+        ...
+
+    @property
+    def queue(self) -> Intake:
+        """Where items wait for it."""
+        ...
 
 
 class Mark(msgspec.Struct, gc=False, array_like=True):
@@ -91,7 +136,7 @@ class Item:
         self,
         job: Job,
         value: Any,
-        route: tuple[Station, ...],
+        route: tuple[Stop, ...],
         *,
         sequence: int = 0,
         received: int = 0,
@@ -104,7 +149,7 @@ class Item:
         self.value = value
         self.num_bytes, self.shape_key = measure(value)
         self.route = route
-        self.position: int = 0 if parent is None else parent.position + 1
+        self.position: int = 0 if parent is None else parent.position
         self.sequence = sequence
         self.received = received
         self.arrived = received
@@ -132,3 +177,15 @@ class Item:
         while item.parent is not None:
             item = item.parent
         return item
+
+    def step_to(self, position: int) -> None:
+        """Come to a station, where tries are counted from none."""
+        self.entry = None
+        self.tries = 0
+        self.position = position
+
+    def child(self, value: Any, index: int) -> Item:
+        """Return what a fan-out cut from this item, at the station where it was cut."""
+        return Item(
+            self.job, value, self.route, sequence=self.sequence, received=self.received, parent=self, child_index=index
+        )

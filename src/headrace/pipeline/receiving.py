@@ -1,7 +1,7 @@
 """What the receivers did: calls of the source, waiting for room, running inline stages, and the age of what came.
 
-How this works: one book for all receivers, written once per call of the source, under the lock that the runtime takes then
-anyway. It covers the time from the first job to the last. Calls that began before the first job came are left out: they
+How this works: one book for all receivers, written once per call of the source, under the lock that `Admission` takes
+then anyway. It covers the time from the first job to the last. Calls that began before the first job came are left out: they
 waited for whoever sends, not for us. Empty calls are counted only if another job follows: at the
 end, a source that has no more only waits for our own last jobs.
 """
@@ -61,7 +61,7 @@ class AgeBook:
 
 
 class ReceivingBook:
-    """Adds up what all receivers did. Not thread-safe: the runtime's lock is held.
+    """Adds up what all receivers did. Not thread-safe: the lock of `Admission` is held.
 
     Args:
         num_receivers: How many there are.

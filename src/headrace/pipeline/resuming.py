@@ -39,7 +39,7 @@ def keeping(checkpoint: Checkpoint | None, pipeline: Pipeline, runtime: Runtime,
         raise
     finally:
         pipeline.source.follow(None)
-        checkpoint.close(ended, discard=checkpoint.before is None and not runtime.counters.received)
+        checkpoint.close(ended, discard=checkpoint.before is None and not runtime.context.counters.received)
 
 
 def open_checkpoint(

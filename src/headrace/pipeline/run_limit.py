@@ -10,7 +10,7 @@ _CROWDED = "share.full"
 
 
 class RunLimit:
-    """Counts for one run; the runtime's lock is held around `settled`.
+    """Counts for one run; the lock of `Admission` is held around `settled`.
 
     A delivery that was turned away, because nothing of its task succeeds or its server is left alone, does not count: else a
     task of which nothing can be made would use up the limit of the others. One that a source without end puts aside does: it

@@ -1,6 +1,6 @@
 """Lets a run go on when a thread hangs in a user's stage, and ends it where it cannot.
 
-How this works: the supervisor looks once a second. A thread cannot be stopped, so it is left behind: a daemon, whose result
+How this works: the bookkeeper looks once a second. A thread cannot be stopped, so it is left behind: a daemon, whose result
 nobody takes if it ever comes back, and another worker has its place. An item that hung alone is given up; of several that
 were in hand together each is offered again and then run by itself, so that the culprit stands alone. Threads that are left
 behind keep their memory, so there is a bound. Beyond it, and where the thread holds something that all need (a device, the
@@ -10,18 +10,15 @@ delivery, the source), the run ends with an error: what is not done can be resum
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from headrace.base.errors import StageStalled, TimeLimitExceeded
 from headrace.base.policies.stalls import StallPolicy
+from headrace.base.protocols import Source
+from headrace.pipeline.item import Item
+from headrace.pipeline.settling import Settling
+from headrace.pipeline.station import Station, Worker
 from headrace.sources.finite import FiniteSource
-
-if TYPE_CHECKING:
-    from headrace.base.protocols import Source
-    from headrace.pipeline.item import Item
-    from headrace.pipeline.runtime import Runtime
-    from headrace.pipeline.station import Station, Worker
 
 logger = logging.getLogger("headrace")
 
@@ -31,17 +28,28 @@ _LOOK_SECONDS = 1.0
 
 
 class StallWatch:
-    """Looks for workers that hang; used by the supervisor alone.
+    """Looks for workers that hang; used by one thread.
 
     Args:
-        runtime: Whose workers.
+        stations: Whose workers.
         limit_seconds: Longest time in a stage; 0: none.
         source: Of the run's jobs, for what a run that must end says.
+        settling: Ends jobs that hang.
+        broke: Ends the run with an error.
     """
 
-    def __init__(self, runtime: Runtime, limit_seconds: float, source: Source) -> None:
-        self._runtime = runtime
+    def __init__(
+        self,
+        stations: Sequence[Station],
+        limit_seconds: float,
+        source: Source,
+        settling: Settling,
+        broke: Callable[[BaseException], object],
+    ) -> None:
+        self._stations = stations
         self._source = source
+        self._settling = settling
+        self._broke = broke
         self._limit = limit_seconds
         self._policy = StallPolicy(limit_seconds)
         self._num_left = 0
@@ -52,7 +60,7 @@ class StallWatch:
         if not self._limit or now < self._next_look:
             return
         self._next_look = now + min(_LOOK_SECONDS, self._limit / 4)
-        where = {worker: station for station in self._runtime.stations for worker in list(station.workers)}
+        where = {worker: station for station in self._stations for worker in list(station.workers)}
         hands = {worker: hand for worker in where if (hand := worker.hand)}
         for worker in self._policy.stalled(now, hands):
             if worker.hand is hands[worker]:  # or it came back this moment, and may have taken others since
@@ -62,7 +70,7 @@ class StallWatch:
         names = ", ".join(item.id for item in items[:5]) + (", ..." if len(items) > 5 else "")
         what = f"{names} took longer than run.stall_seconds = {self._limit:g} in stage {station.name}"
         if not station.can_lose_a_thread or self._num_left >= MOST_LEFT_BEHIND:
-            self._runtime.broke(
+            self._broke(
                 StageStalled(
                     f"{what}, and its thread cannot be replaced: {self._why_not(station)}. The run ends; {self._what_next()}"
                 )
@@ -74,13 +82,13 @@ class StallWatch:
         if len(items) > 1:
             station.run_alone(item.root.job.id for item in items)
             for item in items:
-                self._runtime.take_back(item, f"{what}; it will be tried by itself")
+                self._settling.take_back(item, f"{what}; it will be tried by itself")
             return
         reason = (
             f"took longer than run.stall_seconds = {self._limit:g} and its thread was left behind; raise the limit, or set "
             f'stages.{station.name}.executor = "process" with time_limit_seconds, which can be stopped'
         )
-        self._runtime.give_up(items[0], TimeLimitExceeded(reason), station.name)
+        self._settling.give_up(items[0], TimeLimitExceeded(reason), station.name)
 
     def _what_next(self) -> str:
         if isinstance(self._source, FiniteSource):

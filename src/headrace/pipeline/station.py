@@ -13,12 +13,12 @@ import dataclasses
 import functools
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from headrace.base.deadline import late
-from headrace.base.errors import ItemFailed
+from headrace.base.errors import ItemError, ItemFailed
 from headrace.base.policies.batching import BatchingPolicy, ReleaseReason
 from headrace.base.policies.retry import RetryPolicy
 from headrace.base.policies.shares import Call
@@ -31,10 +31,8 @@ from headrace.pipeline.item import Item
 from headrace.pipeline.opening import GroupSpec, open_group
 from headrace.pipeline.passages import Passage
 from headrace.pipeline.remote import RemoteGroup
+from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.warm_up import CostCurve
-
-if TYPE_CHECKING:
-    from headrace.pipeline.runtime import Runtime
 
 #: Names the threads that take jobs from the source, and with them the workers that run in those threads.
 RECEIVER = "receiver"
@@ -123,17 +121,40 @@ class Served:
     """Time in the stages."""
 
 
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """What a station asks of the run that it is part of; all may be called from any thread."""
+
+    hand_on: Callable[[Sequence[Item], Station], list[int]]
+    """Sends items that went through the station on their way, and returns when each left it (ns)."""
+    fail: Callable[[Item, ItemError, str], object]
+    """Ends an item's job with an error, which happened in the stage of this name."""
+    drop_lost: Callable[[Item], object]
+    """Leaves an item whose loan ran out to whoever has it now."""
+    is_draining: Callable[[], bool]
+    """Returns whether no more items can come, so that a batch need not wait for company."""
+    note: Callable[[Passage], object]
+    """Takes what a worker did, of which spans are made."""
+    start_worker: Callable[[Station, int], object]
+    """Starts a worker beside the others, or in the place of one that was left behind."""
+    broke: Callable[[BaseException], object]
+    """Ends the run with an error."""
+
+
 class Station:
-    """One queue and its workers.
+    """One queue and its workers; `connect` it before it works.
 
     Args:
-        runtime: What joins the stations.
+        context: Of the run.
         spec: The stages of this station, with the resolved Plan; `spec.worker` is the first worker's number.
         has_queue: False for the station that the receivers run themselves.
     """
 
-    def __init__(self, runtime: Runtime, spec: GroupSpec, *, has_queue: bool) -> None:
-        self._runtime = runtime
+    _links: Connections
+
+    def __init__(self, context: RunContext, spec: GroupSpec, *, has_queue: bool) -> None:
+        self._context = context
+        self._clock = context.clock
         self._spec = spec
         self.stages = spec.stages
         self.name = spec.stages[0].name
@@ -165,13 +186,26 @@ class Station:
         self._to_run_alone: set[str] = set()
         self.variants: list[list[dict[str, Any]]] = []
 
+    def connect(self, links: Connections) -> None:
+        """Let the station know the run that it is part of."""
+        self._links = links
+
     def _make_queue(self) -> tuple[BoundedQueue, Bulkheads | None]:
-        bounds = self.settings.queue_items or 1, self.settings.queue_bytes or 1
         # In order, one that waits holds back those behind it whatever is done, and none may be turned away.
-        if Bulkheads.are_of_use(self.stages) and self.has_queue and not self._spec.plan.run.ordered:
-            bulkheads = Bulkheads(self._runtime, self, *bounds)
-            return bulkheads.queue, bulkheads
-        return BoundedQueue(*bounds, self._runtime.clock), None
+        if not Bulkheads.are_of_use(self.stages) or not self.has_queue or self._spec.plan.run.ordered:
+            bounds = self.settings.queue_items or 1, self.settings.queue_bytes or 1
+            return BoundedQueue(*bounds, self._clock), None
+        counts: dict[str, int] = {}
+        self.counts.append(counts)
+        bulkheads = Bulkheads(
+            self.stages,
+            self.settings,
+            self._clock,
+            counts,
+            fail=lambda item, error, stage: self._links.fail(item, error, stage),
+            start_worker=lambda number: self._links.start_worker(self, number),
+        )
+        return bulkheads.queue, bulkheads
 
     @property
     def bulkheads(self) -> Bulkheads | None:
@@ -208,9 +242,9 @@ class Station:
             spec = dataclasses.replace(spec, slots=None)
             # Without a limit of its own a process that hangs is ended like a thread is left behind.
             limit = self.settings.time_limit_seconds or spec.plan.run.stall_seconds or None
-            group = RemoteGroup(spec, limit, counts, variants, self._runtime.metering)
+            group = RemoteGroup(spec, limit, counts, variants, self._context.metering)
         else:
-            opened = open_group(spec, self._runtime.clock, self._runtime.metering)
+            opened = open_group(spec, self._clock, self._context.metering)
             group, counts, variants = opened.group, opened.counts, opened.variants
         self.counts.append(counts)
         self.variants.append(variants)
@@ -222,7 +256,7 @@ class Station:
         """Serve the queue until it is closed and empty."""
         worker.begin()
         hand_on = functools.partial(self._hand_on, worker)
-        finisher = Finisher(hand_on, worker.name, self._runtime.broke) if self._takes_batches else None
+        finisher = Finisher(hand_on, worker.name, self._links.broke) if self._takes_batches else None
         with finisher or contextlib.nullcontext(hand_on) as finish:
             while not worker.is_left_behind:
                 items, reason, waited_ns = self._take(worker)
@@ -246,15 +280,15 @@ class Station:
             served = self._run(worker, items, reason, waited_ns)
             # Looked up before: what moves on may already have failed elsewhere when we come back.
             failed = [item for item in served.items if item.error is not None]
-            ran = self._runtime.clock.now_ns()
+            ran = self._clock.now_ns()
             self._hand_on(worker, served)
-            ran_ns += served.ran_ns + (self._runtime.clock.now_ns() - ran if failed else 0)
+            ran_ns += served.ran_ns + (self._clock.now_ns() - ran if failed else 0)
             items = [item for item in failed if not item.root.settled]
         return ran_ns
 
     def _run(self, worker: Worker, items: list[Item], reason: ReleaseReason | None, waited_ns: int) -> Served:
         """Run what is still wanted and return what is to be handed on."""
-        clock = self._runtime.clock
+        clock = self._clock
         dequeued = clock.now_ns()
         items = self._still_wanted(items, dequeued)
         if not items:
@@ -293,15 +327,15 @@ class Station:
         if served.unpack is not None:
             served.unpack()
         _note_work(items, -1)
-        if self.device_name and self._runtime.observers.wants["batch_formed"]:
+        if self.device_name and self._context.observers.wants["batch_formed"]:
             self._tell_batch(items, served.reason, served.waited_ns)
         # Taken before the items move on: after that the next worker may already be changing them.
         marks = [item.marks for item in items]
         for item in items:
             item.marks = []
-        stamps = self._runtime.hand_on(items, self)
-        if self._runtime.observers.wants["stage_finished"]:
-            self._runtime.bookkeeper.note(
+        stamps = self._links.hand_on(items, self)
+        if self._context.observers.wants["stage_finished"]:
+            self._links.note(
                 Passage(self.stages, worker.name, served.process_id, served.dequeued, served.arrivals, marks, stamps)
             )
 
@@ -327,9 +361,9 @@ class Station:
         error = item.error
         if not isinstance(error, ItemFailed) or error.is_postponed:
             return None
-        now = self._runtime.clock.now_ns()
+        now = self._clock.now_ns()
         elapsed = (now - item.first_try_ns) / 1e9
-        delay = self.retry.next_delay(item.tries, elapsed, self._runtime.random(), error.retry_after_seconds)
+        delay = self.retry.next_delay(item.tries, elapsed, self._context.random(), error.retry_after_seconds)
         deadline = item.job.deadline_ns
         return None if delay is None or (deadline is not None and now + delay * 1e9 > deadline) else delay
 
@@ -344,7 +378,7 @@ class Station:
         if self._bulkheads is not None and worker.call is not None:
             self._bulkheads.end(worker.call)
         self.workers.remove(worker)
-        self._runtime.start_worker(self, worker.number)
+        self._links.start_worker(self, worker.number)
 
     def run_alone(self, job_ids: Iterable[str]) -> None:
         """From now on run items of these jobs by themselves."""
@@ -368,7 +402,7 @@ class Station:
 
     def _take(self, worker: Worker) -> tuple[list[Item], ReleaseReason | None, int]:
         if self._batching is not None:
-            return self.queue.take_batch(self._batching, self._runtime.is_draining)
+            return self.queue.take_batch(self._batching, self._links.is_draining)
         limit = 1
         # In order and in place, one that is tried again must not be overtaken by those taken with it.
         if self.settings.executor != "process" and not self.retries_in_place:
@@ -390,9 +424,9 @@ class Station:
             if item.root.settled:
                 continue  # a sibling failed, or the run was abandoned
             if item.job.lost and not self.only_delivers:
-                self._runtime.drop_lost(item)
+                self._links.drop_lost(item)
             elif deadline is not None and now > deadline:
-                self._runtime.fail(item, late(deadline, now), self.name)
+                self._links.fail(item, late(deadline, now), self.name)
             else:
                 wanted.append(item)
         return wanted
@@ -403,12 +437,12 @@ class Station:
                 return
             curve = worker.group.warm_up(item)
             if curve is not None and (curve.seconds or self.settings.executor == "process"):
-                self._runtime.cost_curves.append(curve)
+                self._context.cost_curves.append(curve)
             self._is_warm = True
 
     def _tell_started(self, items: Sequence[Item]) -> None:
-        if self._runtime.observers.wants["stage_started"]:
-            self._runtime.observers.notify("stage_started", self.name, [item.id for item in items])
+        if self._context.observers.wants["stage_started"]:
+            self._context.observers.notify("stage_started", self.name, [item.id for item in items])
 
     def _tell_batch(self, items: Sequence[Item], reason: ReleaseReason | None, waited_ns: int) -> None:
         batched = (mark for item in items for mark in item.marks if mark.batch_id is not None)
@@ -417,7 +451,7 @@ class Station:
             formed = BatchFormed(
                 self.stages[mark.stage].name, mark.batch_id, mark.batch_size, str(reason or "idle"), waited_ns / 1e9
             )
-            self._runtime.observers.notify("batch_formed", formed)
+            self._context.observers.notify("batch_formed", formed)
 
 
 def _note_work(items: Sequence[Item], change: int) -> None:

@@ -13,15 +13,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from headrace.base.clock import Clock
 from headrace.base.errors import Crowded
 from headrace.base.policies.task_turns import TaskTurns
-
-if TYPE_CHECKING:
-    from headrace.pipeline.item import Item
-    from headrace.pipeline.station import Station
+from headrace.pipeline.item import Item, Stop
+from headrace.pipeline.station import Station
 
 #: How soon a receiver that waits sees that there is room.
 _POLL_SECONDS = 0.002
@@ -64,12 +61,12 @@ class TaskShares:
         """Whether there are several tasks with stations of their own."""
         return len(self._first_own) > 1
 
-    def begins_own(self, station: Station) -> bool:
+    def begins_own(self, station: Stop) -> bool:
         """Return whether a station is the first of one task alone: others' workers put into it, and must not wait."""
         return station in self._stations
 
     def entered(self, item: Item) -> None:
-        """Note that a job is in flight; the runtime's lock is held, here and in `left`."""
+        """Note that a job is in flight; the lock of `Admission` is held, here and in `left`."""
         self._inside[item.job.task] += 1
 
     def left(self, item: Item) -> None:

@@ -11,13 +11,12 @@ thread that has ended cannot be asked any more. All goes into the run folder; no
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +29,8 @@ from headrace.base.observer import Observer
 from headrace.base.plan import Plan
 from headrace.base.protocols import Instrument
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.execute import Result, RunInProgress, View, run
+from headrace.pipeline.execute import Measuring, Result, run
+from headrace.pipeline.watching import RunInProgress, Watch, watch_together
 from headrace.profiler.backlog import BacklogGauge
 from headrace.profiler.blocks import BlockSchedule, Reading
 from headrace.profiler.collector_clock import CollectorClock
@@ -98,7 +98,7 @@ def profile(
     limit: int | None = None,
     force: bool = False,
     observers: Sequence[Observer] = (),
-    view: View | None = None,
+    watch: Watch | None = None,
     instruments: Sequence[Instrument] = (),
     settings: ProfileSettings | None = None,
     stop: threading.Event | None = None,
@@ -112,7 +112,7 @@ def profile(
         limit: Receive at most so many jobs.
         force: Replace what an earlier run left in the folder.
         observers: Who else is told.
-        view: Shows the run in progress.
+        watch: What else lives beside the run: a live view.
         instruments: What goes around the calls of stages, in their workers.
         settings: What is measured.
         stop: Ends the run once it is set, as in `headrace.run`.
@@ -127,22 +127,14 @@ def profile(
         limit=limit,
         force=force,
         observers=observers,
-        view=view,
-        watch=lambda progress: _watch(progress, settings, gpu, permission),
+        watch=watch_together(lambda run: _watch(run, settings, gpu, permission), *([watch] if watch else ())),
         instruments=(*instruments, *gpu.instruments, permission),
-        curve_batch=settings.curve_batch,
-        curve_repeats=_CURVE_REPEATS if settings.curve_batch else 1,
+        measuring=Measuring(
+            curve_batch=settings.curve_batch, curve_repeats=_CURVE_REPEATS if settings.curve_batch else 1
+        ),
         stop=stop,
         checkpoint=False,  # it measures: the next one is to measure the same again
     )
-
-
-@contextlib.contextmanager
-def _together(*parts: AbstractContextManager[Any]) -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        for part in parts:
-            stack.enter_context(part)
-        yield
 
 
 def _has_processes(pipeline: Pipeline, plan: Plan | str | Path | None) -> bool:
@@ -158,7 +150,8 @@ def _watch(
     if settings.python_stage is None:
         return Profiler(progress, settings, gpu=gpu, permission=permission)
     sampler = StageSampler(progress, settings.python_stage)
-    return _together(Profiler(progress, settings, sampler, gpu, permission), sampler)
+    profiler = Profiler(progress, settings, sampler, gpu, permission)
+    return watch_together(lambda _: profiler, lambda _: sampler)(progress)
 
 
 class Profiler:

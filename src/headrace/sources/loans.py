@@ -232,7 +232,7 @@ class LoanBook:
         self._num_due = 0
         self._delivered: OrderedDict[Key, None] = OrderedDict()
         actions: tuple[Action, ...] = ("ack", "nack", "postpone", "dead_letter")
-        self._lanes = {action: Lane(action, ack_items, ack_seconds) for action in actions}
+        self._lanes = {action: Lane[Loan](action, ack_items, ack_seconds) for action in actions}
         self._num_served = 0
         self._extending = Pauses()
         self._silence = Pauses()
@@ -397,12 +397,12 @@ class LoanBook:
             counts.dead_lettered += 1
         return "dead_letter"
 
-    def _next_lane(self, now: float, failed: set[Action]) -> Lane | None:
+    def _next_lane(self, now: float, failed: set[Action]) -> Lane[Loan] | None:
         """Return the next lane with something due."""
         due = [lane for action, lane in self._lanes.items() if action not in failed and lane.is_due(now)]
         return min(due, key=lambda lane: lane.served, default=None)
 
-    def _send_from(self, lane: Lane) -> bool:
+    def _send_from(self, lane: Lane[Loan]) -> bool:
         """Send the outcomes of one call, and return whether the service carried it out."""
         self._num_served += 1
         lane.served = self._num_served
@@ -441,7 +441,7 @@ class LoanBook:
         except Exception as error:  # letters are made of what strangers sent: a defect there must not end the worker
             raise QueueRefused(f"{self._queue.name}: {described(error)}") from error
 
-    def _conclude(self, lane: Lane, loans: list[Loan], receipts: list[str], failures: dict[str, str]) -> None:
+    def _conclude(self, lane: Lane[Loan], loans: list[Loan], receipts: list[str], failures: dict[str, str]) -> None:
         now = self._now()
         said = ""
         for loan, receipt in zip(loans, receipts, strict=True):

@@ -9,10 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from headrace.sources.loans import Loan
+from typing import Generic, Literal, Protocol, TypeVar
 
 Action = Literal["ack", "nack", "postpone", "dead_letter"]
 
@@ -58,7 +55,22 @@ class Pauses:
         return True
 
 
-class Lane:
+class Sendable(Protocol):
+    """An outcome, as a lane sees it."""
+
+    num_tries: int
+    """How often sending it has failed."""
+
+    @property
+    def delay_seconds(self) -> float:
+        """After which the queue offers the message again; one call takes outcomes of one delay."""
+        ...
+
+
+AnOutcome = TypeVar("AnOutcome", bound=Sendable)
+
+
+class Lane(Generic[AnOutcome]):
     """The pending outcomes of one kind.
 
     Args:
@@ -75,8 +87,8 @@ class Lane:
         """When the lane was last served, as a growing number."""
         self._company = company
         self._patience_seconds = patience_seconds
-        self._ready: deque[Loan] = deque()
-        self._later: list[tuple[float, int, Loan]] = []
+        self._ready: deque[AnOutcome] = deque()
+        self._later: list[tuple[float, int, AnOutcome]] = []
         self._number = 0
         self._flush_at = 0.0
 
@@ -88,17 +100,17 @@ class Lane:
         """Number of outcomes that failed, or that wait behind a failing call."""
         return len(self) if self.pauses.num_failures else len(self._later)
 
-    def add(self, loan: Loan, now: float) -> None:
+    def add(self, loan: AnOutcome, now: float) -> None:
         """Add an outcome."""
         if not self._ready:
             self._flush_at = now + self._patience_seconds
         self._ready.append(loan)
 
-    def put_back(self, loans: Iterable[Loan]) -> None:
+    def put_back(self, loans: Iterable[AnOutcome]) -> None:
         """Take back outcomes that were taken and not sent."""
         self._ready.extendleft(reversed(list(loans)))
 
-    def put_off(self, loan: Loan, now: float) -> None:
+    def put_off(self, loan: AnOutcome, now: float) -> None:
         """Take back an outcome that failed by itself."""
         loan.num_tries += 1
         self._number += 1  # makes equal times comparable
@@ -118,19 +130,19 @@ class Lane:
         self._later.clear()
         self._flush_at = self.pauses.resume_at = 0.0
 
-    def take(self, most: int) -> list[Loan]:
+    def take(self, most: int) -> list[AnOutcome]:
         """Return up to `most` outcomes that one call can settle: those with the same delay as the first."""
-        taken: list[Loan] = []
-        others: list[Loan] = []
+        taken: list[AnOutcome] = []
+        others: list[AnOutcome] = []
         while self._ready and len(taken) < most:
             loan = self._ready.popleft()
             (taken if not taken or loan.delay_seconds == taken[0].delay_seconds else others).append(loan)
         self.put_back(others)
         return taken
 
-    def take_stuck(self, most_left: int) -> list[Loan]:
+    def take_stuck(self, most_left: int) -> list[AnOutcome]:
         """Return the stuck outcomes above the limit, those that were tried first."""
-        taken: list[Loan] = []
+        taken: list[AnOutcome] = []
         while self.num_stuck > most_left:
             taken.append(heapq.heappop(self._later)[2] if self._later else self._ready.popleft())
         return taken

@@ -21,7 +21,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.plan import Plan
 from headrace.compare.blocks import SameItems, over
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.execute import run
+from headrace.pipeline.execute import Measuring, run
 from headrace.runs.formats.tuning import SweepPoint
 from headrace.sources.finite import FiniteSource
 from headrace.tune.out_of_memory import is_out_of_memory
@@ -83,7 +83,7 @@ def sweep_batches(
             over(pipeline, items),
             plan.with_settings([*settings, "run.warm_up=true"]),
             instruments=[probe],
-            brakes=False,
+            measuring=Measuring(brakes=False),
         )
     except HeadraceError as error:
         if not is_out_of_memory(error):

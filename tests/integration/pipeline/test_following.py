@@ -106,7 +106,7 @@ def followed(
     pipeline = hr.Pipeline(source, module=module, delivery=delivery)
     follow = Following(file=folder / "plan.toml", judge=why_not_switch, settings=settings, say=said.append)
     written = ["process.batch=4", *plan, *settings]
-    result = run(pipeline, Plan().with_settings(written), output=folder / "run", follow=follow)
+    result = run(pipeline, Plan().with_settings(written), output=folder / "run", beside=follow)
     return result, delivery.results
 
 

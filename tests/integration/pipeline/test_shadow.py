@@ -86,7 +86,7 @@ def shadowed(candidate: Candidate, share: float = 1.0, calls: int = 1) -> tuple[
     source = Enough(candidate, calls)
     settings = ["process.batch=4", 'model.engine="emulated"', "model.options.launch_seconds=0.001"]
     plan = Plan().with_settings([*settings, "run.warm_up=false"])  # it has batches of one item, repeated
-    result = run(hr.Pipeline(source, module=Emulated(), delivery=delivery), plan, shadow=shadow)
+    result = run(hr.Pipeline(source, module=Emulated(), delivery=delivery), plan, beside=shadow)
     assert result.counters.delivered == result.counters.received >= ITEMS
     assert sorted(value for _, value in delivery.results) == list(range(result.counters.delivered))
     return shadow, compared

@@ -14,7 +14,7 @@ from headrace.base.plan import Plan
 from headrace.base.records import BatchFormed, Job, Outcome, OutcomeKind, Span
 from headrace.delivery.collect import Collect
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.execute import Result
+from headrace.pipeline.execute import Measuring, Result
 from headrace.pipeline.execute import run as execute
 from headrace.testing import ListSource
 
@@ -113,7 +113,7 @@ def run() -> Callable[..., Ran]:
             observers=[recorder, *observers],
             output=output,
             limit=limit,
-            first_alone=first_alone,
+            measuring=Measuring(first_alone=first_alone),
         )
         ran = Ran(result, given, getattr(delivery, "results", []), recorder)
         check_books(ran)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import random
 import threading
 import time
@@ -19,16 +18,19 @@ from headrace.base.clock import SystemClock
 from headrace.base.errors import DeliveryFailed, SettingsError
 from headrace.base.plan import Plan, resolve
 from headrace.base.policies.retry import RetryPolicy
-from headrace.base.records import Job, Outcome, OutcomeKind
+from headrace.base.records import Job, OutcomeKind
 from headrace.delivery.collect import Collect
 from headrace.pipeline.bounded_queue import BoundedQueue
+from headrace.pipeline.building import Equipment
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import run as execute
+from headrace.pipeline.failing import Failing
 from headrace.pipeline.governor import budget
 from headrace.pipeline.item import Item
 from headrace.pipeline.ordering import Reorderer
+from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.runtime import Runtime
-from headrace.testing import FaultyStage, ListSource
+from headrace.testing import FakeClock, FaultyStage, ListSource
 
 Run = Callable[..., Any]
 
@@ -110,7 +112,7 @@ def runtime_of(stages: list[Any], source: Any, plan: dict[str, Any], delivery: A
     pipeline = Pipeline(source, stages=stages, delivery=delivery or Collect())
     defaults = [stage.defaults() for stage in pipeline.stages]
     resolved = resolve(Plan.from_table({"source": {"wait_seconds": 0.05}, **plan}), defaults, 2)
-    return Runtime(pipeline, resolved, budget(resolved, defaults, 2))
+    return Runtime(pipeline, RunContext(resolved), Equipment(budget(resolved, defaults, 2)))
 
 
 def test_queues_keep_their_bounds_in_a_run() -> None:
@@ -122,7 +124,7 @@ def test_queues_keep_their_bounds_in_a_run() -> None:
     runtime.run()
     peaks = {station.name: station.queue.state().peak for station in runtime.stations}
     assert all(peaks[name] <= bound for name, bound in bounds.items()), peaks
-    assert runtime.counters.delivered == 200
+    assert runtime.context.counters.delivered == 200
 
 
 def test_bytes_in_all_queues_hold_back_receiving() -> None:
@@ -138,7 +140,7 @@ def test_bytes_in_all_queues_hold_back_receiving() -> None:
     source = {"max_bytes_in_flight": 2000, "receive_batch": 2}
     runtime = runtime_of(stages, ListSource([b"x" * 500] * 60), {"source": source})
     runtime.run()
-    assert runtime.counters.delivered == 60
+    assert runtime.context.counters.delivered == 60
     assert max(held) <= 2000 + 2 * 500  # what one more call brings
 
 
@@ -155,7 +157,7 @@ def test_bytes_hold_back_in_a_run() -> None:
     plan = {"stages": {"look": {"queue_bytes": 1000, "queue_items": 100, "workers": 1}, "make": {"workers": 3}}}
     runtime = runtime_of(stages, ListSource([400] * 30 + [5000] + [400] * 10), plan)
     runtime.run()
-    assert runtime.counters.delivered == 41
+    assert runtime.context.counters.delivered == 41
     assert max(seen) <= 5000
     assert sum(value > 1000 for value in seen) <= 5  # the one that is larger than the bound, and nothing with it
 
@@ -301,9 +303,9 @@ def test_many_retries_in_place(run: Run) -> None:
     runtime = runtime_of(
         [hr.stage("s", late)], ListSource(["x"]), {"stages": {"s": {"executor": "inline", "attempts": 5000}}}
     )
-    runtime.random = lambda: 0.0
+    runtime.context.random = lambda: 0.0
     runtime.run()
-    assert runtime.counters.delivered == 1
+    assert runtime.context.counters.delivered == 1
 
 
 @given(st.integers(1, 40), st.floats(0, 100), st.floats(0, 1, exclude_max=True))
@@ -317,19 +319,19 @@ def test_delays_stay_within_the_budget(attempt: int, elapsed: float, jitter: flo
         assert attempt < 30
 
 
-def _keep(outcomes: list[Outcome], job: Job, outcome: Outcome) -> None:
-    outcomes.append(outcome)
-
-
 def test_delays_before_the_source_offers_again_are_spread() -> None:
     """Delays of failed jobs are jittered between zero and a limit that doubles with each delivery, up to a minute."""
-    runtime = runtime_of([hr.stage("s", str)], ListSource([]), {})
+    failing = Failing(
+        *(0, None, FakeClock(), random.Random(0).random),
+        tasks=[""],
+        is_ordered=False,
+        ends=True,
+        end=lambda reason: None,
+        is_busy_beyond=lambda tasks: False,
+    )
     for attempt, limit in ((1, 1.0), (3, 4.0), (60, 60.0)):
-        outcomes: list[Outcome] = []
-        for _ in range(200):
-            job = Job("1", "x", attempt=attempt, settle=functools.partial(_keep, outcomes))
-            runtime.fail(Item(job, "x", ()), DeliveryFailed("down"), "s")
-        delays = [outcome.delay_seconds for outcome in outcomes]
+        item = Item(Job("1", "x", attempt=attempt), "x", ())
+        delays = [failing.outcome(item, DeliveryFailed("down")).delay_seconds for _ in range(200)]
         assert 0 <= min(delays) < 0.1 * limit
         assert 0.9 * limit < max(delays) <= limit
 

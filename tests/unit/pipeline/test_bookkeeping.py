@@ -12,11 +12,13 @@ import pytest
 
 import headrace as hr
 from headrace.base.observer import Observer, Observers
+from headrace.base.plan import Plan
 from headrace.base.records import Job, Span
 from headrace.pipeline.bookkeeping import Bookkeeper
 from headrace.pipeline.item import Item, Mark
 from headrace.pipeline.passages import Passage
 from headrace.pipeline.punctuality import Punctuality
+from headrace.pipeline.run_context import RunContext
 from headrace.testing import ListSource
 
 Run = Callable[..., Any]
@@ -134,15 +136,6 @@ def test_heartbeats_come_while_ordered_results_wait_for_room(run: Run, monkeypat
     assert delivered == [str(number) for number in range(1, 8)]
 
 
-class Fake:
-    """What a bookkeeper reads of a run."""
-
-    plan_id = "p"
-
-    def __init__(self, *observers: Observer) -> None:
-        self.observers = Observers(observers)
-
-
 class Counting(Observer):
     """Counts spans."""
 
@@ -152,6 +145,11 @@ class Counting(Observer):
     def stage_finished(self, spans: Sequence[Span]) -> None:
         """Count them."""
         self.num_spans += len(spans)
+
+
+def context_of(*observers: Observer) -> RunContext:
+    """Return the context of a run that these observe."""
+    return RunContext(Plan(), observers=Observers(observers))
 
 
 def passage(num_items: int) -> Passage:
@@ -164,7 +162,7 @@ def passage(num_items: int) -> Passage:
 def test_only_so_many_spans_wait() -> None:
     """Workers that outrun the bookkeeper wait for it: what waits is bounded in spans, and every span is made."""
     counting = Counting()
-    books = Bookkeeper(Fake(counting))  # type: ignore[arg-type]
+    books = Bookkeeper(context_of(counting))
     most, over = 0, threading.Event()
 
     def work() -> None:
@@ -184,7 +182,7 @@ def test_only_so_many_spans_wait() -> None:
 
 def test_a_worker_waits_only_so_long() -> None:
     """Where an observer hangs, workers go on, if slowly."""
-    books = Bookkeeper(Fake(Counting()))  # type: ignore[arg-type]
+    books = Bookkeeper(context_of(Counting()))
     books.note(passage(50))
     books.report(None)
     for _ in range(books._most + 3):
@@ -194,14 +192,15 @@ def test_a_worker_waits_only_so_long() -> None:
 
 def test_a_report_ends_in_time() -> None:
     """Spans that come as fast as they are made keep nobody for ever: a report ends after its time."""
-    books = Bookkeeper(Fake())  # type: ignore[arg-type]
+    context = context_of()
+    books = Bookkeeper(context)
 
     class Feeding(Observer):
         def stage_finished(self, spans: Sequence[Span]) -> None:
             """Bring one for each that goes."""
             books.note(passage(48))
 
-    books._runtime.observers = Observers([Feeding()])
+    context.observers = Observers([Feeding()])
     books.note(passage(48))
     began = time.monotonic()
     assert not books.report(0.01)

@@ -16,8 +16,10 @@ from headrace.base.records import Job
 from headrace.delivery.collect import Collect
 from headrace.diagnose.counter_checks import exact_counters
 from headrace.diagnose.evidence import collect
+from headrace.pipeline.building import Equipment
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import budget
+from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.runtime import Runtime
 from headrace.runs.reader import read_run
 from headrace.sources.jobs import encode_job
@@ -72,7 +74,7 @@ def runtime_of(queue: MemoryQueue, stage: Ask, delivery: Collect, table: dict[st
     pipeline = Pipeline(QueueSource(queue, drain=True), stages=[stage], delivery=delivery)
     defaults = [one.defaults() for one in pipeline.stages]
     plan = resolve(Plan.from_table({"source": {"wait_seconds": 0.05}, **table}), defaults, 2)
-    return Runtime(pipeline, plan, budget(plan, defaults, 2))
+    return Runtime(pipeline, RunContext(plan), Equipment(budget(plan, defaults, 2)))
 
 
 def names(number: int, bad_every: int) -> list[str]:
@@ -96,7 +98,7 @@ def test_all_others_are_done_while_one_hangs(table: dict[str, Any]) -> None:
     runtime.run()
     assert len({job_id for job_id, _ in delivery.results}) == 300
     assert queue.statistics().dead == 0
-    notes = runtime.counters.notes
+    notes = runtime.context.counters.notes
     assert notes["ask.slow_calls"] >= 1
     assert notes["ask.turned_away"] == notes["source.postponed"] > 0
 

@@ -13,6 +13,7 @@ import pytest
 import headrace as hr
 from headrace.pipeline import warm_up
 from headrace.pipeline.batch_buffer import BatchBuffer
+from headrace.pipeline.execute import Measuring
 from headrace.pipeline.execute import run as execute
 from headrace.pipeline.warm_up import CostCurve, WarmUp, measure_curve
 from headrace.stages.stage import FunctionStage
@@ -132,7 +133,7 @@ def test_all_calls_reach_the_run_folder(tmp_path: Path, executor: str) -> None:
     """run.json keeps each call's wall and CPU time, wherever the stage ran; the result its median."""
     pipeline = hr.Pipeline(ListSource([np.zeros(2)]), stages=[FunctionStage("d", np.abs, kind="device")])
     plan = hr.Plan.from_table({"stages": {"d": {"executor": executor, "workers": 1}}})
-    result = execute(pipeline, plan, output=tmp_path / "run", curve_batch=4, curve_repeats=3)
+    result = execute(pipeline, plan, output=tmp_path / "run", measuring=Measuring(curve_batch=4, curve_repeats=3))
     info = json.loads((tmp_path / "run" / "run.json").read_text())
     for key in ("cost_curves", "cost_curve_cpu"):
         assert {size: len(calls) for size, calls in info[key]["d"].items()} == {"1": 3, "2": 3, "4": 3}

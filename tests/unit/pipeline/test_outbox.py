@@ -16,10 +16,12 @@ from headrace.base.errors import DeliveryFailed
 from headrace.base.plan import Plan, resolve
 from headrace.base.records import Job, OutcomeKind
 from headrace.delivery.parquet import Parquet
+from headrace.pipeline.building import Equipment
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import budget
 from headrace.pipeline.item import Item
 from headrace.pipeline.outbox import Outbox
+from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.runtime import Runtime
 from headrace.sources.jobs import encode_job
 from headrace.sources.queue_source import QueueSource
@@ -190,12 +192,12 @@ def test_results_that_can_never_be_written(run: Run) -> None:
     thread = threading.Thread(target=runtime.run, daemon=True)
     thread.start()
     give_up_at = time.monotonic() + 60
-    while runtime.counters.received < 5 and time.monotonic() < give_up_at:
+    while runtime.context.counters.received < 5 and time.monotonic() < give_up_at:
         time.sleep(0.01)
     runtime.stop()
     thread.join(60)
     assert not thread.is_alive()
-    assert runtime.counters.delivered == 0
+    assert runtime.context.counters.delivered == 0
     state = queue.statistics()
     assert (state.in_flight, state.visible + state.delayed) == (0, 5)
 
@@ -206,7 +208,7 @@ def runtime_of(source: Any, delivery: Any) -> Runtime:
     defaults = [stage.defaults() for stage in pipeline.stages]
     plan = {"run": {"grace_seconds": 0.2}, "source": {"wait_seconds": 0.05}}
     resolved = resolve(Plan.from_table(plan), defaults, 2)
-    return Runtime(pipeline, resolved, budget(resolved, defaults, 2))
+    return Runtime(pipeline, RunContext(resolved), Equipment(budget(resolved, defaults, 2)))
 
 
 def test_parquet_settles_closed_files(run: Run, tmp_path: Path) -> None:
@@ -218,20 +220,36 @@ def test_parquet_settles_closed_files(run: Run, tmp_path: Path) -> None:
     assert not list((tmp_path / "out").glob(".*partial"))
 
 
+class Dying(QueueSource):
+    """Receives seven jobs, and then does nothing more, as if its process had been killed."""
+
+    num_left = 7
+
+    def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
+        """Return jobs until it is dead."""
+        if not self.num_left:
+            time.sleep(wait_seconds)
+            return []
+        jobs = super().receive(min(limit, self.num_left), wait_seconds)
+        self.num_left -= len(jobs or [])
+        return jobs
+
+    def tend(self) -> None:
+        """Send no ack and extend no loan."""
+
+
 @pytest.mark.real_clock
 def test_jobs_whose_results_were_not_durable_come_again(tmp_path: Path) -> None:
     """Jobs of results that were kept and not written when their worker died are delivered again by the queue."""
     queue = MemoryQueue(visibility_seconds=1.5)
     queue.send([encode_job(b"x" * (n + 1), id=str(n)) for n in range(7)])
     first = Parquet(tmp_path / "first", rows_per_file=1000, seconds_per_file=1000)
-    dead = runtime_of(QueueSource(queue), first)
-    dead._supervise = lambda: None  # type: ignore[method-assign] - as if killed: nobody extends, acks or flushes
+    dead = runtime_of(Dying(queue), first)
     thread = threading.Thread(target=dead.run, daemon=True)
     thread.start()
     give_up_at = time.monotonic() + 60
     while len(first._rows) < 7 and time.monotonic() < give_up_at:
         time.sleep(0.01)
-    dead.limit_in_flight(0)  # nor receives
     assert queue.statistics().in_flight == 7
     second = Parquet(tmp_path / "second", rows_per_file=1000, seconds_per_file=0.1)
     runtime_of(QueueSource(queue, drain=True), second).run()

@@ -88,8 +88,9 @@ def test_the_next_items_of_a_worker_that_came_back_are_not_blamed(monkeypatch: p
     """Between the verdict and the replacing a worker may come back and take others, which nobody gives up."""
     worker = Worker(SimpleNamespace(), "work-0")  # type: ignore[arg-type]
     # Replacing it or giving up its items would need what is not there.
-    runtime = SimpleNamespace(stations=[SimpleNamespace(workers=[worker])])
-    watch = StallWatch(runtime, 1.0, hr.queue(MemoryQueue()))  # type: ignore[arg-type]
+    stations: Any = [SimpleNamespace(workers=[worker])]
+    nobody: Any = None
+    watch = StallWatch(stations, 1.0, hr.queue(MemoryQueue()), nobody, nobody)
     judge = StallPolicy.stalled
     verdicts = []
 

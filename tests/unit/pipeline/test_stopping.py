@@ -17,14 +17,16 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import HeadraceError, ItemRejected
-from headrace.base.observer import Observer
+from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan, resolve
 from headrace.base.records import Counters, Job, OutcomeKind
 from headrace.delivery.collect import Collect
+from headrace.pipeline.building import Equipment
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import budget
 from headrace.pipeline.group import Group
 from headrace.pipeline.item import Item
+from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.runtime import Runtime
 from headrace.sources.jobs import encode_job
 from headrace.sources.queue_source import QueueSource
@@ -45,7 +47,8 @@ def runtime_of(
     pipeline = Pipeline(source, stages=stages, delivery=delivery or Collect())
     defaults = [stage.defaults() for stage in pipeline.stages]
     resolved = resolve(Plan.from_table({"source": {"wait_seconds": 0.05}, **(plan or {})}), defaults, 2)
-    return Runtime(pipeline, resolved, budget(resolved, defaults, 2), observers)
+    context = RunContext(resolved, observers=Observers(observers))
+    return Runtime(pipeline, context, Equipment(budget(resolved, defaults, 2)))
 
 
 def started(runtime: Runtime) -> threading.Thread:
@@ -88,7 +91,7 @@ def test_stop_drains() -> None:
     assert not thread.is_alive()
     assert source.in_flight == []
     assert kinds(source) == {OutcomeKind.DELIVERED}
-    assert runtime.counters.delivered == runtime.counters.received < 100_000
+    assert runtime.context.counters.delivered == runtime.context.counters.received < 100_000
     assert runtime.interrupted
 
 
@@ -107,7 +110,7 @@ def test_what_the_grace_period_does_not_suffice_for_is_returned() -> None:
     assert source.in_flight == []
     assert kinds(source) == {OutcomeKind.DELIVERED, OutcomeKind.RETURNED}
     assert "stopped" in source.outcomes["4"][0].reason
-    assert adds_up(runtime.counters)
+    assert adds_up(runtime.context.counters)
 
 
 def test_an_event_ends_a_run_in_a_thread() -> None:
@@ -188,7 +191,7 @@ def test_second_stop_is_prompt(sleeper: str, ordered: bool) -> None:
     assert not thread.is_alive()
     gate.set()
     assert kinds(source) == {OutcomeKind.RETURNED}
-    assert adds_up(runtime.counters)
+    assert adds_up(runtime.context.counters)
 
 
 def test_second_stop_ends_children() -> None:
@@ -203,7 +206,7 @@ def test_second_stop_ends_children() -> None:
     thread.join(25)
     assert not thread.is_alive()
     assert source.in_flight == []
-    assert "worker_restarts" not in runtime.counters.notes
+    assert "worker_restarts" not in runtime.context.counters.notes
     wait_until(lambda: not any(name.startswith(f"headrace-{os.getpid()}-") for name in os.listdir("/dev/shm")))
 
 
@@ -221,7 +224,7 @@ def test_stopping_at_any_moment_settles_all(seed: int) -> None:
     assert not thread.is_alive()
     wait_until(lambda: source.in_flight == [])
     assert all(len(outcomes) == 1 for outcomes in source.outcomes.values())
-    assert adds_up(runtime.counters)
+    assert adds_up(runtime.context.counters)
 
 
 @pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGINT], [signal.SIGTERM, signal.SIGTERM]])
@@ -272,7 +275,7 @@ def test_signals_while_the_last_results_are_written() -> None:
     runtime = runtime_of([hr.stage("s", str)], source, {"run": {"grace_seconds": 0.1}}, SlowFlush())
 
     def send() -> None:
-        wait_until(lambda: runtime.counters.received == 3)
+        wait_until(lambda: runtime.context.counters.received == 3)
         os.kill(os.getpid(), signal.SIGTERM)
         writing.wait(60)
         for _ in range(2):
@@ -477,12 +480,12 @@ def test_retries_through_the_queue_end_in_the_dead_letters() -> None:
         return len(value)
 
     runtime = runtime_of([hr.stage("s", fail_long)], QueueSource(queue, drain=True, max_receives=2))
-    runtime.random = lambda: 0.0
+    runtime.context.random = lambda: 0.0
     runtime.run()
     (letter,) = queue.peek(5, dead=True)
     assert letter.reason.startswith("s: item job-1: ValueError: two")
     assert letter.receive_count == 2
-    counters = runtime.counters
+    counters = runtime.context.counters
     assert (counters.received, counters.delivered, counters.retried, counters.dead_lettered) == (4, 2, 1, 1)
 
 
@@ -491,7 +494,7 @@ def test_deadline_passed(run: Run) -> None:
     queue = queue_of(1, deadline=time.time() - 5)
     runtime = runtime_of([hr.stage("s", len)], QueueSource(queue, drain=True))
     runtime.run()
-    assert runtime.counters.rejected == 1
+    assert runtime.context.counters.rejected == 1
     (letter,) = queue.peek(1, dead=True)
     assert "deadline.passed: the job's deadline passed" in letter.reason
 
@@ -519,8 +522,12 @@ def test_lost_loan_is_counted_once() -> None:
     stages = [hr.fan_out("cut", lose), hr.stage("leaf", lambda x: x), hr.join("j", lambda j: len(j.results))]
     runtime = runtime_of(stages, source, {"stages": {"leaf": {"workers": 4}}})
     runtime.run()
-    assert (runtime.counters.delivered, runtime.counters.lost, runtime.counters.returned) == (2, 1, 0)
-    assert adds_up(runtime.counters)
+    assert (runtime.context.counters.delivered, runtime.context.counters.lost, runtime.context.counters.returned) == (
+        2,
+        1,
+        0,
+    )
+    assert adds_up(runtime.context.counters)
 
 
 def test_a_last_look_finds_everything_settled_and_the_workers_there() -> None:
@@ -531,7 +538,7 @@ def test_a_last_look_finds_everything_settled_and_the_workers_there() -> None:
     def look() -> None:
         alive = {thread.native_id for thread in threading.enumerate()}
         numbers = [place.thread_id for place in runtime.worker_threads() if place.thread_id in alive]
-        seen.append((runtime.counters.delivered, runtime.begun.is_set(), numbers))
+        seen.append((runtime.context.counters.delivered, runtime.begun.is_set(), numbers))
 
     runtime.before_closing.append(look)
     assert not runtime.begun.is_set()

@@ -24,9 +24,9 @@ import msgspec
 from headrace.base.documents import decode_document
 from headrace.base.errors import HeadraceError, MissingExtra, SettingsError
 from headrace.pipeline import group
-from headrace.pipeline.execute import RunInProgress
 from headrace.pipeline.opening import groups
 from headrace.pipeline.station import WorkerThread
+from headrace.pipeline.watching import RunInProgress
 from headrace.profiler.hot_spots.records import (
     Frame,
     HotSpot,

@@ -19,7 +19,7 @@ from headrace.base.observer import Observer
 from headrace.base.plan import Plan
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.execute import run
+from headrace.pipeline.execute import Measuring, run
 from headrace.profiler.isolation.alone import Effort
 from headrace.profiler.isolation.curves import ratio_interval, steady_rate
 from headrace.profiler.isolation.replay import Entry, Replay
@@ -127,7 +127,7 @@ def run_once(scenario: Scenario, effort: Effort) -> float | None:
 
     def body() -> None:
         try:
-            run(pipeline, scenario.plan, observers=[stamps], brakes=False)
+            run(pipeline, scenario.plan, observers=[stamps], measuring=Measuring(brakes=False))
         except Exception as error:
             errors.append(error)
 

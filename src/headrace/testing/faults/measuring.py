@@ -16,7 +16,7 @@ from headrace.compare.blocks import per_item
 from headrace.compare.intervals import Interval, centre, paired_interval
 from headrace.compare.looks import once
 from headrace.compare.turns import Turns, take_turns
-from headrace.pipeline.execute import run
+from headrace.pipeline.execute import Measuring, run
 from headrace.profiler.profile import ProfileSettings, profile
 from headrace.testing.faults import work
 from headrace.testing.faults.case import Case
@@ -61,7 +61,7 @@ def throughput(case: Case) -> float:
     work.calibrate()
     settled = _Settled()
     with case.opened() as pipeline:
-        run(pipeline, case.plan, limit=case.limit, observers=[settled], first_alone=True)
+        run(pipeline, case.plan, limit=case.limit, observers=[settled], measuring=Measuring(first_alone=True))
     each_seconds = per_item(settled.at_seconds[1:])
     if each_seconds is None:
         raise HeadraceError(

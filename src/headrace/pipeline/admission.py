@@ -1,0 +1,283 @@
+"""Lets jobs into a run: how many may be inside, which are in flight, and whether more may come.
+
+How this works: one lock. Receivers reserve room before they ask the source and enter each job that came; a job leaves when it
+is settled. A result that waits to become durable is in flight and no longer inside, so that others may come.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+
+from headrace.base.records import Job, Outcome, OutcomeKind
+from headrace.pipeline.failing import Failing
+from headrace.pipeline.item import Item
+from headrace.pipeline.receiving import ReceivingBook
+from headrace.pipeline.run_context import RunContext
+from headrace.pipeline.run_limit import RunLimit
+from headrace.pipeline.station import Station
+from headrace.pipeline.task_shares import TaskShares
+from headrace.runs.run_folder import Receiving
+
+_COUNTER = {
+    OutcomeKind.DELIVERED: "delivered",
+    OutcomeKind.REJECTED: "rejected",
+    OutcomeKind.DEAD_LETTERED: "dead_lettered",
+    OutcomeKind.RETRY: "retried",
+    OutcomeKind.RETURNED: "returned",
+}
+
+
+class Admission:
+    """The jobs of one run; thread-safe.
+
+    Args:
+        context: Of the run.
+        stations: Of the run: what they hold bounds what may be in flight.
+        failing: Says how many may be inside while nothing succeeds.
+        tasks: Shares out what may be in flight; None where there is one task.
+        limit: How many jobs may be received; None for no limit.
+        first_alone: Let one job in, and the others when it is through.
+
+    Attributes:
+        max_in_flight: Jobs that may be inside.
+        is_closed: No more jobs are let in.
+        is_given_up: Everything that is not settled goes back to the source.
+        has_ended: No receiver is left.
+        idle: Set once no receiver is left and no job is in flight.
+        attention: Set where the thread that called `run` should look.
+        limit: That of the run.
+    """
+
+    def __init__(
+        self,
+        context: RunContext,
+        stations: Sequence[Station],
+        failing: Failing,
+        tasks: TaskShares | None,
+        limit: RunLimit | None,
+        *,
+        first_alone: bool = False,
+    ) -> None:
+        self._context = context
+        self._stations = stations
+        self._failing = failing
+        self._tasks = tasks
+        self._plan = context.plan.source
+        self.limit = limit
+        self._first_is_alone = first_alone
+        self._lock = threading.Lock()
+        self._has_room = threading.Condition(self._lock)
+        self._in_flight: dict[int, Item] = {}
+        self._inside = 0
+        self._reserved = 0
+        self._num_receiving = self._plan.receivers
+        self._book = ReceivingBook(self._plan.receivers)
+        self._seems_over = False
+        self.max_in_flight = self._capacity()
+        self.is_closed = False
+        self.is_given_up = False
+        self.has_ended = False
+        self.idle = threading.Event()
+        self.attention = threading.Event()
+
+    @property
+    def num_inside(self) -> int:
+        """Jobs that count against the limit, with those that were asked for."""
+        return self._inside
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no job is inside."""
+        return self._inside == self._reserved
+
+    def is_draining(self) -> bool:
+        """Return whether no more items can come, so that a batch need not wait for company."""
+        return self.is_closed or self.has_ended or self._seems_over
+
+    def has_all(self) -> bool:
+        """Return whether as many jobs were received as the run's limit allows."""
+        return self.limit is not None and self.limit.left(self._context.counters.received) <= 0
+
+    def close(self) -> bool:
+        """Let no more in; return whether that was so already."""
+        with self._lock:
+            again, self.is_closed = self.is_closed, True
+            self._has_room.notify_all()
+        self.wake_workers()
+        return again
+
+    def wake_workers(self) -> None:
+        """Let workers that wait for company look whether any can come."""
+        for station in self._stations:
+            station.queue.wake()
+
+    def limit_in_flight(self, limit: int | None) -> None:
+        """Let this many jobs be in flight, as far as queues and workers can hold them; None: as many as that."""
+        with self._lock:
+            before, most = self.max_in_flight, self._capacity()
+            self.max_in_flight = most if limit is None else min(limit, most)
+            if self.max_in_flight > before:
+                self._has_room.notify_all()
+
+    def items(self) -> list[Item]:
+        """Return the jobs in flight."""
+        with self._lock:
+            return list(self._in_flight.values())
+
+    def is_busy_beyond(self, tasks: Collection[str]) -> bool:
+        """Return whether a job is in flight that is of none of these tasks."""
+        with self._lock:
+            return any(item.job.task not in tasks for item in self._in_flight.values())
+
+    # --- called by receivers
+
+    def reserve_room(self) -> int:
+        """Wait until something may be received and return how much; 0 at the end.
+
+        What is asked for counts as inside until the source has answered, or several receivers would ask for the same room.
+        """
+        waiting_since = 0
+        clock = self._context.clock
+        with self._lock:
+            while not self.is_closed:
+                room = self._room()
+                if room is None:
+                    return 0
+                if room > 0:
+                    self._inside += room
+                    self._reserved += room
+                    if waiting_since:
+                        self._book.waited((clock.now_ns() - waiting_since) / 1e9)
+                    return room
+                waiting_since = waiting_since or clock.now_ns()
+                self._has_room.wait(self._failing.seconds_to_try())
+            return 0
+
+    def _room(self) -> int | None:
+        """Return how many jobs may be received now, None if no more will; the lock is held."""
+        most = 1 if self._first_is_alone else self.max_in_flight
+        allowed = self._failing.allowed()
+        if allowed is not None:
+            most = min(most, allowed)
+        room = min(most - self._inside, self._plan.receive_batch)
+        if self._inside > self._reserved and self._holds_too_much():
+            room = 0  # what is settled makes room and wakes whoever waits here
+        if self.limit is None:
+            return room
+        left = self.limit.left(self._context.counters.received)
+        if left <= 0 and not self._in_flight:  # what is in flight may still be turned away
+            return None
+        return min(room, left - self._reserved)
+
+    def received(self, jobs: Sequence[Job], room: int, called_ns: int) -> int:
+        """Note what the source gave; return how many of it, the last, are beyond the run's limit.
+
+        Args:
+            jobs: What came.
+            room: What was reserved for it.
+            called_ns: When the source was called.
+        """
+        now, counters = self._context.clock.now_ns(), self._context.counters
+        with self._lock:
+            unix_seconds = self._context.clock.unix_seconds()
+            self._book.called(room, jobs, called_ns / 1e9, now / 1e9, unix_seconds)
+            counters.received += len(jobs)
+            self._reserved -= room
+            self._inside += len(jobs) - room
+            if self._plan.receivers > 1:
+                self._has_room.notify_all()
+            return 0 if self.limit is None else max(0, -self.limit.left(counters.received))
+
+    def enter(self, item: Item) -> bool:
+        """Count a job as in flight; return False where everything was given back: whoever did may not have seen this one."""
+        with self._lock:
+            self._in_flight[id(item)] = item
+            if self._tasks is not None:
+                self._tasks.entered(item)
+            return not self.is_given_up
+
+    def handed_on(self, blocked_seconds: float, inline_seconds: float) -> None:
+        """Note what a receiver did with the jobs of a call: waiting for room in a queue, running stages itself."""
+        with self._lock:
+            self._book.handed_on(blocked_seconds, inline_seconds)
+
+    def receiver_left(self) -> None:
+        """Note that a receiver ends."""
+        with self._lock:
+            self._num_receiving -= 1
+        self.attention.set()
+
+    def receiving(self) -> Receiving:
+        """Return what the receivers did up to now."""
+        with self._lock:
+            return self._book.total()
+
+    # --- called by whoever settles
+
+    def make_room(self, item: Item) -> bool:
+        """Let another job in for one whose result waits to become durable; return whether none is inside any more."""
+        with self._lock:
+            if not item.inside or item.settled:
+                return False
+            item.inside = False
+            self._leave()
+            return self.is_empty
+
+    def settle(self, item: Item, outcome: Outcome, counter: str | None) -> bool:
+        """Count a job as ended; return False if it was before.
+
+        Args:
+            item: The job's own, not a child's.
+            outcome: How it ended.
+            counter: What counts it, if not its outcome.
+        """
+        with self._lock:
+            if item.settled:
+                return False
+            item.settled = True
+            if self._in_flight.pop(id(item), None) is not None and self._tasks is not None:
+                self._tasks.left(item)
+            counters, name = self._context.counters, counter or _COUNTER[outcome.kind]
+            setattr(counters, name, getattr(counters, name) + 1)
+            if item.inside:
+                self._leave()
+            if self.limit is not None:
+                self.limit.settled(item.job, outcome)
+                if not self._in_flight:
+                    self._has_room.notify_all()  # receivers that have all wait for this: see `_room`
+            return True
+
+    def note_idle(self) -> None:
+        """Let the thread that called `run` know once nothing is in flight and nothing more can come."""
+        if self.has_ended and not self._in_flight:
+            self.idle.set()
+            self.attention.set()
+
+    # --- called by the thread that called `run`
+
+    def look(self) -> None:
+        """Let batches go without company where no more can come, or none will unless one in flight is turned away."""
+        if self.has_ended:
+            return
+        self._seems_over = self.has_all()
+        self.has_ended = self._num_receiving == 0
+        if self.has_ended or self._seems_over:
+            self.wake_workers()
+            self.note_idle()
+
+    def _leave(self) -> None:
+        """Let a receiver know that one job less is inside; the lock is held."""
+        self._inside -= 1
+        self._has_room.notify(self._plan.receivers if self._first_is_alone else 1)
+        self._first_is_alone = False
+
+    def _holds_too_much(self) -> bool:
+        return sum(station.queue.num_bytes for station in self._stations) > self._plan.max_bytes_in_flight
+
+    def _capacity(self) -> int:
+        # What the queues and the workers can hold; a fan-out's children stand for their parent.
+        total = sum(
+            (station.settings.queue_items or 1) + station.num_workers for station in self._stations if station.has_queue
+        )
+        return self._plan.max_in_flight or max(total, self._plan.receive_batch)

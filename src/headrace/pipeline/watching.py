@@ -1,0 +1,69 @@
+"""What may live beside a run: the profiler, the live view, or a user's own watch.
+
+How this works: a watch is called with the run that is about to begin and returns a context manager, which is entered before the
+first job is received and left when all is over, before the run folder is finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.base.metering import Metering
+from headrace.base.plan import Plan
+from headrace.base.records import Counters, StageStatistics
+from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.station import WorkerThread
+from headrace.pipeline.summary import Summary
+from headrace.pipeline.warm_up import CostCurve
+from headrace.runs.run_folder import RunFolder
+from headrace.runs.span_files import SpanWriter
+
+
+@dataclass(frozen=True, slots=True)
+class RunInProgress:
+    """A run that is about to begin, for those who watch it closely."""
+
+    summary: Summary
+    statistics: Callable[[], Sequence[StageStatistics]]
+    """Returns the state of each station's queue and workers, in the order of the pipeline; from any thread."""
+    worker_threads: Callable[[], list[WorkerThread]]
+    """Returns where the workers' stages run now; from any thread."""
+    warm_ups: Sequence[CostCurve]
+    """What was measured at warm-up; grows while the run begins."""
+    metering: Metering
+    """Whether and for which jobs workers read what passages cost; may be changed at any time."""
+    counters: Counters
+    folder: RunFolder | None
+    pipeline: Pipeline
+    plan: Plan
+    """Resolved."""
+    spans: SpanWriter | None
+    """Writes the spans; None without a folder."""
+    begun: threading.Event
+    """Set when the first job has come, before it goes anywhere."""
+    before_closing: list[Callable[[], object]]
+    """Called in the run's thread when every job has been settled, before the workers leave; must not raise."""
+    receivers_cpu_seconds: Mapping[int, float]
+    """{kernel's number: CPU time} of the source's receivers that have ended; they do so before the rest."""
+
+
+#: Makes a context manager that is entered before the run begins and left when it is over, before the folder is finished.
+Watch = Callable[[RunInProgress], AbstractContextManager[Any]]
+
+
+def watch_together(*watches: Watch) -> Watch:
+    """Return one watch of several, entered in this order and left in the reverse order."""
+
+    @contextlib.contextmanager
+    def together(run: RunInProgress) -> Iterator[None]:
+        with contextlib.ExitStack() as entered:
+            for watch in watches:
+                entered.enter_context(watch(run))
+            yield
+
+    return together

@@ -1,0 +1,97 @@
+"""Opens, starts and replaces the threads in which the stations' workers live."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from headrace.pipeline.governor import limit_library_threads
+from headrace.pipeline.guard import Guard
+from headrace.pipeline.opening import opening_error
+from headrace.pipeline.station import Station, Worker
+from headrace.pipeline.threads import start_thread
+
+logger = logging.getLogger("headrace")
+
+_FEWER_WORKERS = "lower stages.{}.workers"
+
+
+class Workers:
+    """Those of one run.
+
+    Args:
+        stations: Whose workers.
+        guard: Keeps what breaks them.
+    """
+
+    def __init__(self, stations: Sequence[Station], guard: Guard) -> None:
+        self._stations = stations
+        self._guard = guard
+        self._opened = threading.Semaphore(0)
+
+    def start(self, wait: Callable[[threading.Semaphore], bool]) -> dict[tuple[Station, int], Worker]:
+        """Start all threads, and return the workers that have none of their own: the receivers run them.
+
+        Models are loaded before the first job is received: a job's visibility timeout is not for loading.
+
+        Args:
+            wait: Waits for one more worker to be open; returns False where there is no sense in waiting.
+
+        Raises:
+            HeadraceError: If a stage cannot be opened, or the system gives no thread.
+        """
+        # Before any other thread: it changes the environment, and a process that another thread starts at that moment gets
+        # a list of variables that is gone, and dies.
+        limit_library_threads()
+        inline: dict[tuple[Station, int], Worker] = {}
+        opening: list[threading.Thread] = []
+        for station in self._stations:
+            numbers = range(station.num_workers)
+            if station.has_queue:
+                opening.extend(self._thread(station, number) for number in numbers)
+            else:
+                opened = {(station, number): self._open(station, number) for number in numbers}
+                inline.update((place, worker) for place, worker in opened.items() if worker is not None)
+        for thread in opening:
+            start_thread(thread, _FEWER_WORKERS.format(thread.name.rpartition("-")[0]))
+        if all(wait(self._opened) for _ in opening) and self._guard.error is not None:
+            raise self._guard.error
+        return inline
+
+    def start_one(self, station: Station, number: int) -> None:
+        """Start a worker beside the others, or in the place of one that was left behind."""
+        threads = station.threads
+        station.threads = [thread for thread in threads if thread.name != f"{station.name}-{number}"]
+        start_thread(self._thread(station, number), _FEWER_WORKERS.format(station.name))
+
+    def _thread(self, station: Station, number: int) -> threading.Thread:
+        thread = threading.Thread(
+            target=self._guard.around(self._work), args=(station, number), name=f"{station.name}-{number}", daemon=True
+        )
+        station.threads.append(thread)
+        return thread
+
+    def _work(self, station: Station, number: int) -> None:
+        try:
+            worker = self._open(station, number)
+        finally:
+            self._opened.release()
+        if worker is None:
+            return
+        try:
+            station.work(worker)
+        finally:
+            worker.close()
+
+    def _open(self, station: Station, number: int) -> Worker | None:
+        """Open a worker's stages; None where they cannot be opened, which ends the run if it needs this worker."""
+        try:
+            return station.open_worker(number)
+        except (Exception, SystemExit) as error:
+            failure = opening_error(station.name, error)
+        if number < station.num_workers:
+            self._guard.note(failure)
+        else:  # it would have had the place of one that waits, and the others work as they did
+            logger.warning("one more worker could not be opened: %s", failure)
+        return None
