@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from headrace.pipeline.execute import Result
     from headrace.pipeline.shadow import Shadow
     from headrace.runs.formats.optimization import Attempt
+    from headrace.runs.formats.outcomes import Decided
     from headrace.runs.formats.shadow import ShadowDocument
     from headrace.validate.shadow import ShadowRecord
     from headrace.validate.variant_spec import VariantSpec
 
-_VERDICTS = {"promote": "accept", "keep": "inconclusive", "roll back": "reject"}
-_OUTCOMES = {"promote": "passed", "keep": "inconclusive", "roll back": "rejected"}
+_OUTCOMES: Mapping[str, Decided] = {"promote": "passed", "keep": "inconclusive", "roll back": "rejected"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,14 +96,16 @@ class Candidate:
         """Return what came of it as an attempt of the ledger."""
         from headrace.ledger.ledger import hardware_fingerprint
         from headrace.runs.formats.optimization import SHADOW, Artifact, Attempt
+        from headrace.runs.formats.outcomes import ACCEPTANCE
         from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
         from headrace.runs.hardware import find_hardware
         from headrace.validate.variant_spec import variant_settings
 
         file, incumbent = Path(self.spec.model.artifact or ""), _incumbent(result)
-        verdict: Any = _VERDICTS[found.advice]
+        outcome = _OUTCOMES[found.advice]
+        verdict = ACCEPTANCE[outcome]
         gate = Gate(
-            name="shadow", outcome=_OUTCOMES[found.advice], says=found.says,  # type: ignore[arg-type]
+            name="shadow", outcome=outcome, says=found.says,
             values={
                 "disagreement": found.disagreement, "low": found.low, "high": found.high, "broken": float(found.broken),
                 **dict(zip(("speed_low", "speed", "speed_high"), found.speed or (), strict=False)),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.compare.intervals import FEWEST_PAIRS, Interval
-from headrace.runs.formats.comparison import Verdict
+from headrace.runs.formats.outcomes import Verdict
 
 #: A side that delivers so much less of its jobs than the other, as a share, does not do the same work.
 MOST_LOST = 0.01

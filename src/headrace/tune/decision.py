@@ -9,11 +9,13 @@ from headrace.base.formatting import counted
 from headrace.base.statistics import samples_needed
 from headrace.base.units import format_duration
 from headrace.compare.comparison import METRICS, Question
+from headrace.runs.formats.outcomes import Verdict
 from headrace.runs.formats.profile import Estimate
 from headrace.tune.objective import Objective
 from headrace.tune.rounds import Entrant, Judged, Rounds
 
-Verdict = Literal["better", "not better", "unsure", "breaks the goal", "does not fit", "failed"]
+#: Is a Plan better than the base: as of every comparison, and why it cannot be taken whatever its speed.
+PlanVerdict = Verdict | Literal["breaks the goal", "does not fit", "failed"]
 
 #: So much more than allowed may be lost at the far end of the interval: what a few blocks can tell.
 _SLACK = 0.03
@@ -25,7 +27,7 @@ _SMALLER = 0.10
 class Decision:
     """What was found of one Plan."""
 
-    verdict: Verdict
+    verdict: PlanVerdict
     ratio: Estimate | None
     """Throughput over the base's, with its interval; None with too few rounds."""
     mid: float | None
@@ -48,31 +50,37 @@ def decide(rounds: Rounds, entrant: Entrant, objective: Objective, size_ratio: f
     """
     throughput = rounds.judged(entrant, Question(metric=METRICS["throughput"]))
     if entrant.failed or throughput is None:
-        kind: Verdict = "does not fit" if entrant.is_out_of_memory else "failed" if entrant.failed else "unsure"
-        kind = "not better" if entrant.was_outrun else kind
+        kind: PlanVerdict = (
+            "does not fit" if entrant.is_out_of_memory else "failed" if entrant.failed else "underpowered"
+        )
+        kind = "worse" if entrant.was_outrun else kind
         return _decision(
             kind, throughput, 1.0, entrant.failed or "interrupted before it was measured", sure=bool(entrant.failed)
         )
     missed = _missed_goal(entrant, objective)
     if missed is not None:
-        return _decision("breaks the goal" if missed[1] else "unsure", throughput, 1.0, missed[0], sure=missed[1])
+        return _decision("breaks the goal" if missed[1] else "underpowered", throughput, 1.0, missed[0], sure=missed[1])
     kept = _keeps_rate(rounds, throughput, objective)
     if kept is False:
         why = f"throughput x{throughput.mid:.3g} is less than what must be kept up"
         return _decision("breaks the goal", throughput, 1.0, why, sure=True)
     if misses_goal(rounds.base, objective):
         why = f"{objective.slo} is met, which the base misses"
-        return _decision("better" if kept else "unsure", throughput, throughput.mid, why, sure=bool(kept))
+        return _decision("better" if kept else "underpowered", throughput, throughput.mid, why, sure=bool(kept))
     if objective.name == "throughput":
         return _by(throughput, throughput, "throughput")
     metric = "latency" if objective.name == "latency" else "cpu"
     found = rounds.judged(entrant, Question(metric=METRICS[metric]))
     if found is None:
-        return _decision("unsure", throughput, 1.0, f"{metric} was not measured", sure=False)
+        return _decision("underpowered", throughput, 1.0, f"{metric} was not measured", sure=False)
     decision = _by(found, throughput, "median latency" if metric == "latency" else "CPU time per job")
     if decision.verdict == "better" and kept is None:
         return _decision(
-            "unsure", throughput, decision.gain, f"{decision.why}; whether the rate is kept is not sure", sure=False
+            "underpowered",
+            throughput,
+            decision.gain,
+            f"{decision.why}; whether the rate is kept is not sure",
+            sure=False,
         )
     if (
         objective.name == "cost"
@@ -81,7 +89,7 @@ def decide(rounds: Rounds, entrant: Entrant, objective: Objective, size_ratio: f
         and size_ratio < 1 - _SMALLER
     ):
         why = f"as fast with {1 - size_ratio:.0%} fewer threads and processes"
-        return _decision("better" if kept else "unsure", throughput, 1 / size_ratio, why, sure=bool(kept))
+        return _decision("better" if kept else "underpowered", throughput, 1 / size_ratio, why, sure=bool(kept))
     return decision
 
 
@@ -100,8 +108,7 @@ def _by(found: Judged, throughput: Judged, what: str) -> Decision:
     if found.interval is not None:
         interval = f" (interval {found.interval.low:.3g} to {found.interval.high:.3g})"
     why = f"{what} x{found.mid:.3g}{interval}"
-    kinds: dict[str, Verdict] = {"better": "better", "worse": "not better", "no_difference": "not better"}
-    return _decision(kinds.get(verdict, "unsure"), throughput, gain, why, sure=verdict in kinds)
+    return _decision(verdict, throughput, gain, why, sure=verdict != "underpowered")
 
 
 def _keeps_rate(rounds: Rounds, throughput: Judged, objective: Objective) -> bool | None:
@@ -131,7 +138,7 @@ def _missed_goal(entrant: Entrant, objective: Objective) -> tuple[str, bool] | N
     return None
 
 
-def _decision(verdict: Verdict, throughput: Judged | None, gain: float, why: str, *, sure: bool) -> Decision:
+def _decision(verdict: PlanVerdict, throughput: Judged | None, gain: float, why: str, *, sure: bool) -> Decision:
     return Decision(
         verdict=verdict,
         ratio=None if throughput is None else throughput.interval,

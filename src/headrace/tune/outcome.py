@@ -103,20 +103,17 @@ def _verdict(outcome: Outcome) -> str:
         one.verdict == "breaks the goal" for one in decisions
     ):
         return "goal missed"
-    if outcome.rounds.interrupted or any(one.verdict == "unsure" and one.gain >= 1.0 for one in decisions):
+    if outcome.rounds.interrupted or any(one.verdict == "underpowered" and one.gain >= 1.0 for one in decisions):
         return "inconclusive"
     return "already at the best"
 
 
 def _trial(outcome: Outcome, one: Candidate) -> Trial:
     entrant, decision = one.entrant, one.decision
-    outcomes = {
+    words = {
         "better": "best" if one is outcome.best else "better",
-        "not better": "worse",
-        "unsure": "not sure",
-        "breaks the goal": "breaks the goal",
-        "does not fit": "does not fit",
-        "failed": "failed",
+        "no_difference": "worse",
+        "underpowered": "not sure",
     }
     return Trial(
         name=_words(outcome, one),
@@ -128,7 +125,7 @@ def _trial(outcome: Outcome, one: Candidate) -> Trial:
         measured=None if decision is None else decision.ratio,
         latency_p50=None if entrant is None else entrant.latency(50),
         latency_p99=None if entrant is None else entrant.latency(99),
-        outcome="not measured" if decision is None else outcomes[decision.verdict],
+        outcome="not measured" if decision is None else words.get(decision.verdict, decision.verdict),
         why="" if decision is None else decision.why,
         prediction_id="" if one.prediction is None else one.prediction.id,
     )

@@ -20,10 +20,10 @@ from headrace.validate.agreement import Agreement, naming
 from headrace.validate.detections import are_detections
 from headrace.validate.doubts import doubt_of_labels
 from headrace.validate.golden import Golden
-from headrace.validate.judged import MOST_WORST, OUTCOMES, GoldenGate, Judged, set_says, set_values
+from headrace.validate.judged import MOST_WORST, GoldenGate, Judged, set_says, set_values
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.metrics import Truth, scored
-from headrace.validate.noninferiority import Decision, Finding, judge_drop, largest_discordance
+from headrace.validate.noninferiority import Finding, judge_drop, largest_discordance
 from headrace.validate.of_sets import judge_set
 from headrace.validate.parity import has_broken, joined, num_broken, num_classes, top_1
 from headrace.validate.policy import Policy
@@ -215,7 +215,7 @@ class _Gate(GoldenGate):
             doubt = doubt_of_labels(labels, a.first, a.num_classes)
             if doubt is not None:
                 return self.said("inconclusive", doubt, values)
-        outcome, says = OUTCOMES[found.decision], self._says(found, means)
+        outcome, says = found.outcome, self._says(found, means)
         slices = self._slices(differences, None if agreement else (a.scores, b.scores))
         if outcome != "rejected":
             hidden = self._hidden(slices, says, values, limits)
@@ -303,7 +303,7 @@ class _Gate(GoldenGate):
             f"{100 * (1 - alpha):.3g} % on both sides together)"
         )
         limit = f"{100 * margin:g} points are allowed"
-        if found.decision is not Decision.INCONCLUSIVE:
+        if found.outcome != "inconclusive":
             return f"{what}; {points}; {limit}, decided after {found.decided_after:,} items ({100 * alpha:.2g} % on its side)"
         enough = 100 * largest_discordance(margin, found.num_items, alpha)
         more = (
@@ -342,7 +342,7 @@ class _Gate(GoldenGate):
             worst = self._worst(a, b, after - before)
             limits: dict[str, float] = {}
             slices = self._slices(after - before, (before, after))
-            if found.decision is not Decision.REJECT:
+            if found.outcome != "rejected":
                 hidden = self._hidden(slices, says, values, limits)
                 if hidden is not None:
                     return self.said("rejected", hidden, values, limits, worst, slices)
@@ -350,7 +350,7 @@ class _Gate(GoldenGate):
             self.warnings.append(
                 f"{metric.name} has a value for the whole set alone: no part of it was looked at by itself"
             )
-        return self.said(OUTCOMES[found.decision], says, values, worst=worst, slices=slices)
+        return self.said(found.outcome, says, values, worst=worst, slices=slices)
 
 
 def _size(outputs: Any) -> int:

@@ -6,19 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.runs.formats.variants import Gate, Outcome, SliceResult, WorstItem
+from headrace.runs.formats.outcomes import Outcome
+from headrace.runs.formats.variants import Gate, SliceResult, WorstItem
 from headrace.validate.golden import Golden
 from headrace.validate.kept_answers import KeptAnswers
-from headrace.validate.noninferiority import Decision
 from headrace.validate.of_sets import SetFinding
 from headrace.validate.policy import Policy
-
-OUTCOMES: Mapping[Decision, Outcome] = {
-    Decision.ACCEPT: "passed",
-    Decision.REJECT: "rejected",
-    Decision.INCONCLUSIVE: "inconclusive",
-}
-
 
 #: Items that are shown as those that lost most.
 MOST_WORST = 12

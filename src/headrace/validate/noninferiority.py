@@ -23,13 +23,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace.base.settings import check
+from headrace.runs.formats.outcomes import Decided
 
 #: Stakes as shares of the largest that cannot lose everything at once.
 _STAKES = np.array([0.99, 0.5, 0.25, 0.125, 0.0625])
@@ -47,22 +47,11 @@ _SIZES = 190
 Array = npt.NDArray[np.float64]
 
 
-class Decision(StrEnum):
-    """What is known."""
-
-    ACCEPT = "ACCEPT"
-    """The drop is below the margin."""
-    REJECT = "REJECT"
-    """The drop is above the margin."""
-    INCONCLUSIVE = "INCONCLUSIVE"
-    """Too few items to tell."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """What a test came to."""
 
-    decision: Decision
+    outcome: Decided
     num_items: int
     """That were looked at."""
     decided_after: int | None
@@ -103,14 +92,15 @@ def judge_drop(
     stakes = _stakes(values, goal if is_all else None)
     for_it, against = _capital(values, margin, stakes), _capital(-values, -margin, stakes)
     accepted, rejected = _first_above(for_it, goal), _first_above(against, goal)
-    decision, after = Decision.INCONCLUSIVE, None
+    outcome: Decided = "inconclusive"
+    after = None
     if accepted is not None and (rejected is None or accepted < rejected):
-        decision, after = Decision.ACCEPT, accepted
+        outcome, after = "passed", accepted
     elif rejected is not None:
-        decision, after = Decision.REJECT, rejected
+        outcome, after = "rejected", rejected
     low, high = _interval(values, alpha, is_all=is_all)
     return Finding(
-        decision=decision,
+        outcome=outcome,
         num_items=len(values),
         decided_after=after,
         drop=float(-values.mean()) if len(values) else 0.0,

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.validate.noninferiority import Decision
+from headrace.runs.formats.outcomes import Decided
 from headrace.validate.slices import FEWEST_SOURCES
 
 _MOST_DRAWS = 2000
@@ -34,7 +34,7 @@ _SECONDS = 60.0
 class SetFinding:
     """What a comparison of sets came to."""
 
-    decision: Decision
+    outcome: Decided
     a: float
     b: float
     drop: float
@@ -125,21 +125,20 @@ def decided(drawn: Drawn, column: int, margin: float, alpha: float) -> SetFindin
     drops = every[np.isfinite(every)]
     if len(drops) < FEWEST_DRAWS:
         why = f"only {len(drops)} draws in {drawn.seconds:.0f} s: a faster metric, or fewer items"
-        return SetFinding(
-            decision=Decision.INCONCLUSIVE, a=a, b=b, drop=a - b, low=-1.0, high=1.0, draws=len(drops), why=why
-        )
+        return SetFinding(outcome="inconclusive", a=a, b=b, drop=a - b, low=-1.0, high=1.0, draws=len(drops), why=why)
     low, high = _ends(drops, a - b, alpha)
     # Where nothing differs, every draw says 0, however few items there are: the rule of three.
     needed = math.ceil(-math.log(alpha) / margin)
     enough = drawn.num_groups >= needed
-    decision, why = Decision.INCONCLUSIVE, "more items would narrow it down"
+    outcome: Decided = "inconclusive"
+    why = "more items would narrow it down"
     if low > margin:
-        decision, why = Decision.REJECT, ""
+        outcome, why = "rejected", ""
     elif high <= margin and enough:
-        decision, why = Decision.ACCEPT, ""
+        outcome, why = "passed", ""
     elif high <= margin:
         why = f"{drawn.num_groups} {drawn.what} cannot show so small a margin; {needed} may"
-    return SetFinding(decision=decision, a=a, b=b, drop=a - b, low=low, high=high, draws=len(drops), why=why)
+    return SetFinding(outcome=outcome, a=a, b=b, drop=a - b, low=low, high=high, draws=len(drops), why=why)
 
 
 def _groups(num_items: int, sources: np.ndarray | None) -> list[np.ndarray]:

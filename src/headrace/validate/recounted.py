@@ -18,11 +18,10 @@ from headrace.base.errors import SettingsError
 from headrace.base.formatting import counted
 from headrace.runs.formats.variants import SliceResult, WorstItem
 from headrace.validate.detections import Boxes, true_boxes
-from headrace.validate.judged import MOST_WORST, OUTCOMES, GoldenGate, Judged, set_says, set_values
+from headrace.validate.judged import MOST_WORST, GoldenGate, Judged, set_says, set_values
 from headrace.validate.lost_detections import fewer_found, num_found, worst_detections
 from headrace.validate.lost_pixels import item_overlaps, worst_masks
 from headrace.validate.metrics import OfDraws, Recount
-from headrace.validate.noninferiority import Decision
 from headrace.validate.of_sets import FEWEST_DRAWS, SetFinding, decided, draw
 from headrace.validate.overlap import named_pixels
 from headrace.validate.parity import has_broken
@@ -162,7 +161,7 @@ class RecountedGate(GoldenGate):
             )
         every = tuple(_result(*one) for one in parts if one[2].draws >= FEWEST_DRAWS)
         lost = worst_of(every)
-        if found.decision is not Decision.REJECT and lost is not None:
+        if found.outcome != "rejected" and lost is not None:
             told["slice_drop"] = lost.drop
             says = (
                 f"in the part `{lost.name}` ({counted(lost.num_items, 'item')}) it drops by {100 * lost.drop:.1f} points, "
@@ -170,7 +169,7 @@ class RecountedGate(GoldenGate):
             )
             said = self.said("rejected", says, told, {"max_slice_drop": policy.max_slice_drop})
         else:
-            said = self.said(OUTCOMES[found.decision], says, told)
+            said = self.said(found.outcome, says, told)
         said.slices = every
         return said
 
@@ -205,10 +204,8 @@ def _result(name: str, num_items: int, found: SetFinding) -> SliceResult:
     """Return a finding about a part as a report has it."""
     a, b = (value if math.isfinite(value) else None for value in (found.a, found.b))
     drop = found.drop if math.isfinite(found.drop) else 0.0
-    outcome = OUTCOMES[found.decision]
-    assert outcome != "skipped"
     return SliceResult(
-        name=name, num_items=num_items, a=a, b=b, drop=drop, low=found.low, high=found.high, outcome=outcome
+        name=name, num_items=num_items, a=a, b=b, drop=drop, low=found.low, high=found.high, outcome=found.outcome
     )
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from headrace.base.formatting import counted
 from headrace.base.meaning import Meaning
 from headrace.base.protocols import Model
-from headrace.runs.formats.variants import Outcome
+from headrace.runs.formats.outcomes import Outcome
 from headrace.validate.agreement import Agreement, why_unknown
 from headrace.validate.corruptions import CORRUPTIONS, Pixels, corrupted
 from headrace.validate.golden import Golden, spread
@@ -30,7 +30,7 @@ from headrace.validate.items import Feed, Items, fed, in_words, main_array, with
 from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.meaning_choice import known_meaning
 from headrace.validate.meanings import Classes
-from headrace.validate.noninferiority import Decision, judge_drop
+from headrace.validate.noninferiority import judge_drop
 from headrace.validate.parity import top_1
 from headrace.validate.policy import Policy
 
@@ -135,7 +135,7 @@ class _ByFirsts:
         self.told.append(f"{kind} {100 * drop:+z.1f}")
         alpha = _ALPHA / len(CORRUPTIONS)
         mixed = np.random.default_rng(0).permutation(differences)  # files are sorted by class, and the test looks early
-        if judge_drop(mixed, self.policy.max_slice_drop, alpha, is_all=True).decision is Decision.REJECT:
+        if judge_drop(mixed, self.policy.max_slice_drop, alpha, is_all=True).outcome == "rejected":
             self.failed.append(kind)
 
     def found(self) -> Robustness:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.validate.noninferiority import Decision, items_planned, judge_drop, largest_discordance
+from headrace.validate.noninferiority import items_planned, judge_drop, largest_discordance
 from headrace.validate.policy import Policy
 
 #: Shares of items on which a variant answers otherwise: int8 that is right, and int8 that is nearly so, of ResNet-18 and
@@ -28,7 +28,7 @@ def sample_size_told(num_items: int, policy: Policy) -> str:
     most = largest_discordance(margin, num_items, alpha)
     needed = " and ".join(f"{items_planned(margin, share, alpha):,} for {share:.0%}" for share in _USUAL)
     # By the test itself: of equal answers it needs a quarter more than one of fixed size.
-    few = judge_drop(np.zeros(num_items), margin, alpha, is_all=True).decision is not Decision.ACCEPT
+    few = judge_drop(np.zeros(num_items), margin, alpha, is_all=True).outcome != "passed"
     can = (
         "are too few to accept anything"
         if few

@@ -28,7 +28,7 @@ from headrace.validate.failures import MOST_FAILING, judge_failures
 from headrace.validate.meaning_choice import class_names, meaning_of
 from headrace.validate.meanings import Detections, Numbers
 from headrace.validate.median_sequence import median_interval
-from headrace.validate.noninferiority import Decision, Finding, judge_drop
+from headrace.validate.noninferiority import Finding, judge_drop
 from headrace.validate.parity import has_broken, num_broken
 
 Advice = Literal["promote", "keep", "roll back"]
@@ -177,9 +177,9 @@ def _advice(
     """
     if broken:
         return "roll back", f"{broken} of its answers hold a NaN or an infinity"
-    if found.decision is Decision.REJECT:
+    if found.outcome == "rejected":
         return "roll back", f"{share}: more than that for sure"
-    if found.decision is Decision.INCONCLUSIVE:
+    if found.outcome == "inconclusive":
         more = f"about {found.more_items:,} more would tell" if found.more_items else "more items would tell"
         return "keep", f"{share}: not decided, {more}"
     if may_fail:

@@ -12,22 +12,16 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
 
 import numpy as np
 
 from headrace.runs.formats.variants import SliceResult
-from headrace.validate.noninferiority import Array, Decision, judge_drop
+from headrace.validate.noninferiority import Array, judge_drop
 
 _ALPHA = 0.05
 _DRAWS = 2000
 #: Parts that are kept for a report.
 MOST_SLICES = 60
-_OUTCOMES: Mapping[Decision, Literal["passed", "rejected", "inconclusive"]] = {
-    Decision.ACCEPT: "passed",
-    Decision.REJECT: "rejected",
-    Decision.INCONCLUSIVE: "inconclusive",
-}
 #: Fewer sources than these give no interval worth the name.
 FEWEST_SOURCES = 8
 
@@ -53,7 +47,7 @@ def slices_of(
         found.append(
             SliceResult(
                 name=name, num_items=judged.num_items, a=a, b=b, drop=judged.drop, low=judged.low, high=judged.high,
-                outcome=_OUTCOMES[judged.decision],
+                outcome=judged.outcome,
             )
         )  # fmt: skip
     return found
@@ -83,8 +77,8 @@ def too_small(parts: Mapping[str, np.ndarray], margin: float) -> list[tuple[str,
         for value in np.unique(values)
     ]
     alpha = _ALPHA / max(1, len(sizes))
-    lost = (judge_drop(-np.ones(num), margin, alpha, is_all=True).decision for num in range(1, 1000))
-    needed = next((num for num, decision in enumerate(lost, 1) if decision is Decision.REJECT), 1000)  # a margin near 1
+    lost = (judge_drop(-np.ones(num), margin, alpha, is_all=True).outcome for num in range(1, 1000))
+    needed = next((num for num, outcome in enumerate(lost, 1) if outcome == "rejected"), 1000)  # a margin near 1
     return sorted(((name, num) for name, num in sizes if num < needed), key=lambda one: one[1])
 
 

@@ -34,11 +34,11 @@ from headrace.base.units import format_duration
 from headrace.compare.interrupts import noticing
 from headrace.profiler.layers.table import PROFILERS
 from headrace.runs.cpu_features import cpu_flags, why_slow
+from headrace.runs.formats.outcomes import Acceptance, Outcome
 from headrace.runs.formats.variants import (
     Gate,
     GateName,
     LayerError,
-    Outcome,
     SliceResult,
     ValidationDocument,
     VariantSide,
@@ -638,6 +638,7 @@ def _document(
 ) -> ValidationDocument:
     rejected = next((gate for gate in gates if gate.outcome == "rejected"), None)
     open_ones = [gate for gate in gates if gate.outcome in OPEN]
+    verdict: Acceptance
     if rejected is not None:
         verdict, says = "reject", f"B may not stand in for A: {rejected.says}"
     elif open_ones or interrupted:
@@ -648,7 +649,7 @@ def _document(
     return ValidationDocument(
         a=a,
         b=b,
-        verdict=verdict,  # type: ignore[arg-type]
+        verdict=verdict,
         says=says,
         gates=tuple(gates),
         batch=policy.batch,

@@ -98,7 +98,7 @@ def test_the_slower_half_is_given_up_early() -> None:
     rounds = measure(eight="work.workers=8", two="work.workers=2")
     assert [len(one.blocks) for one in rounds.entrants] == [8, 3]
     decision = decide(rounds, rounds.entrants[1], Objective(), 1.5)
-    assert (decision.verdict, rounds.entrants[1].was_outrun) == ("not better", True)
+    assert (decision.verdict, rounds.entrants[1].was_outrun) == ("worse", True)
 
 
 @pytest.mark.measures

@@ -9,9 +9,9 @@ from headrace.report.markup import Html, folded, note, table, tag
 from headrace.report.section import Section
 from headrace.report.variants.naming import COLORS, name_of, number_of
 from headrace.runs.formats.optimization import OptimizationDocument
+from headrace.runs.formats.outcomes import ACCEPTANCE
 from headrace.runs.formats.variants import SliceResult
 
-_VERDICTS = {"passed": "accept", "rejected": "reject", "inconclusive": "inconclusive"}
 _WORDS = {"passed": "within", "rejected": "beyond", "inconclusive": "not known"}
 #: Parts that are drawn; the table has all that are kept.
 _DRAWN = 24
@@ -78,7 +78,7 @@ def slices_chart(name: str, title: str, slices: Sequence[SliceResult]) -> Chart:
     shown = slices[:_DRAWN]
     points = [
         {
-            "value": [-100 * one.drop, place], "itemStyle": {"color": COLORS[_VERDICTS[one.outcome]]},
+            "value": [-100 * one.drop, place], "itemStyle": {"color": COLORS[ACCEPTANCE[one.outcome]]},
             "tip": [[one.name, ""], ["items", f"{one.num_items:,}"], ["points", f"{-100 * one.drop:+z.2f}"],
                     ["interval", f"{-100 * one.high:+z.2f} to {-100 * one.low:+z.2f}"]],
         }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-SCHEMA = "headrace.compare/1"
+from headrace.runs.formats.outcomes import Verdict
 
-Verdict = Literal["better", "worse", "no_difference", "underpowered"]
+SCHEMA = "headrace.compare/1"
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):

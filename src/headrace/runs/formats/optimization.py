@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from headrace.runs.formats.outcomes import Acceptance, Verdict
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import GateName, ValidationDocument, VariantSide
 
@@ -133,7 +134,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     whole: Whole | None = None
     """What variant and layout came to together; None: nothing was changed, or it was interrupted."""
     artifact: Artifact
-    verdict: Literal["accept", "reject", "inconclusive"]
+    verdict: Acceptance
     gate: GateName | None = None
     """That rejected it, or left it open."""
     says: str
@@ -180,7 +181,7 @@ class EndToEnd(msgspec.Struct, frozen=True, kw_only=True):
     """Items per second, median of the blocks."""
     after_per_second: float
     num_pairs: int
-    verdict: Literal["better", "worse", "no_difference", "underpowered"]
+    verdict: Verdict
     """At what was asked for; for `cost` also `worse` where the throughput surely is."""
     metric: str = "throughput"
     """That the verdict is about: `latency_p50` for latency, `cpu_per_item` for cost."""

@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 import msgspec
 
+from headrace.runs.formats.outcomes import Acceptance, Decided, Outcome
+
 SCHEMA = "headrace.validate/1"
 
 #: In the order in which they are asked, cheapest first.
 GateName = Literal[
     "static", "census", "parity", "batches", "extremes", "speed", "accuracy", "robustness", "pipeline", "shadow"
 ]
-Outcome = Literal["passed", "rejected", "inconclusive", "skipped"]
 
 
 class VariantSide(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +111,7 @@ class SliceResult(msgspec.Struct, frozen=True, kw_only=True):
     low: float
     """Of the interval of the drop; all parts share one probability of a wrong finding."""
     high: float
-    outcome: Literal["passed", "rejected", "inconclusive"]
+    outcome: Decided
     """Whether the drop there is surely within what is allowed in a part, surely beyond, or neither."""
 
 
@@ -133,7 +134,7 @@ class ValidationDocument(msgspec.Struct, frozen=True, kw_only=True):
     schema: str = SCHEMA
     a: VariantSide
     b: VariantSide
-    verdict: Literal["accept", "reject", "inconclusive"]
+    verdict: Acceptance
     says: str
     gates: tuple[Gate, ...]
     """Those that were asked; after a rejection no dearer one is."""
