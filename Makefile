@@ -8,7 +8,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow fuzz lint types imports bench docs format changelog lock audit sbom image clean venv
+.PHONY: help demo test test-rest test-all test-slow fuzz lint types imports bench docs format changelog lock audit sbom image clean venv
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # The first interpreter that is new enough; empty if none is. Looked for only where an environment has to be made.
@@ -17,13 +17,13 @@ PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
 
 BIN := .venv/bin
 DEV := .venv/.installed-dev
+FULL := .venv/.installed-full
 BENCH := .venv/.installed-bench
 DOCS := .venv/.installed-docs
 DEMO := .venv-demo/.installed
 SUPPLY := .venv-supply/.installed
 IMAGE ?= headrace
 SOURCES := $(shell find src -type f -not -name '*.pyc')
-DEFAULT_TESTS := not slow and not gpu and not network
 
 # $(call environment,DIR): makes the virtual environment DIR unless it is there and works.
 define environment
@@ -55,17 +55,27 @@ help: ## list these targets
 demo: $(DEMO) ## show headrace at work on this machine; needs only Python 3.11
 	.venv-demo/bin/headrace demo $(ARGS)
 
+# $(call pytest,WHICH,OPTIONS): no run stands still. A test that hangs where no exception reaches it ends its process, with the
+# stacks of all threads; a process that ends so, or crashes, ends the run with the test's name; and the run has a limit of its own.
 # Status 5: nothing was chosen, as happens with ARGS="-k ...".
-pytest = { $(BIN)/python -m pytest -m "$(DEFAULT_TESTS) and $(1)" $(2) $(ARGS) || [ $$? -eq 5 ]; }
+pytest = { timeout --foreground --signal INT --kill-after 60 1500 $(BIN)/python -m pytest -m "$(1) and not slow and not gpu and not network" \
+	-o faulthandler_timeout=330 -o faulthandler_exit_on_timeout=true --durations 25 $(2) $(ARGS) || [ $$? -eq 5 ]; }
+AT_ONCE := -n auto --dist worksteal --max-worker-restart 0
 
-test: $(DEV) ## run all tests, except those marked slow, gpu or network; what measures the machine last, and alone
+test: $(DEV) ## run the quick tests: five minutes on two cores
+	@$(call pytest,not full,$(AT_ONCE))
+
+test-rest: $(FULL) ## run the tests that `make test` leaves out; those marked measures last, one at a time
 	@failed=0; \
-	$(call pytest,not measures,-n auto --dist loadfile) || failed=1; \
-	$(call pytest,measures) || failed=1; \
+	$(call pytest,full and not measures,$(AT_ONCE)) || failed=1; \
+	$(call pytest,full and measures) || failed=1; \
 	exit $$failed
 
+test-all: ## run `make test` and `make test-rest`: all that a change must pass
+	@failed=0; for part in test test-rest; do $(MAKE) --no-print-directory $$part || failed=1; done; exit $$failed
+
 test-slow: $(DEV) ## run the tests that take minutes
-	$(BIN)/python -m pytest -m "slow and not gpu and not network" $(ARGS) || [ $$? -eq 5 ] # 5: none is marked slow
+	$(BIN)/python -m pytest -m "slow and not gpu and not network" $(ARGS) || [ $$? -eq 5 ]
 
 fuzz: $(DEV) ## run the decoders over the files of a folder and damaged copies: CORPUS=folder SECONDS=600
 	$(BIN)/python tools/fuzz_decoders.py $(CORPUS) --seconds $(or $(SECONDS),300) $(ARGS)
@@ -134,6 +144,12 @@ $(DEV): pyproject.toml requirements/dev.lock
 	@$(BIN)/python -m pip install -qq --require-hashes -r requirements/dev.lock || \
 		echo "requirements/dev.lock does not fit here, as pip says above: the newest versions are installed instead" >&2
 	@$(BIN)/python -m pip install -qq --editable '.[dev]'
+	@touch $@
+
+# Versions are pinned, files are not: which file of torch is right depends on the machine.
+$(FULL): $(DEV) requirements/full.txt
+	@echo "Installing PyTorch and the other large packages that some tests need into .venv"
+	@$(BIN)/python -m pip install -qq -r requirements/full.txt
 	@touch $@
 
 $(SUPPLY): requirements/supply.lock

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import gc
+import os
+from collections.abc import Generator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
+#: Large packages that only `make test-rest` installs.
+_LARGE = {"brevitas", "mlflow", "nncf", "torch", "torch_pruning"}
+_INTEGRATION = Path(__file__).parent / "integration"
 #: Tests between two collections of everything.
 _TESTS_PER_COLLECTION = 500
 _num_tests = 0
+#: Tests that have begun and not ended, of all processes.
+_running: dict[str, None] = {}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -26,12 +36,55 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give a test that measures, or that counts on a real clock, two more tries.
+    """Say which tests `make test` leaves out, and give a test that measures, or counts on a real clock, two more tries.
 
     Other users of the machine spoil a measurement now and then, and the answer is then rightly "cannot be told"; and they may
     keep a worker from its core for longer than a loan of a second lasts. What is wrong is wrong three times; `-ra` lists
     whatever needed another try.
     """
     for item in items:
-        if item.get_closest_marker("measures") or item.get_closest_marker("real_clock"):
+        measures = item.get_closest_marker("measures")
+        if measures or item.get_closest_marker("real_clock"):
             item.add_marker(pytest.mark.flaky(reruns=2))
+        is_integration = _INTEGRATION in item.path.parents and not item.get_closest_marker("smoke")
+        if measures or is_integration or _uses_large_package(item):
+            item.add_marker(pytest.mark.full)
+
+
+def _uses_large_package(item: pytest.Item) -> bool:
+    """Return whether a test's module imports one of the large packages."""
+    names = vars(getattr(item, "module", pytest)).values()
+    return any(isinstance(value, ModuleType) and value.__name__.partition(".")[0] in _LARGE for value in names)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let a test that continuous integration skips for want of a package or program fail there.
+
+    A test that needs one of the large packages is marked `full`: it runs where they are installed.
+    """
+    report = yield
+    if report.skipped and os.environ.get("CI") and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2]
+        if any(words in reason for words in ("could not import", "not installed", "pip install")):
+            report.outcome = "failed"
+            report.longrepr = f"{reason}: continuous integration must not skip it"
+    return report
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Note what runs; with several processes each of them says it to the one that reports."""
+    _running[nodeid] = None
+
+
+def pytest_runtest_logfinish(nodeid: str) -> None:
+    """Note what has ended."""
+    _running.pop(nodeid, None)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the tests that were running when a crash, Ctrl-C or the time limit ended the run."""
+    if _running:
+        terminalreporter.write_sep("=", "running when the run ended")
+        for nodeid in _running:
+            terminalreporter.write_line(nodeid)

@@ -7,7 +7,7 @@ import pytest
 from headrace.base.errors import EngineError, SettingsError
 from headrace.profiler.layers import measure_layers
 
-torch: Any = pytest.importorskip("torch", reason="needs PyTorch; pip install 'headrace[torch]'")
+torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
 

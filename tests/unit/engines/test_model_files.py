@@ -384,7 +384,9 @@ def test_openvino_reads_no_other_format(folder: Path, suffix: str) -> None:
         opened("openvino", artifact)
 
 
-@pytest.mark.parametrize("name", sorted(ENGINES))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.full if name == "torch" else ()) for name in sorted(ENGINES)]
+)
 @pytest.mark.parametrize(
     "key", ["custom_op_library", "register_custom_ops_library", "extensions", "cache_dir", "config"]
 )

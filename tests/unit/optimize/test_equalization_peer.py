@@ -39,6 +39,7 @@ def by_brevitas(torch: Any, equalize_: Any, weights: dict[str, np.ndarray], item
     return {f"{name}.w": layer.weight.detach().numpy() for name, layer in zip(NAMES, layers, strict=True)}
 
 
+@pytest.mark.full
 def test_the_weights_are_those_of_brevitas(nets: ModuleType, tmp_path: Path) -> None:
     """A convolution, a depthwise and a pointwise one, whose channels differ: the same ranges to 1 %."""
     torch = pytest.importorskip("torch")

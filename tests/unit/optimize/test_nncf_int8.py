@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +27,7 @@ def subject(case: Any, tmp_path: Path) -> Subject:
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_its_file_answers_as_the_network_does(
     case: Any, nets: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -45,7 +46,7 @@ def test_its_file_answers_as_the_network_does(
     assert os.environ.get("NNCF_CI") == before.get("NNCF_CI")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("nncf") is not None, reason="NNCF is installed")
-def test_where_it_is_missing_the_extra_is_named(case: Any, tmp_path: Path) -> None:
+def test_where_it_is_missing_the_extra_is_named(case: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing is tried."""
+    monkeypatch.setitem(sys.modules, "nncf", None)  # as if it were not installed
     assert "headrace[nncf]" in (NNCF.why_not(subject(case, tmp_path)) or "")

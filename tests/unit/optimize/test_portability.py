@@ -226,6 +226,7 @@ recipe, no_recipe = Recipe(), 5
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("look", [["--portability"], ["--explain"]])
 def test_a_recipe_is_converted_first(look: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its file is looked at, and kept beside the ledger, where it is told to be."""
