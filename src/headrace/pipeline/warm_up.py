@@ -24,8 +24,6 @@ from headrace.stages.module import checked_results
 
 #: How long what goes beyond the Plan's own sizes may take, about.
 _BUDGET_SECONDS = 1.5
-#: Larger inputs than this are not made for sizes beyond the Plan's own.
-_MAX_BYTES = 256 * 2**20
 
 
 class CostCurve(msgspec.Struct):
@@ -52,6 +50,8 @@ class WarmUp:
     """The powers of two up to this batch size too."""
     repeats: int = 1
     """Calls of each size that count, as far as there is time."""
+    max_bytes: int = 256 * 2**20
+    """Larger inputs than this are not made for sizes beyond the Plan's own."""
 
 
 def measure_curve(
@@ -88,17 +88,17 @@ def measure_curve(
     further = BatchBuffer(1)  # given back at the end: the run needs no such sizes
     for size in warm_up_sizes(max(max_batch, more.curve_batch)):
         if size not in curve.seconds:
-            curve.not_measured = _try_further(trial, size, further, budget)
+            curve.not_measured = _try_further(trial, size, further, budget, more.max_bytes)
             if curve.not_measured:
                 break
     _repeat(trial, more.repeats - 1, budget)
 
 
-def _try_further(trial: _Trial, size: int, buffer: BatchBuffer, budget: _Budget) -> str:
+def _try_further(trial: _Trial, size: int, buffer: BatchBuffer, budget: _Budget, max_bytes: int) -> str:
     """Measure a size beyond the Plan's own; return why not, empty if it was measured."""
     num_bytes = size * measure(trial.value)[0]
-    if num_bytes > _MAX_BYTES:
-        reason = f"the input alone would take {num_bytes / 2**20:.0f} MiB; {_MAX_BYTES // 2**20} MiB are the most"
+    if num_bytes > max_bytes:
+        reason = f"the input alone would take {num_bytes / 2**20:.0f} MiB; {max_bytes // 2**20} MiB are the most"
     elif not budget.has(2, size):
         reason = f"it would take more than the {_BUDGET_SECONDS:g} s that warm-up has for it"
     else:

@@ -59,8 +59,6 @@ MOST_PER_CALL = 10
 LONGEST_WAIT_SECONDS = 20
 LONGEST_DELAY_SECONDS = 900
 LONGEST_LOAN_SECONDS = 43_200
-#: Calls side by side when a batch has to be cut; each takes about 20 ms, nearly all of it waiting.
-NUM_PARALLEL_CALLS = 4
 #: What attributes and their names may take of a message's size.
 ATTRIBUTE_BYTES = 600
 #: Of these, what `Postponed.kept_brief` may take; with an id and an encoding it needs half of them.
@@ -110,6 +108,8 @@ class SqsQueue:
         region: AWS region; None for what the URL or boto3's own settings say.
         endpoint: Address of the service where it is not Amazon's (LocalStack, moto, a VPC endpoint).
         visibility_seconds: How long a received message stays lent, rounded up; None for the queue's own setting.
+        clients: boto3's clients for short calls and for long polls; None for `make_clients(region, endpoint)`.
+        parallel_calls: How many calls go side by side when a batch has to be cut; each waits for about 20 ms.
 
     Raises:
         MissingExtra: On import, if boto3 is not installed.
@@ -125,6 +125,8 @@ class SqsQueue:
         region: str | None = None,
         endpoint: str | None = None,
         visibility_seconds: float | None = None,
+        clients: tuple[Any, Any] | None = None,
+        parallel_calls: int = 4,
     ) -> None:
         if queue.endswith(".fifo"):
             raise SettingsError(f"{queue} is a FIFO queue, which is not supported; use a standard queue")
@@ -136,9 +138,9 @@ class SqsQueue:
                 "above 0, up to 43200 (12 h)",
             )
         url, self._queue_name, region, endpoint = _place(queue, region, endpoint)
-        self._client, self._polling_client = _clients(region, endpoint)
+        self._client, self._polling_client = clients or make_clients(region, endpoint)
         self._name = url or f"sqs://{self._queue_name}"
-        self._pool = ThreadPoolExecutor(NUM_PARALLEL_CALLS, thread_name_prefix="sqs")
+        self._pool = ThreadPoolExecutor(parallel_calls, thread_name_prefix="sqs")
         self._lock = threading.Lock()
         self._loans: dict[str, _Loan] = {}
         self._receipt_of: dict[str, str] = {}
@@ -671,7 +673,7 @@ def _place(queue: str, region: str | None, endpoint: str | None) -> tuple[str | 
     return queue, name, region, endpoint or f"{parts.scheme}://{parts.netloc}"
 
 
-def _clients(region: str | None, endpoint: str | None) -> tuple[Any, Any]:
+def make_clients(region: str | None, endpoint: str | None) -> tuple[Any, Any]:
     """Return a client for short calls and one for long polls, whose sockets may be silent for longer."""
     session = boto3.session.Session()
     clients = []

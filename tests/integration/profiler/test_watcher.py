@@ -275,10 +275,9 @@ def test_a_helper_that_fails_says_why(folder: Path, monkeypatch: pytest.MonkeyPa
     assert "KeyError" in (report.problem or "")
 
 
-def test_a_stopped_helper_does_not_stop_the_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_helper_does_not_stop_the_run(folder: Path) -> None:
     """A helper that does not read is written to without waiting, and ended at the end."""
-    monkeypatch.setattr(control, "_CLOSE_SECONDS", 0.5)
-    watcher = Watcher(folder)
+    watcher = Watcher(folder, close_seconds=0.5)
     watcher.start()
     helper = watcher.helper_process or 0
     os.kill(helper, signal.SIGSTOP)

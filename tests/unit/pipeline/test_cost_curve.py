@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.pipeline import warm_up
 from headrace.pipeline.batch_buffer import BatchBuffer
 from headrace.pipeline.execute import Measuring
 from headrace.pipeline.execute import run as execute
@@ -48,10 +47,11 @@ class Device:
         repeats: int = 3,
         value: Any = None,
         call: Callable[[Any], Any] | None = None,
+        max_bytes: int = 2**28,
     ) -> CostCurve:
         """Return the device's curve."""
         found = CostCurve("d")
-        more = WarmUp(curve_batch=curve, repeats=repeats)
+        more = WarmUp(curve_batch=curve, repeats=repeats, max_bytes=max_bytes)
         value = np.zeros(2) if value is None else value
         buffer = BatchBuffer(plan)
         measure_curve(found, call or self, value, buffer=buffer, max_batch=plan, more=more, now_ns=self.now_ns)
@@ -113,10 +113,9 @@ def test_a_stage_that_looks_at_one_input_only_is_found_out() -> None:
     assert "WrongResultCount" in found.not_measured
 
 
-def test_large_inputs_are_not_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_inputs_are_not_multiplied() -> None:
     """Sizes whose input alone would fill the memory are not tried."""
-    monkeypatch.setattr(warm_up, "_MAX_BYTES", 2**20)
-    found = Device(0.0, 0.0).measured(value=np.zeros(2**16), curve=8)
+    found = Device(0.0, 0.0).measured(value=np.zeros(2**16), curve=8, max_bytes=2**20)
     assert list(found.seconds) == [1, 2]
     assert "the input alone would take 2 MiB; 1 MiB are the most" in found.not_measured
 

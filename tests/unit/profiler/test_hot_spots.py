@@ -15,10 +15,9 @@ from headrace.base.errors import HeadraceError, SettingsError
 from headrace.profiler.hot_spots import CProfileInstrument, Frame, counting, speedscope
 
 
-@pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let these tests count on every Python: nothing but the test's own thread runs."""
-    monkeypatch.setattr(counting, "_counts_all_threads", lambda: False)
+def instrument_of(stage: str, folder: Path) -> CProfileInstrument:
+    """Return an instrument that counts on every Python: nothing but the test's own thread runs."""
+    return CProfileInstrument(stage, folder, mixes_threads=False)
 
 
 def check_speedscope(content: bytes) -> dict[str, Any]:
@@ -72,7 +71,7 @@ def fail(number: int) -> int:
 
 def test_every_call_is_counted(tmp_path: Path) -> None:
     """Calls of the stage and within it are counted exactly; shares of all places add up to one."""
-    instrument = CProfileInstrument("decode", tmp_path / "new" / "folder")
+    instrument = instrument_of("decode", tmp_path / "new" / "folder")
     call = instrument.wrap("decode", "cpu", stage)
     assert [call(n) for n in range(50)] == [stage(n) for n in range(50)]
     found = instrument.collect()
@@ -88,7 +87,7 @@ def test_every_call_is_counted(tmp_path: Path) -> None:
 
 def test_files_are_what_tools_read(tmp_path: Path) -> None:
     """The pstats file opens in pstats, the speedscope file keeps its format's rules, the record is the record."""
-    instrument = CProfileInstrument("faces/decode", tmp_path)
+    instrument = instrument_of("faces/decode", tmp_path)
     call = instrument.wrap("faces/decode", "cpu", stage)
     for _ in range(20):
         call(1000)
@@ -133,7 +132,7 @@ def test_a_function_called_from_two_places_is_divided_by_their_time(tmp_path: Pa
 
 def test_recursion_ends(tmp_path: Path) -> None:
     """A stage that calls itself is one root whose time is its own."""
-    instrument = CProfileInstrument("decode", tmp_path)
+    instrument = instrument_of("decode", tmp_path)
     call = instrument.wrap("decode", "cpu", factorial)
     assert {call(30) for _ in range(10)} == {factorial(30)}
     found = instrument.collect()
@@ -147,7 +146,7 @@ def test_recursion_ends(tmp_path: Path) -> None:
 
 def test_workers_are_merged(tmp_path: Path) -> None:
     """What several workers counted, in threads and in processes, is one result; no part is left behind."""
-    instrument = CProfileInstrument("decode", tmp_path)
+    instrument = instrument_of("decode", tmp_path)
     for _ in range(3):
         instrument.wrap("decode", "cpu", stage)(10)
     for number in range(2):
@@ -174,7 +173,7 @@ def test_parts_of_an_earlier_run_are_not_counted(tmp_path: Path) -> None:
     """What a run that was killed left behind goes when the next one begins; other stages' stays."""
     for name in (".decode-1-0.part", ".other-1-0.part"):
         (tmp_path / name).write_bytes(b"old")
-    instrument = CProfileInstrument("decode", tmp_path)
+    instrument = instrument_of("decode", tmp_path)
     instrument.wrap("decode", "cpu", stage)(1)
     assert instrument.collect().num_calls == 1
     assert [file.name for file in tmp_path.glob(".*")] == [".other-1-0.part"]
@@ -182,12 +181,12 @@ def test_parts_of_an_earlier_run_are_not_counted(tmp_path: Path) -> None:
 
 def test_other_stages_are_left_alone(tmp_path: Path) -> None:
     """Their calls are not even wrapped."""
-    assert CProfileInstrument("decode", tmp_path).wrap("fetch", "io", stage) is stage
+    assert instrument_of("decode", tmp_path).wrap("fetch", "io", stage) is stage
 
 
 def test_a_failing_call_fails_and_counts(tmp_path: Path) -> None:
     """What a stage raises goes on, and the counting ends with the call."""
-    instrument = CProfileInstrument("decode", tmp_path)
+    instrument = instrument_of("decode", tmp_path)
     call = instrument.wrap("decode", "cpu", fail)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
@@ -201,19 +200,18 @@ def test_a_failing_call_fails_and_counts(tmp_path: Path) -> None:
 def test_nothing_counted_is_an_error(tmp_path: Path) -> None:
     """A stage that no item came to has no hot spots, and the message says what may be wrong."""
     with pytest.raises(HeadraceError, match="no call of stage decode was counted"):
-        CProfileInstrument("decode", tmp_path).collect()
+        instrument_of("decode", tmp_path).collect()
 
 
-def test_a_python_whose_cprofile_mixes_threads_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_whose_cprofile_mixes_threads_is_refused(tmp_path: Path) -> None:
     """Where cProfile counts all threads as one, only processes are counted; the message says what to do."""
-    monkeypatch.setattr(counting, "_counts_all_threads", lambda: True)
     with pytest.raises(SettingsError, match=r"decode\.executor=process"):
-        CProfileInstrument("decode", tmp_path).wrap("decode", "cpu", stage)
+        CProfileInstrument("decode", tmp_path, mixes_threads=True).wrap("decode", "cpu", stage)
 
 
 def test_a_copy_for_another_process_is_empty(tmp_path: Path) -> None:
     """The instrument can be sent to a process; what was counted stays where it was."""
-    instrument = CProfileInstrument("decode", tmp_path)
+    instrument = instrument_of("decode", tmp_path)
     instrument.wrap("decode", "cpu", stage)(1)
     copy = pickle.loads(pickle.dumps(instrument))
     assert (copy.stage, copy.folder) == ("decode", tmp_path)

@@ -15,9 +15,8 @@ from headrace.base.policies.blame import BlameBook
 from headrace.base.protocols import FINAL, STALE
 from headrace.base.records import Burial, Message, Postponed
 from headrace.base.worker_slot import Seat
-from headrace.sources import sqs_queue
 from headrace.sources.queue_source import QueueSource
-from headrace.sources.sqs_queue import SqsQueue
+from headrace.sources.sqs_queue import ATTRIBUTE_BYTES, SqsQueue, make_clients
 
 URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/photos"
 
@@ -25,15 +24,14 @@ URL = "https://sqs.eu-west-1.amazonaws.com/123456789012/photos"
 class Bench:
     """An SqsQueue of which the service's answers are scripted."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        clients = sqs_queue._clients("eu-west-1", None)
+    def __init__(self) -> None:
+        clients = make_clients("eu-west-1", None)
         self.stubs = [Stubber(client) for client in clients]
         self.calls, self.polls = self.stubs
-        monkeypatch.setattr(sqs_queue, "_clients", lambda region, endpoint: clients)
         for stub in self.stubs:
             stub.activate()
         self.answer("get_queue_attributes", Attributes={"VisibilityTimeout": "30", "MaximumMessageSize": "1048576"})
-        self.queue = SqsQueue(URL)
+        self.queue = SqsQueue(URL, clients=clients, parallel_calls=1)  # in order, as the answers are scripted
 
     def answer(self, method: str, **answer: Any) -> None:
         """Script the answer to the next call."""
@@ -64,7 +62,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     """Return a queue with scripted answers."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "geheim")
-    bench = Bench(monkeypatch)
+    bench = Bench()
     yield bench
     bench.queue.close()
     bench.done()
@@ -129,9 +127,8 @@ def test_a_second_delivery_makes_the_first_stale(bench: Bench) -> None:
     assert bench.queue.extend(["first", "second"], 30) == {"first": STALE}
 
 
-def test_an_outage_of_one_slice_is_a_partial_failure(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outage_of_one_slice_is_a_partial_failure(bench: Bench) -> None:
     """When some of a batch's calls are not answered, their receipts are told; the others were carried out."""
-    monkeypatch.setattr(bench.queue, "_pool", sqs_queue.ThreadPoolExecutor(1))  # in order, as the answers are scripted
     first, second = bench.received(*"abcdefghij"), bench.received("k")
     bench.answer("delete_message_batch", Successful=[{"Id": str(number)} for number in range(10)], Failed=[])
     bench.calls.add_client_error("delete_message_batch", "ServiceUnavailable", "later")
@@ -140,9 +137,8 @@ def test_an_outage_of_one_slice_is_a_partial_failure(bench: Bench, monkeypatch: 
     assert "ServiceUnavailable" in failures["r-k"]
 
 
-def test_after_a_slice_that_is_not_answered_no_other_is_sent(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_slice_that_is_not_answered_no_other_is_sent(bench: Bench) -> None:
     """A silent service costs the wait of one call, not of as many as there are slices."""
-    monkeypatch.setattr(bench.queue, "_pool", sqs_queue.ThreadPoolExecutor(1))
     receipts = [receipt for start in "abc" for receipt in bench.received(*(f"{start}{n}" for n in range(10)))]
     asked: list[str] = []
     bench.calls.client.meta.events.register_first(
@@ -215,7 +211,6 @@ def test_batches_fit_by_size(bench: Bench) -> None:
             {"QueueUrl": URL, "Entries": ANY},
         )
     bench.queue._pool.shutdown()
-    bench.queue._pool = sqs_queue.ThreadPoolExecutor(1)
     assert bench.queue.send([b"x" * 600_000] * 2) == ["m0", "m1"]
 
 
@@ -350,7 +345,7 @@ def test_a_result_that_does_not_fit_is_left_out(bench: Bench) -> None:
     bench.done()
 
 
-@pytest.mark.parametrize("body_bytes", [4, 1_048_576 - sqs_queue.ATTRIBUTE_BYTES])
+@pytest.mark.parametrize("body_bytes", [4, 1_048_576 - ATTRIBUTE_BYTES])
 def test_in_the_place_of_a_result_that_does_not_fit_its_history_is_kept(bench: Bench, body_bytes: int) -> None:
     """Since when and how often goes along with any job that has room for attributes, however large the result."""
     (receipt,) = bench.received("a")

@@ -45,11 +45,14 @@ class CProfileInstrument:
     Args:
         stage: Name of the stage.
         folder: Where files go; made if need be.
+        mixes_threads: Whether this Python's cProfile counts all threads of a process as one; then only processes are counted.
+            From 3.12 on it is made of sys.monitoring, whose events come from all threads of the interpreter.
     """
 
-    def __init__(self, stage: str, folder: str | Path) -> None:
+    def __init__(self, stage: str, folder: str | Path, *, mixes_threads: bool = sys.version_info >= (3, 12)) -> None:
         self.stage = stage
         self.folder = Path(folder)
+        self._mixes_threads = mixes_threads
         self._profiles: list[cProfile.Profile] = []
         if multiprocessing.parent_process() is None:
             for part in self._parts():  # of an earlier run that was killed
@@ -67,7 +70,7 @@ class CProfileInstrument:
         if stage != self.stage:
             return call
         is_child = multiprocessing.parent_process() is not None
-        if not is_child and _counts_all_threads():
+        if not is_child and self._mixes_threads:
             raise SettingsError(
                 f"cProfile of Python {sys.version_info.major}.{sys.version_info.minor} counts the calls of all threads of a "
                 f"process as one; give the stage processes (--set {stage}.executor=process), or sample it with py-spy"
@@ -110,11 +113,6 @@ class CProfileInstrument:
 
     def _parts(self) -> list[Path]:
         return sorted(self.folder.glob(f".{file_stem(self.stage)}-*.part"))
-
-
-def _counts_all_threads() -> bool:
-    # From 3.12 on it is made of sys.monitoring, whose events come from all threads of the interpreter.
-    return sys.version_info >= (3, 12)
 
 
 def _counted(profile: cProfile.Profile, call: Callable[..., Any], *arguments: Any) -> Any:

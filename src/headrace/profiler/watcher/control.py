@@ -23,8 +23,6 @@ from headrace.profiler.watcher.messages import GilPlace, HelperSettings, Report
 
 logger = logging.getLogger("headrace")
 
-#: The helper answers within milliseconds; this long on a machine that hardly gets to it.
-_CLOSE_SECONDS = 10.0
 _PR_SET_PTRACER = 0x59616D61
 
 
@@ -54,12 +52,16 @@ class Watcher:
         resource_hertz: How often resources are sampled, 0.5 to 10.
         state_hertz: How often threads are looked at, 1 to 1000; seldomer where that would cost over 0.4 % of a core (1.5 % in
             the first 10 s), and a tenth of it after five minutes.
+        close_seconds: How long the helper may take to answer at the end. It needs milliseconds, and seconds on a machine that
+            hardly gets to it.
 
     Raises:
         ValueError: If a rate is out of range.
     """
 
-    def __init__(self, folder: Path, *, resource_hertz: float = 2.0, state_hertz: float = 100.0) -> None:
+    def __init__(
+        self, folder: Path, *, resource_hertz: float = 2.0, state_hertz: float = 100.0, close_seconds: float = 10.0
+    ) -> None:
         for name, value, low, high in (
             ("resource_hertz", resource_hertz, 0.5, 10.0),
             ("state_hertz", state_hertz, 1.0, 1000.0),
@@ -69,6 +71,7 @@ class Watcher:
         self._folder = folder.absolute()
         self._resource_hertz = resource_hertz
         self._state_hertz = state_hertz
+        self._close_seconds = close_seconds
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
@@ -157,11 +160,11 @@ class Watcher:
             process.stdin.close()
             process.stdin = None
         try:
-            answer, _ = process.communicate(timeout=_CLOSE_SECONDS)
+            answer, _ = process.communicate(timeout=self._close_seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            self._give_up(f"the helper did not answer for {_CLOSE_SECONDS:g} s and was ended")
+            self._give_up(f"the helper did not answer for {self._close_seconds:g} s and was ended")
             return self._reported(None)
         finally:
             errors = self._last_words()
