@@ -327,6 +327,7 @@ def test_all_commands_of_a_page_work_in_order(page: str, make_folder: Callable[[
     assert follow(page, make_folder, leave_out=("elsewhere",)).seen
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("mark", MARKS, ids=lambda mark: f"{mark.page}: {mark.start}")
 def test_every_mark_is_of_a_command(mark: Mark) -> None:
     """What a page no longer prints is no longer excused."""

@@ -20,6 +20,7 @@ from headrace.delivery.callback import Callback
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "callbacks.md"
 
 
+@pytest.mark.smoke
 def test_the_guides_receiver(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """It takes signed callbacks, prints a result once however often it comes, and answers 401 to anybody else."""
     code = next(

@@ -167,6 +167,7 @@ def test_a_redriven_job_has_all_its_time_again(bench: Bench) -> None:
     assert bench.letters() == []
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("status", [301, 400, 404, 413])
 def test_a_refused_result_is_a_dead_letter(bench: Bench, status: int) -> None:
     """An answer that is final ends the job at once, with result and reason, after one call."""

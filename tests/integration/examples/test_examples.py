@@ -51,6 +51,7 @@ def test_folder_in_json_lines_out(folder: Path) -> None:
     assert len(right) >= 10
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", ["scenes_folder", "tiles"])
 def test_with_an_emulated_device(folder: Path, name: str) -> None:
     """An example runs without its model, and its results say so."""

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from headrace.ledger.ledger import Ledger
 from headrace.runs.formats.prediction import PredictionDocument
 
@@ -54,6 +56,7 @@ def test_processes_make_and_fill_a_file_at_once(tmp_path: Path) -> None:
         assert ledger.track_record(last=1000).max_error == 0
 
 
+@pytest.mark.smoke
 def test_what_was_confirmed_survives_a_kill(tmp_path: Path) -> None:
     """Two writers are killed at work: each confirmed entry is there whole, and the file takes new ones."""
     path = tmp_path / "ledger.sqlite"

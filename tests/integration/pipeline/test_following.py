@@ -115,6 +115,7 @@ def factors(results: Sequence[tuple[str, float]]) -> np.ndarray:
     return np.array([value / (int(id_) + 1) for id_, value in results])
 
 
+@pytest.mark.smoke
 def test_an_accepted_model_takes_over_and_a_rollback_takes_it_back(tmp_path: Path) -> None:
     """Under load: every job is delivered once, by the old model, the new one and the old one again."""
     said: list[str] = []

@@ -174,6 +174,7 @@ def test_nothing_is_lost(
     assert (counts.lost, counts.wrong, counts.dead) == (0, 0, 0)
 
 
+@pytest.mark.smoke
 def test_sigterm_drains(tmp_path: Path) -> None:
     """SIGTERM ends a worker cleanly: what it had is delivered once, the rest is still in the queue, nothing is lent."""
     database, results = tmp_path / "jobs.db", tmp_path / "results.jsonl"

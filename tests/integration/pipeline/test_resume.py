@@ -86,6 +86,7 @@ def everything(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.txt") if "bad" not in path.name)
 
 
+@pytest.mark.smoke
 def test_it_goes_on(folder: Path, out: Path) -> None:
     """What was done is not done again, what was not is, and the result says how much of each."""
     begin(folder, out)

@@ -237,6 +237,7 @@ def test_the_end_says_what_failed_and_where_it_is(tmp_path: Path) -> None:
         assert ["killed its worker" in json.loads(line)["reason"] for line in errors] == [True]
 
 
+@pytest.mark.smoke
 def test_the_end_of_a_run_that_lost_nothing(tmp_path: Path) -> None:
     """Where a job was tried again and delivered, nothing is dead, and no command for dead letters is given."""
     (tmp_path / "app.py").write_text(FAILS_ONCE)

@@ -227,6 +227,7 @@ def program(folder: Path, count: int, most_bytes: int = 0, gate: Path = Path("/"
     return [sys.executable, "-c", PROGRAM, str(folder), str(count), str(most_bytes), str(gate)]
 
 
+@pytest.mark.smoke
 def test_a_full_disk_costs_the_profile_and_not_the_run(tmp_path: Path) -> None:
     """Where files cannot grow the run delivers all, says so, and its folder can be read and names what is missing."""
     limit = 12_000

@@ -177,6 +177,7 @@ def _brightness(color: str) -> float:
     return sum(float(part) for part in color[color.index("(") + 1 : -1].split(",")[:3]) / 3
 
 
+@pytest.mark.smoke
 def test_the_report_of_a_real_run(browser: Any, tmp_path: Path, pictures: Path) -> None:
     """A profiled run, analysed and reported by the command, is drawn without complaint; its times add up on the page."""
     (tmp_path / "files").mkdir()

@@ -17,6 +17,8 @@ from headrace.runs.reader import read_run
 from headrace.runs.span_files import SPAN_SCHEMA
 from headrace.sources.sqlite_queue import SqliteQueue
 
+pytestmark = pytest.mark.smoke
+
 OLDER = Path(__file__).with_name("older")
 
 

@@ -37,6 +37,7 @@ def run(address: str, payloads: list[Any], plan: hr.Plan) -> tuple[dict[str, Any
     return dict(delivery.results), dead
 
 
+@pytest.mark.smoke
 def test_files_of_strangers_are_refused(address: str, tmp_path: Path) -> None:
     """Over the network a path and a file: address end as dead letters with the reason; from a local queue the path is read."""
     (tmp_path / "a.jpg").write_bytes(b"image")

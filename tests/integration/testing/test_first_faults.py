@@ -52,6 +52,7 @@ def faulty(fault: str, shape: str, dose: float = 2) -> Case:
     return FAULTS[fault].applied(SHAPES[shape](), dose)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_healthy_shape_delivers_what_it_receives(shape: str) -> None:
     """Nothing is rejected, retried or lost."""

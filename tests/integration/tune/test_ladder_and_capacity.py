@@ -150,6 +150,7 @@ def test_results_that_change_are_told(folder: Path, capsys: pytest.CaptureFixtur
     assert "must not change any" in " ".join(out.split())
 
 
+@pytest.mark.smoke
 def test_misuse_is_told_before_anything_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A queue, too few blocks, contradicting options and a file that exists are status 2."""
     (folder / "there.json").write_text("")

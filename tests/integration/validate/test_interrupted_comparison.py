@@ -61,6 +61,7 @@ def test_ctrl_c_keeps_what_was_measured(folder: Path) -> None:
     assert len(document.a.values) == len(document.b.values) == document.num_pairs
 
 
+@pytest.mark.smoke
 def test_ctrl_c_in_the_pilot_knows_nothing(folder: Path) -> None:
     """Before the first pair there is nothing to keep: status 130 and one sentence, no document."""
     command = [sys.executable, "command.py", "speeds:light", "speeds:light", "--items", "2000", "--json"]
