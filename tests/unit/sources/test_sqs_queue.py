@@ -210,7 +210,6 @@ def test_batches_fit_by_size(bench: Bench) -> None:
             {"Successful": [{"Id": str(number), "MessageId": f"m{number}", "MD5OfMessageBody": ""}], "Failed": []},
             {"QueueUrl": URL, "Entries": ANY},
         )
-    bench.queue._pool.shutdown()
     assert bench.queue.send([b"x" * 600_000] * 2) == ["m0", "m1"]
 
 
