@@ -18,6 +18,7 @@ from typing import Any
 import headrace as hr
 from benchmarks import ladder, measure, ours
 from headrace.base.plan_changes import changed_settings
+from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.whatif import predict
 from headrace.ledger.ledger import Ledger
@@ -54,7 +55,7 @@ def profile_sequential(folder: Path, count: int) -> Replay:
         output=folder,
         settings=ProfileSettings(measure_overhead=False),
     )
-    return Replay.of(read_run(folder))
+    return Analysis(read_run(folder)).replay
 
 
 def _plan(name: str) -> hr.Plan:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from benchmarks.verdicts_required import REQUIRED, UNDECIDED, in_first_two, is_false_alarm
+from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.diagnose.document import profile_document
 from headrace.runs.formats.diagnosis import DiagnosisDocument, Finding
@@ -121,7 +122,7 @@ def diagnose(kept: Kept, folder: Path) -> Row:
             overhead=profile.overhead.mid if profile.overhead else None,
         )
         began = time.perf_counter()
-        document = diagnosis_document(run)
+        document = diagnosis_document(Analysis(run))
         seconds = time.perf_counter() - began
     except Exception as error:  # a diagnosis that fails is a miss with a reason, and the next run is to be diagnosed
         return msgspec.structs.replace(row, problem=f"{type(error).__name__}: {error}")

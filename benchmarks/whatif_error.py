@@ -48,6 +48,7 @@ from headrace.base.errors import HeadraceError
 from headrace.compare.interrupts import noticing
 from headrace.compare.intervals import centre
 from headrace.compare.turns import runs_backwards
+from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.whatif import predict
 from headrace.ledger.ledger import Ledger
@@ -194,7 +195,7 @@ class Runner:
         """Profile a pipeline, freeze all predictions, then make and measure each change."""
         case, length = PIPELINES[pipeline](), self.length_of(pipeline)
         speed = self._profile(pipeline, dataclasses.replace(case, seconds=length.base_seconds))
-        replay = Replay.of(read_run(self.folder / pipeline))
+        replay = Analysis(read_run(self.folder / pipeline)).replay
         asked = [one.at_rate(replay.throughput).with_curve(case) for one in what_ifs]
         frozen = [self._freeze(replay, pipeline, one.change) for one in asked]
         _say(f"{pipeline}: {replay.throughput:.4g}/s; {len(frozen)} predictions are in the ledger")
@@ -370,7 +371,7 @@ def rescore(folder: Path, only: Sequence[str]) -> dict[str, Any]:
         if not only or row.pipeline in only:
             by_pipeline.setdefault(row.pipeline, []).append(row)
     for pipeline, known in by_pipeline.items():
-        replay = Replay.of(read_run(folder / pipeline))
+        replay = Analysis(read_run(folder / pipeline)).replay
         base = replay.simulate(Change()).throughput
         _say(f"{pipeline}: {replay.throughput:.4g}/s measured, {base:.4g}/s simulated")
         for row in known:

@@ -22,6 +22,7 @@ from headrace.cli.change_arguments import add_change_arguments, change_of
 from headrace.cli.terminal import say, write, write_json
 
 if TYPE_CHECKING:
+    from headrace.diagnose.analysis import Analysis
     from headrace.diagnose.replay import Replay
     from headrace.runs.formats.capacity import CapacityDocument
     from headrace.runs.formats.prediction import TrackRecord
@@ -58,14 +59,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Plan, and print it."""
     from headrace.cli.capacity_text import as_text
-    from headrace.diagnose.replay import CannotReplay, Replay
+    from headrace.diagnose.analysis import Analysis
+    from headrace.diagnose.replay import CannotReplay
     from headrace.runs.reader import read_run
     from headrace.tune.capacity import capacity_document
 
     need = _need(args)
-    recorded = read_run(args.run_folder)
+    analysis = Analysis(read_run(args.run_folder))
     try:
-        replay = Replay.of(recorded)
+        replay = analysis.replay
         if replay.document.distrust and not args.untrusted:
             raise CannotReplay(
                 f"{args.run_folder} is not trusted, and a plan that rests on it would not be either: "
@@ -74,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     except CannotReplay as error:
         say(f"headrace capacity: {error}")
         return EXIT_INCONCLUSIVE
-    document = capacity_document(replay, need, _wanted(args, replay), record=_record(args.ledger), seed=args.seed)
+    document = capacity_document(replay, need, _wanted(args, analysis), record=_record(args.ledger), seed=args.seed)
     if args.json:
         write_json(document, indented=True)
     else:
@@ -117,14 +119,14 @@ def _share(text: str) -> float:
         raise ValueError(f"--headroom: expected a share such as 20% or 0.2, got {text!r}") from None
 
 
-def _wanted(args: argparse.Namespace, replay: Replay) -> list[Wanted]:
+def _wanted(args: argparse.Namespace, analysis: Analysis) -> list[Wanted]:
     """Return the user's changes, and unless they are all that is wanted those worth showing."""
     from headrace.base.errors import SettingsError
     from headrace.diagnose.whatif import in_words
     from headrace.tune.capacity import Wanted
     from headrace.tune.improvements import find_improvements
 
-    stages = replay.run.info.stages
+    replay, stages = analysis.replay, analysis.run.info.stages
     found = [_named(text, replay) for text in args.named]
     change = change_of(args, replay.plan, stages)
     if not change.is_nothing:
@@ -134,7 +136,7 @@ def _wanted(args: argparse.Namespace, replay: Replay) -> list[Wanted]:
             raise SettingsError("--arrival-rate is no improvement: --rate says what comes")
     if args.only and not found:
         raise SettingsError("--only leaves nothing to look at: give a change, such as --speedup decode=2")
-    return found if args.only else [*found, *find_improvements(replay)]
+    return found if args.only else [*found, *find_improvements(analysis)]
 
 
 class _Options(argparse.ArgumentParser):

@@ -264,12 +264,12 @@ def _curve_of_run(where: str, name: str) -> dict[int, float]:
     As its own batches had it where it can be replayed, like the curve that it is to replace; else as warm-up measured it.
     """
     from headrace.base.errors import HeadraceError
-    from headrace.diagnose.replay import Replay
+    from headrace.diagnose.analysis import Analysis
     from headrace.runs.reader import read_run
 
     run = read_run(where)
     try:
-        costs = Replay.of(run).costs
+        costs = Analysis(run).replay.costs
     except HeadraceError:
         costs = {}
     cost = costs.get(name) or (next(iter(costs.values())) if len(costs) == 1 else None)

@@ -19,6 +19,8 @@ from headrace.cli.terminal import open_console, speaker, write_json
 if TYPE_CHECKING:
     from headrace.demo.ladder import Ladder
     from headrace.demo.page import Diagnoses
+    from headrace.diagnose.analysis import Analysis
+    from headrace.runs.formats.profile import ProfileDocument
 
 #: The page.
 REPORT = "report.html"
@@ -40,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
     from headrace.base.settings import check
     from headrace.base.units import parse_duration
     from headrace.cli import EXIT_DONE
+    from headrace.cli.report import diagnose_run
     from headrace.demo.ladder import climb
 
     check(args.count >= 30, "--count", args.count, "a whole number >= 30: fewer images tell nothing about rates")
@@ -61,10 +64,12 @@ def run(args: argparse.Namespace) -> int:
         watch=_watch,
         progress=speaker("demo"),
     )
-    diagnoses = _diagnose(ladder)
+    analyses = _analyse(ladder)
+    diagnoses = {name: diagnose_run(analysis) for name, analysis in analyses.items()}
     document = as_dict(ladder, diagnoses, folder, delay_seconds)
     _write(folder, document)
-    _write_report(folder, ladder, diagnoses, delay_seconds)
+    if (last := analyses.get(ladder.rungs[-1].name)) is not None:
+        _write_report(folder, ladder, diagnoses, last.profile, delay_seconds)
     if args.json:
         write_json(document)
     else:
@@ -78,12 +83,12 @@ def _watch(name: str, total: int) -> Any:
     return lambda run: LiveView(run.summary, run.statistics, total)
 
 
-def _diagnose(ladder: Ladder) -> Diagnoses:
-    from headrace.cli.report import diagnose_run
+def _analyse(ladder: Ladder) -> dict[str, Analysis]:
+    from headrace.diagnose.analysis import Analysis
     from headrace.runs.reader import read_run
 
     folders = {rung.name: rung.result.run_folder for rung in ladder.rungs}
-    return {name: diagnose_run(read_run(folder)) for name, folder in folders.items() if folder is not None}
+    return {name: Analysis(read_run(folder)) for name, folder in folders.items() if folder is not None}
 
 
 def as_dict(ladder: Ladder, diagnoses: Diagnoses, folder: Path, delay_seconds: float) -> dict[str, Any]:
@@ -122,15 +127,13 @@ def _write(folder: Path, document: dict[str, Any]) -> None:
     (folder / "ladder.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def _write_report(folder: Path, ladder: Ladder, diagnoses: Diagnoses, delay_seconds: float) -> None:
+def _write_report(
+    folder: Path, ladder: Ladder, diagnoses: Diagnoses, profile: ProfileDocument, delay_seconds: float
+) -> None:
     from headrace.demo.page import render_demo
-    from headrace.diagnose import profile_document
-    from headrace.runs.reader import read_run
 
-    run_folder = ladder.rungs[-1].result.run_folder
-    if run_folder is not None:
-        page = render_demo(ladder, diagnoses, profile_document(read_run(run_folder)), folder, delay_seconds)
-        (folder / REPORT).write_text(page, encoding="utf-8")
+    page = render_demo(ladder, diagnoses, profile, folder, delay_seconds)
+    (folder / REPORT).write_text(page, encoding="utf-8")
 
 
 def _print_table(ladder: Ladder, diagnoses: Diagnoses, folder: Path, delay_seconds: float) -> None:

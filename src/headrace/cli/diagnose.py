@@ -50,13 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Diagnose the run and print what was found."""
     from headrace.cli.diagnosis_text import as_text
+    from headrace.diagnose.analysis import Analysis
     from headrace.diagnose.budget import Budget
     from headrace.diagnose.diagnosis import diagnosis_document
     from headrace.runs.reader import read_run
 
     goals = find_goals(args)
     budget = Budget(args.budget_seconds) if args.budget_seconds else None
-    document = diagnosis_document(read_run(args.run_folder), goals, budget)
+    document = diagnosis_document(Analysis(read_run(args.run_folder)), goals, budget)
     if args.json:
         write_json(document)
     else:

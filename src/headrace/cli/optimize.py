@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from headrace.base.plan import Plan
     from headrace.ledger.ledger import Ledger
     from headrace.optimize.artifacts import ArtifactStore
+    from headrace.optimize.forecast import Forecast
     from headrace.optimize.goal import Goal
     from headrace.optimize.layout import Shares
     from headrace.optimize.recipe import Buildable
@@ -83,10 +84,13 @@ def run(args: argparse.Namespace) -> int:
     import msgspec
 
     from headrace.base.plan import Plan
+    from headrace.diagnose.analysis import Analysis
     from headrace.engines.networks import names
     from headrace.ledger.ledger import Ledger
     from headrace.optimize.artifacts import ArtifactStore
     from headrace.optimize.business import with_business
+    from headrace.optimize.forecast import Forecast
+    from headrace.runs.reader import read_run
 
     check_output(args.output, force=args.force)
     check_output(args.report, force=args.force, option="--report")
@@ -94,7 +98,8 @@ def run(args: argparse.Namespace) -> int:
     args.began, args.named = time.monotonic(), args.model  # a recipe's file takes its place
     stage, args.key = _device_stage(args, plan)
     args.threads = args.threads or plan.model_of(args.key).threads or 1
-    ceiling, stopped = look_before(args, _say)
+    analysis = Analysis(read_run(args.run_folder)) if args.run_folder else None
+    ceiling, stopped = look_before(args, analysis, _say)
     if stopped is not None:
         _print(args, stopped)
         return EXIT_NOTHING
@@ -103,7 +108,8 @@ def run(args: argparse.Namespace) -> int:
         networks = names() if args.pipeline else ()  # before the recipe's module, which no worker loads
         recipe = _recipe(args, store)  # before the sets are read: it says which file the model is
         golden = _items(args, args.golden)
-        document = _search(args, ledger, plan, stage, store, recipe, golden, networks)
+        forecast = Forecast.of(analysis) if analysis else None
+        document = _search(args, ledger, plan, stage, store, recipe, golden, networks, forecast)
         proved = _is_proved(document)
         if proved and not document.interrupted and args.pipeline and (args.source or args.run_folder):
             document = _end_to_end(args, ledger, plan, document, stage)
@@ -248,12 +254,11 @@ def _search(
     recipe: Buildable | None,
     golden: Golden | None,
     networks: tuple[str, ...],
+    forecast: Forecast | None,
 ) -> OptimizationDocument:
     from headrace.ledger.ledger import hardware_fingerprint
-    from headrace.optimize.forecast import Forecast
     from headrace.optimize.search import optimize
     from headrace.runs.hardware import find_hardware
-    from headrace.runs.reader import read_run
     from headrace.validate import memory
 
     calibration = _items(args, args.data, labelled=False)
@@ -268,7 +273,7 @@ def _search(
         hardware=hardware_fingerprint(find_hardware()),
         recipe=recipe,
         networks=networks,
-        forecast=Forecast.of(read_run(args.run_folder)) if args.run_folder else None,
+        forecast=forecast,
         weigh=memory.measure_memory,
         in_use=plan.model_of(args.key),
         say=_say,

@@ -27,6 +27,7 @@ from headrace.cli.terminal import say, write, write_json
 from headrace.runs.run_folder import REPORT_FILE
 
 if TYPE_CHECKING:
+    from headrace.diagnose.analysis import Analysis
     from headrace.runs.formats.comparison import ComparisonDocument
     from headrace.runs.formats.diagnosis import DiagnosisDocument
     from headrace.runs.reader import Run
@@ -51,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the page, and the timelines that were asked for."""
     from headrace.cli import EXIT_DONE
-    from headrace.diagnose import profile_document
+    from headrace.diagnose.analysis import Analysis
     from headrace.report.page import render_report
     from headrace.runs.formats.failures import failures_of
     from headrace.runs.reader import read_run
@@ -61,10 +62,11 @@ def run(args: argparse.Namespace) -> int:
     traces = {kind: Path(file) for kind in ("trace", "perfetto") if (file := getattr(args, kind))}
     _check_outputs([page, *traces.values()], force=args.force)
     comparison = _read_comparison(Path(args.compare)) if args.compare else None
-    document = profile_document(found)
+    analysis = Analysis(found)
+    document = analysis.profile
     folder = os.path.relpath(found.path, page.parent)
     failed = failures_of(found.info.summary)
-    html = render_report(document, comparison, diagnosed=diagnose_run(found), failed=failed, folder=folder)
+    html = render_report(document, comparison, diagnosed=diagnose_run(analysis), failed=failed, folder=folder)
     _write(page, html)
     written = {kind: _write_trace(kind, found, file) for kind, file in traces.items()}
     _tell(args, page, len(html.encode()), document, written)
@@ -73,12 +75,12 @@ def run(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def diagnose_run(found: Run) -> DiagnosisDocument | str:
+def diagnose_run(analysis: Analysis) -> DiagnosisDocument | str:
     """Return the diagnosis, or why there is none: a page without it is better than no page."""
     from headrace.diagnose.diagnosis import diagnosis_document
 
     try:
-        return diagnosis_document(found)
+        return diagnosis_document(analysis)
     except HeadraceError as error:
         return str(error)
     except Exception as error:

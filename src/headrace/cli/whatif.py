@@ -69,14 +69,15 @@ def run(args: argparse.Namespace) -> int:
     """Predict, write it down, and print it."""
     from headrace.base.errors import SettingsError
     from headrace.cli import whatif_text
-    from headrace.diagnose.replay import CannotReplay, Replay
+    from headrace.diagnose.analysis import Analysis
+    from headrace.diagnose.replay import CannotReplay
     from headrace.runs.reader import read_run
 
     if args.ledger and args.no_ledger:
         raise SettingsError("--ledger and --no-ledger contradict one another; give one of them")
     recorded = read_run(args.run_folder)
     try:
-        replay = Replay.of(recorded)
+        replay = Analysis(recorded).replay
         _check_trusted(replay, args)
     except CannotReplay as error:
         say(f"headrace whatif: {error}")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from headrace.base.formatting import quoted
 
 if TYPE_CHECKING:
+    from headrace.diagnose.analysis import Analysis
     from headrace.runs.formats.diagnosis import DiagnosisDocument
     from headrace.runs.formats.optimization import Ceiling, OptimizationDocument
-    from headrace.runs.reader import Run
 
 Say = Callable[[str], object]
 
@@ -26,49 +26,51 @@ def add_goal_arguments(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--rate", metavar="RATE", help="with --run: jobs that must be done, such as 100/s; the same")
 
 
-def look_before(args: argparse.Namespace, say: Say) -> tuple[Ceiling | None, OptimizationDocument | None]:
+def look_before(
+    args: argparse.Namespace, analysis: Analysis | None, say: Say
+) -> tuple[Ceiling | None, OptimizationDocument | None]:
     """Return what a free model would bring, and the document of a search that is not begun; None where it is.
 
     Args:
         args: Of `headrace optimize`.
+        analysis: Of the run that `--run` names; None without.
         say: Told what the run shows, one line at a time.
 
     Raises:
         SettingsError: If a goal is none, or there is no run to hold it against.
-        RunFolderError: If there is no such run.
     """
     from headrace.base.errors import SettingsError
     from headrace.cli.diagnose import find_goals
     from headrace.diagnose.diagnosis import diagnosis_document
-    from headrace.runs.reader import read_run
 
     goals = find_goals(args)
-    if not args.run_folder:
+    if analysis is None:
         if goals:
             raise SettingsError(
                 "--slo and --rate need --run RUN, a run of `headrace profile` that they are held against"
             )
         return None, None
-    run = read_run(args.run_folder)
     if goals:
-        diagnosis = diagnosis_document(run, goals)
+        diagnosis = diagnosis_document(analysis, goals)
         told = _goals_told(diagnosis)
         say("; ".join(told))
         if diagnosis.good_enough and not args.anyway:
             is_one = len(diagnosis.goals) == 1
             says = f"{'your goal is' if is_one else 'your goals are'} met: stop here ({'; '.join(told)})"
             return None, _not_begun(args, "goal", says)
-    return _by_ceiling(args, run, say)
+    return _by_ceiling(args, analysis, say)
 
 
-def _by_ceiling(args: argparse.Namespace, run: Run, say: Say) -> tuple[Ceiling | None, OptimizationDocument | None]:
+def _by_ceiling(
+    args: argparse.Namespace, analysis: Analysis, say: Say
+) -> tuple[Ceiling | None, OptimizationDocument | None]:
     import msgspec
 
     from headrace.diagnose.replay import CannotReplay
     from headrace.optimize.ceiling import find_ceiling
 
     try:
-        ceiling = find_ceiling(run)
+        ceiling = find_ceiling(analysis)
     except CannotReplay as error:
         say(f"what a faster model would buy is not known: {error}")
         return None, None

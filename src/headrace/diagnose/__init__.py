@@ -15,6 +15,7 @@ another machine, by somebody else. `profile_document(read_run(path))` is the who
 10. `laws`, `span_checks`, `trust`   the checks, and which of them make a run untrusted
 11. `environment`, `series`, `memory_growth`, `slow_item`   what else a report shows
 12. `document`      all of it in one record
+13. `analysis`      the same, and the run ready to be simulated: each made once
 """
 
 from headrace.diagnose.document import profile_document

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.bounds import find_bounds
 from headrace.diagnose.budget import USUAL_SECONDS, Budget
 from headrace.diagnose.candidates import find_candidates
-from headrace.diagnose.document import profile_document
-from headrace.diagnose.replay import CannotReplay, Replay
+from headrace.diagnose.replay import CannotReplay
 from headrace.diagnose.trust import FEWEST_JOBS
 from headrace.diagnose.verdict.facts import Facts
 from headrace.diagnose.verdict.failures import failures, note_of_failures
@@ -27,22 +27,26 @@ from headrace.runs.rerun_command import profile_again
 __all__ = ["Goal", "RateGoal", "diagnosis_document"]
 
 
-def diagnosis_document(run: Run, goals: Sequence[Goal] = (), budget: Budget | None = None) -> DiagnosisDocument:
+def diagnosis_document(
+    analysis: Analysis, goals: Sequence[Goal] = (), budget: Budget | None = None
+) -> DiagnosisDocument:
     """Return what limits a run and what to do about it.
 
     A run that cannot be diagnosed gives a document too: its verdict is INCONCLUSIVE or UNTRUSTED, with the reason and the next
     command.
 
     Args:
-        run: As `headrace.runs.reader.read_run` returns it; profiled, by `headrace profile`.
+        analysis: Of a run that was profiled, by `headrace profile`.
         goals: What the user asks for: `headrace.base.goals.LatencyGoal`, `RateGoal`.
         budget: How long it may simulate; None: for `USUAL_SECONDS` of a core. `left_out` names what that was too short for.
     """
     budget = budget or Budget(USUAL_SECONDS)
+    run = analysis.run
     try:
-        replay = Replay.of(run, budget)
+        replay = analysis.replay
     except CannotReplay as reason:
-        return _refused(run, profile_document(run), goals, str(reason))
+        return _refused(run, analysis.profile, goals, str(reason))
+    replay.budget = budget
     candidates, bounds = tuple(find_candidates(replay)), tuple(find_bounds(replay))
     ranking = rank(Facts.of(replay, candidates, bounds))
     failed = failures(run)

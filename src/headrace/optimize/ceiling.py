@@ -10,38 +10,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.base.errors import SettingsError
+from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.diagnosis import diagnosis_document
-from headrace.diagnose.replay import Replay
 from headrace.runs.formats.diagnosis import Finding
 from headrace.runs.formats.optimization import Ceiling
 from headrace.runs.formats.prediction import Change
-from headrace.runs.reader import Run
 
 #: Below this ceiling the model is not what to work on.
 LEAST_CEILING = 1.25
 _FREE = 1000.0
 
 
-def find_ceiling(run: Run) -> Ceiling:
+def find_ceiling(analysis: Analysis) -> Ceiling:
     """Return what a model that costs nothing would make of a recorded run.
 
     Raises:
         CannotReplay: If the run cannot be simulated.
         SettingsError: If no stage of it runs a model.
     """
-    return ceiling_of(Replay.of(run))
-
-
-def ceiling_of(replay: Replay) -> Ceiling:
-    """Return the same of a run that is ready to be simulated; raises what `find_ceiling` raises."""
-    run, stages = replay.run, replay.document.stages
+    replay, stages = analysis.replay, analysis.profile.stages
     stage = next((stage.name for stage in stages if stage.kind == "device"), None)
     if stage is None:
-        raise SettingsError(f"{run.path}: no stage runs a model; expected a run of a pipeline with one")
+        raise SettingsError(f"{analysis.run.path}: no stage runs a model; expected a run of a pipeline with one")
     replay.check_understood()
     ratio = replay.ratio(Change(speedups={stage: _FREE}))
     shares = shares_of({one.name: one.busy_seconds for one in stages})
-    return told(stage, ratio, shares, diagnosis_document(run).first)
+    return told(stage, ratio, shares, diagnosis_document(analysis).first)
 
 
 def shares_of(busy_seconds: Mapping[str, float | None]) -> dict[str, float]:

@@ -26,11 +26,12 @@ from headrace.compare.blocks import FEWEST_ITEMS, Contender, SameItems, measure_
 from headrace.compare.comparison import METRICS, compare_pipelines
 from headrace.compare.comparison import Question as Compared
 from headrace.compare.contenders import Blocks
+from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.whatif import predict
 from headrace.ledger.ledger import Ledger, hardware_fingerprint
 from headrace.optimize.better_plan import accepted_layout, proof_of
-from headrace.optimize.ceiling import ceiling_of
+from headrace.optimize.ceiling import find_ceiling
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import usable_cores
 from headrace.profiler.profile import ProfileSettings, profile
@@ -169,9 +170,9 @@ def _recording(
 def _predicted(question: Question, run: Run) -> tuple[PredictionDocument | None, Ceiling | None, str]:
     """Return the prediction, what a free model would bring, and why there is neither."""
     try:
-        replay = Replay.of(run)
-        ceiling = ceiling_of(replay)
-        document = predict(replay, _change(question, replay))
+        analysis = Analysis(run)
+        ceiling = find_ceiling(analysis)
+        document = predict(analysis.replay, _change(question, analysis.replay))
     except (HeadraceError, ValueError) as error:
         return None, None, str(error)
     if document.throughput.ratio is None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headrace.base.errors import HeadraceError
+from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.replay import Replay
 from headrace.optimize.expects import Expects
 from headrace.runs.formats.optimization import Expected
 from headrace.runs.formats.prediction import Change
-from headrace.runs.reader import Run
 
 
 @dataclass(slots=True)
@@ -24,15 +24,15 @@ class Forecast:
     _known: dict[float, float | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: Run) -> Forecast | None:
+    def of(cls, analysis: Analysis) -> Forecast | None:
         """Return it for a run; None if the run cannot be simulated or no stage of it runs a model."""
         try:
-            replay = Replay.of(run)
+            replay = analysis.replay
             replay.check_understood()
         except (HeadraceError, ValueError):
             return None
         stage = next((stage.name for stage in replay.document.stages if stage.kind == "device"), None)
-        return None if stage is None else cls(replay, stage, str(run.path))
+        return None if stage is None else cls(replay, stage, str(analysis.run.path))
 
     def ratio(self, speedup: float) -> float | None:
         """Return throughput after over before with a model so many times as fast; None if it cannot be told."""

@@ -16,6 +16,7 @@ from headrace.runs.formats.prediction import Change
 from headrace.tune.capacity import Wanted
 
 if TYPE_CHECKING:
+    from headrace.diagnose.analysis import Analysis
     from headrace.diagnose.replay import Replay
     from headrace.runs.run_folder import StageInfo
 
@@ -28,16 +29,17 @@ _IO_WORKERS = 16
 _FASTER = 2.0
 
 
-def find_improvements(replay: Replay) -> list[Wanted]:
+def find_improvements(analysis: Analysis) -> list[Wanted]:
     """Return the changes to show: remedies, the best Plan changes, all of them together, each stage faster, more cores."""
-    found = [*remedies(replay), *plan_changes(replay), *_faster_stages(replay), _more_cores(replay)]
+    replay = analysis.replay
+    found = [*remedies(analysis), *plan_changes(replay), *_faster_stages(replay), _more_cores(replay)]
     changes = [one.change for one in found]
     return [one for number, one in enumerate(found) if one.change not in changes[:number]]
 
 
-def remedies(replay: Replay) -> list[Wanted]:
+def remedies(analysis: Analysis) -> list[Wanted]:
     """Return what the diagnosis of the run advises, as far as it can be predicted."""
-    document = diagnosis_document(replay.run)
+    document = diagnosis_document(analysis)
     found = [finding for finding in (document.first, document.runner_up) if finding is not None]
     return [
         _as_wanted(remedy.settings)

@@ -14,7 +14,7 @@ from headrace.base.plan import Plan
 from headrace.base.plan_changes import changed_settings
 from headrace.compare.blocks import FEWEST_ITEMS, Contender, SameItems, over
 from headrace.compare.contenders import Blocks, Say, run_block
-from headrace.diagnose.replay import Replay
+from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.whatif import predict
 from headrace.ledger.ledger import Ledger
 from headrace.pipeline.definition import Pipeline
@@ -70,7 +70,7 @@ def freeze(
     say(f"profiling the sequential Plan: {items.num_items:,} items, into {run_folder}")
     _profile(pipeline, first.plan, items, run_folder)
     try:
-        replay = Replay.of(read_run(run_folder))
+        replay = Analysis(read_run(run_folder)).replay
     except HeadraceError as error:
         return Frozen(refused={step.name: str(error) for step in others}, record=record)
     documents, refused = {}, {}

@@ -46,9 +46,9 @@ class Simulator:
 
     def replay(self, run: Run) -> Any:
         """Return the run, ready to be simulated; raises CannotReplay for one that is not understood."""
-        from headrace.diagnose.replay import Replay
+        from headrace.diagnose.analysis import Analysis
 
-        replay = Replay.of(run)
+        replay = Analysis(run).replay
         replay.check_understood()
         return replay
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.profiler.profile import ProfileSettings, profile
 from headrace.runs.formats.prediction import Change
@@ -108,7 +109,7 @@ def record(folder: Path) -> Replay:
         output=folder,
         settings=ProfileSettings(measure_overhead=False),
     )
-    return Replay.of(read_run(folder))
+    return Analysis(read_run(folder)).replay
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from headrace.cli import capacity, main
-from headrace.diagnose.replay import CannotReplay, Replay
+from headrace.diagnose.analysis import Analysis
+from headrace.diagnose.replay import CannotReplay
 from headrace.runs import reader
 from headrace.runs.formats.capacity import CapacityDocument, CapacityOption
 from headrace.runs.formats.prediction import Change
@@ -23,7 +24,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_untrusted_run_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Status 4, with the failed check and the way on; no number is printed."""
     document = SimpleNamespace(trusted=False, distrust=("clocks ran backwards",))
-    monkeypatch.setattr(Replay, "of", lambda run: SimpleNamespace(document=document))
+    monkeypatch.setattr(Analysis, "replay", SimpleNamespace(document=document))
     assert main(["capacity", "first", "--rate", "10/s"]) == 4
     out, err = capsys.readouterr()
     assert out == ""
@@ -37,10 +38,10 @@ def test_a_run_that_cannot_be_replayed_is_refused(
 ) -> None:
     """Status 4 with the reason that the replay gives."""
 
-    def refuse(run: object) -> Replay:
+    def refuse(analysis: object) -> None:
         raise CannotReplay("no spans; profile again")
 
-    monkeypatch.setattr(Replay, "of", refuse)
+    monkeypatch.setattr(Analysis, "replay", property(refuse))
     assert main(["capacity", "first", "--rate", "10/s"]) == 4
     assert "no spans; profile again" in capsys.readouterr().err
 

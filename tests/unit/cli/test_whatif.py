@@ -14,7 +14,7 @@ import pytest
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan, StagePlan
 from headrace.cli import COMMANDS, main
-from headrace.diagnose import replay as replay_module
+from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.replay import CannotReplay
 from headrace.ledger.ledger import Ledger
 from headrace.runs.formats.prediction import (
@@ -102,7 +102,7 @@ def fake(run_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     made = Fake()
     plan = Plan(stages={name: StagePlan(workers=1) for name in NAMES})
     replay = SimpleNamespace(run=read_run(run_folder), plan=plan, document=made)
-    monkeypatch.setattr(replay_module.Replay, "of", lambda run: replay)
+    monkeypatch.setattr(Analysis, "replay", replay)
     monkeypatch.setitem(sys.modules, "headrace.diagnose.whatif", SimpleNamespace(predict=made.predict))  # type: ignore[arg-type]
     return made
 
@@ -227,10 +227,10 @@ def test_a_run_that_cannot_be_simulated_is_status_4(
 ) -> None:
     """Its reason and next command are told, and no ledger is made."""
 
-    def refuse(run: Any) -> Any:
+    def refuse(analysis: Any) -> Any:
         raise CannotReplay("the run has no CPU times; profile it with `headrace profile`")
 
-    monkeypatch.setattr(replay_module.Replay, "of", refuse)
+    monkeypatch.setattr(Analysis, "replay", property(refuse))
     assert main(["whatif", "first", "--set", "fetch.workers=2"]) == 4
     assert "no CPU times; profile it with" in capsys.readouterr().err
     assert not Path("runs").exists()

@@ -13,6 +13,7 @@ import pytest
 import headrace as hr
 from headrace.base.plan import ModelPlan, Plan, StagePlan
 from headrace.compare.contenders import Blocks
+from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.replay import CannotReplay
 from headrace.ledger.ledger import Ledger
 from headrace.optimize import end_to_end as end_to_end_module
@@ -115,7 +116,7 @@ def test_a_gain_is_predicted_measured_and_remembered(tmp_path: Path) -> None:
     assert entry.measured is not None
     assert entry.measured.ratio.mid == told.measured.mid
     assert (event.prediction, event.speedup, event.verdict) == (told.prediction, told.measured, "better")
-    forecast = Forecast.of(read_run(told.run))
+    forecast = Forecast.of(Analysis(read_run(told.run)))
     whole = expected(Expects(1.0, 4.0), forecast)
     assert whole is not None
     assert whole.whole_low == pytest.approx(1.0)

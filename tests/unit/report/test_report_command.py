@@ -14,7 +14,7 @@ import pytest
 from headrace.base.errors import HeadraceError, RunFolderError, SettingsError
 from headrace.cli import report
 from headrace.diagnose import diagnosis
-from headrace.runs.reader import Run
+from headrace.diagnose.analysis import Analysis
 from headrace.runs.run_folder import RunFolder
 
 
@@ -59,7 +59,7 @@ def test_a_failing_diagnosis_leaves_the_report(
 ) -> None:
     """The page is written, its section says why, and what is a defect of headrace is told with its traceback."""
 
-    def fail(run: Run) -> None:
+    def fail(analysis: Analysis) -> None:
         raise error
 
     monkeypatch.setattr(diagnosis, "diagnosis_document", fail)

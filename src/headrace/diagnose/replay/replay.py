@@ -1,6 +1,6 @@
 """A recorded run, ready to be run again under another Plan, in simulation.
 
-    replay = Replay.of(read_run("runs/first"))
+    replay = Analysis(read_run("runs/first")).replay
     replay.ratio(Change(settings=("fetch.workers=32",)))      # throughput over that of the recorded run
 
 A prediction is the measured throughput times the ratio of two simulations, of the changed run and of the run as recorded: what
@@ -23,8 +23,7 @@ from headrace.base.plan import Plan
 from headrace.base.settings import check, unknown_key
 from headrace.diagnose.budget import Budget
 from headrace.diagnose.cpu_account import NATIVE
-from headrace.diagnose.document import document_of
-from headrace.diagnose.evidence import Evidence, collect
+from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.replay.costs import BatchCost, Spread, batch_cost, emulated_seconds, given_cost
 from headrace.diagnose.replay.decoding import scale_factors
 from headrace.diagnose.replay.machine import find_machine
@@ -120,7 +119,7 @@ class Replay:
         needs: What each recorded job needed in each stage.
         machine: What the run had to share.
         costs: {device stage: what a batch costs}.
-        budget: How long it may be simulated; without end unless it was given one.
+        budget: How long a diagnosis may simulate it; no limit until a diagnosis sets one.
     """
 
     def __init__(
@@ -131,7 +130,6 @@ class Replay:
         needs: Needs,
         machine: Machine,
         costs: dict[str, BatchCost],
-        budget: Budget | None = None,
     ) -> None:
         self.evidence = evidence
         self.run: Run = evidence.run
@@ -140,7 +138,7 @@ class Replay:
         self.needs = needs
         self.machine = machine
         self.costs = costs
-        self.budget = budget or Budget()
+        self.budget = Budget()
         self._known: dict[tuple[Hashable, ...], Simulated] = {}
         self._most_jobs = 4 * _MOST_JOBS
         self.num_simulations = self.num_events = 0
@@ -155,18 +153,16 @@ class Replay:
         self._known.clear()  # of no use any more: all but the last were of other machines
 
     @classmethod
-    def of(cls, run: Run, budget: Budget | None = None) -> Replay:
-        """Return a run ready to be simulated.
+    def of(cls, evidence: Evidence, document: ProfileDocument) -> Replay:
+        """Return a run ready to be simulated; `diagnose.analysis.Analysis` makes one of a run folder.
 
         Args:
-            run: The folder.
-            budget: How long it may be simulated, calibration included; None: without end.
+            evidence: What the folder holds.
+            document: Its analysis.
 
         Raises:
             CannotReplay: If it does not hold what is needed; the message says what, and the next command.
         """
-        evidence = collect(run)
-        document = document_of(evidence)
         needs = find_needs(evidence, document)
         if document.throughput is None:
             raise CannotReplay("the run delivered too few jobs for a rate; profile more items")
@@ -182,7 +178,7 @@ class Replay:
             if stage.info.kind == "device":
                 stage.is_exclusive = _is_exclusive(evidence, document, stage.info, plan, stage.wait, stage.cpu)
                 costs[stage.name] = batch_cost(evidence, stage, plan.model_of(stage.info.task, stage.name))
-        return cls(evidence, document, plan, needs, machine, costs, budget)
+        return cls(evidence, document, plan, needs, machine, costs)
 
     @property
     def throughput(self) -> float:

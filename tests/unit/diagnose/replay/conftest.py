@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from headrace.base.plan import Plan, StageDefaults, resolve
+from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.replay import Replay
 from headrace.runs.hardware import Hardware
 from headrace.runs.run_folder import Receiving
@@ -58,7 +59,7 @@ def replay_of(tmp_path: Path, builder: Any) -> Callable[..., Replay]:
 
     def make(steps: Sequence[Mapping[str, Any]], **recorded: Any) -> Replay:
         folder = type(builder)(tmp_path / f"run-{next(_numbers)}")
-        return Replay.of(_write(folder, Recorded(steps=[Step(**step) for step in steps], **recorded)))
+        return Analysis(_write(folder, Recorded(steps=[Step(**step) for step in steps], **recorded))).replay
 
     return make
 
@@ -98,7 +99,7 @@ def fan_of(tmp_path: Path, builder: Any) -> Callable[..., Replay]:
         for name in ("vote", "deliver"):
             folder.spans(name, arrived=arrived + each, ended=arrived + each + 1e-6, cpu=1e-6)
         plan = resolve(Plan(), [StageDefaults(name=name, kind="cpu", workers=1) for name in names], 2)
-        return Replay.of(folder.finish(plans={"p1": plan.as_table()}, hardware=Hardware(num_cores=2)))
+        return Analysis(folder.finish(plans={"p1": plan.as_table()}, hardware=Hardware(num_cores=2))).replay
 
     return make
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from headrace.base.plan import Plan, StageDefaults, resolve
+from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.bounds import find_bounds
 from headrace.diagnose.candidates import find_candidates
-from headrace.diagnose.replay import Replay
 from headrace.diagnose.verdict.facts import Facts
 from headrace.runs.hardware import Hardware
 from headrace.runs.reader import Run
@@ -85,7 +85,7 @@ def facts_of(make_run: Callable[[Pipe], Run]) -> Callable[[Pipe], Facts]:
     """Gathers the facts of a made-up run."""
 
     def gather(pipe: Pipe) -> Facts:
-        replay = Replay.of(make_run(pipe))
+        replay = Analysis(make_run(pipe)).replay
         return Facts.of(replay, find_candidates(replay), find_bounds(replay))
 
     return gather

@@ -11,6 +11,7 @@ import pytest
 
 from headrace.base.goals import parse_slo
 from headrace.cli.diagnosis_text import as_text
+from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.budget import Budget
 from headrace.diagnose.diagnosis import RateGoal, diagnosis_document
 from headrace.runs.formats.diagnosis import SCHEMA, DiagnosisDocument, VerdictClass
@@ -28,7 +29,7 @@ def decoding(made: Any, pipe: Any) -> Any:
 
 def test_the_document_goes_through_json(make_run: MakeRun, decoding: Any) -> None:
     """What is printed as JSON is read back as the same document."""
-    found = diagnosis_document(make_run(decoding))
+    found = diagnosis_document(Analysis(make_run(decoding)))
     again = msgspec.json.decode(msgspec.json.encode(found), type=DiagnosisDocument)
     assert again.schema == SCHEMA
     assert again.first == found.first
@@ -36,7 +37,7 @@ def test_the_document_goes_through_json(make_run: MakeRun, decoding: Any) -> Non
 
 def test_gains_are_the_simulation_s(make_run: MakeRun, decoding: Any) -> None:
     """The verdict's gain is that of its candidate; the tightest bound by hand is the throughput."""
-    found = diagnosis_document(make_run(decoding))
+    found = diagnosis_document(Analysis(make_run(decoding)))
     named = {one.name: one.gain for one in found.candidates}
     assert found.first.gain == max(named["stage:decode"], named["workers:decode"])
     assert found.bounds[0].throughput == pytest.approx(100, rel=0.02)
@@ -45,21 +46,21 @@ def test_gains_are_the_simulation_s(make_run: MakeRun, decoding: Any) -> None:
 
 def test_what_limits_next_is_named(make_run: MakeRun, decoding: Any) -> None:
     """With decoding out of the way the stage behind it limits."""
-    found = diagnosis_document(make_run(decoding))
+    found = diagnosis_document(Analysis(make_run(decoding)))
     assert found.next_bottleneck is not None
     assert found.next_bottleneck.stage == "rest"
 
 
 def test_goals_that_are_met_are_good_enough(make_run: MakeRun, decoding: Any) -> None:
     """Both goals are met: good enough, and the verdict stands all the same."""
-    found = diagnosis_document(make_run(decoding), [parse_slo("p50=1s"), RateGoal(90)])
+    found = diagnosis_document(Analysis(make_run(decoding)), [parse_slo("p50=1s"), RateGoal(90)])
     assert found.good_enough is True
     assert found.first.verdict is VerdictClass.DECODE
 
 
 def test_a_goal_that_is_missed_is_not(make_run: MakeRun, decoding: Any) -> None:
     """A rate beyond what the run did is missed, with the rate that it did."""
-    found = diagnosis_document(make_run(decoding), [RateGoal(200)])
+    found = diagnosis_document(Analysis(make_run(decoding)), [RateGoal(200)])
     assert found.good_enough is False
     assert found.goals[0].measured == pytest.approx(100, rel=0.02)
 
@@ -67,7 +68,7 @@ def test_a_goal_that_is_missed_is_not(make_run: MakeRun, decoding: Any) -> None:
 def test_a_percentile_without_enough_jobs_is_open(make_run: MakeRun, made: Any, pipe: Any) -> None:
     """Of 200 jobs no p99 is known: neither met nor missed, and how many are needed is said."""
     run = make_run(pipe(stages=[made(name="decode", work="decode", cpu=0.01)], num_jobs=200))
-    found = diagnosis_document(run, [parse_slo("p99=1s")])
+    found = diagnosis_document(Analysis(run), [parse_slo("p99=1s")])
     assert found.good_enough is None
     assert "needed" in found.goals[0].why
 
@@ -77,19 +78,19 @@ def test_a_rate_that_never_came_is_open(make_run: MakeRun, made: Any, pipe: Any)
     run = make_run(
         pipe(stages=[made(name="decode", work="decode", cpu=0.01)], arrivals=np.arange(400) * 0.02, in_flight=64)
     )
-    assert diagnosis_document(run, [RateGoal(80)]).good_enough is None
+    assert diagnosis_document(Analysis(run), [RateGoal(80)]).good_enough is None
 
 
 def test_a_percentile_that_a_run_does_not_tell_is_open(make_run: MakeRun, decoding: Any) -> None:
     """A run tells p50, p90 and p99; p95 is not made up."""
-    found = diagnosis_document(make_run(decoding), [parse_slo("p95=1s")])
+    found = diagnosis_document(Analysis(make_run(decoding)), [parse_slo("p95=1s")])
     assert found.goals[0].is_met is None
     assert "p90" in found.goals[0].why
 
 
 def test_too_few_jobs_are_refused(make_run: MakeRun, made: Any, pipe: Any) -> None:
     """Twenty jobs give no verdict: the reason, and the command that gives more."""
-    found = diagnosis_document(make_run(pipe(stages=[made(name="decode", cpu=0.01)], num_jobs=20)))
+    found = diagnosis_document(Analysis(make_run(pipe(stages=[made(name="decode", cpu=0.01)], num_jobs=20))))
     assert found.first.verdict is VerdictClass.INCONCLUSIVE
     assert found.candidates == ()
     assert found.experiment.startswith("headrace profile app:pipeline")
@@ -100,7 +101,7 @@ def test_a_run_without_clocks_is_refused(builder: Any) -> None:
     ended = np.arange(1, 101) * 0.01
     builder.stage("work").stage("deliver", kind="io")
     builder.spans("work", arrived=ended - 0.01, ended=ended).spans("deliver", arrived=ended, ended=ended)
-    found = diagnosis_document(builder.finish())
+    found = diagnosis_document(Analysis(builder.finish()))
     assert found.first.verdict is VerdictClass.INCONCLUSIVE
     assert "headrace profile" in found.first.says + found.experiment
 
@@ -110,7 +111,7 @@ def test_a_run_whose_checks_fail_is_untrusted(make_run: MakeRun, decoding: Any) 
     from headrace.base.records import Counters
 
     decoding.changes = {"counters": Counters(received=800, delivered=900)}
-    found = diagnosis_document(make_run(decoding))
+    found = diagnosis_document(Analysis(make_run(decoding)))
     assert found.first.verdict is VerdictClass.UNTRUSTED
     assert found.runner_up is not None
     assert found.runner_up.verdict is VerdictClass.DECODE
@@ -129,21 +130,21 @@ def test_profiling_that_costs_a_twelfth_is_untrusted(make_run: MakeRun, decoding
         for on in [True, False, False, True] * 8
     ]  # fmt: skip
     builder.profiling(blocks=blocks)
-    found = diagnosis_document(run)
+    found = diagnosis_document(Analysis(run))
     assert (found.first.verdict, found.first.cause) == (VerdictClass.UNTRUSTED, "overhead")
 
 
 def test_a_noisy_machine_is_warned_of(make_run: MakeRun, decoding: Any) -> None:
     """Others use a core of four: the gains hold for such a machine only, and it says so."""
     decoding.others = 1.0
-    found = diagnosis_document(make_run(decoding))
+    found = diagnosis_document(Analysis(make_run(decoding)))
     assert any("noisy" in warning for warning in found.warnings)
 
 
 def test_missing_is_never_nought(make_run: MakeRun, decoding: Any) -> None:
     """What was not measured supports nothing, and has no value."""
     decoding.others, decoding.receiving = None, None
-    found = diagnosis_document(make_run(decoding))
+    found = diagnosis_document(Analysis(make_run(decoding)))
     unknown = [one for one in found.first.evidence if one.value is None]
     assert all(one.supports is None for one in unknown)
     assert found.first.verdict is VerdictClass.DECODE
@@ -151,7 +152,7 @@ def test_missing_is_never_nought(make_run: MakeRun, decoding: Any) -> None:
 
 def test_a_diagnosis_whose_budget_is_used_up_says_what_it_left_out(make_run: MakeRun, decoding: Any) -> None:
     """There is a verdict all the same, and a list of what was not simulated, in JSON and for readers."""
-    found = diagnosis_document(make_run(decoding), budget=Budget(1e-9))
+    found = diagnosis_document(Analysis(make_run(decoding)), budget=Budget(1e-9))
     assert found.candidates == ()
     assert "decode 20 % faster" in found.left_out
     assert msgspec.json.decode(msgspec.json.encode(found), type=DiagnosisDocument).left_out == found.left_out
@@ -162,4 +163,4 @@ def test_a_diagnosis_whose_budget_is_used_up_says_what_it_left_out(make_run: Mak
 
 def test_a_usual_diagnosis_leaves_nothing_out(make_run: MakeRun, decoding: Any) -> None:
     """The usual budget is many times what a run of a few stages takes."""
-    assert diagnosis_document(make_run(decoding)).left_out == ()
+    assert diagnosis_document(Analysis(make_run(decoding))).left_out == ()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from headrace.base.records import Counters
+from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.runs.formats.diagnosis import DiagnosisDocument, VerdictClass
 from headrace.runs.reader import Run
@@ -19,7 +20,7 @@ MakeRun = Callable[[Any], Run]
 
 def diagnose(run: Run) -> DiagnosisDocument:
     """Return the document as it comes back from JSON."""
-    return msgspec.json.decode(msgspec.json.encode(diagnosis_document(run)), type=DiagnosisDocument)
+    return msgspec.json.decode(msgspec.json.encode(diagnosis_document(Analysis(run))), type=DiagnosisDocument)
 
 
 def test_an_empty_folder(builder: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from headrace.base.records import Counters
 from headrace.cli.diagnosis_text import as_text
+from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.diagnosis import diagnosis_document
 from headrace.diagnose.verdict import flow, intake, ranking
 from headrace.diagnose.verdict.proposal import Proposal
@@ -24,7 +25,7 @@ def diagnose(make_run: Callable[[Any], Run], pipe: Any) -> Diagnose:
     """Makes a run and diagnoses it."""
 
     def run_and_diagnose(*stages: Any, **settings: Any) -> DiagnosisDocument:
-        found = diagnosis_document(make_run(pipe(stages=list(stages), **settings)))
+        found = diagnosis_document(Analysis(make_run(pipe(stages=list(stages), **settings))))
         print(as_text(found))  # what a failing test shows
         return found
 
@@ -337,7 +338,7 @@ def test_a_layout_of_threads_that_costs_nothing_is_the_first_remedy(
     run = make_run(_one_worker_of_two_threads(pipe, made))
     if native is not None:
         builder.profiling(process_cpu_seconds=4.1 + native, native_cpu_seconds=native)
-    found = diagnosis_document(read_run(run.path)).first
+    found = diagnosis_document(Analysis(read_run(run.path))).first
     assert found.verdict is VerdictClass.DEVICE_COMPUTE
     first = found.remedies[0]
     assert first.settings == ("process.workers=2", "model.threads=1")
@@ -351,7 +352,7 @@ def test_threads_that_are_never_idle_are_left_as_they_are(
     """A call that keeps both its threads busy leaves another layout nothing to gain."""
     run = make_run(_one_worker_of_two_threads(pipe, made))
     builder.profiling(process_cpu_seconds=8.1, native_cpu_seconds=4.0)
-    found = diagnosis_document(read_run(run.path)).first
+    found = diagnosis_document(Analysis(read_run(run.path))).first
     assert found.verdict is VerdictClass.DEVICE_COMPUTE
     assert not any(one.settings for one in found.remedies)
 
