@@ -6,7 +6,7 @@
     python -m benchmarks.diagnosis_accuracy --keep FOLDER       # keep the run folders ...
     python -m benchmarks.diagnosis_accuracy --rescore FOLDER    # ... and diagnose them again, without running anything
 
-How this works: each fault of `headrace.testing.faults` is injected into each pipeline shape that it applies to, twice and five
+How this works: each fault of `benchmarks.faults` is injected into each pipeline shape that it applies to, twice and five
 times as strong; one profiled run each, in a folder with a random name. Between them run the healthy bases, so that the cost of
 a fault is a ratio to a base of the same minutes. Only faults that cost at least a tenth are scored; `verdicts_required` says
 of what, and what is right. 1.2 times as strong goes into the detection curve. Healthy runs have work that comes slower than
@@ -43,6 +43,7 @@ import msgspec
 
 from benchmarks import measure
 from benchmarks.diagnosis_rows import Kept, RunKind, Score, as_text, diagnose, lines_of, summarize
+from benchmarks.faults import FAULTS, SHAPES, Case, Fault, run_case
 from benchmarks.foreign_load import ForeignLoad
 from benchmarks.verdicts_required import NOT_INJECTED, REQUIRED
 from headrace.base.errors import HeadraceError, Interrupted
@@ -50,7 +51,6 @@ from headrace.diagnose.document import profile_document
 from headrace.profiler.afterwards import add_layers
 from headrace.runs.formats.profile import ProfileDocument, StageAccount
 from headrace.runs.reader import read_run
-from headrace.testing.faults import FAULTS, SHAPES, Case, Fault, run_case
 
 #: Times as strong.
 SCORED_DOSES = (2.0, 5.0)

@@ -2,7 +2,7 @@
 
 Each part runs in a process of its own, so that one that dies or hangs is counted and not suffered:
 
-* ``threads``    files of `headrace.testing.hostile`, decoded in threads
+* ``threads``    files of `benchmarks.hostile_inputs`, decoded in threads
 * ``processes``  other files of the same kinds, decoded in child processes with limits on time and memory
 * ``messages``   bodies in a SQLite queue
 * ``addresses``  `benchmarks.hostile_addresses`: every class of address that must not be reached
@@ -36,6 +36,8 @@ import psutil
 
 import headrace as hr
 from benchmarks import measure
+from benchmarks.hostile_inputs import hostile_files, hostile_messages, mutated_files
+from benchmarks.hostile_inputs.mutations import good_files
 from benchmarks.paths import ROOT
 from headrace.base.errors import HeadraceError
 from headrace.base.observer import Observer
@@ -46,8 +48,6 @@ from headrace.sources.finite import Entry, FiniteSource
 from headrace.sources.jobs import encode_job
 from headrace.stages.decode import decode
 from headrace.stages.images import fit
-from headrace.testing.hostile import hostile_files, hostile_messages, mutated_files
-from headrace.testing.hostile.mutations import good_files
 
 WANTED = hr.ImageInput(short_side=64, crop=64)
 SEED = 20261121

@@ -1,4 +1,4 @@
-"""What a correct diagnosis says about each fault that `headrace.testing.faults` injects, and whether one said it.
+"""What a correct diagnosis says about each fault that `benchmarks.faults` injects, and whether one said it.
 
 The harness does not know these, and the diagnosis sees a run folder and nothing else; only this benchmark knows both.
 """

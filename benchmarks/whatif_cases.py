@@ -1,6 +1,6 @@
 """The pipelines and the changes that `benchmarks.whatif_error` predicts and then makes.
 
-Eight pipelines: the four shapes of `headrace.testing.faults`, a line of emulated stages (`line`), the same with jobs that come
+Eight pipelines: the four shapes of `benchmarks.faults`, a line of emulated stages (`line`), the same with jobs that come
 slower than it could do them (`arriving`), stages that wait, compute in C and in Python, and take batches (`mixed`), and the
 sequential pipeline of the article that `docs/design.md` names, eight times as fast (`article`).
 
@@ -23,15 +23,15 @@ from typing import Any
 import msgspec
 
 import headrace as hr
+from benchmarks.faults import work
+from benchmarks.faults.case import Case
+from benchmarks.faults.shapes import SHAPES, Computed
 from headrace.base.plan import Plan
 from headrace.pipeline.execute import Measuring, run
 from headrace.runs.formats.prediction import Change
 from headrace.stages.inputs import BytesInput
 from headrace.stages.module import Module, ModuleContext, ProcessStage
 from headrace.stages.stage import Stage
-from headrace.testing.faults import work
-from headrace.testing.faults.case import Case
-from headrace.testing.faults.shapes import SHAPES, Computed
 
 #: Different items of the emulated and the mixed pipeline, and how unlike they are: standard deviation of the logarithm.
 NUM_SIZES, SIZE_SPREAD = 32, 0.5

@@ -41,6 +41,9 @@ from typing import Any
 import msgspec
 
 from benchmarks import measure
+from benchmarks.faults import SHAPES
+from benchmarks.faults.case import Case
+from benchmarks.faults.measuring import run_case, throughput
 from benchmarks.machine_speed import NEAR, core_speed, wait_for
 from benchmarks.paths import RESULTS
 from benchmarks.whatif_cases import PIPELINES, QUICK, WHAT_IFS, WhatIf
@@ -56,9 +59,6 @@ from headrace.ledger.track_record import SIGN_BAND
 from headrace.runs.formats.prediction import Change, PredictionDocument
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.reader import read_run
-from headrace.testing.faults import SHAPES
-from headrace.testing.faults.case import Case
-from headrace.testing.faults.measuring import run_case, throughput
 
 #: What a full run must reach; `sign_right` is the least, the others the most.
 FEWEST_CHANGES, LEAST_SIGN_RIGHT = 60, 0.95

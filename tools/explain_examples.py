@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import os
 import re
 import shlex
 import subprocess
@@ -23,10 +24,11 @@ import msgspec
 from headrace.runs.formats.diagnosis import DiagnosisDocument
 from headrace.runs.reader import read_run
 
-PAGES = Path(__file__).resolve().parents[1] / "src" / "headrace" / "diagnose" / "explain"
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ROOT / "src" / "headrace" / "diagnose" / "explain"
 #: Two commands, and what the last printed, in a fenced block; below it where and when.
 _EXAMPLE = re.compile(
-    r"```\n\$ (?P<run>python -m headrace\.testing\.faults [^\n]+)\n\$ (?P<diagnose>headrace diagnose [^\n]+)\n"
+    r"```\n\$ (?P<run>python -m benchmarks\.faults [^\n]+)\n\$ (?P<diagnose>headrace diagnose [^\n]+)\n"
     r".*?```\n(\n\([^\n]+\)\n)?",
     re.DOTALL,
 )
@@ -63,7 +65,8 @@ def _page(file: Path) -> int:
 def _printed(run: str, diagnose: str, folder: Path) -> tuple[DiagnosisDocument, str, str]:
     """Return the diagnosis, the beginning of its text, and where and when it was made."""
     python = [sys.executable, "-m", *shlex.split(run)[2:]]
-    subprocess.run(python, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    subprocess.run(python, cwd=folder, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path})
     arguments = shlex.split(diagnose)[1:]
     command = [sys.executable, "-c", "import sys; from headrace.cli import main; sys.exit(main())", *arguments]
     text = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False).stdout

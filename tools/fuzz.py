@@ -17,15 +17,16 @@ from pathlib import Path
 
 import atheris
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 with atheris.instrument_imports(include=["headrace.stages", "headrace.sources.jobs"]):
+    from benchmarks.hostile_inputs.messages import hostile_messages
+    from benchmarks.hostile_inputs.mutations import good_files
     from headrace.base.errors import BadMessage, DecodeRejected
     from headrace.base.plan import DecodePlan
     from headrace.base.records import Message
     from headrace.sources.jobs import decode_message
     from headrace.stages.decode import DecodeChain
     from headrace.stages.image_header import image_format, read_header
-    from headrace.testing.hostile.messages import hostile_messages
-    from headrace.testing.hostile.mutations import good_files
 
 #: Headers and chunks are at the front; less of the picture means more runs a second.
 _HEADER_BYTES = 2_000

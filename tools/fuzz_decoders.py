@@ -3,7 +3,7 @@
     python tools/fuzz_decoders.py [FOLDER ...] --seconds 600     # public corpora that you have put there, and damaged copies
     python tools/fuzz_decoders.py --file build/fuzz/crash-1a2b   # one file again, in this process
 
-How this works. The cases are numbered: first every file of the folders and of `headrace.testing.hostile`, then copies of them
+How this works. The cases are numbered: first every file of the folders and of `benchmarks.hostile_inputs`, then copies of them
 with a seeded dose of damage. Child processes examine them by turns and say which one they begin, so that one which dies or
 does not end names its culprit: the parent keeps that file, and a new child goes on behind it. Children run with glibc's checks
 of the heap where it has them.
@@ -45,9 +45,11 @@ from headrace.stages.decoders import read_jpeg, reduced_size
 from headrace.stages.image_header import ImageHeader, image_format, read_header
 from headrace.stages.images import fit
 from headrace.stages.inputs import ImageInput
-from headrace.testing.hostile import binary
-from headrace.testing.hostile.files import odd_files, unusual_jpegs
-from headrace.testing.hostile.mutations import DAMAGES, good_files
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from benchmarks.hostile_inputs import binary
+from benchmarks.hostile_inputs.files import odd_files, unusual_jpegs
+from benchmarks.hostile_inputs.mutations import DAMAGES, good_files
 
 FACTORS = (1, 2, 4, 8)
 DECODERS = ("auto", "opencv", "pillow")

@@ -51,18 +51,18 @@ MARKS = [
     Mark("docs/guides/diagnosing.md", "headrace", "minutes", "a walk with comparisons and a search"),
     Mark(
         "docs/guides/faults.md",
-        "python -m headrace.testing.faults F8 --dose 2 --fixed",
+        "python -m benchmarks.faults F8 --dose 2 --fixed",
         "minutes",
         "like the one before",
     ),
     Mark("docs/guides/layers.md", "from pathlib", "minutes", "half a minute of a machine with one core to spare"),
     Mark(
         "docs/guides/faults.md",
-        "python -m headrace.testing.faults F8 --dose 2 --cost",
+        "python -m benchmarks.faults F8 --dose 2 --cost",
         "minutes",
         "blocks of two in turn",
     ),
-    Mark("docs/guides/faults.md", "from headrace.testing", "minutes", "blocks of two in turn"),
+    Mark("docs/guides/faults.md", "from benchmarks", "minutes", "blocks of two in turn"),
     Mark("docs/guides/optimizing.md", "headrace", "minutes", "a search, and what rests on it"),
     Mark("docs/guides/optimizing.md", "cp", "minutes", "of what the search made"),
     Mark("docs/guides/optimizing.md", "printf", "minutes", "of the search"),
@@ -284,6 +284,7 @@ def make_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
         folder = tmp_path_factory.mktemp("page") / "work"
         shutil.copytree(prepare(steps_before(page)), folder)
         shutil.copytree(ROOT / "examples", folder / "examples")
+        (folder / "benchmarks").symlink_to(ROOT / "benchmarks")
         return folder
 
     return make

@@ -4,8 +4,7 @@
 real one may (`Lies`); `FaultyQueue` makes single calls of any queue fail; `ListSource` is a list of jobs that remembers how
 each ended, `FaultyStage` fails on demand, and `Receiver` takes callbacks, or does not.
 `headrace.testing.conformance` is the suite that every queue adapter passes; it needs pytest and is therefore imported by
-name only. So is `headrace.testing.faults`: pipelines with one known fault, to see what it looks like in a profile; and
-`headrace.testing.hostile`: files and messages that strangers may send.
+name only.
 """
 
 from headrace.testing.clock import FakeClock

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.faults.server import make_certificate
 from headrace.base.http_client import HttpClient, HttpError, HttpSettings
 from headrace.base.network_rules import NetworkPlan, NetworkRules
-from headrace.testing.faults.server import make_certificate
 
 LOOPBACK = ["127.0.0.1"]
 

@@ -19,10 +19,10 @@ from benchmarks.diagnosis_accuracy import (
     wanted,
 )
 from benchmarks.diagnosis_rows import Kept, Row, Score, as_text, diagnose, line_of, scored, summarize
+from benchmarks.faults import FAULTS, SHAPES, source_faults
 from benchmarks.verdicts_required import NOT_INJECTED, REQUIRED, in_first_two, is_false_alarm
 from headrace.base.errors import HeadraceError
 from headrace.runs.formats.diagnosis import DiagnosisDocument, Finding, VerdictClass
-from headrace.testing.faults import FAULTS, SHAPES, source_faults
 
 
 def finding(verdict: str, stage: str | None = None, cause: str = "") -> Finding:

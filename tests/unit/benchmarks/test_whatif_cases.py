@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.faults import SHAPES, Case
+from benchmarks.faults.shapes import Computed
 from benchmarks.whatif_cases import WHAT_IFS
 from headrace.stages.module import ProcessStage
-from headrace.testing.faults import SHAPES, Case
-from headrace.testing.faults.shapes import Computed
 
 
 def costs(case: Case, stage: str) -> list[float]:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.hostile_inputs import mutated_files
+from benchmarks.hostile_inputs.files import bombs, damaged_files, odd_files
+from benchmarks.hostile_inputs.mutations import good_files
 from headrace.base.records import OutcomeKind
 from headrace.stages.decode import DecodeStage, ResizeStage
 from headrace.stages.inputs import ImageInput
-from headrace.testing.hostile import mutated_files
-from headrace.testing.hostile.files import bombs, damaged_files, odd_files
-from headrace.testing.hostile.mutations import good_files
 
 Run = Callable[..., Any]
 WANTED = ImageInput(short_side=64, crop=64)

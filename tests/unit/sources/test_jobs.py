@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.hostile_inputs.messages import handmade_messages, hostile_messages
 from headrace.base.errors import BadMessage
 from headrace.base.records import Job, Message
 from headrace.sources import strict_json
 from headrace.sources.jobs import decode_message, encode_job
 from headrace.testing import FakeClock
-from headrace.testing.hostile.messages import handmade_messages, hostile_messages
 
 KEYS = st.sampled_from(["v", "id", "task", "url", "data", "path", "callback", "deadline", "attributes"]) | st.text()
 JSON = st.none() | st.booleans() | st.integers() | st.floats() | st.text()

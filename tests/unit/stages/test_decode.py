@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from benchmarks.hostile_inputs.files import damaged_files
 from headrace.base.errors import DecodeRejected, SettingsError
 from headrace.base.plan import DecodePlan
 from headrace.stages.decode import DecodeChain, DecodeStage, ResizeStage, TextStage, decode
@@ -18,7 +19,6 @@ from headrace.stages.decoders import decode_opencv, upright
 from headrace.stages.image_header import ImageHeader, image_format, read_header
 from headrace.stages.images import fit
 from headrace.stages.inputs import ImageInput, TextInput
-from headrace.testing.hostile.files import damaged_files
 
 DECODERS = ("simplejpeg", "opencv", "pillow")
 Encode = Callable[..., bytes]

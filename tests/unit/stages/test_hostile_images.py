@@ -14,12 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
-from headrace.base.errors import DecodeRejected
-from headrace.base.plan import DecodePlan
-from headrace.stages.decode import DecodeChain, DecodeStage, ResizeStage, decode
-from headrace.stages.inputs import ImageInput
-from headrace.testing.hostile import HostileFile, binary, hostile_files, mutated_files
-from headrace.testing.hostile.files import (
+from benchmarks.hostile_inputs import HostileFile, binary, hostile_files, mutated_files
+from benchmarks.hostile_inputs.files import (
     bombs,
     encoded,
     foreign_files,
@@ -28,7 +24,11 @@ from headrace.testing.hostile.files import (
     picture,
     unusual_jpegs,
 )
-from headrace.testing.hostile.mutations import good_files
+from benchmarks.hostile_inputs.mutations import good_files
+from headrace.base.errors import DecodeRejected
+from headrace.base.plan import DecodePlan
+from headrace.stages.decode import DecodeChain, DecodeStage, ResizeStage, decode
+from headrace.stages.inputs import ImageInput
 
 DECODERS = ("auto", "opencv", "pillow")
 SEED = 20261121

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from benchmarks.hostile_inputs import binary
+from benchmarks.hostile_inputs.files import odd_files
+from benchmarks.hostile_inputs.mutations import good_files
 from headrace.base.errors import DecodeRejected
 from headrace.stages.image_header import ImageHeader, image_format, read_header
-from headrace.testing.hostile import binary
-from headrace.testing.hostile.files import odd_files
-from headrace.testing.hostile.mutations import good_files
 
 FORMATS = ("jpeg", "png", "webp", "gif", "bmp", "tiff")
 

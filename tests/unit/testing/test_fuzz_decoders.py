@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from headrace.testing.hostile.mutations import good_files
+from benchmarks.hostile_inputs.mutations import good_files
 
 ROOT = Path(__file__).parents[3]
 FILE = ROOT / "tools" / "fuzz_decoders.py"
