@@ -118,7 +118,7 @@ def diagnose(kept: Kept, folder: Path) -> Row:
         row = msgspec.structs.replace(
             row,
             throughput=profile.throughput,
-            latency_p50=next((one.value for one in profile.latency.percentiles if one.percent == 50), None),
+            latency_p50=profile.latency.percentile(50),
             overhead=profile.overhead.mid if profile.overhead else None,
         )
         began = time.perf_counter()

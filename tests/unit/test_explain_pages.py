@@ -127,8 +127,6 @@ def test_the_index_has_the_thresholds_of_the_code() -> None:
 def test_worked_examples_show_their_verdict(name: str) -> None:
     """A page has the commands that show its verdict, or says why there are none; what was printed begins with its class."""
     text = text_of(name).partition("## A worked example\n")[2]
-    commands = re.findall(
-        r"\$ python -m headrace\.testing\.faults \S+ .*\n\$ headrace diagnose \S+\n([A-Z_0-9]*)", text
-    )
+    commands = re.findall(r"\$ python -m benchmarks\.faults \S+ .*\n\$ headrace diagnose \S+\n([A-Z_0-9]*)", text)
     assert commands or "Not run" in text
     assert set(commands) <= {name, ""}

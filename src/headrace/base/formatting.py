@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 #: Columns of a terminal in which sentences fit.
 COLUMNS = 80
+_MOST_BAR_COLUMNS = 24
 #: What moves the cursor, changes colours or the direction of writing; line ends and tabs stay.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -51,8 +52,9 @@ def wrapped(lines: Iterable[str]) -> list[str]:
     return found
 
 
-def aligned(rows: Sequence[Sequence[str]], *, num_left: int = 1) -> list[str]:
-    """Return rows as lines, the first columns to the left and the others to the right."""
+def aligned(table: Iterable[Sequence[str | None]], *, num_left: int = 1) -> list[str]:
+    """Return rows as lines, the first columns to the left and the others to the right; None, not measured, becomes `-`."""
+    rows = [["-" if cell is None else cell for cell in row] for row in table]
     widths = [max(map(_num_cells, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -63,6 +65,19 @@ def aligned(rows: Sequence[Sequence[str]], *, num_left: int = 1) -> list[str]:
         ]
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+def with_bars(lines: Sequence[str], values: Sequence[float | None]) -> list[str]:
+    """Return a table's lines, each but the heading with a bar in the columns that are left.
+
+    Args:
+        lines: As `aligned` returns them.
+        values: One for each line below the heading, as long as its bar; None: no bar.
+    """
+    width = max(map(len, lines))
+    room, most = min(_MOST_BAR_COLUMNS, COLUMNS - 2 - width), max((value or 0.0 for value in values), default=0.0)
+    bars = ["", *("#" * max(1, round(room * value / most)) if value and room > 0 else "" for value in values)]
+    return [f"{line:<{width}}  {bar}".rstrip() for line, bar in zip(lines, bars, strict=True)]
 
 
 def _num_cells(text: str) -> int:

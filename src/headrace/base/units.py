@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 
 _DURATIONS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -60,6 +61,21 @@ def format_size(num_bytes: float) -> str:
         if num_bytes >= scale:
             return f"{_three_digits(num_bytes / scale)} {unit}"
     return f"{num_bytes:.0f} B"
+
+
+def format_number(value: float | None) -> str:
+    """Return three significant digits, more where the number is large: `0.0116`, `8.68`, `1,234`; `-` for None."""
+    return "-" if value is None else f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def format_rate(per_second: float | None) -> str:
+    """Return a rate as people read it: `833/s`, `0.0116/s`; `-` for None."""
+    return "-" if per_second is None else f"{format_number(per_second)}/s"
+
+
+def format_time(unix_seconds: float) -> str:
+    """Return a moment in this machine's time zone, to the minute: `2026-11-22 18:05`."""
+    return datetime.datetime.fromtimestamp(unix_seconds).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def _three_digits(value: float) -> str:

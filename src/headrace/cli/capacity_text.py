@@ -6,8 +6,8 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from headrace.base.formatting import COLUMNS, aligned, wrapped
-from headrace.base.units import format_duration
-from headrace.tune.capacity_words import money, number
+from headrace.base.units import format_duration, format_number
+from headrace.tune.capacity_words import money
 
 if TYPE_CHECKING:
     from headrace.runs.formats.capacity import CapacityDocument, CapacityOption
@@ -50,8 +50,8 @@ def _table(document: CapacityDocument) -> list[str]:
 def _row(option: CapacityOption, *, has_price: bool, has_latency: bool) -> list[str]:
     row = [
         option.name,
-        _cell(option.throughput.mid if option.throughput else None),
-        _cell(option.usable_throughput),
+        format_number(option.throughput.mid if option.throughput else None),
+        format_number(option.usable_throughput),
         "-" if option.machines is None else f"{option.machines:,}",
     ]
     if has_latency:
@@ -80,10 +80,6 @@ def _bars(document: CapacityDocument) -> list[str]:
     ]
     lines = aligned([(name, number) for name, number, _ in rows]) if rows else []
     return [f"{line}  {bar}" for line, (_, _, bar) in zip(lines, rows, strict=True)]
-
-
-def _cell(value: float | None) -> str:
-    return "-" if value is None else number(value)
 
 
 def _money(value: float | None) -> str:

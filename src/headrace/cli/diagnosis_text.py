@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.base.formatting import aligned, wrapped
+from headrace.runs.formats.profile import EMULATED
 
 if TYPE_CHECKING:
     from headrace.runs.formats.diagnosis import Bound, Candidate, DiagnosisDocument, EvidenceLine, Finding, Remedy
@@ -43,19 +44,10 @@ def wrapped_part(lines: Sequence[str]) -> list[str]:
     return found
 
 
-def name_of(finding: Finding) -> str:
-    """Return class, cause and stage in words: `DOWNLOAD_LATENCY (tail) in fetch`."""
-    cause = f" ({finding.cause})" if finding.cause else ""
-    return f"{finding.verdict}{cause}" + (f" in {finding.stage}" if finding.stage else "")
-
-
 def _goals(document: DiagnosisDocument) -> list[str]:
     if not document.goals:
         return []
-    words = {True: "met", False: "MISSED", None: "open"}
-    lines = [
-        f"{words[check.is_met]}: {check.says}" + (f": {check.why}" if check.why else "") for check in document.goals
-    ]
+    lines = [goal.outcome for goal in document.goals]
     if document.good_enough:
         what = "goal given is" if len(document.goals) == 1 else "goals given are"
         lines.insert(0, f"Good enough: the {what} met; stop here. What limits it all the same:")
@@ -66,9 +58,9 @@ def _verdict(document: DiagnosisDocument) -> list[str]:
     first = document.first
     is_verdict = first.verdict != "UNTRUSTED"  # how sure one can be of nothing is no question
     sure = f"   [confidence: {first.confidence}]" if is_verdict else ""
-    lines = [f"{name_of(first)}{sure}", f"  {first.says}"]
+    lines = [f"{first.title}{sure}", f"  {first.says}"]
     if document.is_emulated:
-        lines.append("  The device was emulated: its times are settings, not measurements.")
+        lines.append(f"  {EMULATED}")
     if document.experiment:
         lines += ["  What would decide:", f"    {document.experiment}"]
     return lines
@@ -114,7 +106,7 @@ def _remedies(remedies: Sequence[Remedy], head: str = "What to do, and what it w
     for remedy in remedies:
         gain = ""
         if remedy.ratio is not None:
-            gain = f": x{remedy.ratio.mid:.2f} ({remedy.ratio.low:.2f} to {remedy.ratio.high:.2f}) of the throughput"
+            gain = f": x{remedy.ratio:.2f} of the throughput"
         lines.append(f"  - {remedy.says}{gain}")
         if remedy.command:
             lines.append(f"      {remedy.command}")
@@ -124,9 +116,9 @@ def _remedies(remedies: Sequence[Remedy], head: str = "What to do, and what it w
 def _others(document: DiagnosisDocument) -> list[str]:
     lines = []
     if document.runner_up is not None:
-        lines.append(f"Runner-up: {name_of(document.runner_up)}{_gain(document.runner_up)}: {document.runner_up.says}")
+        lines.append(f"Runner-up: {document.runner_up.title}{_gain(document.runner_up)}: {document.runner_up.says}")
     if document.next_bottleneck is not None:
-        lines.append(f"Next: {name_of(document.next_bottleneck)}: {document.next_bottleneck.says}")
+        lines.append(f"Next: {document.next_bottleneck.title}: {document.next_bottleneck.says}")
     return lines
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.base.formatting import COLUMNS, aligned, wrapped
+from headrace.base.formatting import aligned, with_bars, wrapped
+from headrace.base.units import format_number
 
 if TYPE_CHECKING:
     from headrace.runs.formats.profile import Estimate
     from headrace.runs.formats.tuning import LadderDocument, LadderStep
 
-_MOST_BAR_COLUMNS = 24
 #: Settings that say how a step is set up in detail; the document has all of them.
 _MOST_SETTINGS = 6
 
@@ -35,26 +35,17 @@ def _table(document: LadderDocument) -> list[str]:
     heading += ["per 1,000"] if has_cost else []
     rows = [heading]
     for step in document.steps:
-        row = [step.name, _rate(step.throughput), _ratio(step.ratio_before), _ratio(step.ratio_alone)]
+        row = [step.name, format_number(step.throughput), _ratio(step.ratio_before), _ratio(step.ratio_alone)]
         if has_prediction:
             error = step.prediction_error
-            row += [_rate(step.predicted.mid if step.predicted else None), "-" if error is None else f"{error:+z.1%}"]
+            row += [
+                format_number(step.predicted.mid if step.predicted else None),
+                "-" if error is None else f"{error:+z.1%}",
+            ]
         if has_cost:
             row.append("-" if step.cost_per_thousand is None else f"{step.cost_per_thousand:.3g}")
         rows.append(row)
-    return _with_bars(aligned(rows), [step.throughput for step in document.steps])
-
-
-def _with_bars(lines: Sequence[str], values: Sequence[float | None]) -> list[str]:
-    """Return a table's lines, each but the heading with a bar in the columns that are left."""
-    room = min(_MOST_BAR_COLUMNS, COLUMNS - 2 - max(map(len, lines)))
-    most, width = max((value or 0.0 for value in values), default=0.0), max(map(len, lines))
-    bars = ["", *("#" * max(1, round(room * value / most)) if value and room > 0 else "" for value in values)]
-    return [f"{line:<{width}}  {one}".rstrip() for line, one in zip(lines, bars, strict=True)]
-
-
-def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return with_bars(aligned(rows), [step.throughput for step in document.steps])
 
 
 def _ratio(ratio: Estimate | None) -> str:

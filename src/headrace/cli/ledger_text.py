@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 import difflib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.base.formatting import aligned, counted, quoted, wrapped
 from headrace.base.toml import parse_toml
-from headrace.cli.optimization_text import expected_range
-from headrace.cli.whatif_text import Shown, how_to_prove, number, ratio_text, what_was_said
+from headrace.base.units import format_number, format_time
+from headrace.cli.whatif_text import Shown, how_to_prove, ratio_text, what_was_said
 from headrace.ledger.remedies import would_change
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def shown(entry: PredictionEntry, ledger_option: str | None) -> str:
         ledger_option: The ledger's file as the user gave it, for the commands to type.
     """
     assert entry.document is not None
-    head = f"{entry.id}, written {_when(entry.created_unix_seconds)} by headrace {entry.headrace_version}"
+    head = f"{entry.id}, written {format_time(entry.created_unix_seconds)} by headrace {entry.headrace_version}"
     below = wrapped([_came_of(entry)])
     if entry.measured is None:
         # The ledger knows the run's name, not where it is.
@@ -53,10 +52,9 @@ def attempts_listed(attempts: Sequence[Attempt]) -> str:
     for attempt in attempts:
         speed = "-" if attempt.speedup is None else f"{attempt.speedup.mid:.2f}"
         drop = "-" if attempt.drop is None else f"{100 * attempt.drop.mid:+z.2f}"
-        refused = f" ({attempt.gate})" if attempt.gate else ""
-        engine, when = str(attempt.settings.get("engine", "")), _when(attempt.created_unix_seconds)
-        expected, verdict = expected_range(attempt) or "-", f"{attempt.verdict}{refused}"
-        rows.append((attempt.id, when, _technique(attempt), engine, expected, speed, drop, verdict))
+        engine, when = str(attempt.settings.get("engine", "")), format_time(attempt.created_unix_seconds)
+        expected = attempt.expected_range or "-"
+        rows.append((attempt.id, when, _technique(attempt), engine, expected, speed, drop, attempt.outcome))
     return "\n".join(_table(rows)) + "\n"
 
 
@@ -72,7 +70,7 @@ def why_not_told(attempts: Sequence[Attempt], skips: Sequence[Event]) -> str:
         lines += [*wrapped([f"{attempt.id}: {attempt.says}"]), *_otherwise(would_change(attempt))]
     newest = {(skip.technique, skip.says): skip for skip in reversed(skips)}
     for skip in sorted(newest.values(), key=lambda one: -one.created_unix_seconds):
-        head = f"{skip.id}, {_when(skip.created_unix_seconds)}: {skip.technique} was not tried: {skip.says}"
+        head = f"{skip.id}, {format_time(skip.created_unix_seconds)}: {skip.technique} was not tried: {skip.says}"
         lines += [*wrapped([head]), *_otherwise(skip.would_change)]
     return "\n".join(lines) + "\n"
 
@@ -86,7 +84,7 @@ def events_listed(events: Sequence[Event]) -> str:
     lines = []
     for group in same.values():
         ids = ", ".join(event.id for event in group)
-        lines += wrapped([f"{ids}, {_when(group[0].created_unix_seconds)}: {_head(group[0])}: {group[0].says}"])
+        lines += wrapped([f"{ids}, {format_time(group[0].created_unix_seconds)}: {_head(group[0])}: {group[0].says}"])
     return "\n".join(lines) + "\n"
 
 
@@ -113,7 +111,7 @@ def _head(event: Event) -> str:
 
 def event_told(event: Event) -> str:
     """Return one event in words."""
-    head = f"{event.id}, written {_when(event.created_unix_seconds)}: {_head(event)}"
+    head = f"{event.id}, written {format_time(event.created_unix_seconds)}: {_head(event)}"
     golden = [f"golden data: sha256 {event.golden_sha256[:16]}"] if event.golden_sha256 else []
     predicted = [f"predicted by {event.prediction}"] if event.prediction else []
     lines = [head, "", *wrapped([event.says]), *_otherwise(event.would_change), *predicted, *golden]
@@ -132,18 +130,18 @@ def attempt_shown(attempt: Attempt, events: Sequence[Event] = ()) -> str:
         events: About it, the newest first.
     """
     lines = [
-        f"{attempt.id}, written {_when(attempt.created_unix_seconds)}: {attempt.technique}, {attempt.verdict}", "",
+        f"{attempt.id}, written {format_time(attempt.created_unix_seconds)}: {attempt.technique}, {attempt.verdict}", "",
         f"why it was tried: {attempt.hypothesis}", *_expectation(attempt),
         f"what came of it: {attempt.says}",
     ]  # fmt: skip
     lines += [f"{gate.name}: {gate.outcome}: {gate.says}" for gate in attempt.validation.gates]
-    made = ", ".join(f"{key} {value}" for key, value in attempt.artifact.parameters.items())
+    made = attempt.artifact.made
     lines += [f"file: {attempt.artifact.file}" + (f" ({made})" if made else "")]
     cost = "" if attempt.money is None else f", which cost {attempt.money:.2g}"
     lines += [f"took {attempt.seconds:.1f} s{cost}", *_judged_by(attempt)]
     for event in events:
         prediction = f" (predicted by {event.prediction})" if event.prediction else ""
-        lines += [f"{event.kind} {event.id}, {_when(event.created_unix_seconds)}: {event.says}{prediction}"]
+        lines += [f"{event.kind} {event.id}, {format_time(event.created_unix_seconds)}: {event.says}{prediction}"]
     again = f"headrace validate {quoted(attempt.validation.a.name)} {quoted(attempt.candidate)}"
     if attempt.asked is not None:
         again = f"headrace ledger replay {attempt.id}"
@@ -155,7 +153,7 @@ def _expectation(attempt: Attempt) -> list[str]:
     expected, speed = attempt.predicted, attempt.speedup
     if expected is None:
         return []
-    said = f"expected: {expected_range(attempt)} times as fast by itself, as measured on {expected.source}"
+    said = f"expected: {attempt.expected_range} times as fast by itself, as measured on {expected.source}"
     if expected.whole_low is not None and expected.whole_high is not None:
         said += (
             f"; {expected.whole_low:.2f} to {expected.whole_high:.2f} times the throughput of the pipeline, simulated from "
@@ -163,7 +161,7 @@ def _expectation(attempt: Attempt) -> list[str]:
         )
     if speed is not None:
         place = "below" if speed.high < expected.low else "above" if speed.low > expected.high else "within"
-        said += f"; measured by itself {speed.mid:.2f} ({speed.low:.2f} to {speed.high:.2f}), {place} what was expected"
+        said += f"; measured by itself {speed:.2f}, {place} what was expected"
     return [said]
 
 
@@ -197,7 +195,9 @@ def decision_told(decision: Decision) -> str:
     proof = "" if decision.attempt is None else f" (a{decision.attempt})"
     done = "now holds" if decision.action == "accept" else "is back at"
     what = "is gone" if decision.after is None else f"{done} {_model_of(decision.after)}"
-    head = f"d{decision.number}, {_when(decision.created_unix_seconds)}, {decision.who}: {decision.action}{proof}: "
+    head = (
+        f"d{decision.number}, {format_time(decision.created_unix_seconds)}, {decision.who}: {decision.action}{proof}: "
+    )
     return "\n".join(wrapped([f"{head}{decision.plan} {what}: {decision.why}"])) + "\n"
 
 
@@ -213,10 +213,8 @@ def _technique(attempt: Attempt) -> str:
     """Return its name; of a layout, which and whose."""
     if not attempt.stages:
         return attempt.technique
-    settings, stages = attempt.settings, attempt.stages
-    whose = attempt.artifact.technique or settings.get("options", {}).get("precision") or "the model as given"
-    shares = f"{stages['workers']} x {settings['threads']}, batch {stages['batch']}"
-    return f"{attempt.technique} of {whose}: {shares}"
+    whose = attempt.artifact.technique or attempt.settings.get("options", {}).get("precision") or "the model as given"
+    return f"{attempt.technique} of {whose}: {attempt.layout_in_words}"
 
 
 def rendered(attempts: Sequence[Attempt], decisions: Sequence[Decision]) -> str:
@@ -232,10 +230,9 @@ def rendered(attempts: Sequence[Attempt], decisions: Sequence[Decision]) -> str:
     for attempt in attempts:
         speed, drop = attempt.speedup, attempt.drop
         cells = [
-            attempt.id, _when(attempt.created_unix_seconds), _technique(attempt), str(attempt.settings.get("engine", "")),
-            expected_range(attempt),
-            "" if speed is None else f"{speed.mid:.2f} ({speed.low:.2f} to {speed.high:.2f})",
-            "" if drop is None else f"{100 * drop.mid:+z.2f} ({100 * drop.low:+z.2f} to {100 * drop.high:+z.2f})",
+            attempt.id, format_time(attempt.created_unix_seconds), _technique(attempt), str(attempt.settings.get("engine", "")),
+            attempt.expected_range,
+            "" if speed is None else f"{speed:.2f}", "" if drop is None else f"{drop.scaled(100):+z.2f}",
             f"{attempt.verdict}{f' by {attempt.gate}' if attempt.gate else ''}", attempt.says.replace("|", "/"),
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
@@ -309,9 +306,9 @@ def _row(entry: PredictionEntry) -> tuple[str, ...]:
     measured = entry.measured
     return (
         entry.id,
-        _when(entry.created_unix_seconds),
+        format_time(entry.created_unix_seconds),
         ratio_text(entry.predicted),
-        "-" if measured is None else f"x{number(measured.ratio.mid)}",
+        "-" if measured is None else f"x{format_number(measured.ratio.mid)}",
         "-" if entry.error is None else f"{100 * entry.error:+z.1f} %",
         entry.says,
     )
@@ -322,12 +319,8 @@ def _came_of(entry: PredictionEntry) -> str:
         return "not measured yet"
     inside = entry.predicted.low <= entry.measured.ratio.mid <= entry.predicted.high
     place = "inside" if inside else "outside"
-    when = _when(entry.measured.measured_unix_seconds)
+    when = format_time(entry.measured.measured_unix_seconds)
     return (
         f"measured {ratio_text(entry.measured.ratio)}, predicted {ratio_text(entry.predicted)}: "
         f"error {100 * entry.error:+z.1f} %, {place} the interval ({entry.measured.how}, {when})"
     )
-
-
-def _when(unix_seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(unix_seconds).astimezone().strftime("%Y-%m-%d %H:%M")

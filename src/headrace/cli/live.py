@@ -22,9 +22,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from headrace.base.records import StageStatistics
-from headrace.base.units import format_duration
+from headrace.base.units import format_duration, format_rate
 from headrace.cli.terminal import stamp
-from headrace.pipeline.summary import Progress, Summary, format_rate
+from headrace.pipeline.summary import Progress, Summary
 
 if TYPE_CHECKING:
     from rich.text import Text

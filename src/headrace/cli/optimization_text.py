@@ -64,11 +64,8 @@ def layers_told(layers: Sequence[LayerError], diverges_at: str) -> list[str]:
         return []
     furthest = sorted(layers, key=lambda one: -_off(one))[:_MOST_LAYERS]
     shown = [one for one in layers if one in furthest or one.name == diverges_at]
-    rows = [["", "tensor", "made by", "relative L2", "SQNR, dB"]]
-    for one in shown:
-        off = "NaN" if one.relative_l2 is None else f"{one.relative_l2:.2g}"
-        sqnr = "-" if one.sqnr_db is None else f"{one.sqnr_db:.1f}"
-        rows.append(["*" if one.name == diverges_at else "", one.name, one.operator, off, sqnr])
+    rows: list[tuple[str | None, ...]] = [("", "tensor", "made by", "relative L2", "SQNR, dB")]
+    rows += [("*" if one.name == diverges_at else "", *one.cells) for one in shown]
     said = (
         "* the first beyond what its precision explains"
         if diverges_at
@@ -104,7 +101,7 @@ def _table(document: OptimizationDocument) -> list[str]:
     if document.objective == "cost":
         cpu = [one.cpu for one in document.attempts]
         less = ["" if one is None else f"{one.mid:.2f}" for one in cpu]
-        sure = ["" if one is None else f"{one.low:.2f} to {one.high:.2f}" for one in cpu]
+        sure = ["" if one is None else one.interval(".2f") for one in cpu]
         rows = [
             [*row[:6], *own, *row[6:]]
             for row, own in zip(
@@ -133,30 +130,23 @@ def _first_row(document: OptimizationDocument) -> list[str]:
 
 def _own_layout(layout: Attempt) -> tuple[str, str]:
     """Return a variant's own layout, and what both came to over what is in use, in the Plan's."""
-    shares = f"{layout.stages['workers']} x {layout.settings['threads']}, batch {layout.stages['batch']}"
-    return shares, "1.00" if layout.whole is None else f"{layout.whole.ratio.mid:.2f}"
+    return layout.layout_in_words, "1.00" if layout.whole is None else f"{layout.whole.ratio.mid:.2f}"
 
 
 def _row(attempt: Attempt, document: OptimizationDocument) -> list[str]:
     mark = "*" if attempt.candidate == document.recommended else "+" if attempt.candidate in document.front else ""
-    refused = f" ({attempt.gate})" if attempt.gate else ""
     return [
         mark,
         attempt.technique,
         str(attempt.settings.get("engine", "")),
-        expected_range(attempt),
+        attempt.expected_range,
         "-" if attempt.speedup is None else f"{attempt.speedup.mid:.2f}",
-        "-" if attempt.speedup is None else f"{attempt.speedup.low:.2f} to {attempt.speedup.high:.2f}",
+        "-" if attempt.speedup is None else attempt.speedup.interval(".2f"),
         "-" if attempt.drop is None else f"{100 * attempt.drop.mid:+z.2f}",
         format_size(attempt.artifact.num_bytes),
         *_costs(attempt.validation.b),
-        f"{attempt.verdict}{refused}",
+        attempt.outcome,
     ]
-
-
-def expected_range(attempt: Attempt) -> str:
-    """Return how many times as fast it was expected to be, such as `1.6 to 8.3`; empty if nobody knows."""
-    return "" if attempt.predicted is None else f"{attempt.predicted.low:.2g} to {attempt.predicted.high:.2g}"
 
 
 def _costs(side: VariantSide) -> tuple[str, str]:
@@ -171,13 +161,12 @@ def _bars(document: OptimizationDocument) -> list[str]:
     if not timed:
         return []
     most = max(1.0, *(_high(attempt.speedup) for attempt in timed))
-    rows = [["in use" if document.in_use else "as given", "=" * max(1, round(_BAR_COLUMNS / most)), ""]]
+    rows = [[document.incumbent_mark, "=" * max(1, round(_BAR_COLUMNS / most)), ""]]
     for attempt in sorted(timed, key=lambda attempt: _high(attempt.speedup)):
         assert attempt.speedup is not None
         sure, maybe = (round(_BAR_COLUMNS * value / most) for value in (attempt.speedup.low, attempt.speedup.high))
-        name = f"{attempt.technique} on {attempt.settings.get('engine')}"
         drop = "" if attempt.drop is None else f"{100 * attempt.drop.mid:+z.2f} points"
-        rows.append([name, "=" * max(1, sure) + "-" * (maybe - sure), drop or attempt.verdict])
+        rows.append([attempt.name, "=" * max(1, sure) + "-" * (maybe - sure), drop or attempt.verdict])
     return aligned(rows)
 
 
@@ -194,7 +183,7 @@ def _layouts(document: OptimizationDocument) -> list[str]:
             [
                 "*" if one is used and layout.verdict == "accept" else "", f"{one.workers} x {one.threads}", str(one.batch),
                 f"{one.items_per_second:.4g}", "" if ratio is None else f"{ratio.mid:.2f}",
-                "" if ratio is None else f"{ratio.low:.2f} to {ratio.high:.2f}", one.against,
+                "" if ratio is None else ratio.interval(".2f"), one.against,
             ]
         )  # fmt: skip
     return [*aligned(rows), "", *wrapped([f"layout: {layout.says}"])]
@@ -209,7 +198,7 @@ def _reasons(document: OptimizationDocument) -> list[str]:
     for attempt in document.attempts:
         if attempt.verdict == "reject" or attempt.says.startswith(UNASKED):
             known = f" (known from {attempt.id})" if attempt.is_recalled else ""
-            lines += wrapped([f"{attempt.technique} on {attempt.settings.get('engine')}{known}: {attempt.says}"])
+            lines += wrapped([f"{attempt.name}{known}: {attempt.says}"])
     for skipped in document.skipped:
         lines += wrapped([f"{skipped.technique}: not tried: {skipped.why}"])
     return lines

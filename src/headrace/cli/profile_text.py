@@ -11,9 +11,10 @@ import msgspec
 from headrace.base.documents import decode_document
 from headrace.base.formatting import aligned, counted, wrapped
 from headrace.base.units import format_duration
+from headrace.runs.formats.profile import EMULATED
 
 if TYPE_CHECKING:
-    from headrace.runs.formats.profile import BlockedSplit, Distribution, ProfileDocument, StageAccount
+    from headrace.runs.formats.profile import BlockedSplit, ProfileDocument, StageAccount
     from headrace.runs.run_folder import RunInfo
 
 _TIMES = ("stage", "wait", "service", "= cpu", "+ run delay", "+ blocked", "on", "next full")
@@ -93,27 +94,16 @@ def _head(document: ProfileDocument) -> list[str]:
         _jobs(document),
     ]
     if document.is_emulated:
-        lines.append("The device was emulated: its times are settings, not measurements.")
+        lines.append(EMULATED)
     grade = document.environment.grade
     machine = f"machine: grade {grade}" if grade else "machine: grade not measured"
     if document.environment.reasons:
         machine += f" ({'; '.join(document.environment.reasons)})"
     lines.append(document.window.says)
     lines.append(machine)
-    if document.trusted:
-        lines.append(f"TRUSTED: no check failed{_not_made(document)}")
-    elif document.distrust:
-        lines.append("UNTRUSTED:")
-        lines += [f"  - {reason}" for reason in document.distrust]
-    else:
-        lines.append("NOT CHECKED: no check failed, but the laws that would show wrong figures could not be checked:")
-        lines += [f"  - {reason}" for reason in document.unchecked]
+    lines.append(f"{document.trust}: {document.checks_in_words}")
+    lines += [f"  - {doubt}" for doubt in document.doubts]
     return [line for line in lines if line]
-
-
-def _not_made(document: ProfileDocument) -> str:
-    count = sum(check.status == "not_measured" for check in document.checks)
-    return f"; {count} of {len(document.checks)} could not be made" if count else ""
 
 
 def _jobs(document: ProfileDocument) -> str:
@@ -153,16 +143,11 @@ def _work(stages: Sequence[StageAccount]) -> list[str]:
             f"{stage.failed:,}",
             _rate(stage.throughput),
             _share(stage.utilization),
-            *_percentiles(stage.service),
+            *(_time(stage.service.percentile(percent)) for percent in (50, 90, 99)),
         )
         for stage in stages
     ]
     return ["What the stages did (percentiles of service):", *aligned([_WORK, *rows])]
-
-
-def _percentiles(values: Distribution) -> tuple[str, str, str]:
-    found = {quantile.percent: quantile.value for quantile in values.percentiles}
-    return _time(found.get(50)), _time(found.get(90)), _time(found.get(99))
 
 
 def _causes(split: BlockedSplit | None) -> str:
@@ -195,20 +180,15 @@ def _overhead(document: ProfileDocument) -> list[str]:
 
 
 def _checks(document: ProfileDocument) -> list[str]:
-    counts = {
-        status: sum(check.status == status for check in document.checks) for status in ("ok", "failed", "warning")
-    }
     not_made = [check.name for check in document.checks if check.status == "not_measured"]
-    warnings = counted(counts["warning"], "warning")
-    lines = [f"checks: {counts['ok']} ok, {counts['failed']} failed, {warnings}, {len(not_made)} not measured"]
-    lines += [
+    lines = [
         f"  {check.status}: {check.name}: {check.says}"
         for check in document.checks
         if check.status in ("failed", "warning")
     ]
     if not_made:
         lines.append(f"  not measured: {', '.join(not_made)}")
-    return lines
+    return ["checks:", *lines] if lines else []
 
 
 def _missing(document: ProfileDocument) -> list[str]:

@@ -144,8 +144,7 @@ def _tell(args: argparse.Namespace, page: Path, num_bytes: int, document: Any, t
     if args.json:
         _print_json(page, num_bytes, document, traces)
         return
-    word, reasons = ("UNTRUSTED", document.distrust) if document.distrust else ("NOT CHECKED", document.unchecked)
-    verdict = "TRUSTED" if document.trusted else f"{word}: {'; '.join(reasons)}"
+    verdict = f"{document.trust}: {'; '.join(document.doubts)}" if document.doubts else document.trust
     write(f"{plain(verdict)}\nreport: {plain(page)} ({num_bytes / 1e6:.2f} MB)")
     for summary in traces.values():
         write(f"timeline: {plain(summary.path)} ({summary.num_bytes / 1e6:.2f} MB, {summary.num_items:,} of "

@@ -229,7 +229,9 @@ def _print_table(args: argparse.Namespace, result: Any, beside: ShadowDocument |
             return
     console.print(result.summary.as_table())
     if result.is_emulated:
-        console.print("The device was emulated: its times are settings, not measurements.")
+        from headrace.runs.formats.profile import EMULATED
+
+        console.print(EMULATED)
     for warning in result.warnings:
         console.print(f"warning: {warning}")
     if beside is not None:

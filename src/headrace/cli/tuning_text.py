@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.base.formatting import COLUMNS, aligned, quoted, wrapped
+from headrace.base.formatting import aligned, quoted, with_bars, wrapped
 from headrace.base.units import format_duration, format_size
 
 if TYPE_CHECKING:
     from headrace.runs.formats.profile import Estimate
     from headrace.runs.formats.tuning import SweepPoint, Trial, TuningDocument
-
-_MOST_BAR_COLUMNS = 24
 
 
 def as_text(document: TuningDocument) -> str:
@@ -50,19 +48,10 @@ def _trials(trials: Sequence[Trial]) -> list[str]:
 
 def _sweep(points: Sequence[SweepPoint]) -> list[str]:
     """Return a line for each batch size, with a bar of its throughput and the sweet spot marked."""
-    known = [point for point in points if point.throughput is not None]
-    if len(known) < 2:
+    if sum(point.throughput is not None for point in points) < 2:
         return []
     lines = aligned([("batch", "items/s", "latency", "memory", ""), *map(_row, points)])
-    width = max(map(len, lines))
-    room = min(_MOST_BAR_COLUMNS, COLUMNS - 2 - width)
-    most = max(point.throughput or 0.0 for point in known)
-    bars = [
-        "",
-        *("#" * max(1, round(room * (point.throughput or 0.0) / most)) if point.throughput else "" for point in points),
-    ]
-    title = "batch sizes, with the best Plan otherwise"
-    return [title, *(f"{line:<{width}}  {bar}".rstrip() for line, bar in zip(lines, bars, strict=True))]
+    return ["batch sizes, with the best Plan otherwise", *with_bars(lines, [point.throughput for point in points])]
 
 
 def _row(point: SweepPoint) -> tuple[str, ...]:

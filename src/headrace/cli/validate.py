@@ -161,12 +161,8 @@ def _print(document: ValidationDocument) -> None:
     for heading in ("", "variant", "engine", "precision", "threads", "opens in", "a call takes"):
         table.add_column(heading)
     for name, side in (("A", document.a), ("B", document.b)):
-        ran = side.variant
-        version = str(ran.get("engine_version", "")).partition("-")[0]
-        engine = f"{ran.get('engine', '-')} {version}".strip()
         call = "-" if side.call_seconds is None else format_duration(side.call_seconds)
-        cells = [side.name, engine, str(ran.get("precision", "as in the file")), str(ran.get("threads", "-"))]
-        table.add_row(name, *cells, format_duration(side.open_seconds), call)
+        table.add_row(name, *(cell or "-" for cell in side.cells), format_duration(side.open_seconds), call)
     console.print(table)
     for gate in document.gates:
         console.print(f"{gate.name:9} {gate.outcome:13} {gate.says}")

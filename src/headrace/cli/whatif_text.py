@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.base.formatting import aligned, quoted, wrapped
-from headrace.base.units import format_duration
+from headrace.base.units import format_duration, format_number, format_rate
+from headrace.runs.formats.profile import EMULATED
 from headrace.runs.rerun_command import pipeline_address
 
 if TYPE_CHECKING:
     from headrace.runs.formats.prediction import Change, PredictedMetric, PredictionDocument
     from headrace.runs.formats.profile import Estimate
 
-_EMULATED = "The device was emulated: its times are settings, not measurements."
 #: A simulation of the recorded run that is off by more is worth a word of its own.
 _FAR_OFF = 0.10
 #: Two ratios this close say the same.
@@ -49,7 +49,7 @@ def as_table(documents: Sequence[PredictionDocument], refused: Mapping[str, str]
     """Return several predictions of one run as plain text, in the order asked for."""
     lines: list[str] = []
     if documents:
-        lines += wrapped([_origin(documents[0]), *([_EMULATED] if documents[0].is_emulated else [])])
+        lines += wrapped([_origin(documents[0]), *([EMULATED] if documents[0].is_emulated else [])])
         rows: list[tuple[str, ...]] = [("id", "change", "throughput", "ratio", "9 in 10 within", "p50")]
         rows += [_row(document) for document in documents]
         lines += ["", *aligned(rows, num_left=2), "", *_best(documents)]
@@ -62,19 +62,18 @@ def as_table(documents: Sequence[PredictionDocument], refused: Mapping[str, str]
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
-def number(value: float) -> str:
-    """Return a number with three digits or so: `1.46`, `0.082`, `1,240`."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
 def ratio_text(ratio: Estimate | None) -> str:
     """Return a ratio with its interval: `x1.46 (1.38 to 1.52)`."""
-    return "-" if ratio is None else f"x{number(ratio.mid)} ({number(ratio.low)} to {number(ratio.high)})"
+    return (
+        "-"
+        if ratio is None
+        else f"x{format_number(ratio.mid)} ({format_number(ratio.low)} to {format_number(ratio.high)})"
+    )
 
 
 def _origin(document: PredictionDocument) -> str:
     base = document.throughput.base
-    measured = "" if base is None else f": {number(base)}/s measured"
+    measured = "" if base is None else f": {format_rate(base)} measured"
     return f"{document.pipeline or 'a pipeline'}, run {document.run}, plan {document.plan_id[:12]}{measured}"
 
 
@@ -85,16 +84,16 @@ def _head(document: PredictionDocument) -> list[str]:
         lines.append(f"NOT PREDICTED: {throughput.refused}")
     else:
         lines.append(
-            f"predicted: {number(throughput.predicted.mid)}/s, {ratio_text(throughput.ratio)} of the run as recorded"
+            f"predicted: {format_rate(throughput.predicted.mid)}, {ratio_text(throughput.ratio)} of the run as recorded"
         )
     if document.is_emulated:
-        lines.append(_EMULATED)
+        lines.append(EMULATED)
     return wrapped(lines)
 
 
 def _metrics(document: PredictionDocument) -> list[str]:
     known = (
-        ("throughput, /s", document.throughput, number),
+        ("throughput, /s", document.throughput, format_number),
         ("latency p50", document.latency_p50, format_duration),
         ("latency p99", document.latency_p99, format_duration),
         ("CPU per item", document.cpu_per_item, format_duration),
@@ -113,7 +112,7 @@ def _predicted(metric: PredictedMetric, form: Callable[[float], str]) -> tuple[s
     if metric.predicted is None:
         return "refused", "-", "-"
     told = metric.predicted
-    ratio = "-" if metric.ratio is None else f"x{number(metric.ratio.mid)}"
+    ratio = "-" if metric.ratio is None else f"x{format_number(metric.ratio.mid)}"
     # Without a spread nobody has said how sure it is.
     interval = f"{form(told.low)} to {form(told.high)}" if told.low < told.high else "-"
     return form(told.mid), interval, ratio
@@ -125,7 +124,7 @@ def _grounds(document: PredictionDocument) -> list[str]:
     if document.limit_after:
         lines.append(f"then limits: {document.limit_after}")
     if document.bound_ratio is not None:
-        lines.append(f"by hand: bounds on the CPU demand say x{number(document.bound_ratio)}")
+        lines.append(f"by hand: bounds on the CPU demand say x{format_number(document.bound_ratio)}")
     lines += _naive(document)
     lines += _check(document)
     lines.append(f"record of this tool: {document.record.says}")
@@ -137,7 +136,7 @@ def _naive(document: PredictionDocument) -> list[str]:
     naive, ratio = document.naive_ratio, document.throughput.ratio
     if naive is None or (ratio and abs(naive / ratio.mid - 1) <= _ALIKE):
         return []
-    return [f"not to go by: timers of the stages would say x{number(naive)}; they count waiting as work"]
+    return [f"not to go by: timers of the stages would say x{format_number(naive)}; they count waiting as work"]
 
 
 def _check(document: PredictionDocument) -> list[str]:
@@ -147,7 +146,7 @@ def _check(document: PredictionDocument) -> list[str]:
     off = simulated / base - 1
     doubt = ": this run is not well understood" if abs(off) > _FAR_OFF else ""
     return [
-        f"check: the run as recorded is simulated at {number(simulated)}/s, {100 * off:+z.1f} % of what was measured{doubt}"
+        f"check: the run as recorded is simulated at {format_rate(simulated)}, {100 * off:+z.1f} % of what was measured{doubt}"
     ]
 
 
@@ -213,9 +212,9 @@ def _row(document: PredictionDocument) -> tuple[str, ...]:
     return (
         document.id or "-",
         change,
-        f"{number(told.mid)}/s",
-        f"x{number(ratio.mid)}",
-        f"{number(ratio.low)} to {number(ratio.high)}",
+        format_rate(told.mid),
+        f"x{format_number(ratio.mid)}",
+        f"{format_number(ratio.low)} to {format_number(ratio.high)}",
         "-" if p50 is None else format_duration(p50.mid),
     )
 
@@ -237,7 +236,7 @@ def _best(documents: Sequence[PredictionDocument]) -> list[str]:
         return []
     ratio, best = max(known, key=lambda pair: pair[0].mid)
     alike = [document.says for other, document in known if document is not best and other.mid >= ratio.low]
-    lines = [f"best: {best.says}, x{number(ratio.mid)}; then limits: {best.limit_after or 'not known'}"]
+    lines = [f"best: {best.says}, x{format_number(ratio.mid)}; then limits: {best.limit_after or 'not known'}"]
     if alike:
         lines.append(f"within its interval as well, and so not surely worse: {'; '.join(alike)}")
     return wrapped(lines)

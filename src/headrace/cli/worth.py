@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,6 @@ from headrace.base.formatting import quoted
 
 if TYPE_CHECKING:
     from headrace.diagnose.analysis import Analysis
-    from headrace.runs.formats.diagnosis import DiagnosisDocument
     from headrace.runs.formats.optimization import Ceiling, OptimizationDocument
 
 Say = Callable[[str], object]
@@ -52,7 +51,7 @@ def look_before(
         return None, None
     if goals:
         diagnosis = diagnosis_document(analysis, goals)
-        told = _goals_told(diagnosis)
+        told = [goal.outcome for goal in diagnosis.goals]
         say("; ".join(told))
         if diagnosis.good_enough and not args.anyway:
             is_one = len(diagnosis.goals) == 1
@@ -85,11 +84,6 @@ def _by_ceiling(
         return ceiling, None
     document = _not_begun(args, "ceiling", f"nothing was tried: {ceiling.says}")
     return ceiling, msgspec.structs.replace(document, ceiling=ceiling)
-
-
-def _goals_told(diagnosis: DiagnosisDocument) -> Sequence[str]:
-    words = {True: "met", False: "missed", None: "not known"}
-    return [f"{words[one.is_met]}: {one.says}" + (f", {one.why}" if one.why else "") for one in diagnosis.goals]
 
 
 def _not_begun(args: argparse.Namespace, why: str, says: str) -> OptimizationDocument:

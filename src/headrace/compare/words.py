@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.base.formatting import counted
 from headrace.compare.judging import MOST_LOST, lost_share
 from headrace.runs.formats.comparison import ComparisonDocument
+from headrace.runs.formats.profile import EMULATED
 
 #: Most pairs of blocks that can be asked for.
 MOST_PAIRS = 1000
@@ -20,7 +21,7 @@ def describe(document: ComparisonDocument) -> tuple[str, ...]:
     """Return what a document says, one sentence each; `says` itself is not looked at."""
     lines = [_headline(document), _budget(document), _method(document)]
     if document.environment.get("emulated"):
-        lines.append("The device was emulated: its times are settings, not measurements.")
+        lines.append(EMULATED)
     if document.interrupted:
         lines.append(f"It was interrupted: this is from the {counted(document.num_pairs, 'pair')} measured until then.")
     return tuple(line for line in lines if line)

@@ -15,7 +15,7 @@ from headrace.report.markup import DASH, Html, bullets, sentence, table, tag
 from headrace.report.numbers import rate
 from headrace.report.page import make_sections
 from headrace.report.section import Section
-from headrace.report.sections.diagnosis import diagnosis, name_finding
+from headrace.report.sections.diagnosis import diagnosis
 from headrace.report.sections.overview import figures
 from headrace.runs.formats.diagnosis import DiagnosisDocument
 from headrace.runs.formats.profile import ProfileDocument
@@ -61,7 +61,7 @@ def render_demo(
 
 def name_limit(found: DiagnosisDocument | str | None) -> str | None:
     """Return what limits a run, as `DECODE in decode`; None where that is not known."""
-    return name_finding(found.first) if isinstance(found, DiagnosisDocument) else None
+    return found.first.title if isinstance(found, DiagnosisDocument) else None
 
 
 def suggest_commands(folder: Path) -> dict[str, str]:

@@ -21,7 +21,7 @@ def slow_item(evidence: Evidence, window: Window, latency: Distribution) -> Item
     if not len(candidates):
         return None
     latencies = jobs.latency_seconds()[candidates]
-    wanted = next((one.value for one in latency.percentiles if one.percent == 99), None)
+    wanted = latency.percentile(99)
     index = int(np.argmax(latencies) if wanted is None else np.argmin(np.abs(latencies - wanted)))
     job = candidates[index]
     rows = np.flatnonzero((spans.root == jobs.root[job]) & (spans.attempt == jobs.attempt[job]))

@@ -162,7 +162,7 @@ def _throughput(replay: Replay, ratio: Estimate) -> PredictedMetric:
 
 
 def _latency(replay: Replay, change: Change, after: Simulated, percent: float) -> PredictedMetric:
-    measured = next((one.value for one in replay.document.latency.percentiles if one.percent == percent), None)
+    measured = replay.document.latency.percentile(percent)
     reason = _why_no_latency(replay, change, after)
     jobs = _latency_jobs(replay)
     found = percentile([] if reason else replay.simulate(change, num_jobs=jobs).latencies, percent)

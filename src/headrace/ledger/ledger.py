@@ -281,7 +281,7 @@ def _check_same(entry: PredictionEntry, ratio: Estimate) -> None:
     before = entry.measured.ratio
     if before != ratio:
         raise LedgerError(
-            f"{entry.id} was measured before: {before.mid:.4g} ({before.low:.4g} to {before.high:.4g}), {entry.measured.how}. "
+            f"{entry.id} was measured before: {before:.4g}, {entry.measured.how}. "
             f"A measurement stands; for {ratio.mid:.4g} make a new prediction with `headrace whatif`, then measure"
         )
 

@@ -54,7 +54,7 @@ from headrace.base.formatting import aligned
 from headrace.base.observer import Observer
 from headrace.base.records import BatchFormed, Counters, Job, Outcome, OutcomeKind, QueueStatistics, Span
 from headrace.base.statistics import percentile, samples_needed, utilization
-from headrace.base.units import format_duration
+from headrace.base.units import format_duration, format_rate
 from headrace.pipeline.reasons import Failure, Reasons, failure_of, shown_reasons
 
 if TYPE_CHECKING:
@@ -597,11 +597,6 @@ def _shown_counts(counters: Mapping[str, Any]) -> list[str]:
 
 def _time(seconds: float | None) -> str:
     return "-" if seconds is None else format_duration(seconds)
-
-
-def format_rate(per_second: float | None) -> str:
-    """Return a rate as people read it; `-` for None."""
-    return "-" if per_second is None else f"{per_second:.3g}/s" if per_second < 1000 else f"{per_second:,.0f}/s"
 
 
 def _share(ratio: float | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,12 +12,13 @@ import msgspec
 
 from headrace.base.documents import decode_document
 from headrace.base.formatting import counted
+from headrace.base.units import format_time
 from headrace.report.charts import Chart, axis, plot
 from headrace.report.frame import framed
 from headrace.report.markup import DASH, Html, note, table, tag
 from headrace.report.numbers import digits, seconds, size, written
 from headrace.report.section import Section
-from headrace.report.variants.naming import COLORS, GIVEN, badge, legend_of, name_of
+from headrace.report.variants.naming import COLORS, GIVEN, badge, legend_of
 from headrace.report.variants.pareto import below, floor_of, mark
 from headrace.runs.formats.decisions import Decision
 from headrace.runs.formats.optimization import Attempt
@@ -143,8 +143,8 @@ def _picture(number: int, race: _Race, attempts: Sequence[Attempt], change_in_us
         assert attempt.drop is not None
         change = -100 * attempt.drop.mid
         tip = [
-            [f"{attempt.id} {name_of(attempt)}", attempt.verdict],
-            ["times as fast", f"{attempt.speedup.mid:.2f} ({attempt.speedup.low:.2f} to {attempt.speedup.high:.2f})"],
+            [f"{attempt.id} {attempt.name}", attempt.verdict],
+            ["times as fast", f"{attempt.speedup:.2f}"],
             ["points", f"{change:+z.2f}"],
         ]
         accepted = attempt.verdict == "accept"
@@ -168,7 +168,7 @@ def _history(attempts: Sequence[Attempt]) -> Section | None:
     head = ["", "when", "what", "verdict", "why", "times as fast", "points", "size", "took", "money"]
     rows = [
         [
-            attempt.id, _when(attempt.created_unix_seconds), name_of(attempt), badge(attempt.verdict, attempt.gate),
+            attempt.id, format_time(attempt.created_unix_seconds), attempt.name, badge(attempt.verdict, attempt.gate),
             attempt.says,
             None if attempt.speedup is None else digits(attempt.speedup.mid),
             None if attempt.drop is None else f"{-100 * attempt.drop.mid:+z.2f}", size(attempt.artifact.num_bytes),
@@ -187,12 +187,9 @@ def _decided(decisions: Sequence[Decision]) -> Section | None:
     if not decisions:
         return None
     rows = [
-        [f"d{one.number}", _when(one.created_unix_seconds), one.action, one.plan, one.who, one.why] for one in decisions
+        [f"d{one.number}", format_time(one.created_unix_seconds), one.action, one.plan, one.who, one.why]
+        for one in decisions
     ]
     head = ["", "when", "action", "Plan", "who", "why"]
     parts = [table(head, rows, text_columns=6, caption="Which Plan took whose place")]
     return Section(anchor="decisions", title="Decisions", parts=parts)
-
-
-def _when(unix_seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(unix_seconds).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -60,11 +60,8 @@ def _outcome(outcome: str) -> Html:
 
 
 def _side(name: str, side: VariantSide) -> list[str | None]:
-    ran = side.variant
     return [
-        name, side.name, str(ran.get("engine", "")) or None, str(ran.get("precision", "as in the file")),
-        str(ran.get("threads", "")) or None, seconds(side.open_seconds or None), seconds(side.call_seconds),
-        size(side.memory_bytes),
+        name, *side.cells, seconds(side.open_seconds or None), seconds(side.call_seconds), size(side.memory_bytes)
     ]  # fmt: skip
 
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from headrace.base.goals import LatencyGoal
 from headrace.base.settings import check
-from headrace.base.units import format_duration
+from headrace.base.units import format_duration, format_rate
 from headrace.runs.formats.capacity import CapacityDocument, CapacityOption
 from headrace.runs.formats.prediction import Change, TrackRecord
 from headrace.runs.formats.profile import Estimate
-from headrace.tune.capacity_words import describe, money, per_second
+from headrace.tune.capacity_words import describe, money
 from headrace.tune.usable_rate import Machine
 
 if TYPE_CHECKING:
@@ -227,8 +227,8 @@ def _warnings(replay: Replay, study: _Study) -> list[str]:
         found.append(f"whether {study.need.slo} holds cannot be told: {study.why_no_latency}")
     if study.machine.was_idle:
         found.append(
-            f"the run waited for jobs ({per_second(replay.throughput)} came): full load is extrapolated by simulation; profile "
-            "a run over a full queue to be surer"
+            f"the run waited for jobs ({format_rate(replay.throughput)} came): full load is extrapolated by simulation; "
+            "profile a run over a full queue to be surer"
         )
     found += study.warnings
     if study.need.price_per_hour == 0:

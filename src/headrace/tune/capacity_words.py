@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.base.formatting import counted
+from headrace.base.units import format_number, format_rate
 from headrace.runs.formats.capacity import CapacityDocument, CapacityOption
 
 
@@ -21,16 +22,6 @@ def describe(document: CapacityDocument, hours_per_month: int) -> CapacityDocume
     return msgspec.structs.replace(document, says=tuple(line for line in lines if line))
 
 
-def per_second(rate: float) -> str:
-    """Return a rate as people read it: `833/s`, `0.0116/s`."""
-    return f"{number(rate)}/s"
-
-
-def number(value: float) -> str:
-    """Return three significant digits, more where the number is large: `0.0116`, `8.68`, `1,234`."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
 def money(value: float) -> str:
     """Return an amount of the user's currency: `2.25`, `4,928`, `0.00031`."""
     if abs(value) >= 1000:
@@ -40,7 +31,7 @@ def money(value: float) -> str:
 
 def _need(document: CapacityDocument) -> str:
     goal = f", with {document.slo}" if document.slo else ""
-    return f"Wanted: {number(document.rate * 3600)} jobs an hour, which is {per_second(document.rate)}{goal}."
+    return f"Wanted: {format_number(document.rate * 3600)} jobs an hour, which is {format_rate(document.rate)}{goal}."
 
 
 def _base(document: CapacityDocument, hours_per_month: int) -> list[str]:
@@ -48,16 +39,15 @@ def _base(document: CapacityDocument, hours_per_month: int) -> list[str]:
     full, usable = base.throughput, base.usable_throughput
     if full is None:
         return [f"What one machine can do as recorded cannot be told: {base.refused}"]
-    lines = [
-        f"One machine as recorded does {per_second(full.mid)} at full load ({number(full.low)} to {number(full.high)})."
-    ]
+    interval = f"{format_number(full.low)} to {format_number(full.high)}"
+    lines = [f"One machine as recorded does {format_rate(full.mid)} at full load ({interval})."]
     if usable is None or base.machines is None or base.usable_share is None:
         return [*lines, f"{base.refused}. More machines do not help; a faster service does."]
     lines += [
         base.says,
         (
-            f"Usable: {base.usable_share:.1%} of {per_second(full.mid)} = {per_second(usable)}. "
-            f"Machines: {number(document.rate)} / {number(usable)} = {document.rate / usable:.4g}, so "
+            f"Usable: {base.usable_share:.1%} of {format_rate(full.mid)} = {format_rate(usable)}. "
+            f"Machines: {format_number(document.rate)} / {format_number(usable)} = {document.rate / usable:.4g}, so "
             f"{counted(base.machines, 'machine')}{_range(base)}."
         ),
     ]
@@ -66,7 +56,7 @@ def _base(document: CapacityDocument, hours_per_month: int) -> list[str]:
         hourly = base.machines * price
         lines.append(
             f"Cost: {base.machines:,} x {money(price)} = {money(hourly)} an hour, x {hours_per_month} hours = "
-            f"{money(base.cost_per_month)} a month; {money(hourly)} / {number(document.rate * 3600)} jobs = "
+            f"{money(base.cost_per_month)} a month; {money(hourly)} / {format_number(document.rate * 3600)} jobs = "
             f"{money(base.cost_per_million)} for a million."
         )
     return lines

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.base.formatting import counted
 from headrace.base.units import format_duration
 from headrace.runs.formats.prediction import PredictionDocument, TrackRecord
-from headrace.runs.formats.profile import Estimate
+from headrace.runs.formats.profile import EMULATED, Estimate
 from headrace.runs.formats.tuning import SweepPoint, Trial, TuningDocument
 from headrace.runs.run_folder import headrace_version
 from headrace.tune.bench import Bench
@@ -222,7 +222,7 @@ def _says(outcome: Outcome, verdict: str) -> list[str]:
             "source.max_in_flight bounds it. Where jobs come one by one, waiting is less."
         )
     if outcome.bench.is_emulated:
-        lines.append("The device was emulated: its times are settings, not measurements.")
+        lines.append(EMULATED)
     if outcome.rounds.interrupted:
         lines.append("It was interrupted: this is from what was measured until then.")
     return lines
@@ -250,7 +250,7 @@ def _predicted(best: Candidate, first: Entrant) -> str:
         return "Its throughput was not predicted with an interval."
     decision = best.decision
     measured = "" if decision is None or decision.mid is None else f"; measured x{decision.mid:.3g}"
-    return f"Throughput predicted x{ratio.mid:.3g} ({ratio.low:.3g} to {ratio.high:.3g}){measured}."
+    return f"Throughput predicted x{ratio:.3g}{measured}."
 
 
 def _warnings(outcome: Outcome) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.cli.diagnosis_text import as_text, name_of
+from headrace.cli.diagnosis_text import as_text
 from headrace.runs.formats.diagnosis import (
     Candidate,
     DiagnosisDocument,
@@ -60,7 +60,7 @@ def document() -> DiagnosisDocument:
 
 def test_a_finding_s_name_has_class_cause_and_stage(document: DiagnosisDocument) -> None:
     """In one line, as people say it."""
-    assert name_of(document.first) == "DOWNLOAD_LATENCY (tail) in fetch"
+    assert document.first.title == "DOWNLOAD_LATENCY (tail) in fetch"
 
 
 def test_evidence_stands_for_against_or_says_nothing(document: DiagnosisDocument) -> None:

@@ -39,7 +39,7 @@ def test_the_page_begins_with_the_verdict_and_the_figures(
         "713 ms",
         "1.51 s",
         "42.7 s",
-        "device emulated",
+        "The device was emulated",
         "headrace.demo.scenes",
     ):
         assert told in top

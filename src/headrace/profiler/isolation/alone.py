@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from headrace.base.formatting import counted
 from headrace.base.policies.batching import warm_up_sizes
+from headrace.base.units import format_rate
 from headrace.pipeline.garbage import calm_garbage_collector
-from headrace.pipeline.summary import format_rate
 from headrace.profiler.isolation.bench import Bench
 from headrace.profiler.isolation.crew import Crew
 from headrace.profiler.isolation.curves import Measured, curve_point, knee, scaling_in_words

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from headrace.base.formatting import aligned, counted, wrapped
-from headrace.base.units import format_duration
-from headrace.pipeline.summary import format_rate
+from headrace.base.units import format_duration, format_rate
 from headrace.profiler.isolation.words import ratio_in_words
 from headrace.runs.formats.isolation import CurvePoint, IsolationDocument, StageAlone, Variation
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.pipeline.summary import format_rate
+from headrace.base.units import format_rate
 from headrace.runs.formats.isolation import Variation
 
 #: Throughputs closer than this count as the same.

@@ -16,7 +16,6 @@ _MOST_BARS = 10
 _FINE = frozenset({VerdictClass.HEALTHY, VerdictClass.ARRIVAL_LIMITED})
 _OPEN = frozenset({VerdictClass.INCONCLUSIVE, VerdictClass.UNTRUSTED})
 _WEIGHTS = {True: ("✓ for", "ok"), False: ("✗ against", "failed")}
-_GOALS = {True: "met", False: "MISSED", None: "open"}
 
 
 def diagnosis(found: DiagnosisDocument | str | None, document: ProfileDocument) -> Section | None:
@@ -58,7 +57,7 @@ def _verdict(found: DiagnosisDocument) -> Html:
     kind = "ok" if first.verdict in _FINE else "open" if first.verdict in _OPEN else "found"
     sure = tag("span", f"confidence: {first.confidence}", class_="badge plain") if first.verdict != "UNTRUSTED" else ""
     parts = [
-        tag("p", tag("span", name_finding(first), class_="verdict"), " ", sure),
+        tag("p", tag("span", first.title, class_="verdict"), " ", sure),
         tag("p", sentence(first.says)),
     ]  # fmt: skip
     if found.experiment:
@@ -67,16 +66,9 @@ def _verdict(found: DiagnosisDocument) -> Html:
     return tag("div", *parts, class_=f"finding {kind}")
 
 
-def name_finding(finding: Finding) -> str:
-    """Return class, cause and stage: `DOWNLOAD_LATENCY (tail) in fetch`."""
-    cause = f" ({finding.cause})" if finding.cause else ""
-    return f"{finding.verdict}{cause}" + (f" in {finding.stage}" if finding.stage else "")
-
-
 def _warnings(found: DiagnosisDocument, document: ProfileDocument) -> list[Html]:
     told = {*document.warnings, *document.problems}
-    goals = [f"{_GOALS[goal.is_met]}: {goal.says}" + (f": {goal.why}" if goal.why else "") for goal in found.goals]
-    listed = [*goals, *(sentence(text) for text in found.warnings if text not in told)]
+    listed = [*(goal.outcome for goal in found.goals), *(sentence(text) for text in found.warnings if text not in told)]
     return [bullets(listed)] if listed else []
 
 
@@ -141,7 +133,7 @@ def _fact(one: EvidenceLine) -> Html:
 
 def _others(found: DiagnosisDocument) -> list[Html]:
     listed = [
-        tag("p", tag("b", f"{what}: {name_finding(finding)}. "), sentence(finding.says))
+        tag("p", tag("b", f"{what}: {finding.title}. "), sentence(finding.says))
         for what, finding in (("Runner-up", found.runner_up), ("Next, once this is mended", found.next_bottleneck))
         if finding is not None
     ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 
 from headrace.base.formatting import quoted
 from headrace.report.markup import Html, bullets, join, tag
 from headrace.report.numbers import count, rate, seconds
-from headrace.runs.formats.profile import ProfileDocument, Quantile
+from headrace.runs.formats.profile import EMULATED, ProfileDocument, Quantile
 from headrace.runs.rerun_command import profile_again
+
+_SIGNS = {"TRUSTED": ("✓", "ok"), "NOT CHECKED": ("?", "open"), "UNTRUSTED": ("✗", "failed")}
 
 
 def overview(document: ProfileDocument) -> Html:
@@ -48,7 +49,7 @@ def _breakable(name: str) -> list[str]:
 def _marks(document: ProfileDocument) -> list[Html]:
     marks = [tag("span", "Plan ", tag("code", document.plan_id))]
     if document.is_emulated:
-        marks.append(tag("span", "device emulated: its times are settings, not measurements", class_="badge warning"))
+        marks.append(tag("span", EMULATED, class_="badge warning"))
     if document.environment.grade:
         noisy = document.environment.grade == "C"
         grade = f"machine graded {document.environment.grade}{': noisy' if noisy else ''}"
@@ -59,26 +60,16 @@ def _marks(document: ProfileDocument) -> list[Html]:
 
 
 def _trust(document: ProfileDocument) -> Html:
-    if document.trusted:
-        word, sign, kind, reasons = "TRUSTED", "✓", "ok", [_outcomes(document)]
-    elif document.unchecked and not document.distrust:
-        word, sign, kind, reasons = "NOT CHECKED", "?", "open", list(document.unchecked)
-    else:
-        word, sign, kind, reasons = "UNTRUSTED", "✗", "failed", list(document.distrust) or ["no reason was given"]
+    sign, kind = _SIGNS[document.trust]
+    reasons = document.doubts or (document.checks_in_words,)
     says = tag("p", reasons[0]) if len(reasons) == 1 else bullets(reasons)
     return tag(
         "div",
-        tag("p", tag("span", sign, aria_hidden="true"), f" {word}", class_="verdict"),
+        tag("p", tag("span", sign, aria_hidden="true"), f" {document.trust}", class_="verdict"),
         says,
         tag("a", "all checks", href="#checks"),
         class_=f"trust {kind}",
     )
-
-
-def _outcomes(document: ProfileDocument) -> str:
-    counts = Counter(check.status for check in document.checks)
-    warned = f"{counts['warning']} warning{'s' if counts['warning'] != 1 else ''}"
-    return f"no check failed: {counts['ok']} passed, {warned}, {counts['not_measured']} not measured"
 
 
 def _tiles(document: ProfileDocument) -> list[Html]:

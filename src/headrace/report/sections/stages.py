@@ -151,7 +151,7 @@ def _work_table(document: ProfileDocument) -> Html:
             stage.station,
             count(stage.failed),
             count(stage.num_spans),
-            *_percentiles(stage),
+            *(seconds(stage.service.percentile(percent)) for percent in (50, 90, 99)),
             seconds(stage.cpu_demand),
             seconds(stage.busy_seconds),
             size(stage.bytes_in),
@@ -163,11 +163,6 @@ def _work_table(document: ProfileDocument) -> Html:
         for stage in document.stages
     ]
     return table(head, rows, text_columns=4, caption="Work, queues and sizes of each stage")
-
-
-def _percentiles(stage: StageAccount) -> list[Html | None]:
-    by_percent = {quantile.percent: quantile.value for quantile in stage.service.percentiles}
-    return [seconds(by_percent.get(percent)) for percent in (50, 90, 99)]
 
 
 def _shapes(document: ProfileDocument) -> list[Html]:

@@ -7,7 +7,7 @@ from typing import Any
 from headrace.report.charts import Chart, axis, plot
 from headrace.report.markup import Html, folded, note, table, tag
 from headrace.report.section import Section
-from headrace.report.variants.naming import name_of, number_of
+from headrace.report.variants.naming import number_of
 from headrace.runs.formats.optimization import OptimizationDocument
 from headrace.runs.formats.variants import ValidationDocument
 
@@ -21,12 +21,12 @@ def layers_section(document: OptimizationDocument) -> Section | None:
     if not shown:
         return None
     charts = [
-        layers_chart(f"layers-{number_of(document, one)}", f"{number_of(document, one)} {name_of(one)}", one.validation)
+        layers_chart(f"layers-{number_of(document, one)}", f"{number_of(document, one)} {one.name}", one.validation)
         for one in shown
     ]
     parts: list[Html] = []
     for one, chart in zip(shown, charts, strict=True):
-        named = f"{number_of(document, one)} {name_of(one)}: every tensor"
+        named = f"{number_of(document, one)} {one.name}: every tensor"
         parts += [chart.element(), folded(named, layers_table(one.validation))]
     about = note(
         "Relative L2 distance from the model as given, tensor by tensor in the order of computation, for the variant to use "
@@ -45,8 +45,7 @@ def layers_chart(name: str, title: str, validation: ValidationDocument) -> Chart
     """
     points: list[dict[str, Any]] = []
     for place, one in enumerate(validation.layers):
-        off = "NaN" if one.relative_l2 is None else f"{one.relative_l2:.2g}"
-        tip = [[one.name, ""], [one.operator, ""], ["relative L2", off]]
+        tip = [[one.name, ""], [one.operator, ""], ["relative L2", one.cells[2]]]
         first = (
             {"symbolSize": 12, "itemStyle": {"color": "var(--failed)"}} if one.name == validation.diverges_at else {}
         )
@@ -67,12 +66,8 @@ def layers_chart(name: str, title: str, validation: ValidationDocument) -> Chart
 def layers_table(validation: ValidationDocument) -> Html:
     """Return the distances as a table."""
     rows = [
-        [
-            tag("b", f"{one.name} ← the first") if one.name == validation.diverges_at else one.name, one.operator,
-            "NaN" if one.relative_l2 is None else f"{one.relative_l2:.2g}",
-            None if one.sqnr_db is None else f"{one.sqnr_db:.1f}",
-        ]
+        (tag("b", f"{one.name} ← the first") if one.name == validation.diverges_at else one.name, *one.cells[1:])
         for one in validation.layers
-    ]  # fmt: skip
+    ]
     head = ["tensor, in the order of computation", "made by", "relative L2", "SQNR, dB"]
     return table(head, rows, text_columns=2, caption="How far each layer is from that of the model as given")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from headrace.report.markup import Html, note, table, tag
 from headrace.report.numbers import digits
 from headrace.report.section import Section
-from headrace.report.variants.naming import name_of, used_words
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 
 
@@ -13,16 +12,16 @@ def layouts_section(document: OptimizationDocument) -> Section | None:
     """Return the layouts of each variant that was laid out, the chosen one's first."""
     if document.layout is None:
         return None
-    names = {attempt.candidate: name_of(attempt) for attempt in document.attempts}
+    names = {attempt.candidate: attempt.name for attempt in document.attempts}
     others = [one for one in document.laid_out if one.of != document.layout.of]
     parts: list[Html] = []
     for layout in (document.layout, *others):
-        parts += [tag("h3", names.get(layout.of, used_words(document))), _table(layout), note(layout.says, ".")]
+        parts += [tag("h3", names.get(layout.of, document.incumbent)), _table(layout), note(layout.says, ".")]
         if layout.whole is not None:
             ratio = layout.whole.ratio
             came_to = (
                 f"Together {digits(ratio.mid)} times ({digits(ratio.low)} to {digits(ratio.high)}) the items per second of "
-                f"{used_words(document)} at {layout.whole.before}."
+                f"{document.incumbent} at {layout.whole.before}."
             )
             parts.append(note(came_to))
     return Section(

@@ -16,16 +16,6 @@ GIVEN = "var(--c1)"
 _BADGES = {"accept": "ok", "inconclusive": "warning", "reject": "failed"}
 
 
-def used_name(document: OptimizationDocument) -> str:
-    """Return what speeds are over, as a mark on a picture."""
-    return "in use" if document.in_use else "as given"
-
-
-def used_words(document: OptimizationDocument) -> str:
-    """Return what speeds are over, in a sentence."""
-    return "what the Plan uses" if document.in_use else "the model as given"
-
-
 def used_drop(document: OptimizationDocument) -> Estimate:
     """Return what it has lost against the model as given, as a share of the right answers."""
     return (document.in_use.drop if document.in_use else None) or Estimate(0.0, 0.0, 0.0)
@@ -39,11 +29,6 @@ def used_bytes(document: OptimizationDocument) -> int:
 def legend_of(used: str) -> dict[str, str]:
     """Return the colours of a picture, with what it calls that which is in use."""
     return {used: GIVEN, **{WORDS[verdict]: COLORS[verdict] for verdict in WORDS}}
-
-
-def name_of(attempt: Attempt) -> str:
-    """Return an attempt's technique and engine in words."""
-    return f"{attempt.technique} on {attempt.settings.get('engine', '')}"
 
 
 def number_of(document: OptimizationDocument, attempt: Attempt) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.report.charts import Chart, axis, plot
-from headrace.report.markup import Html, bullets, note, tag
+from headrace.report.markup import Html, bullets, note, sentence, tag
 from headrace.report.section import Section
 from headrace.report.variants.naming import (
     COLORS,
@@ -14,25 +14,18 @@ from headrace.report.variants.naming import (
     is_front,
     key,
     legend_of,
-    name_of,
     number_of,
     ties,
     used_bytes,
     used_drop,
-    used_name,
-    used_words,
     whole_of,
 )
-from headrace.runs.formats.optimization import Attempt, OptimizationDocument
+from headrace.runs.formats.optimization import ON_THE_FRONT, Attempt, OptimizationDocument
 from headrace.runs.formats.profile import Estimate
 
 _SAME = Estimate(1.0, 1.0, 1.0)
 #: A drop so many times the allowed one stands at the edge: drawn to scale it would press all others into one line.
 _MOST_DROPS = 4.0
-_FRONT = (
-    "A variant is on the front if no other is surely better in accuracy, speed, size, memory or CPU time without being surely "
-    "worse in another."
-)
 
 
 def pareto_section(document: OptimizationDocument) -> Section | None:
@@ -48,9 +41,9 @@ def pareto_section(document: OptimizationDocument) -> Section | None:
         title="Accuracy, speed, size, memory",
         parts=[
             note(
-                f"Up and to the right is better; 0 is {used_words(document)}, other numbers are those of ",
+                f"Up and to the right is better; 0 is {document.incumbent}, other numbers are those of ",
                 tag("a", "the table", href="#tried"),
-                f". {_FRONT}",
+                f". {sentence(ON_THE_FRONT)}",
             ),
             key(_shapes(document)),
             *(chart.element() for chart in charts),
@@ -73,7 +66,7 @@ def _shapes(document: OptimizationDocument) -> list[tuple[str, str]]:
 def _told_ties(document: OptimizationDocument) -> list[Html]:
     equals = ties(document)
     said = [
-        f"{number_of(document, one)} {name_of(one)} is as fast as the one to use, as far as anybody can tell: of such the one "
+        f"{number_of(document, one)} {one.name} is as fast as the one to use, as far as anybody can tell: of such the one "
         "that changes least is taken"
         for one in equals
     ]
@@ -86,13 +79,13 @@ def _against_accuracy(document: OptimizationDocument, timed: Sequence[Attempt]) 
         return None
     floor, given_ringed = floor_of(judged, document.max_drop), "baseline" in document.front
     lost = used_drop(document)
-    kept = Estimate(*(-100 * value for value in (lost.high, lost.mid, lost.low)))
-    series = [_point(0, used_name(document), _SAME, kept, GIVEN, given_ringed, floor)]
+    kept = lost.scaled(-100)
+    series = [_point(0, document.incumbent_mark, _SAME, kept, GIVEN, given_ringed, floor)]
     for attempt in judged:
         assert attempt.speedup is not None
         assert attempt.drop is not None
-        change = Estimate(*(-100 * value for value in (attempt.drop.high, attempt.drop.mid, attempt.drop.low)))
-        number, color, name = number_of(document, attempt), COLORS[attempt.verdict], name_of(attempt)
+        change = attempt.drop.scaled(-100)
+        number, color, name = number_of(document, attempt), COLORS[attempt.verdict], attempt.name
         ringed, whole = is_front(document, attempt), whole_of(document, attempt)
         series += _interval(attempt.speedup, change, color)
         series.append(_point(number, name, attempt.speedup, change, color, ringed, floor))
@@ -105,8 +98,8 @@ def _against_accuracy(document: OptimizationDocument, timed: Sequence[Attempt]) 
     series[0] = {**series[0], "markArea": _band(document)}
     return plot(
         "pareto", "Accuracy against speed", "each variant as a point, times as fast and change of the share of right answers",
-        series, x_axis=axis(f"times as fast as {used_words(document)}", low=0), y_axis=axis(low=floor),
-        upright="points of right answers won or lost", height=340, legend=legend_of(used_name(document)),
+        series, x_axis=axis(f"times as fast as {document.incumbent}", low=0), y_axis=axis(low=floor),
+        upright="points of right answers won or lost", height=340, legend=legend_of(document.incumbent_mark),
     )  # fmt: skip
 
 
@@ -131,7 +124,7 @@ def floor_of(judged: Sequence[Attempt], max_drop: float) -> float | None:
 
 def _against_size(document: OptimizationDocument, timed: Sequence[Attempt]) -> Chart:
     shares = {one.candidate: one.artifact.num_bytes / used_bytes(document) for one in timed}
-    upright = f"bytes of the file over those of {used_words(document)}"
+    upright = f"bytes of the file over those of {document.incumbent}"
     return _against("size", "Size against speed", document, timed, shares, upright)
 
 
@@ -139,7 +132,7 @@ def _against_memory(document: OptimizationDocument, timed: Sequence[Attempt]) ->
     whole = document.baseline.memory_bytes
     known = {one.candidate: one.validation.b.memory_bytes for one in timed}
     shares = {name: num / whole for name, num in known.items() if num is not None and whole}
-    upright = f"peak of a process of its own over that of {used_words(document)}"
+    upright = f"peak of a process of its own over that of {document.incumbent}"
     return _against("memory", "Memory against speed", document, timed, shares, upright) if shares else None
 
 
@@ -152,15 +145,15 @@ def _against(
     upright: str,
 ) -> Chart:
     """Return what variants need over what is in use does, against speed; shares: {candidate: that ratio}."""
-    series = [_dot(0, used_name(document), 1.0, 1.0, GIVEN, "baseline" in document.front)]
+    series = [_dot(0, document.incumbent_mark, 1.0, 1.0, GIVEN, "baseline" in document.front)]
     for attempt in timed:
         if attempt.candidate in shares and attempt.speedup is not None:
             number, color, ringed = number_of(document, attempt), COLORS[attempt.verdict], is_front(document, attempt)
-            series.append(_dot(number, name_of(attempt), attempt.speedup.mid, shares[attempt.candidate], color, ringed))
+            series.append(_dot(number, attempt.name, attempt.speedup.mid, shares[attempt.candidate], color, ringed))
     return plot(
         name, title, f"each variant as a point, times as fast and {upright}", series,
-        x_axis=axis(f"times as fast as {used_words(document)}", low=0), y_axis=axis(low=0), upright=upright, height=220,
-        legend=legend_of(used_name(document)),
+        x_axis=axis(f"times as fast as {document.incumbent}", low=0), y_axis=axis(low=0), upright=upright, height=220,
+        legend=legend_of(document.incumbent_mark),
     )  # fmt: skip
 
 
@@ -168,8 +161,8 @@ def _point(
     number: int, name: str, speedup: Estimate, change: Estimate, color: str, ringed: bool, floor: float | None
 ) -> dict[str, Any]:
     tip = [
-        [f"{number} {name}", ""], ["times as fast", f"{speedup.mid:.2f} ({speedup.low:.2f} to {speedup.high:.2f})"],
-        ["points", f"{change.mid:+z.2f} ({change.low:+z.2f} to {change.high:+z.2f})"],
+        [f"{number} {name}", ""], ["times as fast", f"{speedup:.2f}"],
+        ["points", f"{change:+z.2f}"],
     ]  # fmt: skip
     point = mark(str(number), speedup.mid, change.mid, tip, color, ringed)
     return point if floor is None or change.mid >= floor else below(point, floor)

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from headrace.report.charts import Chart, axis, category_axis, plot, shorten
 from headrace.report.markup import Html, folded, note, table, tag
 from headrace.report.section import Section
-from headrace.report.variants.naming import COLORS, name_of, number_of
+from headrace.report.variants.naming import COLORS, number_of
 from headrace.runs.formats.optimization import OptimizationDocument
 from headrace.runs.formats.outcomes import ACCEPTANCE
 from headrace.runs.formats.variants import SliceResult
 
-_WORDS = {"passed": "within", "rejected": "beyond", "inconclusive": "not known"}
 #: Parts that are drawn; the table has all that are kept.
 _DRAWN = 24
 _ABOUT = (
@@ -30,7 +29,7 @@ def slices_section(document: OptimizationDocument) -> Section | None:
     parts: list[Html] = [note(_ABOUT)]
     charts: list[Chart] = []
     for one in sorted(shown, key=lambda one: one.candidate != document.recommended):
-        name = f"{number_of(document, one)} {name_of(one)}"
+        name = f"{number_of(document, one)} {one.name}"
         listed = slices_table(one.validation.slices, one.validation.num_slices, "as given", "this variant")
         if one.candidate == document.recommended:
             charts.append(slices_chart("slices", name, one.validation.slices))
@@ -54,15 +53,8 @@ def slices_table(slices: Sequence[SliceResult], num_slices: int, a: str, b: str)
         a: What the incumbent is called.
         b: What the candidate is called.
     """
-    rows = [
-        [
-            one.name, _WORDS[one.outcome], f"{one.num_items:,}", _share(one.a), _share(one.b), f"{-100 * one.drop:+z.2f}",
-            f"{-100 * one.high:+z.2f} to {-100 * one.low:+z.2f}",
-        ]
-        for one in slices
-    ]  # fmt: skip
     head = ["part", "allowed drop", "items", a, b, "points", "interval"]
-    made = table(head, rows, text_columns=2, caption="Parts of the golden set")
+    made = table(head, [one.cells for one in slices], text_columns=2, caption="Parts of the golden set")
     more = num_slices - len(slices)
     return tag("div", made, note(f"{more:,} more lost less.") if more > 0 else None)
 
@@ -79,8 +71,7 @@ def slices_chart(name: str, title: str, slices: Sequence[SliceResult]) -> Chart:
     points = [
         {
             "value": [-100 * one.drop, place], "itemStyle": {"color": COLORS[ACCEPTANCE[one.outcome]]},
-            "tip": [[one.name, ""], ["items", f"{one.num_items:,}"], ["points", f"{-100 * one.drop:+z.2f}"],
-                    ["interval", f"{-100 * one.high:+z.2f} to {-100 * one.low:+z.2f}"]],
+            "tip": [[one.name, ""], ["items", one.cells[2]], ["points", one.cells[-2]], ["interval", one.cells[-1]]],
         }
         for place, one in enumerate(shown)
     ]  # fmt: skip
@@ -96,7 +87,3 @@ def slices_chart(name: str, title: str, slices: Sequence[SliceResult]) -> Chart:
         height=56 + 22 * len(shown),
         legend={"within what is allowed": COLORS["accept"], "not known": COLORS["inconclusive"], "beyond": COLORS["reject"]},
     )  # fmt: skip
-
-
-def _share(value: float | None) -> str | None:
-    return None if value is None else f"{100 * value:.2f}"

@@ -9,7 +9,6 @@ from headrace.report.charts import Chart, axis, category_axis, plot
 from headrace.report.markup import Html, note, table, tag
 from headrace.report.numbers import digits, rate, ratio
 from headrace.report.section import Section
-from headrace.report.variants.naming import name_of, used_name
 from headrace.runs.formats.optimization import Attempt, EndToEnd, OptimizationDocument
 from headrace.runs.formats.profile import Estimate
 
@@ -38,7 +37,7 @@ def steps_section(document: OptimizationDocument) -> Section | None:
         for step in steps
     ]  # fmt: skip
     head = ["step", "measured", "before", "after", "times", "interval"]
-    chart = _chart(steps, used_name(document))
+    chart = _chart(steps, document.incumbent_mark)
     about = note(
         "Every step is held against the start, in turn, in minutes of its own: speeds of two rows may differ although nothing "
         "else does; times of one row are of the same minutes, and the middle of paired blocks, while before and "
@@ -79,7 +78,7 @@ def _of_calls(chosen: Attempt) -> Step:
     before, after = (
         validation.batch / side.call_seconds if side.call_seconds else None for side in (validation.a, validation.b)
     )
-    of = f"{name_of(chosen)}: calls of {validation.batch}, one at a time"
+    of = f"{chosen.name}: calls of {validation.batch}, one at a time"
     return Step(name="its calls", of=of, before=before, after=after, times=chosen.speedup)
 
 
@@ -89,7 +88,7 @@ def _chart(steps: Sequence[Step], before: str) -> Chart:
     bars = [
         {
             "value": one.mid, "itemStyle": {"color": "var(--before)" if place == 0 else "var(--c3)"},
-            "tip": [[name, ""], ["times as fast", f"{one.mid:.2f} ({one.low:.2f} to {one.high:.2f})"]],
+            "tip": [[name, ""], ["times as fast", f"{one:.2f}"]],
         }
         for place, (name, one) in enumerate(zip(names, times, strict=True))
     ]  # fmt: skip

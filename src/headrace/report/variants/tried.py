@@ -8,13 +8,10 @@ from headrace.report.section import Section
 from headrace.report.variants.naming import (
     badge,
     is_front,
-    name_of,
     number_of,
     ties,
     used_bytes,
     used_drop,
-    used_name,
-    used_words,
 )
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 
@@ -26,7 +23,7 @@ def tried_section(document: OptimizationDocument) -> Section:
         "opens in", "tried for",
     ]  # fmt: skip
     given = [
-        f"0 ({used_name(document)})", _used_engine(document), None,
+        f"0 ({document.incumbent_mark})", _used_engine(document), None,
         "front" if "baseline" in document.front else None, "1", None, f"{-100 * used_drop(document).mid:.3g}", None,
         size(used_bytes(document)), size(document.baseline.memory_bytes),
         seconds(document.baseline.open_seconds or None), None,
@@ -39,7 +36,7 @@ def tried_section(document: OptimizationDocument) -> Section:
         parts=[
             table(head, rows, text_columns=4, caption="Variants with speed, accuracy and size"),
             note(
-                f"Batches of {document.batch}, calls in turn with {used_words(document)}. Points are of the share of right "
+                f"Batches of {document.batch}, calls in turn with {document.incumbent}. Points are of the share of right "
                 f"answers on {document.golden or 'no golden set'}; {100 * document.max_drop:g} may be lost. That set had "
                 f"judged {document.golden_uses} attempts when this was written. Memory is that of a process that opens and "
                 "calls it, engine included, at its peak, for variants that the golden set did not reject; opening is reading "
@@ -58,7 +55,7 @@ def _used_engine(document: OptimizationDocument) -> str | None:
 
 def _row(document: OptimizationDocument, attempt: Attempt, is_tie: bool) -> list[str | None]:
     chosen = attempt.candidate == document.recommended
-    speedup, drop = attempt.speedup, attempt.drop
+    speedup, change = attempt.speedup, attempt.drop and attempt.drop.scaled(-100)
     name = f"{number_of(document, attempt)} {attempt.technique}"
     places = [*(["front"] if is_front(document, attempt) else []), *(["tie"] if is_tie else [])]
     return [
@@ -68,8 +65,8 @@ def _row(document: OptimizationDocument, attempt: Attempt, is_tie: bool) -> list
         ", ".join(places) or None,
         None if speedup is None else digits(speedup.mid),
         None if speedup is None else f"{digits(speedup.low)} to {digits(speedup.high)}",
-        None if drop is None else f"{-100 * drop.mid:+z.2f}",
-        None if drop is None else f"{-100 * drop.high:+z.2f} to {-100 * drop.low:+z.2f}",
+        None if change is None else f"{change.mid:+z.2f}",
+        None if change is None else change.interval("+z.2f"),
         size(attempt.artifact.num_bytes),
         size(attempt.validation.b.memory_bytes),
         seconds(attempt.validation.b.open_seconds or None),
@@ -87,9 +84,9 @@ def reasons_section(document: OptimizationDocument) -> Section | None:
 def _reasons(document: OptimizationDocument, attempt: Attempt) -> Html:
     known = " (known from the ledger)" if attempt.is_recalled else ""
     rows = [[gate.name, gate.outcome, gate.says] for gate in attempt.validation.gates]
-    made = ", ".join(f"{key} {value}" for key, value in attempt.artifact.parameters.items())
+    made = attempt.artifact.made
     return folded(
-        f"{number_of(document, attempt)} {attempt.id} {name_of(attempt)}: {attempt.verdict}{known}",
+        f"{number_of(document, attempt)} {attempt.id} {attempt.name}: {attempt.verdict}{known}",
         note(attempt.hypothesis),
         note(f"File {attempt.artifact.sha256[:16]}", f": {made}" if made else None),
         table(["gate", "outcome", "why"], rows, text_columns=3),

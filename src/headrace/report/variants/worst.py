@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from headrace.report.markup import Html, folded, note, table, tag
 from headrace.report.section import Section
-from headrace.report.variants.naming import name_of, number_of
+from headrace.report.variants.naming import number_of
 from headrace.runs.formats.optimization import OptimizationDocument
 from headrace.runs.formats.variants import WorstItem
 
@@ -15,7 +15,7 @@ def worst_section(document: OptimizationDocument, pictures: Mapping[WorstItem, s
     """Return the items that each variant lost; None if none lost any."""
     parts = [
         folded(
-            f"{number_of(document, one)} {one.id} {name_of(one)}: {one.verdict}",
+            f"{number_of(document, one)} {one.id} {one.name}: {one.verdict}",
             worst_table(one.validation.worst, pictures, "as given", "this variant"),
         )
         for one in document.attempts
@@ -36,13 +36,7 @@ def worst_table(worst: Sequence[WorstItem], pictures: Mapping[WorstItem, str], a
         a: What the incumbent is called.
         b: What the candidate is called.
     """
-    rows = [
-        [
-            one.file or str(one.item), _picture_of(pictures, one), one.label or None, one.a or None, one.b or None,
-            f"{one.loss:.2g}",
-        ]
-        for one in worst
-    ]  # fmt: skip
+    rows = [[one.cells[0], _picture_of(pictures, one), *one.cells[1:]] for one in worst]
     return table(["item", "", "right", a, b, "lost"], rows, text_columns=5, caption="Items lost")
 
 

@@ -115,6 +115,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[EvidenceLine, ...]
     remedies: tuple[Remedy, ...]
 
+    @property
+    def title(self) -> str:
+        """Class, cause and stage: `DOWNLOAD_LATENCY (tail) in fetch`."""
+        cause = f" ({self.cause})" if self.cause else ""
+        return f"{self.verdict}{cause}" + (f" in {self.stage}" if self.stage else "")
+
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A resource, and what making it 20 % faster would give."""
@@ -153,6 +159,12 @@ class GoalCheck(msgspec.Struct, frozen=True, kw_only=True):
     """None: it could not be told, and `why` says so."""
     measured: float | None
     why: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """What came of it: `MISSED: p99 <= 200 ms: it is 400 ms`."""
+        word = {True: "met", False: "MISSED", None: "open"}[self.is_met]
+        return f"{word}: {self.says}" + (f": {self.why}" if self.why else "")
 
 
 class DiagnosisDocument(msgspec.Struct, frozen=True, kw_only=True):

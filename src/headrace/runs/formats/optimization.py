@@ -15,6 +15,10 @@ from headrace.runs.formats.variants import GateName, ValidationDocument, Variant
 
 SCHEMA = "headrace.optimization/1"
 
+ON_THE_FRONT = (
+    "on the front: no other variant is surely better in accuracy, speed, size, memory or CPU time without being surely worse "
+    "in another"
+)
 #: From the one that changes nothing to the one that changes most; of equals the first is chosen.
 TechniqueKind = Literal["lossless", "numeric", "lossy", "trained"]
 
@@ -37,6 +41,11 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any] = {}
     data_sha256: str = ""
     """Of the calibration set; empty where none was needed."""
+
+    @property
+    def made(self) -> str:
+        """How it was made: `percentile 99.9, per_channel True`."""
+        return ", ".join(f"{key} {value}" for key, value in self.parameters.items())
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +168,26 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """Of everything that decides the outcome: the same is not tried twice."""
     is_recalled: bool = False
     """Whether this outcome was found in the ledger instead of being measured now."""
+
+    @property
+    def name(self) -> str:
+        """Technique and engine: `int8 on openvino`."""
+        return f"{self.technique} on {self.settings.get('engine', '')}"
+
+    @property
+    def outcome(self) -> str:
+        """The verdict, and the gate that it comes from: `reject (speed)`."""
+        return f"{self.verdict} ({self.gate})" if self.gate else self.verdict
+
+    @property
+    def expected_range(self) -> str:
+        """How many times as fast it was expected to be: `1.6 to 8.3`; empty if nobody knows."""
+        return "" if self.predicted is None else f"{self.predicted.low:.2g} to {self.predicted.high:.2g}"
+
+    @property
+    def layout_in_words(self) -> str:
+        """Workers, threads and batch of the technique `layout`: `2 x 1, batch 8`."""
+        return f"{self.stages['workers']} x {self.settings['threads']}, batch {self.stages['batch']}"
 
 
 class EndToEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -296,3 +325,13 @@ class OptimizationDocument(msgspec.Struct, frozen=True, kw_only=True):
     next_command: str | None = None
     interrupted: bool = False
     warnings: tuple[str, ...] = ()
+
+    @property
+    def incumbent(self) -> str:
+        """What speeds are over, in a sentence."""
+        return "what the Plan uses" if self.in_use else "the model as given"
+
+    @property
+    def incumbent_mark(self) -> str:
+        """The same, as a mark on a picture."""
+        return "in use" if self.in_use else "as given"

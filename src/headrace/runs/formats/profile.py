@@ -6,15 +6,20 @@ the run's work (the first arrival). None means not measured, and `not_measured` 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Literal
 
 import msgspec
 
+from headrace.base.formatting import counted
 from headrace.runs.formats.isolation import IsolationDocument
 from headrace.runs.formats.layers import LayersDocument
 from headrace.runs.formats.profiling import OverheadEstimate
 
 SCHEMA = "headrace.profile/1"
+
+#: What every output says of figures from an emulated device.
+EMULATED = "The device was emulated: its times are settings, not measurements."
 
 CheckStatus = Literal["ok", "warning", "failed", "not_measured"]
 Grade = Literal["A", "B", "C"]
@@ -26,6 +31,19 @@ class Estimate(msgspec.Struct, frozen=True):
     low: float
     mid: float
     high: float
+
+    def __format__(self, digits: str) -> str:
+        """Return value and interval, each number as `digits` says: `f"{estimate:.2f}"` gives `1.46 (1.38 to 1.52)`."""
+        return f"{self.mid:{digits}} ({self.interval(digits)})"
+
+    def interval(self, digits: str) -> str:
+        """Return the interval alone: `1.38 to 1.52`."""
+        return f"{self.low:{digits}} to {self.high:{digits}}"
+
+    def scaled(self, factor: float) -> Estimate:
+        """Return this times a factor; below 0 the ends change places."""
+        low, high = sorted((factor * self.low, factor * self.high))
+        return Estimate(low, factor * self.mid, high)
 
 
 class Quantile(msgspec.Struct, frozen=True):
@@ -50,6 +68,10 @@ class Distribution(msgspec.Struct, frozen=True, kw_only=True):
     bin_edges: tuple[float, ...] = ()
     """Histogram: n + 1 edges, growing; empty where nobody asked for one."""
     bin_counts: tuple[int, ...] = ()
+
+    def percentile(self, percent: float) -> float | None:
+        """Return one of `percentiles`; None if the sample is too small to quote it, or it is none of them."""
+        return next((one.value for one in self.percentiles if one.percent == percent), None)
 
 
 class BlockedSplit(msgspec.Struct, frozen=True, kw_only=True):
@@ -319,3 +341,25 @@ class ProfileDocument(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """What is missing from the run folder."""
+
+    @property
+    def trust(self) -> str:
+        """Whether its figures can be believed: `TRUSTED`, `UNTRUSTED` or `NOT CHECKED`."""
+        if self.trusted:
+            return "TRUSTED"
+        return "NOT CHECKED" if self.unchecked and not self.distrust else "UNTRUSTED"
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why they cannot; empty where they can."""
+        if self.trusted:
+            return ()
+        return self.distrust or self.unchecked or ("no reason was given",)
+
+    @property
+    def checks_in_words(self) -> str:
+        """How many checks came to what: `8 checks passed, 0 failed, 1 warning, 4 not measured`."""
+        count = Counter(check.status for check in self.checks)
+        warnings = counted(count["warning"], "warning")
+        passed = counted(count["ok"], "check")
+        return f"{passed} passed, {count['failed']} failed, {warnings}, {count['not_measured']} not measured"

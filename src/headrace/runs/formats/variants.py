@@ -34,6 +34,19 @@ class VariantSide(msgspec.Struct, frozen=True, kw_only=True):
     """Resident memory that opening and calling it takes in a process of its own, engine included, at its peak; None: not
     measured."""
 
+    @property
+    def cells(self) -> tuple[str | None, ...]:
+        """Its row of a table: variant, engine with version, precision, threads."""
+        ran = self.variant
+        version = str(ran.get("engine_version", "")).partition("-")[0]
+        engine = f"{ran.get('engine', '')} {version}".strip()
+        return (
+            self.name,
+            engine or None,
+            str(ran.get("precision", "as in the file")),
+            str(ran.get("threads", "")) or None,
+        )
+
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
     """One question and its answer."""
@@ -96,6 +109,11 @@ class WorstItem(msgspec.Struct, frozen=True, kw_only=True):
     """What the incumbent named."""
     outlines_b: tuple[Outline, ...] = ()
 
+    @property
+    def cells(self) -> tuple[str | None, ...]:
+        """Its row of a table: item, what is right, A's answer, B's answer, what was lost."""
+        return self.file or str(self.item), self.label or None, self.a or None, self.b or None, f"{self.loss:.2g}"
+
 
 class SliceResult(msgspec.Struct, frozen=True, kw_only=True):
     """What both are worth in one part of the golden set."""
@@ -114,6 +132,14 @@ class SliceResult(msgspec.Struct, frozen=True, kw_only=True):
     outcome: Decided
     """Whether the drop there is surely within what is allowed in a part, surely beyond, or neither."""
 
+    @property
+    def cells(self) -> tuple[str | None, ...]:
+        """Its row of a table: part, drop within or beyond what is allowed, items, A, B, points won or lost, their interval."""
+        word = {"passed": "within", "rejected": "beyond", "inconclusive": "not known"}[self.outcome]
+        a, b = (None if value is None else f"{100 * value:.2f}" for value in (self.a, self.b))
+        interval = f"{-100 * self.high:+z.2f} to {-100 * self.low:+z.2f}"
+        return self.name, word, f"{self.num_items:,}", a, b, f"{-100 * self.drop:+z.2f}", interval
+
 
 class LayerError(msgspec.Struct, frozen=True, kw_only=True):
     """How far the candidate is from the incumbent at one tensor between its layers."""
@@ -126,6 +152,12 @@ class LayerError(msgspec.Struct, frozen=True, kw_only=True):
     """|B - A| / |A| over some items; None: B holds a NaN or an infinity."""
     sqnr_db: float | None
     """Signal over error in decibels; None: no error at all, or none that can be told."""
+
+    @property
+    def cells(self) -> tuple[str | None, ...]:
+        """Its row of a table: tensor, operator, relative L2, SQNR."""
+        off = "NaN" if self.relative_l2 is None else f"{self.relative_l2:.2g}"
+        return self.name, self.operator, off, None if self.sqnr_db is None else f"{self.sqnr_db:.1f}"
 
 
 class ValidationDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -89,7 +89,7 @@ def test_goals_that_are_met_stop_the_search(run_folder: Path, capsys: pytest.Cap
     assert optimize(run_folder, "--rate", "10/s", "--json") == 4
     document = json.loads(capsys.readouterr().out)
     assert document["stopped"] == "goal"
-    assert document["says"].startswith("your goal is met: stop here (met: >= 10/s, it is ")
+    assert document["says"].startswith("your goal is met: stop here (met: >= 10/s: it is ")
 
 
 def test_a_goal_that_is_missed_is_told_and_the_ceiling_asked(
@@ -99,7 +99,7 @@ def test_a_goal_that_is_missed_is_told_and_the_ceiling_asked(
     assert optimize(run_folder, "--rate", "10/s", "--slo", "p50=1us", "--json") == 4
     told = capsys.readouterr()
     assert json.loads(told.out)["stopped"] == "ceiling"
-    assert "missed: p50" in told.err
+    assert "MISSED: p50" in told.err
 
 
 def test_goals_without_a_run_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
