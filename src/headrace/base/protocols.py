@@ -6,6 +6,7 @@ A new queue implements `Queue` and passes the conformance suite in `headrace.tes
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from headrace.base.plan import SourcePlan
 from headrace.base.policies.retry import PostponePolicy
 from headrace.base.records import Burial, DeadLetter, Job, Kept, Message, Postponed, QueueStatistics
 
@@ -150,50 +152,56 @@ class AdoptsLoans(Protocol):
 
 
 class Source(Protocol):
-    """Where jobs come from. It learns through `Job.settle` how each one ended."""
+    """Where jobs come from. It learns through `Job.settle` how each one ended.
+
+    A class that derives from it needs only `receive`; every other member has a safe default. A class that does not derive from
+    it needs every member.
+    """
 
     @property
     def is_remote(self) -> bool:
-        """Whether its jobs may come from other machines, which may not name files of this one.
-
-        A source that does not say is taken for remote.
-        """
-        ...
+        """Whether its jobs may come from other machines, which may not name files of this one."""
+        return True
 
     @property
     def is_endless(self) -> bool:
-        """Whether only a signal or a limit ends it. A source that does not say has an end."""
-        ...
-
-    @property
-    def shown_address(self) -> str | None:
-        """Address for `headrace queue`, without secrets; None if there is no queue behind the source."""
-        ...
+        """Whether only a signal or a limit ends it."""
+        return False
 
     @property
     def is_exhausted(self) -> bool:
         """Whether every job was given out and only those in flight may come back; always False for an endless source."""
-        ...
+        return False
 
-    def open(self, settings: Any) -> None:
-        """Make ready; `settings` is the Plan's `[source]` table (`plan.SourcePlan`)."""
-        ...
+    @property
+    def shown_address(self) -> str | None:
+        """Address for `headrace queue`, without secrets; None if there is no queue behind the source."""
+        return None
 
+    @property
+    def visibility_seconds(self) -> float | None:
+        """How long a received job is lent; None if there is no limit, or the source is not open."""
+        return None
+
+    def open(self, settings: SourcePlan) -> None:
+        """Make ready; `settings` is the Plan's `[source]` table."""
+        return  # else type checkers take it for abstract
+
+    @abc.abstractmethod
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         """Return up to limit jobs, [] if none came within wait_seconds, None once there are no more."""
-        ...
 
     def tend(self) -> None:
         """Do what is due: send acks, extend loans. Called by the supervisor every few tens of milliseconds."""
-        ...
+        return
 
     def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
         """Return how many jobs may be in flight at this throughput (items/s), or None if the source sets no limit."""
-        ...
+        return None
 
     def close(self) -> None:
         """Send the acks that are still pending and release connections."""
-        ...
+        return
 
 
 @runtime_checkable

@@ -21,6 +21,12 @@ from headrace.base.errors import SettingsError
 from headrace.base.settings import check
 
 
+def installed_packages() -> list[str]:
+    """Return the names of the installed packages that bring parts of any kind; imports none."""
+    found = importlib.metadata.distributions()
+    return sorted({one.name for one in found if any(entry.group.startswith("headrace.") for entry in one.entry_points)})
+
+
 class Registry:
     """The parts of one kind, by name.
 

@@ -36,7 +36,9 @@ _headrace() {{
 {words}
             esac ;;
     esac
+    case "$words" in *://*) [ -n "$word" ] || words="" ;; esac  # an address that has begun; until then files
     [ -z "$words" ] || COMPREPLY=($(compgen -W "$words" -- "$word"))
+    case "${{COMPREPLY[*]}}" in *://) compopt -o nospace 2>/dev/null ;; esac
 }}
 complete -o default -F _headrace headrace"""
 
@@ -77,7 +79,7 @@ def _places(parser: argparse.ArgumentParser, path: str) -> Iterator[_Place]:
     below: dict[str, argparse.ArgumentParser] = {}
     for action in parser._actions:  # noqa: SLF001 - argparse has no public list of what was declared
         options += action.option_strings
-        choices = [str(choice) for choice in action.choices or ()]
+        choices = [str(choice) for choice in action.choices or ()] or _schemes(str(action.metavar))
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
             below = action.choices
         if not action.option_strings:
@@ -87,6 +89,15 @@ def _places(parser: argparse.ArgumentParser, path: str) -> Iterator[_Place]:
     yield _Place(path, options, values, words)
     for name, one in below.items():
         yield from _places(one, f"{path}/{name}")
+
+
+def _schemes(metavar: str) -> list[str]:
+    """Return what an address begins with, for an argument that takes one."""
+    from headrace.sources.addresses import QUEUES, SOURCES
+
+    queues = QUEUES.names() if "QUEUE" in metavar else []
+    sources = [name for name in SOURCES.names() if name[0] != "."] if metavar == "QUEUE|PATH" else []
+    return [f"{name}://" for name in (*queues, *sources)]
 
 
 def _script(places: Sequence[_Place]) -> str:

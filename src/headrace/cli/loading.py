@@ -1,4 +1,4 @@
-"""Finds the Pipeline that a user names on the command line."""
+"""Finds the Pipeline, the source and the delivery that a user names on the command line."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from types import ModuleType
 from typing import Any
 
 from headrace.base.error_origin import describe, find_origin
-from headrace.base.errors import SettingsError
-from headrace.base.protocols import Source
+from headrace.base.errors import HeadraceError, SettingsError
+from headrace.base.protocols import Delivery, Source
+from headrace.base.registry import Registry
 from headrace.base.signature import check_takes
-from headrace.pipeline.definition import Pipeline
+from headrace.pipeline.definition import Pipeline, check_delivery, check_source
+from headrace.sources.addresses import QUEUES, SOURCES, hide_secrets
+
+_JSON_LINES = "headrace.delivery.jsonl:JsonLines"
+#: What `--results` writes besides folders of Parquet. {".suffix": called with the file}, {scheme: with the address}.
+DELIVERIES = Registry("headrace.deliveries", {".jsonl": _JSON_LINES, ".ndjson": _JSON_LINES}, "--results")
 
 
 def load_pipeline(target: str) -> Pipeline:
@@ -107,7 +113,7 @@ def choose_source(own: Source, text: str | None, *, drain: bool) -> Source:
     """
     from headrace.sources.queue_source import QueueSource
 
-    if text and not ("://" in text and isinstance(own, QueueSource)):
+    if text and not (_is_queue(text) and isinstance(own, QueueSource)):
         return parse_source(text, drain=drain)
     if not text and not drain:
         return own
@@ -123,22 +129,64 @@ def choose_source(own: Source, text: str | None, *, drain: bool) -> Source:
 
 
 def parse_source(text: str, *, drain: bool) -> Source:
-    """Return the source that a user names: a queue's address, a folder or glob, or a file with a URL or path per line.
+    """Return the source that a user names: an address, a file with a URL or path per line, a folder or a glob.
+
+    Other packages add addresses of queues, addresses of other sources, and kinds of files; see `headrace.sources.addresses`.
 
     Raises:
         SettingsError: If it is none of them.
     """
-    if "://" in text:
+    if _is_queue(text):
         from headrace.sources.queue_source import QueueSource
 
-        source = QueueSource(text, drain=drain)
+        queue = QueueSource(text, drain=drain)
         if drain:
-            source.check_is_there()
-        return source
-    if Path(text).is_file() and Path(text).suffix in (".txt", ".lst", ".urls"):
-        from headrace.sources.urls import UrlList
+            queue.check_is_there()
+        return queue
+    scheme, is_address, _ = text.partition("://")
+    if is_address:
+        source: Source = _open(SOURCES, scheme.lower(), text, drain=drain)
+    elif Path(text).is_file() and Path(text).suffix in SOURCES:
+        source = _open(SOURCES, Path(text).suffix, text)
+    else:
+        from headrace.sources.folder import Folder
 
-        return UrlList(text)
-    from headrace.sources.folder import Folder
+        return Folder(text)
+    check_source(source)
+    if drain and source.is_endless:
+        raise SettingsError(f"--drain: {hide_secrets(text)} cannot be drained")
+    return source
 
-    return Folder(text)
+
+def parse_results(text: str) -> Delivery:
+    """Return the delivery that a user names: a file by its suffix, an address by its scheme, else a folder of Parquet files.
+
+    Raises:
+        SettingsError: If it is an address, and no package that is installed knows the scheme.
+    """
+    scheme, is_address, _ = text.partition("://")
+    name = scheme.lower() if is_address else Path(text).suffix
+    if not is_address and name not in DELIVERIES:
+        from headrace.delivery.parquet import Parquet
+
+        return Parquet(text)
+    delivery: Delivery = _open(DELIVERIES, name, text)
+    check_delivery(delivery)
+    return delivery
+
+
+def _is_queue(text: str) -> bool:
+    """Return whether this is the address of a queue; so is one that nobody knows, for the error."""
+    scheme, is_address, _ = text.partition("://")
+    return bool(is_address) and (scheme.lower() in QUEUES or scheme.lower() not in SOURCES)
+
+
+def _open(registry: Registry, name: str, text: str, **options: bool) -> Any:
+    """Return what a part makes of the text; what breaks in another package is not headrace's."""
+    part = registry.load(name)
+    try:
+        return part(text, **options)
+    except HeadraceError:
+        raise
+    except Exception as error:
+        raise _failure(f"{registry.group}: {name} failed", error) from error

@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,7 +31,9 @@ def add_pipeline_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_allow_argument(parser)
     parser.add_argument(
-        "--source", help="a queue's address, a folder, a glob, or a .txt of URLs or paths, instead of the pipeline's"
+        "--source",
+        metavar="QUEUE|PATH",
+        help="a queue's address, a folder, a glob, or a .txt of URLs or paths, instead of the pipeline's",
     )
     parser.add_argument(
         "--results",
@@ -104,15 +104,10 @@ def _delivery(args: argparse.Namespace, pipeline: Pipeline) -> Delivery:
         SettingsError: If nobody says where.
     """
     from headrace.base.errors import SettingsError
+    from headrace.cli.loading import parse_results
 
     if args.results:
-        if Path(args.results).suffix in (".jsonl", ".ndjson"):
-            from headrace.delivery.jsonl import JsonLines
-
-            return JsonLines(args.results)
-        from headrace.delivery.parquet import Parquet
-
-        return Parquet(args.results)
+        return parse_results(args.results)
     # Jobs of a queue name their receivers themselves; those of a folder or a list cannot.
     if args.source and "://" not in args.source and getattr(pipeline.delivery, "url", "") is None:
         raise SettingsError(
@@ -123,16 +118,17 @@ def _delivery(args: argparse.Namespace, pipeline: Pipeline) -> Delivery:
 
 
 def chosen_by(args: argparse.Namespace) -> Iterator[str]:
-    """Give the options that choose what runs, for who wants to run it again; a source without user and password."""
+    """Give the options that choose what runs, for who wants to run it again; addresses without secrets."""
+    from headrace.sources.addresses import hide_secrets
+
     if args.plan:
         yield from ("--plan", args.plan)
     for name, values in (("--set", args.settings), ("--allow", args.allow)):
         for value in values:
             yield from (name, value)
-    if args.source:
-        yield from ("--source", re.sub(r"//[^/?#]*@", "//...@", args.source))
-    if args.results:
-        yield from ("--results", args.results)
+    for name, address in (("--source", args.source), ("--results", args.results)):
+        if address:
+            yield from (name, hide_secrets(address))
     if args.drain:
         yield "--drain"
     if args.limit:

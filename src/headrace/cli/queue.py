@@ -17,7 +17,6 @@ import base64
 import json
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.cli.terminal import say, write, write_json
@@ -66,14 +65,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _open(address: str) -> Queue:
     """Open a queue that exists: looking must not make a file."""
-    from urllib.parse import unquote
-
     from headrace.base.errors import SourceError
     from headrace.sources.addresses import open_queue, parse_address
 
-    parts, _ = parse_address(address)
-    path = unquote(parts.path[1:])
-    if parts.scheme == "sqlite" and not Path(path).exists():
+    if path := parse_address(address).missing_file:
         raise SourceError(f"the queue file {path} does not exist; `headrace submit` makes it with the first job")
     return open_queue(address)
 

@@ -162,7 +162,7 @@ def _execute(
         checkpoint=args.checkpoint or True,
         max_failed=args.max_failed,
     )
-    args.queue = getattr(pipeline.source, "shown_address", None)
+    args.queue = pipeline.source.shown_address
     task = next((model_key(stage.task, stage.name) for stage in pipeline.stages if stage.kind == "device"), "")
     return result, candidate.document(args, result, task) if candidate else None
 

@@ -20,9 +20,6 @@ from headrace.stages.stage import Stage, StageContext
 FETCH = "fetch"
 DELIVER = "deliver"
 
-#: What a source of one's own may leave out: whoever asks takes the careful answer instead.
-_OPTIONAL = frozenset({"is_remote", "is_endless", "shown_address"})
-
 
 class DeliverStage(Stage):
     """The last stage of every pipeline: hands each result to the pipeline's delivery."""
@@ -117,15 +114,7 @@ class Pipeline:
 
 def _check_parts(source: Any, module: Any, modules: Any, stages: Any, delivery: Any) -> None:
     """Raise SettingsError for what is easily mistaken: a class for an instance, an address for a source."""
-    parts = [
-        (
-            "source",
-            source,
-            "receive",
-            "headrace.queue(...), headrace.folder(...), headrace.urls(...) or headrace.items(...)",
-        )
-    ]
-    parts += [("module", module, "process", "an instance of your Module")]
+    parts = [("module", module, "process", "an instance of your Module")]
     parts += [
         (f"modules[{task!r}]", one, "process", "an instance of your Module") for task, one in (modules or {}).items()
     ]
@@ -133,19 +122,36 @@ def _check_parts(source: Any, module: Any, modules: Any, stages: Any, delivery: 
         (f"stages[{index}]", one, "defaults", "a Stage such as headrace.stage(name, function)")
         for index, one in enumerate(stages or ())
     ]
-    parts += [("delivery", delivery, "deliver", "headrace.callback(), headrace.jsonl(...) or headrace.parquet(...)")]
+    check_source(source)
     for name, part, method, expected in parts:
-        if part is not None and (isinstance(part, type) or not _has(part, method)):
-            got = f"the class {part.__name__}" if isinstance(part, type) else repr(part)
-            raise SettingsError(f"{name} is {got}; expected {expected}")
-    _check_members("source", source, Source)
+        if part is not None:
+            _check_is(part, name, method, expected)
     if delivery is not None:
-        _check_members("delivery", delivery, Delivery)
-    check_takes(source.receive, ("limit", "wait_seconds"), "the source")
-    if delivery is not None:
-        check_takes(delivery.deliver, ("job", "result"), "the delivery")
+        check_delivery(delivery)
     for stage in stages or ():
         check_takes(stage.open, ("context",), f"stage {stage.name}")
+
+
+def check_source(source: Any) -> None:
+    """Raise SettingsError unless this is a source."""
+    expected = "headrace.queue(...), headrace.folder(...), headrace.urls(...) or headrace.items(...)"
+    _check_is(source, "source", "receive", expected)
+    _check_members("source", source, Source)
+    check_takes(source.receive, ("limit", "wait_seconds"), "the source")
+
+
+def check_delivery(delivery: Any) -> None:
+    """Raise SettingsError unless this is a delivery."""
+    expected = "headrace.callback(), headrace.jsonl(...) or headrace.parquet(...)"
+    _check_is(delivery, "delivery", "deliver", expected)
+    _check_members("delivery", delivery, Delivery)
+    check_takes(delivery.deliver, ("job", "result"), "the delivery")
+
+
+def _check_is(part: Any, name: str, method: str, expected: str) -> None:
+    if isinstance(part, type) or not _has(part, method):
+        got = f"the class {part.__name__}" if isinstance(part, type) else repr(part)
+        raise SettingsError(f"{name} is {got}; expected {expected}")
 
 
 def _has(part: Any, name: str) -> bool:
@@ -158,11 +164,13 @@ def _has(part: Any, name: str) -> bool:
 def _check_members(name: str, part: Any, protocol: type) -> None:
     """Raise SettingsError unless a part has everything that its protocol asks for; names all that is missing."""
     asked = [*protocol.__annotations__, *(member for member in vars(protocol) if member[0] != "_")]
-    missing = [member for member in asked if member not in _OPTIONAL and not _has(part, member)]
+    missing = [member for member in asked if not _has(part, member)]
     if missing:
         shown = ", ".join(f"{one}()" if inspect.isfunction(getattr(protocol, one, None)) else one for one in missing)
+        hint = "; a class that derives from it has them" if protocol is Source else ""
         raise SettingsError(
             f"{name} is {part!r}, which has no {shown}; expected all that headrace.base.protocols.{protocol.__name__} names"
+            f"{hint}"
         )
 
 

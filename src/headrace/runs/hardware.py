@@ -12,9 +12,10 @@ from pathlib import Path
 import msgspec
 
 from headrace.base.formatting import counted
+from headrace.base.registry import installed_packages
 from headrace.runs.cpu_features import cpu_flags
 
-#: Distributions whose version can change what a run measures. Only those that are installed are recorded.
+#: Distributions whose version can change what a run measures. Recorded: those installed, and packages that bring parts.
 RELEVANT = (
     "av",
     "boto3",
@@ -116,7 +117,7 @@ def whole_gib(num_bytes: int) -> int:
 def find_versions() -> dict[str, str]:
     """Return {distribution: version} of installed packages that can change what a run measures; imports none of them."""
     versions = {}
-    for name in RELEVANT:
+    for name in (*RELEVANT, *installed_packages()):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

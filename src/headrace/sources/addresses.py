@@ -1,43 +1,96 @@
-"""Opens a queue from its address.
+"""Opens a queue from its address, which begins with the name of a scheme: `sqlite:///jobs.db`.
 
-    sqlite:///jobs.db            a file beside the working folder; ////var/jobs.db is absolute; ?queue=NAME
-    sqs://NAME                   Amazon SQS; ?region=eu-west-1&endpoint=http://localhost:4566
-    https://sqs.REGION.amazonaws.com/ACCOUNT/NAME
-    redis://host:6379/0          Redis Streams; rediss:// with TLS; ?queue=NAME
-    redis+sentinel://HOST:26379,HOST:26379/SERVICE/0    the primary that Sentinels name; ?queue=NAME
-
-Each takes `visibility=30s` too. Passwords appear in no name and no error.
+How this works: a scheme is one record, `QueueScheme`. Those of headrace stand in `schemes`, with what their addresses mean.
+Other packages bring theirs in the entry points `headrace.queues`. A source that is no queue comes through `headrace.sources`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from headrace.base.errors import SettingsError
 from headrace.base.protocols import Queue
-from headrace.base.settings import unknown_key
+from headrace.base.registry import Registry
+from headrace.base.settings import check, unknown_key
 from headrace.base.units import parse_duration
 
-#: What each scheme may be told after the question mark.
-PARAMETERS = {
-    "sqlite": ("queue", "visibility"),
-    "sqs": ("endpoint", "region", "visibility"),
-    "https": ("region", "visibility"),
-    "http": ("region", "visibility"),
-    "redis": ("queue", "visibility"),
-    "rediss": ("queue", "visibility"),
-    "redis+sentinel": ("queue", "visibility"),
-}
+T = TypeVar("T")
 
+#: Loans of a queue of which nobody says how long they last.
 DEFAULT_VISIBILITY_SECONDS = 30.0
+#: Every scheme takes it.
+_VISIBILITY = "visibility"
+
+_SCHEMES = "headrace.sources.schemes"
+#: {scheme: its QueueScheme}.
+QUEUES = Registry(
+    "headrace.queues",
+    {
+        "sqlite": f"{_SCHEMES}:SQLITE",
+        "sqs": f"{_SCHEMES}:SQS",
+        "https": f"{_SCHEMES}:SQS_URL",
+        "http": f"{_SCHEMES}:SQS_URL",
+        "redis": f"{_SCHEMES}:REDIS",
+        "rediss": f"{_SCHEMES}:REDIS",
+        "redis+sentinel": f"{_SCHEMES}:SENTINELS",
+    },
+    "a queue's scheme",
+)
+_LIST = "headrace.sources.urls:UrlList"
+#: What `--source` opens beside queues and folders. {scheme: called with the address and `drain`}, {".suffix": with the file}.
+SOURCES = Registry("headrace.sources", {".txt": _LIST, ".lst": _LIST, ".urls": _LIST}, "--source")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueScheme:
+    """What the addresses of one kind of queue mean."""
+
+    open: Callable[[Address], Queue]
+    """Returns the queue at an address; raises what the methods of `Queue` raise."""
+    parameters: tuple[str, ...] = ()
+    """What may stand behind the question mark; `visibility` may always."""
+    check: Callable[[SplitResult], None] | None = None
+    """Raises SettingsError if an address cannot be right. Opens nothing, and imports no heavy library."""
+    find_file: Callable[[SplitResult], Path] | None = None
+    """Returns the file or folder that holds the queue: it must exist before somebody looks into it or drains it. None: a
+    service holds it."""
+    is_remote: bool = True
+    """Whether its jobs may come from other machines: then they may name no files of this one."""
+    has_several_hosts: bool = False
+    """Whether hosts are separated by commas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a queue, read and not opened."""
+
+    scheme: QueueScheme
+    parts: SplitResult
+    parameters: Mapping[str, str]
+    visibility_seconds: float | None
+    """How long received messages stay lent; None: nobody says."""
+
+    def visibility_or(self, seconds: float = DEFAULT_VISIBILITY_SECONDS) -> float:
+        """Return how long received messages stay lent; these seconds if nobody says."""
+        return seconds if self.visibility_seconds is None else self.visibility_seconds
+
+    @property
+    def missing_file(self) -> Path | None:
+        """The file or folder that should hold the queue and does not exist; None: all is well."""
+        path = self.scheme.find_file(self.parts) if self.scheme.find_file else None
+        return path if path and not path.exists() else None
 
 
 def open_queue(url: str, *, visibility_seconds: float | None = None) -> Queue:
     """Return the queue at an address.
 
     Args:
-        url: See the module.
+        url: Such as `sqlite:///jobs.db`; see `schemes`.
         visibility_seconds: How long received messages stay lent; None for what the address says, else what the service
             says (SQS), else 30 s.
 
@@ -47,125 +100,78 @@ def open_queue(url: str, *, visibility_seconds: float | None = None) -> Queue:
         SourceError: If the queue does not exist or is something else.
         QueueUnavailable: If the service does not answer.
     """
-    parts, parameters = parse_address(url)
-    if visibility_seconds is None and "visibility" in parameters:
-        visibility_seconds = _visibility(parameters["visibility"])
-    openers: dict[str, Callable[[SplitResult, dict[str, str], float | None], Queue]] = {
-        "sqlite": _open_sqlite,
-        "sqs": _open_sqs,
-        "https": _open_sqs,
-        "http": _open_sqs,
-        "redis": _open_redis,
-        "rediss": _open_redis,
-        "redis+sentinel": _open_redis,
-    }
-    return openers[parts.scheme](parts, parameters, visibility_seconds)
+    address = parse_address(url)
+    if visibility_seconds is not None:
+        address = replace(address, visibility_seconds=visibility_seconds)
+    return address.scheme.open(address)
 
 
-def parse_address(url: str) -> tuple[SplitResult, dict[str, str]]:
-    """Return an address's parts and parameters; opens nothing and imports nothing.
+def parse_address(url: str) -> Address:
+    """Read an address; opens nothing and imports no queue.
 
     Raises:
         SettingsError: If the address cannot be understood.
     """
+    parts = _read(urlsplit, url)
+    scheme = _find_scheme(parts.scheme)
+    place = parts.netloc.rpartition("@")[2]
+    for host in place.split(",") if scheme.has_several_hosts else [place]:
+        _read(lambda text: urlsplit(f"//{text}").port, host)
+    parameters = _read_parameters(parts, (*scheme.parameters, _VISIBILITY))
+    if parts.fragment:
+        raise SettingsError("the queue's address has a part after #, which means nothing here; write %23 for the sign")
+    if scheme.check:
+        scheme.check(parts)
+    visibility = parameters.pop(_VISIBILITY, None)
+    return Address(scheme, parts, parameters, None if visibility is None else _seconds(visibility))
+
+
+def hide_secrets(address: str) -> str:
+    """Return an address without user and password, and without the values of parameters that are called like a secret."""
+    shown = re.sub(r"//[^/?#]*@", "//...@", address)
+    return re.sub(r"([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&#]*", r"\1...", shown, flags=re.IGNORECASE)
+
+
+def _read(read: Callable[[str], T], text: str) -> T:
+    """Return what a function of urllib makes of a part; its own message may quote the password."""
     try:
-        parts = urlsplit(url)
-        # Sentinels are several.
-        _ = [urlsplit(f"//{host}").port for host in parts.netloc.rpartition("@")[2].split(",")]
-        _ = parts.port if parts.scheme != "redis+sentinel" else None
-        pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        return read(text)
     except ValueError as error:
+        why = "its port is not a number" if "port" in str(error).lower() else "it is not a URL"
         raise SettingsError(
-            f"the queue's address cannot be understood ({_without_secrets(error)}); "
-            "expected one like sqlite:///jobs.db?queue=jobs"
+            f"the queue's address cannot be understood ({why}); expected one like sqlite:///jobs.db?queue=jobs"
         ) from None
-    if parts.scheme not in PARAMETERS:
-        raise SettingsError(
-            "a queue's address starts with sqlite:///, sqs://, https://, redis://, rediss:// or redis+sentinel://, got "
-            f"{parts.scheme!r}; a file is sqlite:///jobs.db"
-        )
+
+
+def _read_parameters(parts: SplitResult, allowed: Sequence[str]) -> dict[str, str]:
+    pairs = _read(lambda text: parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text)), parts.query)
     parameters: dict[str, str] = {}
     for key, value in pairs:
-        if key not in PARAMETERS[parts.scheme]:
-            raise unknown_key(key, f"the queue's address ({parts.scheme}://)", PARAMETERS[parts.scheme])
+        if key not in allowed:
+            raise unknown_key(key, f"the queue's address ({parts.scheme}://)", allowed)
         if key in parameters:
             raise SettingsError(f"the queue's address names {key} twice")
         if not value:
             raise SettingsError(f"the queue's address says nothing for {key}=")
         parameters[key] = value
-    _check_place(parts)
-    if "visibility" in parameters:
-        _visibility(parameters["visibility"])
-    return parts, parameters
+    return parameters
 
 
-def _check_place(parts: SplitResult) -> None:
-    """Raise SettingsError unless the address says where the queue is."""
-    if parts.fragment:
-        raise SettingsError("the queue's address has a part after #, which means nothing here; write %23 for the sign")
-    if parts.scheme == "sqlite" and (parts.netloc or len(parts.path) < 2 or parts.path[0] != "/"):
-        raise SettingsError(
-            "sqlite:// is followed by a third slash and the file: sqlite:///jobs.db, or sqlite:////var/jobs.db"
-        )
-    if parts.scheme in ("sqs", "https", "http") and parts.username is not None:
-        raise SettingsError(
-            "keys do not belong into an SQS address; boto3 finds them in the environment, ~/.aws or the machine's role"
-        )
-    if parts.scheme == "sqs" and (not parts.netloc or parts.path.strip("/")):
-        raise SettingsError("an SQS address is sqs://QUEUE_NAME or the queue's whole https URL")
-    if parts.scheme in ("https", "http") and len(parts.path.strip("/").split("/")) != 2:
-        raise SettingsError("the https URL of an SQS queue ends in /ACCOUNT/QUEUE_NAME")
-    if parts.scheme in ("redis", "rediss") and not (parts.path.strip("/") or "0").isdecimal():
-        raise SettingsError(
-            "the path of a Redis address is the database's number; the queue's name is a parameter: ?queue=jobs"
-        )
-    if parts.scheme == "redis+sentinel":
-        service, _, database = parts.path.strip("/").partition("/")
-        if not (parts.netloc and service and (database or "0").isdecimal()):
-            raise SettingsError(
-                "an address of Sentinels is redis+sentinel://HOST:26379,HOST:26379/SERVICE/0: the name under which they watch "
-                "the servers, and the database's number; the queue's name is a parameter: ?queue=jobs"
-            )
+def _find_scheme(name: str) -> QueueScheme:
+    if name not in QUEUES:
+        known = ", ".join(f"{one}://" for one in QUEUES.names())
+        hint = f"{name}:// is a source, for --source" if name in SOURCES else "a file is sqlite:///jobs.db"
+        raise SettingsError(f"a queue's address starts with one of {known}, got {name!r}; {hint}")
+    scheme = QUEUES.load(name)
+    if not isinstance(scheme, QueueScheme):
+        raise SettingsError(f"{QUEUES.group}: {name} is {scheme!r}; expected a headrace.sources.addresses.QueueScheme")
+    return scheme
 
 
-def _open_sqlite(parts: SplitResult, parameters: dict[str, str], visibility_seconds: float | None) -> Queue:
-    from headrace.sources.sqlite_queue import SqliteQueue
-
-    return SqliteQueue(
-        unquote(parts.path[1:]),
-        queue=parameters.get("queue", "jobs"),
-        visibility_seconds=DEFAULT_VISIBILITY_SECONDS if visibility_seconds is None else visibility_seconds,
-    )
-
-
-def _open_sqs(parts: SplitResult, parameters: dict[str, str], visibility_seconds: float | None) -> Queue:
-    from headrace.sources.sqs_queue import SqsQueue
-
-    return SqsQueue(
-        parts.netloc if parts.scheme == "sqs" else f"{parts.scheme}://{parts.netloc}{parts.path}",
-        region=parameters.get("region"),
-        endpoint=parameters.get("endpoint"),
-        visibility_seconds=visibility_seconds,
-    )
-
-
-def _open_redis(parts: SplitResult, parameters: dict[str, str], visibility_seconds: float | None) -> Queue:
-    from headrace.sources.redis_queue import RedisQueue
-
-    return RedisQueue(
-        parts._replace(query="").geturl(),
-        queue=parameters.get("queue", "jobs"),
-        visibility_seconds=DEFAULT_VISIBILITY_SECONDS if visibility_seconds is None else visibility_seconds,
-    )
-
-
-def _visibility(text: str) -> float:
+def _seconds(text: str) -> float:
     try:
-        return parse_duration(float(text) if text.replace(".", "", 1).isdecimal() else text)
+        seconds = parse_duration(float(text) if text.replace(".", "", 1).isdecimal() else text)
     except ValueError as error:
-        raise SettingsError(f"the queue's address: visibility: {error}") from None
-
-
-def _without_secrets(error: ValueError) -> str:
-    # urllib's messages may quote the part with the password
-    return "its port is not a number" if "port" in str(error).lower() else "it is not a URL"
+        raise SettingsError(f"the queue's address: {_VISIBILITY}: {error}") from None
+    check(seconds > 0, f"the queue's address: {_VISIBILITY}", text, "more than 0")
+    return seconds

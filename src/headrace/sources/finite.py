@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.base.plan import SourcePlan
+from headrace.base.protocols import Source
 from headrace.base.records import Job, Outcome, OutcomeKind, Payload
 from headrace.base.settings import check
 
@@ -67,7 +68,7 @@ class Agenda:
     """Called every few tens of milliseconds."""
 
 
-class FiniteSource(abc.ABC):
+class FiniteSource(Source):
     """A source with an end. Subclasses list the jobs; `receive` and `settle` are thread-safe.
 
     Args:
@@ -76,8 +77,6 @@ class FiniteSource(abc.ABC):
 
     #: The program itself lists the items, so they may name files of this machine.
     is_remote = False
-    is_endless = False
-    shown_address: str | None = None
 
     def __init__(self, *, max_receives: int = 3) -> None:
         check(max_receives >= 1, "max_receives", max_receives, "a whole number >= 1")

@@ -12,21 +12,19 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.errors import BadMessage, QueueRefused, QueueUnavailable, SettingsError, SourceError
 from headrace.base.in_flight import InFlight
 from headrace.base.plan import SourcePlan
 from headrace.base.policies.visibility import VisibilityPolicy, prefetch_limit
-from headrace.base.protocols import AdoptsLoans, CostsCalls, HasIdentity, LimitsReceives, Queue
+from headrace.base.protocols import AdoptsLoans, CostsCalls, HasIdentity, LimitsReceives, Queue, Source
 from headrace.base.records import Job, Message, Outcome, OutcomeKind, QueueStatistics
 from headrace.base.settings import check
 from headrace.base.units import parse_duration
 from headrace.base.worker_slot import Seat
-from headrace.sources.addresses import open_queue, parse_address
+from headrace.sources.addresses import hide_secrets, open_queue, parse_address
 from headrace.sources.jobs import decode_message
 from headrace.sources.loans import Loan, LoanBook, LoanCounts
 from headrace.sources.parsing import Parser, find_parser
@@ -62,14 +60,14 @@ _NOTED = (
 )
 
 
-class QueueSource:
+class QueueSource(Source):
     """Jobs from a queue. Several threads may call `receive`, one calls `tend`.
 
     Only `open` connects. A queue that was opened from an address is closed with the source; a queue that was passed in stays
     open for its owner.
 
     Args:
-        queue: Address (see `headrace.sources.addresses`) or an open queue.
+        queue: Address (see `headrace.sources.schemes`) or an open queue.
         visibility: How long received messages stay lent, such as `30s`; None for the value of the address or the service. A
             Plan overrides it.
         max_receives: Deliveries of one message before it is dead-lettered. A Plan overrides it.
@@ -109,7 +107,7 @@ class QueueSource:
             address: None or empty: the same queue. A visibility timeout in the address overrides this source's.
             drain: End when the queue is empty; False: unchanged.
         """
-        has_its_own = address and "visibility" in parse_address(address)[1]
+        has_its_own = address and parse_address(address).visibility_seconds is not None
         return QueueSource(
             address or self._address,
             visibility=None if has_its_own else self._visibility_seconds,
@@ -121,10 +119,9 @@ class QueueSource:
 
     def check_is_there(self) -> None:
         """Raise SettingsError if the queue's file does not exist: a drain would end at once and look successful."""
-        parts = parse_address(self._address)[0] if isinstance(self._address, str) else None
-        if parts is not None and parts.scheme == "sqlite" and not Path(path := unquote(parts.path[1:])).exists():
+        if isinstance(self._address, str) and (path := parse_address(self._address).missing_file):
             raise SettingsError(
-                f"there is no queue to drain at {self._address}: {path} does not exist; look at the address"
+                f"there is no queue to drain at {self.shown_address}: {path} does not exist; look at the address"
             )
 
     def take(self, seat: Seat) -> None:
@@ -145,7 +142,7 @@ class QueueSource:
     def is_remote(self) -> bool:
         """Whether its jobs may come from other machines, which may not name files of this one."""
         if isinstance(self._address, str):
-            return parse_address(self._address)[0].scheme != "sqlite"
+            return parse_address(self._address).scheme.is_remote
         return not getattr(self._address, "is_local", False)
 
     @property
@@ -156,9 +153,7 @@ class QueueSource:
     @property
     def shown_address(self) -> str:
         """Address for `headrace queue`, without secrets."""
-        if isinstance(self._address, str):
-            return self._address if "@" not in self._address else self._opened().queue.name
-        return self._address.name
+        return hide_secrets(self._address) if isinstance(self._address, str) else self._address.name
 
     def open(self, settings: SourcePlan) -> None:
         """Connect; the Plan's `[source]` table overrides the arguments of the constructor.

@@ -37,7 +37,7 @@ class SentinelAddress:
 
     @classmethod
     def parse(cls, url: str) -> SentinelAddress:
-        """Return what an address says; `addresses.parse_address` has found it possible."""
+        """Return what an address says; `schemes` has found it possible."""
         parts = urlsplit(url)
         login, _, hosts = parts.netloc.rpartition("@")
         user, _, password = login.partition(":")

@@ -9,10 +9,11 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from headrace.base.protocols import Source
 from headrace.base.records import Job, Outcome, OutcomeKind, Payload
 
 
-class ListSource:
+class ListSource(Source):
     """Gives out a list's members as jobs `0`, `1`, ...; thread-safe.
 
     Args:
@@ -29,7 +30,6 @@ class ListSource:
     """
 
     is_remote = False  # the test itself says what its jobs are
-    shown_address: str | None = None
 
     def __init__(
         self,
@@ -97,13 +97,6 @@ class ListSource:
                 due = self._waiting[0][0] if self._waiting else give_up_at
                 self._changed.wait(max(0.0, min(due, give_up_at) - now))
             return None
-
-    def tend(self) -> None:
-        """Nothing is ever due."""
-
-    def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
-        """Return None: no limit of its own."""
-        return None
 
     def close(self) -> None:
         """Give out nothing more."""

@@ -58,9 +58,12 @@ def test_a_delivery_that_lacks_members_names_them_all() -> None:
         hr.Pipeline(hr.items([1]), stages=[hr.stage("same", same)], delivery=DeliversOnly())  # type: ignore[arg-type]
 
 
-def test_a_source_that_lacks_members_names_all_but_the_optional() -> None:
-    """`is_remote`, `is_endless` and `shown_address` may be left out."""
-    lacks = r"source is .*has no is_exhausted, open\(\), tend\(\), in_flight_limit\(\), close\(\); .*Source"
+def test_a_source_that_lacks_members_names_them_all() -> None:
+    """And says where it can have them from."""
+    lacks = (
+        r"source is .*has no is_remote, is_endless, is_exhausted, shown_address, visibility_seconds, open\(\), tend\(\), "
+        r"in_flight_limit\(\), close\(\); .*Source names; a class that derives from it has them"
+    )
     with pytest.raises(SettingsError, match=lacks):
         hr.Pipeline(ReceivesOnly(), stages=[hr.stage("same", same)])  # type: ignore[arg-type]
 

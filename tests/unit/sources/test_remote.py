@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import headrace as hr
+from headrace.base.protocols import Source
 from headrace.base.records import Job
 from headrace.sources.queue_source import QueueSource
 from headrace.testing import MemoryQueue
@@ -38,30 +38,16 @@ def test_by_queue() -> None:
     assert QueueSource(Unknown()).is_remote
 
 
-class Minimal:
-    """A source written elsewhere, which knows nothing of networks: one job that names a file."""
-
-    is_exhausted = False
+class Minimal(Source):
+    """A source written elsewhere, which says nothing of networks: one job that names a file."""
 
     def __init__(self, path: Path) -> None:
         self._jobs = [Job("1", path)]
-
-    def open(self, settings: Any) -> None:
-        """Nothing to make ready."""
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         """Return the job, then None."""
         jobs, self._jobs = self._jobs, []
         return jobs or None
-
-    def tend(self) -> None:
-        """Nothing is due."""
-
-    def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
-        """No limit."""
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 class Local(Minimal):
@@ -75,8 +61,7 @@ def test_a_source_that_does_not_say_is_remote(source: type[Minimal], num_read: i
     """Its jobs may name no file, or whoever writes them could read this machine's."""
     (tmp_path / "secret").write_bytes(b"x")
     collected = hr.collect()
-    pipeline: Any = hr.Pipeline(
-        source(tmp_path / "secret"), stages=[hr.fetch("fetch"), hr.stage("size", len)], delivery=collected
-    )  # type: ignore[arg-type]
+    stages = [hr.fetch("fetch"), hr.stage("size", len)]
+    pipeline = hr.Pipeline(source(tmp_path / "secret"), stages=stages, delivery=collected)
     hr.run(pipeline)
     assert len(collected.results) == num_read

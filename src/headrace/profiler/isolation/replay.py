@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.base.protocols import Source
 from headrace.base.records import Job, Outcome
 from headrace.profiler.isolation.values import kept
 
@@ -39,7 +40,7 @@ class Entry:
         )
 
 
-class Replay:
+class Replay(Source):
     """A source without end, until `end` is called: gives its entries round and round. Thread-safe.
 
     Args:
@@ -49,8 +50,6 @@ class Replay:
     """
 
     is_remote = False  # its entries were recorded here
-    is_endless = False  # `end` ends it
-    shown_address: str | None = None
 
     def __init__(
         self, entries: Sequence[Entry], before: Callable[[Entry], object] | None = None, *, copies: bool = False
@@ -69,9 +68,6 @@ class Replay:
     def is_exhausted(self) -> bool:
         """Whether it was ended."""
         return self._ended
-
-    def open(self, settings: Any) -> None:
-        """Nothing to make ready."""
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         """Return limit jobs; None after the end."""
@@ -94,13 +90,6 @@ class Replay:
             self._ended = True
             for job in self._in_flight.values():
                 job.lost = True
-
-    def tend(self) -> None:
-        """Nothing is ever due."""
-
-    def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
-        """Return None: no limit of its own."""
-        return None
 
     def close(self) -> None:
         """End it."""
