@@ -43,6 +43,10 @@ def completed(script: str, *words: str) -> list[str]:
         (["completion", "z"], ["zsh"]),
         (["run", "jobs.py", "--set", "fetch.w"], ["fetch.workers="]),
         (["tune", "jobs.py", "--set", "decode.sc"], ["decode.scale="]),
+        (["queue", "stats", "redis"], ["redis://", "rediss://", "redis+sentinel://"]),
+        (["submit", "sqli"], ["sqlite://"]),
+        (["run", "jobs.py", "--source", "sq"], ["sqlite://", "sqs://"]),
+        (["run", "jobs.py", "--source", ""], []),  # before it has begun, a folder or file
         (["run", "--plan", ""], []),  # a file: the shell's own
         (["report", ""], []),
     ],

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.base.errors import SettingsError
-from headrace.sources.addresses import open_queue, parse_address
+from headrace.sources.addresses import hide_secrets, open_queue, parse_address
 
 
 def test_a_file_beside_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,6 +45,7 @@ def test_what_the_caller_says_wins(tmp_path: Path) -> None:
         ("sqlite:///jobs.db?queue=", "says nothing for queue"),
         ("sqlite:///jobs.db?queue=a&queue=b", "queue twice"),
         ("sqlite:///jobs.db?visibility=soon", "visibility"),
+        ("sqlite:///jobs.db?visibility=0s", "visibility = '0s' is not possible"),
         ("sqlite:///jobs.db#a", "after #"),
         ("redis://user:geheim@host:port/0", "port is not a number"),
         ("redis://user:geheim@host/jobs", r"\?queue=jobs"),
@@ -73,3 +74,17 @@ def test_parsing_opens_nothing(tmp_path: Path) -> None:
     parse_address(f"sqlite:///{tmp_path}/jobs.db")
     parse_address("redis://nowhere.invalid/0?queue=a")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("sqlite:///jobs@home.db?queue=a", "sqlite:///jobs@home.db?queue=a"),
+        ("redis://me:ge@heim@host/0?queue=a@b", "redis://...@host/0?queue=a@b"),
+        ("kafka://a:1,b:2/t?sasl_Password=geheim&group=a#b", "kafka://a:1,b:2/t?sasl_Password=...&group=a#b"),
+        ("amqp://host/?auth_token=geheim", "amqp://host/?auth_token=..."),
+    ],
+)
+def test_secrets_of_an_address_are_hidden(address: str, shown: str) -> None:
+    """User and password, and parameters that are called like a secret, whatever the scheme."""
+    assert hide_secrets(address) == shown
