@@ -105,6 +105,8 @@ MARKS = [
         "elsewhere",
         "sources/test_guide_of_sqs_workers.py runs them, with moto",
     ),
+    Mark("docs/guides/extending.md", "pip", "elsewhere", "it installs; tests/integration/examples/test_plugin.py does"),
+    Mark("docs/guides/extending.md", "headrace", "elsewhere", "of what was installed, like the one before"),
     Mark("docs/guides/hot-spots.md", "from headrace.profiler.nvtx", "elsewhere", "it needs a GPU"),
     Mark("docs/guides/isolation.md", "headrace profile", "minutes", "each stage runs at each setting"),
     Mark("docs/guides/isolation.md", "from jobs import", "minutes", "each stage runs at each setting"),

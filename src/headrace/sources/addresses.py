@@ -128,7 +128,7 @@ def parse_address(url: str) -> Address:
 
 def hide_secrets(address: str) -> str:
     """Return an address without user and password, and without the values of parameters that are called like a secret."""
-    shown = re.sub(r"//[^/?#]*@", "//...@", address)
+    shown = re.sub(r"://[^/?#]*@", "://...@", address)
     return re.sub(r"([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&#]*", r"\1...", shown, flags=re.IGNORECASE)
 
 
