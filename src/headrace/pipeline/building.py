@@ -79,7 +79,7 @@ def _build_station(
 
 def _plan_for_workers(plan: Plan, source: Source) -> Plan:
     """Return what workers read: jobs that come over a network name no files unless the Plan says which."""
-    if plan.network.files is not None or not getattr(source, "is_remote", True):
+    if plan.network.files is not None or not source.is_remote:
         return plan
     return dataclasses.replace(plan, network=dataclasses.replace(plan.network, files=[]))
 

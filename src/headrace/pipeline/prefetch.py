@@ -58,7 +58,7 @@ class Prefetch:
 
     def begin(self) -> None:
         """Set the first limit; the source is open, and nothing was received."""
-        lent_seconds = getattr(self._source, "visibility_seconds", None)
+        lent_seconds = self._source.visibility_seconds
         if self._is_set or lent_seconds is None:
             return
         self._lends = True

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.errors import HeadraceError
-from headrace.base.protocols import KeepsResults, Source, TakesNotes
+from headrace.base.protocols import KeepsResults, TakesNotes
 from headrace.base.records import Outcome, OutcomeKind, StageStatistics
 from headrace.pipeline.admission import Admission
 from headrace.pipeline.bookkeeping import Bookkeeper
@@ -127,7 +127,7 @@ class Runtime:
             *(plan.run.brake_after if bounds.brakes else 0, keeper, context.clock, context.random),
             tasks=routes,
             is_ordered=plan.run.ordered,
-            ends=bounds.limit is not None or not _is_endless(source),
+            ends=bounds.limit is not None or not source.is_endless,
             end=self.end,
             is_busy_beyond=lambda tasks: self._admission.is_busy_beyond(tasks),
         )
@@ -138,7 +138,7 @@ class Runtime:
             lambda item, error, stage: self._settling.fail(item, error, stage),
         )
         self._tasks = tasks = shares if shares.is_of_use and not plan.run.ordered else None
-        limit = None if bounds.limit is None else RunLimit(bounds.limit, source_ends=not _is_endless(source))
+        limit = None if bounds.limit is None else RunLimit(bounds.limit, source_ends=not source.is_endless)
         self._admission = admission = Admission(
             context, stations, self._failing, tasks, limit, first_alone=bounds.first_alone
         )
@@ -242,7 +242,7 @@ class Runtime:
     @property
     def is_drained(self) -> bool:
         """Whether one signal ended a source that has no other end, and all that was received was finished."""
-        is_endless = self._admission.limit is None and _is_endless(self._pipeline.source)
+        is_endless = self._admission.limit is None and self._pipeline.source.is_endless
         return is_endless and self.signals.num == 1 and not self._admission.is_given_up
 
     def statistics(self) -> list[StageStatistics]:
@@ -390,8 +390,7 @@ class Runtime:
     def _tend(self) -> None:
         source, began = self._pipeline.source, self.context.seconds()
         source.tend()
-        visibility = getattr(source, "visibility_seconds", None)
-        self._punctuality.tended(began, self.context.seconds(), visibility)
+        self._punctuality.tended(began, self.context.seconds(), source.visibility_seconds)
 
     def _keep_books(self) -> None:
         growth = GrowthWatch()
@@ -419,10 +418,6 @@ class Runtime:
             outbox.flush_if_due()
             is_due.wait(_TICK_SECONDS)
             is_due.clear()
-
-
-def _is_endless(source: Source) -> bool:
-    return bool(getattr(source, "is_endless", False))
 
 
 def _no_model(path: str | None = None) -> Any:
