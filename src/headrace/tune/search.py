@@ -11,13 +11,15 @@ No clock of its own: `may_go_on` says when the time is over.
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from headrace.base.coordinate_search import Axis, climb
 from headrace.tune.objective import SAME, Objective, Outlook
 from headrace.tune.predictor import Predictor
-from headrace.tune.space import Axis, Point, Value
+from headrace.tune.space import Point, Value
 
 #: A step must gain so much on the scale of logarithms, or noise would be followed forever.
 _STEP = 0.002
@@ -117,7 +119,7 @@ class _Search:
         drawn = [{axis.key: self._random.choice(axis.values) for axis in self._space.axes} for _ in range(_RESTARTS)]
         return [{**base, **ample}, base, *({**base, **start} for start in drawn)]
 
-    def _ample(self, axis: Axis) -> Value:
+    def _ample(self, axis: Axis[Value]) -> Value:
         if axis.key.endswith((".executor", ".max_wait_seconds")):
             base = self._space.base[axis.key]
             return "thread" if base == "inline" else base
@@ -129,40 +131,37 @@ class _Search:
 
     def _climb(self, start: dict[str, Value]) -> None:
         here = self._look(start)
-        point, score = dict(start), here.score if here else -float("inf")
-        axes = list(self._space.axes)
-        improved = True
-        while improved and self._may_go_on():
-            improved = False
-            self._random.shuffle(axes)
-            for axis in axes:
-                best = self._best_on(axis, point)
-                if best is not None and best.score > score + _STEP:
-                    point, score, improved = dict(best.point), best.score, True
+        begin: tuple[Point, float] = (start, here.score if here else -float("inf"))
+        climb(begin, self._passes(), self._improve)
 
-    def _best_on(self, axis: Axis, point: Point) -> Found | None:
+    def _passes(self) -> Iterator[list[Axis[Value]]]:
+        axes = list(self._space.axes)
+        while self._may_go_on():
+            self._random.shuffle(axes)
+            yield axes
+
+    def _improve(self, axis: Axis[Value], at: tuple[Point, float]) -> tuple[Point, float] | None:
+        """Return the best other point on an axis with its score, where it is better than this one."""
+        point, score = at
         found = [self._look({**point, axis.key: value}) for value in axis.values if value != point[axis.key]]
-        return max((one for one in found if one is not None), key=lambda one: one.score, default=None)
+        best = max((one for one in found if one is not None), key=lambda one: one.score, default=None)
+        return None if best is None or best.score <= score + _STEP else (best.point, best.score)
 
     def _shrink(self, best: Found, base: Found | None) -> Found:
         """Return the smallest point that is as good: no gain is worth a setting that does not bring it."""
         enough = best.score - SAME
         if base is not None and base.score >= enough:
             return base
-        smallest = best
-        improved = True
-        while improved:
-            improved = False
-            # Batches first: of all settings they cost most in latency and memory.
-            for axis in sorted(
-                self._space.axes, key=lambda axis: not axis.key.endswith((".batch", ".max_wait_seconds"))
-            ):
-                values = dict.fromkeys((self._space.base[axis.key], *axis.values))
-                tries = [self._look({**smallest.point, axis.key: value}) for value in values]
-                fit = [one for one in tries if one is not None and one.score >= enough and self._is_less(one, smallest)]
-                if fit:
-                    smallest, improved = min(fit, key=self._burden), True
-        return smallest
+
+        def shrink_on(axis: Axis[Value], smallest: Found) -> Found | None:
+            values = dict.fromkeys((self._space.base[axis.key], *axis.values))
+            tries = [self._look({**smallest.point, axis.key: value}) for value in values]
+            fit = [one for one in tries if one is not None and one.score >= enough and self._is_less(one, smallest)]
+            return min(fit, key=self._burden, default=None)
+
+        # Batches first: of all settings they cost most in latency and memory.
+        axes = sorted(self._space.axes, key=lambda axis: not axis.key.endswith((".batch", ".max_wait_seconds")))
+        return climb(best, itertools.repeat(axes), shrink_on)
 
     def _is_less(self, one: Found, other: Found) -> bool:
         return self._burden(one) < self._burden(other)

@@ -11,6 +11,7 @@ import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from headrace.base.coordinate_search import Axis, powers_of_two
 from headrace.base.plan import Plan, StagePlan
 from headrace.runs.formats.profile import StageAccount
 from headrace.stages.stage import Stage
@@ -31,16 +32,6 @@ THREADS = "model.threads"
 IN_FLIGHT = "source.max_in_flight"
 RECEIVERS = "source.receivers"
 SCALE = "decode.scale"
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """One setting and what it may be."""
-
-    key: str
-    """Path in the Plan's file, such as `stages.fetch.workers`."""
-    values: tuple[Value, ...]
-    """The smallest, in what it takes of the machine, first; the base's value is one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +57,8 @@ class Limits:
 class Space:
     """What the search may choose from."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[Axis[Value], ...]
+    """The base's value is among each one's."""
     base: Point
     """The Plan as it is."""
     cores: int
@@ -132,7 +124,7 @@ def build_space(stages: Iterable[Stage], base: Plan, accounts: Mapping[str, Stag
 
 class _Builder:
     def __init__(self, base: Plan, accounts: Mapping[str, StageAccount], limits: Limits) -> None:
-        self.axes: list[Axis] = []
+        self.axes: list[Axis[Value]] = []
         self.values: dict[str, Value] = {}
         self.left_out: list[str] = []
         self._base = base
@@ -178,7 +170,7 @@ class _Builder:
         largest = self._limits.largest_batch.get(stage.name, base)
         if largest <= 1:
             self.left_out.append(f"{stage.name}.batch: the cost of larger batches is not known")
-        self._axis(f"stages.{stage.name}.batch", _with(_powers(largest), base), base)
+        self._axis(f"stages.{stage.name}.batch", _with(powers_of_two(largest), base), base)
         account = self._accounts.get(stage.name)
         curve = account.batches.cost_curve if account and account.batches else {}
         call = max(curve.values(), default=0.0)
@@ -236,7 +228,7 @@ class _Builder:
             most = MOST_DEVICE_WORKERS if self._waits(stage) else min(self._limits.cores, MOST_DEVICE_WORKERS)
             return _with(_few(most), base)
         if self._waits(stage):
-            return _with(_powers(MOST_WAITING_WORKERS), base)
+            return _with(powers_of_two(MOST_WAITING_WORKERS), base)
         return _with(_few(self._limits.cores + 1), base)
 
     def _axis(self, key: str, values: tuple[Value, ...], base: Value) -> None:
@@ -254,14 +246,6 @@ def _product(point: Point, keys: Iterable[str]) -> int:
     workers = max((value for key in keys if isinstance(value := point.get(key), int)), default=1)
     threads = point.get(THREADS)
     return workers * (threads if isinstance(threads, int) else 1)
-
-
-def _powers(most: int) -> tuple[int, ...]:
-    """Return 1, 2, 4, ... and the most itself."""
-    found = [1]
-    while found[-1] * 2 <= most:
-        found.append(found[-1] * 2)
-    return tuple(found) if found[-1] == most else (*found, most)
 
 
 def _few(most: int) -> tuple[int, ...]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from tuning_fakes import FormulaReplay, account, defaults_of
 
+from headrace.base.coordinate_search import Axis
 from headrace.base.plan import Plan, resolve
 from headrace.tune.predictor import Measured, Predictor
 from headrace.tune.reasons import find_reasons
-from headrace.tune.space import Axis, Space
+from headrace.tune.space import Space
 
 KINDS = {"fetch": "io", "work": "cpu"}
 

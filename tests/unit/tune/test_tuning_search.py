@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tuning_fakes import FormulaReplay, account, defaults_of
 
+from headrace.base.coordinate_search import Axis
 from headrace.base.goals import LatencyGoal
 from headrace.base.plan import Plan, resolve
 from headrace.tune.objective import Objective, Outlook
 from headrace.tune.predictor import Measured, Predictor
 from headrace.tune.search import Found, choose, search
-from headrace.tune.space import Axis, Space
+from headrace.tune.space import Space
 
 KINDS = {"fetch": "io", "work": "cpu", "device": "device"}
 WORKERS = (1, 2, 4, 8, 16, 32)
 
 
 def predictor_of(
-    formula: Callable[[Plan], float], settings: list[str], axes: list[Axis], *, goal: LatencyGoal | None = None
+    formula: Callable[[Plan], float], settings: list[str], axes: list[Axis[Any]], *, goal: LatencyGoal | None = None
 ) -> Predictor:
     """Return a predictor by formula around a Plan of three stages."""
     defaults = defaults_of(KINDS)
