@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from headrace.base.plan import Plan
     from headrace.ledger.ledger import Ledger
     from headrace.optimize.artifacts import ArtifactStore
-    from headrace.optimize.forecast import Forecast
+    from headrace.optimize.concurrency import Concurrency
     from headrace.optimize.goal import Goal
-    from headrace.optimize.layout import Shares
+    from headrace.optimize.pipeline_speedup import PipelineSpeedup
     from headrace.optimize.recipe import Buildable
     from headrace.runs.formats.census import CensusDocument
     from headrace.runs.formats.optimization import OptimizationDocument
@@ -88,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
     from headrace.engines.networks import names
     from headrace.ledger.ledger import Ledger
     from headrace.optimize.artifacts import ArtifactStore
-    from headrace.optimize.business import with_business
-    from headrace.optimize.forecast import Forecast
+    from headrace.optimize.cost_summary import with_cost_summary
+    from headrace.optimize.pipeline_speedup import PipelineSpeedup
     from headrace.runs.reader import read_run
 
     check_output(args.output, force=args.force)
@@ -108,15 +108,15 @@ def run(args: argparse.Namespace) -> int:
         networks = names() if args.pipeline else ()  # before the recipe's module, which no worker loads
         recipe = _recipe(args, store)  # before the sets are read: it says which file the model is
         golden = _items(args, args.golden)
-        forecast = Forecast.of(analysis) if analysis else None
-        document = _search(args, ledger, plan, stage, store, recipe, golden, networks, forecast)
+        pipeline = PipelineSpeedup.of(analysis) if analysis else None
+        document = _search(args, ledger, plan, stage, store, recipe, golden, networks, pipeline)
         proved = _is_proved(document)
         if proved and not document.interrupted and args.pipeline and (args.source or args.run_folder):
             document = _end_to_end(args, ledger, plan, document, stage)
             proved = _is_proved(document)
         elif proved and not document.interrupted:
             document = _not_end_to_end(args, document)
-        document = with_business(msgspec.structs.replace(document, ceiling=ceiling), _price(args.price))
+        document = with_cost_summary(msgspec.structs.replace(document, ceiling=ceiling), _price(args.price))
         if args.output and proved and not document.interrupted:
             _accept(args, ledger, plan, document, stage)
         if args.report and not document.interrupted:
@@ -254,12 +254,12 @@ def _search(
     recipe: Buildable | None,
     golden: Golden | None,
     networks: tuple[str, ...],
-    forecast: Forecast | None,
+    pipeline: PipelineSpeedup | None,
 ) -> OptimizationDocument:
     from headrace.ledger.ledger import hardware_fingerprint
     from headrace.optimize.search import optimize
     from headrace.runs.hardware import find_hardware
-    from headrace.validate import memory
+    from headrace.validate import measuring
 
     calibration = _items(args, args.data, labelled=False)
     _check_source(args, {"--data": calibration, "--golden": golden})
@@ -273,8 +273,8 @@ def _search(
         hardware=hardware_fingerprint(find_hardware()),
         recipe=recipe,
         networks=networks,
-        forecast=forecast,
-        weigh=memory.measure_memory,
+        pipeline=pipeline,
+        weigh=measuring.current().measure_memory,
         in_use=plan.model_of(args.key),
         say=_say,
     )
@@ -306,7 +306,7 @@ def _goal(args: argparse.Namespace, plan: Plan, stage: str) -> Goal:
         batch=args.batch or (1 if args.objective == "latency" else 8),
         budget_seconds=args.budget,
         began=args.began,
-        layout=None if args.no_layout else _layout(args, plan, stage),
+        concurrency=None if args.no_layout else _concurrency(args, plan, stage),
         cores=usable_cores(),
         again=args.again,
         price_per_hour=_price(args.price),
@@ -368,14 +368,14 @@ def _price(text: str | None) -> float | None:
         raise SettingsError(str(error)) from None
 
 
-def _layout(args: argparse.Namespace, plan: Plan, stage: str) -> Shares:
-    """Return the layout of the Plan as it is."""
+def _concurrency(args: argparse.Namespace, plan: Plan, stage: str) -> Concurrency:
+    """Return the concurrency of the Plan as it is."""
     from headrace.base.plan import StagePlan
-    from headrace.optimize.layout import Shares
+    from headrace.optimize.concurrency import Concurrency
 
     now = plan.stages.get(stage, StagePlan())
     batch = now.batch or (args.batch or 1 if args.objective == "latency" else 1)
-    return Shares(workers=now.workers or 1, threads=plan.model_of(args.key).threads or args.threads, batch=batch)
+    return Concurrency(workers=now.workers or 1, threads=plan.model_of(args.key).threads or args.threads, batch=batch)
 
 
 def _accept(args: argparse.Namespace, ledger: Ledger, plan: Plan, document: OptimizationDocument, stage: str) -> None:

@@ -66,10 +66,10 @@ def _by_ceiling(
     import msgspec
 
     from headrace.diagnose.replay import CannotReplay
-    from headrace.optimize.ceiling import find_ceiling
+    from headrace.optimize.amdahl import find_amdahl_bound
 
     try:
-        ceiling = find_ceiling(analysis)
+        ceiling = find_amdahl_bound(analysis)
     except CannotReplay as error:
         say(f"what a faster model would buy is not known: {error}")
         return None, None

@@ -9,13 +9,12 @@ from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 
 
 def proof_of(document: OptimizationDocument) -> Attempt:
-    """Return the attempt that a decision rests on: the variant's, or the layout's where the model stays as it is.
+    """Return the attempt that a decision rests on: the variant's, or the concurrency's where the model stays as it is.
 
     Raises:
         ValueError: If nothing was proved.
     """
-    variant, layout = recommended(document), accepted_layout(document)
-    proof = variant or layout
+    proof = recommended(document) or accepted_concurrency(document)
     if proof is None:
         raise ValueError("nothing was proved, so there is nothing to accept")
     return proof
@@ -26,13 +25,13 @@ def recommended(document: OptimizationDocument) -> Attempt | None:
     return next((one for one in document.attempts if one.candidate == document.recommended), None)
 
 
-def accepted_layout(document: OptimizationDocument) -> Attempt | None:
-    """Return the layout that was found and proved."""
+def accepted_concurrency(document: OptimizationDocument) -> Attempt | None:
+    """Return the concurrency that was found and proved."""
     return document.layout if document.layout is not None and document.layout.verdict == "accept" else None
 
 
 def better_plan(plan: Plan, document: OptimizationDocument, stage: str, key: str = "") -> tuple[Plan, dict[str, str]]:
-    """Return a Plan that uses the recommended variant and layout, and {path of a setting: why it was changed}.
+    """Return a Plan that uses the recommended variant and concurrency, and {path of a setting: why it was changed}.
 
     Args:
         plan: The one that is changed.
@@ -43,19 +42,20 @@ def better_plan(plan: Plan, document: OptimizationDocument, stage: str, key: str
     Raises:
         ValueError: If nothing was proved.
     """
-    variant, layout = recommended(document), accepted_layout(document)
-    chosen = layout or proof_of(document)
+    variant, concurrency = recommended(document), accepted_concurrency(document)
+    chosen = concurrency or proof_of(document)
     changed = plan.with_model(key, ModelPlan(**chosen.settings))
     reasons = {}
     if variant is not None:
         reasons[f"models.{key}.artifact" if key else "model.artifact"] = f"{variant.technique}: {variant.hypothesis}"
-    if layout is not None:
+    if concurrency is not None:
         before = plan.stages.get(stage, StagePlan())
-        after = dataclasses.replace(before, workers=layout.stages["workers"], batch=layout.stages["batch"])
+        after = dataclasses.replace(before, workers=concurrency.stages["workers"], batch=concurrency.stages["batch"])
         changed = dataclasses.replace(changed, stages={**plan.stages, stage: after})
-        if layout.speedup is not None:
+        speedup = concurrency.speedup
+        if speedup is not None:
             reasons[f"stages.{stage}.workers"] = (
-                f"layout: {layout.speedup.mid:.2f} times ({layout.speedup.low:.2f} to {layout.speedup.high:.2f}) the items per "
+                f"layout: {speedup.mid:.2f} times ({speedup.low:.2f} to {speedup.high:.2f}) the items per "
                 "second, with threads and batch"
             )
     return changed, reasons

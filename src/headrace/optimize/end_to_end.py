@@ -30,8 +30,8 @@ from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.whatif import predict
 from headrace.ledger.ledger import Ledger, hardware_fingerprint
-from headrace.optimize.better_plan import accepted_layout, proof_of
-from headrace.optimize.ceiling import find_ceiling
+from headrace.optimize.amdahl import find_amdahl_bound
+from headrace.optimize.better_plan import accepted_concurrency, proof_of
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import usable_cores
 from headrace.profiler.profile import ProfileSettings, profile
@@ -70,7 +70,7 @@ class Question:
     stage: str
     """The device stage that runs the model."""
     found: OptimizationDocument
-    """The search that proved the variant or the layout."""
+    """The search that proved the variant or the concurrency."""
 
 
 def judge_end_to_end(
@@ -171,7 +171,7 @@ def _predicted(question: Question, run: Run) -> tuple[PredictionDocument | None,
     """Return the prediction, what a free model would bring, and why there is neither."""
     try:
         analysis = Analysis(run)
-        ceiling = find_ceiling(analysis)
+        ceiling = find_amdahl_bound(analysis)
         document = predict(analysis.replay, _change(question, analysis.replay))
     except (HeadraceError, ValueError) as error:
         return None, None, str(error)
@@ -184,32 +184,32 @@ def _change(question: Question, replay: Replay) -> Change:
     """Return what is done otherwise: the Plan's settings, and what the model costs now."""
     after = resolve(question.after, [stage.defaults() for stage in question.pipeline.stages], usable_cores())
     settings = changed_settings(replay.plan, after)
-    layout = accepted_layout(question.found)
-    if layout is None:
+    concurrency = accepted_concurrency(question.found)
+    if concurrency is None:
         times = speedup_at(question.found, after.stages[question.stage].batch or 1)
         return Change(settings=settings, speedups={question.stage: times})
-    best = next(one for one in reversed(layout.layouts) if one.chosen)
+    best = next(one for one in reversed(concurrency.layouts) if one.chosen)
     # What a call takes where as many workers run beside it, in each batch that was timed so.
     curve = {
         one.batch: one.workers * one.batch / one.items_per_second
-        for one in layout.layouts
+        for one in concurrency.layouts
         if (one.workers, one.threads) == (best.workers, best.threads)
     }
     return Change(settings=settings, cost_curves={question.stage: curve})
 
 
 def speedup_at(found: OptimizationDocument, batch: int) -> float:
-    """Return how many times as fast the recommended variant is in batches of this size, without a layout of its own.
+    """Return how many times as fast the recommended variant is in batches of this size, at the Plan's concurrency.
 
-    Where its layout was looked for, it was timed in that of the Plan, too; else in the batch of its gates alone.
+    Where its own was searched, it was timed at the Plan's, too; else in the batch of its gates alone.
 
     Raises:
         CannotReplay: If it was timed in other batches: int8, for instance, gains more from large ones than float32 does.
     """
-    proof, layout = proof_of(found), found.layout
+    proof, concurrency = proof_of(found), found.layout
     timed = {proof.validation.batch: proof.speedup}
-    if layout is not None and layout.whole is not None:
-        timed[layout.stages["batch"]] = layout.whole.ratio
+    if concurrency is not None and concurrency.whole is not None:
+        timed[concurrency.stages["batch"]] = concurrency.whole.ratio
     at = timed.get(batch)
     if at is None:
         sizes = " and ".join(str(size) for size, speedup in sorted(timed.items()) if speedup)
@@ -336,8 +336,9 @@ def judged(document: OptimizationDocument, found: EndToEnd, *, anyway: bool) -> 
     document = msgspec.structs.replace(document, end_to_end=found)
     if gains or anyway:
         return msgspec.structs.replace(document, says=f"{document.says}; {found.says}")
-    layout = document.layout
-    if layout is not None and layout.verdict == "accept":
-        layout = msgspec.structs.replace(layout, verdict="reject", gate="pipeline")
+    concurrency = accepted_concurrency(document)
+    rejected = (
+        msgspec.structs.replace(concurrency, verdict="reject", gate="pipeline") if concurrency else document.layout
+    )
     says = f"keep what you have: {found.says}. It was about this: {document.says}"
-    return msgspec.structs.replace(document, recommended=None, layout=layout, says=says)
+    return msgspec.structs.replace(document, recommended=None, layout=rejected, says=says)

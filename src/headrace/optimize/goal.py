@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -10,11 +11,16 @@ from typing import Literal
 from headrace.base.meaning import Output
 from headrace.base.settings import check
 from headrace.base.units import format_duration
-from headrace.optimize.layout import Shares
+from headrace.optimize.concurrency import Concurrency
 from headrace.optimize.presets import HERE, TARGETS
+from headrace.runs.formats.optimization import Attempt
+from headrace.runs.formats.profile import Estimate
 from headrace.validate.metrics import TOP_1, Metric
+from headrace.validate.model_speed import Speed
 from headrace.validate.policy import MAX_SLICE_DROP, Policy
 
+#: Speed-up that a candidate must surely have to be worth a test on the golden set.
+LEAST_SPEEDUP = 1.02
 OBJECTIVES = ("throughput", "latency", "size", "cost")
 
 
@@ -39,8 +45,10 @@ class Goal:
     """Since `began`; no new candidate, round of training or group is begun after it."""
     began: float = field(default_factory=time.monotonic)
     """When the command did, on the monotonic clock."""
-    layout: Shares | None = None
-    """Workers, threads and batch that the Plan has now, from where better ones are looked for; None: they are not."""
+    now: Callable[[], float] = time.monotonic
+    """The clock of the budget."""
+    concurrency: Concurrency | None = None
+    """Workers, threads and batch of the Plan, from where better ones are searched; None if they are not searched."""
     price_per_hour: float | None = None
     """Of this machine, in the user's currency; None: what attempts cost is not told."""
     pipeline: str = ""
@@ -68,9 +76,9 @@ class Goal:
 
     def is_over_budget(self) -> bool:
         """Return whether the time that was given is used up."""
-        return self.budget_seconds is not None and time.monotonic() - self.began > self.budget_seconds
+        return self.budget_seconds is not None and self.now() - self.began > self.budget_seconds
 
-    def is_time_to_ask(self, since: float) -> bool:
+    def is_time_to_test(self, since: float) -> bool:
         """Return whether candidates were tried for so long that the rest of the budget is better spent on the golden set.
 
         Args:
@@ -78,7 +86,7 @@ class Goal:
         """
         if self.budget_seconds is None or self.is_over_budget():
             return False
-        return time.monotonic() - since > (self.began + self.budget_seconds - since) / 2
+        return self.now() - since > (self.began + self.budget_seconds - since) / 2
 
     @property
     def going_on(self) -> str:
@@ -89,3 +97,35 @@ class Goal:
     def budget_is_used_up(self) -> str:
         """Why nothing more is begun, in words."""
         return f"the budget of {format_duration(self.budget_seconds or 0.0)} is used up"
+
+    def merit_of(self, attempt: Attempt) -> Estimate | None:
+        """Return what is to be made better, over what is in use: speed, or for `cost` CPU time; None if not measured."""
+        return attempt.cpu if self.objective == "cost" else attempt.speedup
+
+    def rank_of(self, attempt: Attempt) -> float:
+        """Return the merit as one number; 0 if not measured."""
+        merit = self.merit_of(attempt)
+        return merit.mid if merit else 0.0
+
+    def is_gain(self, attempt: Attempt, *, is_smaller: bool) -> bool:
+        """Return whether an attempt surely gains enough for a test on the golden set."""
+        if self.objective == "size" and is_smaller:
+            return True
+        merit = self.merit_of(attempt)
+        return merit is not None and merit.low > LEAST_SPEEDUP
+
+    def is_no_gain(self, speedup: Estimate | None, cpu: Estimate | None, *, is_smaller: bool) -> bool:
+        """Return whether a candidate is surely not better at what is asked for, and nothing else speaks for it."""
+        if self.objective == "cost":
+            slower = speedup is not None and speedup.high < 1.0
+            return slower or (cpu is not None and cpu.high <= LEAST_SPEEDUP)
+        if self.objective == "size" and is_smaller:
+            return False
+        return speedup is not None and speedup.high <= LEAST_SPEEDUP
+
+    def is_settled(self, speed: Speed) -> bool:
+        """Return whether rounds of timing are enough: a candidate is surely a gain, or surely none."""
+        if self.objective == "cost" and speed.high < 1.0:
+            return True
+        found = speed.cpu if self.objective == "cost" else speed
+        return found is not None and (found.low > LEAST_SPEEDUP or found.high <= LEAST_SPEEDUP)

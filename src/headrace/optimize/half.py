@@ -7,12 +7,20 @@ float32.
 
 from __future__ import annotations
 
-from headrace.optimize.techniques import Candidates, Subject, Technique, is_quantized_already, no_openvino, on_engine
+from headrace.optimize.techniques import (
+    Candidates,
+    Subject,
+    Technique,
+    Why,
+    is_quantized_already,
+    no_openvino,
+    on_engine,
+)
 from headrace.runs.cpu_features import FLOAT16_FLAGS
 from headrace.validate.half_precision import LARGEST, beyond, named
 
 
-def why_no_float16(subject: Subject) -> str | None:
+def why_no_float16(subject: Subject) -> Why | None:
     """Return why a model cannot run in float16 here; None if it can."""
     missing = no_openvino(subject) or is_quantized_already(subject)
     if missing is not None:

@@ -8,25 +8,15 @@ it was given, for the incumbent may have lost something already, and who is held
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from headrace.base.errors import EngineError, SettingsError
 from headrace.base.plan import ModelPlan
 from headrace.engines.model_files import model_files
-from headrace.optimize.techniques import Candidate, Technique
 from headrace.runs.formats.optimization import Artifact
-from headrace.runs.formats.variants import GateName, ValidationDocument
-from headrace.validate.golden import Golden
-from headrace.validate.kept_answers import KeptAnswers
-from headrace.validate.model_speed import Settled
-from headrace.validate.policy import Policy
 from headrace.validate.variant_spec import VariantSpec, variant_text
-from headrace.validate.variants import CHEAP_GATES, validate_variants
 
 #: Name of the attempt that judges the incumbent's answers.
 IN_USE = "in-use"
@@ -39,9 +29,9 @@ class Incumbent:
     artifact: Artifact
     spec: VariantSpec
 
-    def is_candidate(self, candidate: Candidate) -> bool:
+    def is_same(self, artifact: Artifact, spec: VariantSpec) -> bool:
         """Return whether a candidate is this very variant."""
-        return settings_of(self.artifact, self.spec) == settings_of(candidate.artifact, candidate.spec)
+        return settings_of(self.artifact, self.spec) == settings_of(artifact, spec)
 
     @property
     def decides(self) -> list[Any]:
@@ -93,46 +83,3 @@ def settings_of(artifact: Artifact, spec: VariantSpec) -> tuple[Any, ...]:
     """Return what makes a variant the one it is, wherever its file lies."""
     side = () if spec.model.input_side is None else (spec.model.input_side,)
     return artifact.sha256, spec.model.engine, spec.model.threads, dict(spec.model.options), *side
-
-
-#: Where the Plan uses another variant, the model as it was given may be the better one.
-AS_GIVEN = Technique(
-    name="as-given", kind="lossless", option="--plan", says="the model as it was given, on ONNX Runtime in float32",
-    why_not=lambda subject: None if subject.incumbent else "the Plan uses it",
-    candidates=lambda subject: iter([(subject.original, subject.baseline())]),
-)  # fmt: skip
-
-
-def ask_cheap_gates(
-    given: VariantSpec,
-    used: VariantSpec,
-    candidate: VariantSpec,
-    items: Golden | None,
-    policy: Policy,
-    gates: Sequence[GateName] = CHEAP_GATES,
-    kept: KeptAnswers | None = None,
-    settled: Settled | None = None,
-) -> ValidationDocument:
-    """Return what the cheap gates say: answers held against the model as given, speed against the variant in use.
-
-    Args:
-        given: The model as it was given.
-        used: What runs today; `given` itself where that is it.
-        candidate: The one that is judged.
-        items: That are answered; None: made up.
-        policy: What is asked.
-        gates: Those of the cheap gates to ask.
-        kept: What the model as given answered before; None: it is asked anew.
-        settled: As `measure_speed` takes it.
-    """
-    if used.text == given.text:
-        return validate_variants(given, candidate, items, policy, gates=gates, kept=kept, settled=settled)
-    untimed = [gate for gate in gates if gate != "speed"]
-    answers = validate_variants(given, candidate, items, policy, gates=untimed, kept=kept)
-    if answers.verdict == "reject" or answers.interrupted or "speed" not in gates:
-        return answers
-    timed = validate_variants(used, candidate, items, policy, gates=("speed",), settled=settled)
-    return msgspec.structs.replace(
-        timed, gates=(*answers.gates, *timed.gates), warnings=(*answers.warnings, *timed.warnings), layers=answers.layers,
-        diverges_at=answers.diverges_at,
-    )  # fmt: skip

@@ -18,12 +18,14 @@ KINDS: tuple[TechniqueKind, ...] = ("lossless", "numeric", "lossy", "trained")
 _SAME_SIZE = 0.02
 #: Peaks of memory closer than this are the same: allocators and the scheduler move them by several percent.
 _SAME_MEMORY = 0.1
-#: What its own layout may gain one variant more than another: with ResNet-18 and MobileNetV2 batches gained 1.5 times where the
-#: kernel was fast and nothing in float32, and two workers 1.4 times and nothing.
+#: What its own concurrency may gain one variant more than another: with ResNet-18 and MobileNetV2 batches gained 1.5 times
+#: where the kernel was fast and nothing in float32, and two workers 1.4 times and nothing.
 _CATCH_UP = 1.5
-#: Variants whose own layouts are looked for.
+#: Variants whose own concurrency is searched.
 _MOST_NEAR = 4
 _UNKNOWN = Estimate(0.0, 0.0, 0.0)
+#: Of what is in use: nothing is lost, and it is as fast as itself.
+NO_DROP, SAME_SPEED = Estimate(0.0, 0.0, 0.0), Estimate(1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ def merit(point: Point, objective: str) -> Estimate:
 
 
 def near_fastest(points: Sequence[Point]) -> list[Point]:
-    """Return those that may be the fastest when each has its own layout, the fastest as they are first; at most four."""
+    """Return those that may be the fastest when each has its own concurrency, the fastest as they are first; at most four."""
     fastest = max((point.speedup.low for point in points), default=0.0)
     near = [point for point in points if point.speedup.high * _CATCH_UP >= fastest]
     return sorted(near, key=lambda point: -point.speedup.mid)[:_MOST_NEAR]

@@ -14,9 +14,9 @@ from headrace.base.errors import EngineError, LedgerError
 from headrace.base.plan import ModelPlan
 from headrace.engines.model_files import model_files
 from headrace.optimize.artifacts import ArtifactStore
-from headrace.optimize.incumbent import ask_cheap_gates
-from headrace.optimize.layout import Shares, compare_layouts
-from headrace.optimize.layout_rung import TECHNIQUE as LAYOUT
+from headrace.optimize.cheap_gates import run_cheap_gates
+from headrace.optimize.concurrency import Concurrency, compare_concurrency
+from headrace.optimize.concurrency_attempt import TECHNIQUE as CONCURRENCY
 from headrace.optimize.techniques import REFUTED
 from headrace.runs.formats.events import Event
 from headrace.runs.formats.ledger import Replayed
@@ -71,8 +71,8 @@ def replay_attempt(
     candidate = VariantSpec(attempt.candidate, ModelPlan(**{**attempt.settings, "artifact": str(artifact)}))
     given = _baseline(original, attempt)
     baseline = VariantSpec(variant_text(given), given)
-    if attempt.technique == LAYOUT:
-        verdict, speedup, drop = _layout(attempt, candidate, calibration or golden)
+    if attempt.technique == CONCURRENCY:
+        verdict, speedup, drop = _concurrency(attempt, candidate, calibration or golden)
     else:
         verdict, speedup, drop = _judge(attempt, asked, baseline, candidate, calibration, golden, metric)
     return _compared(attempt, verdict, speedup, drop, hardware, time.monotonic() - began)
@@ -113,7 +113,7 @@ def _judge(
     some = None if given is None else given.unlabelled(spread(len(given), PARITY_ITEMS))
     used = ModelPlan(**asked.against)
     against = VariantSpec(variant_text(used), used) if asked.against else a
-    cheap = ask_cheap_gates(a, against, b, some, policy, [gate for gate in CHEAP_GATES if gate in names])
+    cheap = run_cheap_gates(a, against, b, some, policy, [gate for gate in CHEAP_GATES if gate in names])
     dear: tuple[GateName, ...] = ("static", "accuracy", "robustness")
     judged = None
     if names & {"accuracy", "robustness"} and cheap.verdict != "reject":
@@ -130,13 +130,15 @@ def _judge(
     return attempt.verdict, speedup, drop
 
 
-def _layout(attempt: Attempt, spec: VariantSpec, items: Golden | None) -> tuple[str, Estimate | None, Estimate | None]:
+def _concurrency(
+    attempt: Attempt, spec: VariantSpec, items: Golden | None
+) -> tuple[str, Estimate | None, Estimate | None]:
     first = attempt.layouts[0]
     taken = next(one for one in reversed(attempt.layouts) if one.chosen)
     if items is None or taken is first:
         return attempt.verdict, None, None
-    shares = [Shares(workers=one.workers, threads=one.threads, batch=one.batch) for one in (first, taken)]
-    found = compare_layouts((spec, shares[0]), (spec, shares[1]), items.at(spec.model.input_side))
+    settings = [Concurrency(workers=one.workers, threads=one.threads, batch=one.batch) for one in (first, taken)]
+    found = compare_concurrency((spec, settings[0]), (spec, settings[1]), items.at(spec.model.input_side))
     if found is None:
         return attempt.verdict, None, None
     return ("accept" if found.low > 1 else "reject"), Estimate(found.low, found.ratio, found.high), None

@@ -8,10 +8,10 @@ from headrace.base.formatting import counted
 from headrace.base.units import format_duration
 from headrace.optimize.better_plan import recommended
 from headrace.optimize.goal import Goal
+from headrace.optimize.pareto import SAME_SPEED
+from headrace.optimize.techniques import Candidate
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 from headrace.runs.formats.profile import Estimate
-
-_SAME = Estimate(1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +21,17 @@ class Words:
     found: OptimizationDocument
     """Without words."""
     goal: Goal
-    is_laid_out: bool
-    """Whether each variant that may be the fastest in its own layout was timed in it."""
-    num_shared: int
-    """Questions to the golden set among which the probability of a wrong acceptance was shared."""
+    has_own_concurrency: bool
+    """Whether each variant that may be the fastest at its own concurrency was timed at it."""
+    max_tests: int
+    """Tests on the golden set among which alpha was shared."""
 
     def says(self) -> str:
         """Return the outcome in a sentence or two."""
         layout, said = self.found.layout, [self._of_variant()]
         if layout is not None and not self.found.interrupted:
             said += [layout.says] if layout.verdict == "accept" else []
-            said += [self._of_layouts()] if len(self.found.laid_out) > 1 and self.is_laid_out else []
+            said += [self._of_concurrency()] if len(self.found.laid_out) > 1 and self.has_own_concurrency else []
         said += [one.says for one in self.found.run_offs]
         return "; ".join(said)
 
@@ -54,11 +54,11 @@ class Words:
                 f"what the Plan uses would not be accepted itself: {in_use.says}; without --plan what is faster than "
                 "the model as given is looked for, be it slower than this"
             )
-        if found.laid_out and not self.is_laid_out and not found.interrupted:
+        if found.laid_out and not self.has_own_concurrency and not found.interrupted:
             said.append(
                 "not every variant that may be the fastest was timed in a layout of its own: they are compared in the Plan's"
             )
-        if found.golden_uses > self.num_shared:
+        if found.golden_uses > self.max_tests:
             said.append(
                 f"this golden set has judged {found.golden_uses} attempts: what passes after many tries may have passed by "
                 "luck; take a new one"
@@ -119,11 +119,13 @@ class Words:
         costs = [1e6 * seconds / batch * price / 3600 / self.goal.cores for seconds in (after, before)]
         return f"{said}; for a million items {costs[0]:.3g} of your money instead of {costs[1]:.3g}"
 
-    def _of_layouts(self) -> str:
+    def _of_concurrency(self) -> str:
         """Say what the variants came to, each in its own layout."""
         used = "what the Plan uses" if self.found.in_use else "the model as given"
         names = {attempt.candidate: named_attempt(attempt) for attempt in self.found.attempts}
-        ratios = [(names.get(one.of, used), one.whole.ratio if one.whole else _SAME) for one in self.found.laid_out]
+        ratios = [
+            (names.get(one.of, used), one.whole.ratio if one.whole else SAME_SPEED) for one in self.found.laid_out
+        ]
         ranked = sorted(ratios, key=lambda one: -one[1].mid)
         told = [f"{name} {ratio.mid:.2f} ({ratio.low:.2f} to {ratio.high:.2f})" for name, ratio in ranked]
         return f"times the items per second of {used}, each in its own layout: {', '.join(told)}"
@@ -134,9 +136,21 @@ def named_attempt(attempt: Attempt) -> str:
     return f"{attempt.technique} on {attempt.settings.get('engine', '')}"
 
 
+def named_candidate(candidate: Candidate) -> str:
+    """Return its technique and engine."""
+    return f"{candidate.technique} on {candidate.spec.model.engine}"
+
+
 def less_cpu(cpu: Estimate) -> str:
     """Return CPU time before over after in words."""
     return f"{cpu.mid:.2f} times less CPU time ({cpu.low:.2f} to {cpu.high:.2f})"
+
+
+def cpu_words(objective: str, cpu: Estimate | None) -> str:
+    """Return what follows a speed where CPU time is what counts; nothing otherwise."""
+    if objective != "cost":
+        return ""
+    return f", {less_cpu(cpu)}" if cpu else ", its CPU time could not be measured"
 
 
 def _values(attempt: Attempt, gate: str) -> dict[str, float | None]:

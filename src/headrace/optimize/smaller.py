@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import EngineError
-from headrace.optimize.expects import INT8, MEASURED, Expects
+from headrace.optimize.expected_speedup import INT8, MEASURED, ExpectedSpeedup
 from headrace.optimize.techniques import (
     INPUT_SIDE,
     Candidates,
@@ -48,10 +48,10 @@ def smaller_models(subject: Subject) -> tuple[Technique, ...]:
     return (*of_sizes, *map(of_other, subject.also))
 
 
-def of_size(size: int, expects: Expects | None = None) -> Technique:
+def of_size(size: int, expected: ExpectedSpeedup | None = None) -> Technique:
     """Return the technique of one smaller input."""
     return Technique(
-        name=f"input-{size}", kind="trained", needs="calibration data", option="--input-sizes", expects=expects,
+        name=f"input-{size}", kind="trained", needs="calibration data", option="--input-sizes", expected=expected,
         why_not=partial(why_no_size, size=size), candidates=_of_size(size),
         says=f"the image scaled down to {size}, by the pipeline where it prepares the sets: fewer pixels in every layer",
     )  # fmt: skip
@@ -65,14 +65,14 @@ def of_other(path: Path) -> Technique:
     )  # fmt: skip
 
 
-def _of_pixels(subject: Subject, size: int) -> Expects | None:
+def _of_pixels(subject: Subject, size: int) -> ExpectedSpeedup | None:
     """Return that the gain is at most that of the pixels, on top of which bfloat16 and int8 come as for any model."""
     if subject.calibration is None or main_array(subject.calibration.inputs).ndim != 4:
         return None
     pixels = (min(main_array(subject.calibration.inputs).shape[2:]) / size) ** 2
     before = "; of the model alone, and less to decode and scale comes on top" if subject.scales_before else ""
     source = f"{pixels:.1f} times fewer pixels; bfloat16 and int8 on top: {MEASURED}{before}"
-    return Expects(1.0, pixels * INT8.high, source)
+    return ExpectedSpeedup(1.0, pixels * INT8.high, source)
 
 
 def smaller_input(subject: Subject, source: Artifact, size: int, name: str) -> Artifact:

@@ -1,7 +1,7 @@
 """What can be tried with a model, from what changes nothing to what changes most; each says where it does not apply, and why.
 
 A technique makes candidates: variants of the model, be it by other settings of the same file or by a new file. Whether one is
-any good is not its business: `search` has every candidate judged by the same gates.
+any good is not its business: every candidate passes the same gates (`cheap_gates`, `golden_test`).
 
 A new technique is a `Technique` in `LADDER`, or in `REPAIRS` if it is worth its time only where int8 has failed.
 """
@@ -13,12 +13,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from headrace.base.errors import EngineError
 from headrace.base.plan import ModelPlan
 from headrace.optimize.artifacts import ArtifactStore
-from headrace.optimize.expects import INT8, Expects
+from headrace.optimize.expected_speedup import INT8, ExpectedSpeedup
+from headrace.optimize.incumbent import Incumbent
 from headrace.optimize.presets import HERE, TENSORRT, Preset, find_preset, why_slow_int8
 from headrace.optimize.recipe import Buildable
 from headrace.runs.cpu_features import BFLOAT16_FLAGS
@@ -29,9 +30,6 @@ from headrace.validate.golden import Golden
 from headrace.validate.parity import BANDS
 from headrace.validate.variant_spec import VariantSpec, variant_text
 
-if TYPE_CHECKING:
-    from headrace.optimize.incumbent import Incumbent
-
 #: Key of a file's parameters: why it is known to be no good before any gate is asked.
 REFUTED = "refuted"
 #: The same: `input_side` of the Plans that use it, for files that take smaller images.
@@ -40,17 +38,19 @@ INPUT_SIDE = "input_side"
 FEWEST_CALIBRATION_ITEMS = 32
 
 
-class Obstacle(str):
-    """Why a technique cannot be tried, where that does not say itself what would change it."""
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why a technique cannot be tried."""
 
-    until: str
-    """What would have to be otherwise."""
+    why: str
+    until: str = ""
+    """What would have to change; empty if `why` says so itself."""
 
-    def __new__(cls, why: str, *, until: str) -> Obstacle:
-        """Keep both."""
-        made = super().__new__(cls, why)
-        made.until = until
-        return made
+    def __str__(self) -> str:
+        return self.why
+
+
+Why = str | Obstacle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class Candidate:
     hypothesis: str
     artifact: Artifact
     spec: VariantSpec
-    expects: Expects | None = None
+    expected: ExpectedSpeedup | None = None
 
     @property
     def refuted(self) -> str | None:
@@ -148,18 +148,23 @@ class Technique:
     kind: TechniqueKind
     says: str
     """What it does and what it is known to gain."""
-    expects: Expects | None = None
+    expected: ExpectedSpeedup | None = None
     """What it is known to gain, in figures; None: that depends on what the user gives."""
     needs: Needs = "nothing"
     """Beside the model. All but the model as given needs a golden set too, to be recommended."""
-    why_not: Callable[[Subject], str | None]
-    """Why it cannot be tried; None: it can."""
+    why_not: Callable[[Subject], Why | None]
+    """Why it cannot be tried; None if it can."""
     candidates: Callable[[Subject], Candidates]
     """May raise EngineError if it cannot be carried out."""
     option: str = ""
     """Of `headrace optimize`, without which it is not tried; empty: none is needed."""
     in_int8: bool = False
     """Whether its file is written by the target's preset, whose types are told with it."""
+
+    def find_obstacle(self, subject: Subject) -> Obstacle | None:
+        """Return why it cannot be tried, and what would change that; None if it can."""
+        why = self.why_not(subject)
+        return Obstacle(why) if isinstance(why, str) else why
 
     def tried_on(self, subject: Subject) -> Iterator[Candidate]:
         """Give what it makes of a model.
@@ -172,7 +177,7 @@ class Technique:
             name = self._name_of(artifact, spec)
             says = f"{self.says}: {subject.preset.says}" if self.in_int8 else self.says
             yield Candidate(
-                technique=name, kind=self.kind, hypothesis=says, artifact=artifact, spec=spec, expects=self.expects
+                technique=name, kind=self.kind, hypothesis=says, artifact=artifact, spec=spec, expected=self.expected
             )  # fmt: skip
 
     def _name_of(self, artifact: Artifact, spec: VariantSpec) -> str:
@@ -209,12 +214,12 @@ def no_openvino(subject: Subject) -> str | None:
     return None if "openvino" in subject.engines else "OpenVINO is not installed: pip install 'headrace[openvino]'"
 
 
-def why_no_bfloat16(subject: Subject) -> str | None:
+def why_no_bfloat16(subject: Subject) -> Why | None:
     """Return why a model cannot run in bfloat16 here; None if it can."""
     return no_openvino(subject) or is_quantized_already(subject) or why_no_bfloat16_instructions(subject)
 
 
-def why_no_bfloat16_instructions(subject: Subject) -> str | None:
+def why_no_bfloat16_instructions(subject: Subject) -> Why | None:
     """Return why bfloat16 is no gain on this processor, whatever the engine; None if it may be one."""
     if subject.flags.intersection(BFLOAT16_FLAGS):
         return None
@@ -225,7 +230,7 @@ def why_no_bfloat16_instructions(subject: Subject) -> str | None:
     )
 
 
-def is_quantized_already(subject: Subject) -> str | None:
+def is_quantized_already(subject: Subject) -> Why | None:
     """Return why a precision cannot be chosen for a model; None if it can."""
     if is_quantized(subject.path):
         return Obstacle("the model is quantized already", until="the model in float32, which it was made from")
@@ -242,7 +247,7 @@ def _openvino(precision: str) -> Callable[[Subject], Candidates]:
 # --- int8
 
 
-def why_no_int8(subject: Subject) -> str | None:
+def why_no_int8(subject: Subject) -> Why | None:
     """Return why a model cannot be quantized; None if it can."""
     if subject.path.suffix != ".onnx":
         return f"{subject.path.name} is no ONNX file"
@@ -255,7 +260,7 @@ def why_no_int8(subject: Subject) -> str | None:
     return is_quantized_already(subject)
 
 
-def _no_equalization(subject: Subject) -> str | None:
+def _no_equalization(subject: Subject) -> Why | None:
     from headrace.optimize.equalization import num_pairs
 
     missing = why_no_int8(subject)
@@ -305,7 +310,7 @@ def _calibrated(calibrator: str) -> Callable[[Subject], Candidates]:
     return candidates
 
 
-def _no_nncf(subject: Subject) -> str | None:
+def _no_nncf(subject: Subject) -> Why | None:
     from headrace.optimize.nncf_int8 import why_no_nncf
 
     if subject.target == TENSORRT.name:
@@ -387,19 +392,26 @@ def on_all_engines(subject: Subject, artifact: Artifact) -> Candidates:
         yield on_engine(subject, artifact, engine, {"precision": "f32"} if engine == "openvino" else {})
 
 
+#: Where the Plan uses another variant, the model as it was given may be the better one.
+AS_GIVEN = Technique(
+    name="as-given", kind="lossless", option="--plan", says="the model as it was given, on ONNX Runtime in float32",
+    why_not=lambda subject: None if subject.incumbent else "the Plan uses it",
+    candidates=lambda subject: iter([(subject.original, subject.baseline())]),
+)  # fmt: skip
+
 LADDER = (
     Technique(
-        name="openvino", kind="lossless", expects=Expects(0.86, 1.0),
+        name="openvino", kind="lossless", expected=ExpectedSpeedup(0.86, 1.0),
         says="the same numbers by another engine's kernels (0.9 to 1.0 times measured on ResNet-18 and MobileNetV2)",
         why_not=no_openvino, candidates=_openvino("f32"),
     ),
     Technique(
-        name="bf16", kind="numeric", expects=Expects(1.5, 4.9),
+        name="bf16", kind="numeric", expected=ExpectedSpeedup(1.5, 4.9),
         says="bfloat16 where the processor computes in it: 2 to 5 times with AMX, for a relative error of 0.3 %",
         why_not=why_no_bfloat16, candidates=_openvino("bf16"),
     ),
     Technique(
-        name="int8", kind="lossy", needs="calibration data", expects=INT8,
+        name="int8", kind="lossy", needs="calibration data", expected=INT8,
         says="static int8 in the types of the target (1.8 to 8 times measured with VNNI or AMX)", in_int8=True,
         why_not=why_no_int8, candidates=lambda subject: on_all_engines(subject, int8_file(subject, _folded(subject), "int8")),
     ),
@@ -410,13 +422,13 @@ INT8_AT_FULL_SPEED = ("int8", "int8-equalized", "int8-percentile", "int8-nncf")
 #: Tried in this order where int8 has cost too much accuracy.
 REPAIRS = (
     Technique(
-        name="int8-equalized", kind="lossy", needs="calibration data", expects=INT8, in_int8=True,
+        name="int8-equalized", kind="lossy", needs="calibration data", expected=INT8, in_int8=True,
         says="int8 after the channels of neighbouring convolutions were evened out, which keeps all of its speed",
         why_not=_no_equalization,
         candidates=lambda subject: on_all_engines(subject, int8_file(subject, _equalized(subject), "int8-equalized")),
     ),
     Technique(
-        name="int8-percentile", kind="lossy", expects=INT8, needs="calibration data", in_int8=True,
+        name="int8-percentile", kind="lossy", expected=INT8, needs="calibration data", in_int8=True,
         says="int8 whose ranges leave out the outermost of 10,000 values, which keeps all of its speed",
         why_not=why_no_int8, candidates=_calibrated("percentile"),
     ),
@@ -426,7 +438,7 @@ REPAIRS = (
         why_not=_no_nncf, candidates=_by_nncf,
     ),
     Technique(
-        name="int8-reverted", kind="lossy", needs="calibration data", expects=Expects(1.0, INT8.high), in_int8=True,
+        name="int8-reverted", kind="lossy", needs="calibration data", expected=ExpectedSpeedup(1.0, INT8.high), in_int8=True,
         says="int8 with the groups that do most harm back in float32",
         why_not=why_no_int8, candidates=lambda subject: on_all_engines(subject, _reverted(subject)),
     ),

@@ -18,7 +18,7 @@ import numpy as np
 
 from headrace.base.errors import EngineError
 from headrace.optimize.artifacts import ArtifactStore
-from headrace.optimize.expects import INT8, WITH_VNNI, Expects
+from headrace.optimize.expected_speedup import INT8, WITH_VNNI, ExpectedSpeedup
 from headrace.optimize.presets import X86_VNNI
 from headrace.optimize.recipe import Buildable, Trainable
 from headrace.optimize.smaller import smaller_input, why_no_size
@@ -27,6 +27,7 @@ from headrace.optimize.techniques import (
     Candidates,
     Subject,
     Technique,
+    Why,
     int8_file,
     kept_file,
     on_all_engines,
@@ -62,7 +63,7 @@ def converted(recipe: Buildable, target: str, store: ArtifactStore) -> Artifact:
 
 
 #: From 30 % of MobileNetV2's channels to 65 % of ResNet-18's.
-_PRUNED = Expects(1.7, 7.2)
+_PRUNED = ExpectedSpeedup(1.7, 7.2)
 #: Why a model file is not trained.
 NO_RECIPE = "it needs a way to train: name a recipe, MODULE:ATTRIBUTE, instead of a model file"
 
@@ -75,7 +76,7 @@ def _no_recipe(subject: Subject) -> str | None:
     return None
 
 
-def _no_training_for_int8(subject: Subject) -> str | None:
+def _no_training_for_int8(subject: Subject) -> Why | None:
     if subject.calibration is not None and isinstance(subject.calibration.inputs, NamedItems):
         return "the model takes several inputs, and training for int8 hands a network one"
     return _no_recipe(subject) or why_no_int8(subject)
@@ -254,7 +255,7 @@ def _exported(
 
 #: Tried where int8 is wrong, and nothing that trains nothing mends it without giving some of its speed away.
 QAT = Technique(
-    name="qat", kind="trained", needs="calibration data and a recipe that trains", expects=INT8, in_int8=True,
+    name="qat", kind="trained", needs="calibration data and a recipe that trains", expected=INT8, in_int8=True,
     says="int8 that the network was trained for: all of int8's speed (1.8 to 8 times measured) for one more training",
     why_not=_no_training_for_int8, candidates=_qat,
 )  # fmt: skip
@@ -262,19 +263,19 @@ QAT = Technique(
 #: Tried after all that trains nothing, in this order.
 TRAINED = (
     Technique(
-        name="pruned", kind="trained", needs="a recipe that trains", expects=_PRUNED,
+        name="pruned", kind="trained", needs="a recipe that trains", expected=_PRUNED,
         says="fewer channels, trained again (2.6 to 4 times measured on ResNet-18 and MobileNetV2 at half of the channels)",
         why_not=_no_recipe, candidates=_pruned,
     ),
     Technique(
-        name="pruned-bf16", kind="trained", needs="a recipe that trains", expects=Expects(2.7, 16.0),
+        name="pruned-bf16", kind="trained", needs="a recipe that trains", expected=ExpectedSpeedup(2.7, 16.0),
         says="fewer channels in bfloat16",
         why_not=lambda subject: _no_recipe(subject) or why_no_bfloat16(subject), candidates=_pruned_bfloat16,
     ),
     Technique(
         name="pruned-int8", kind="trained", needs="calibration data and a recipe that trains",
         says="fewer channels in int8: the gains multiply, and so may the losses",
-        expects=Expects(3.3, 8.5, WITH_VNNI), in_int8=True,
+        expected=ExpectedSpeedup(3.3, 8.5, WITH_VNNI), in_int8=True,
         why_not=lambda subject: _no_recipe(subject) or why_no_int8(subject), candidates=_pruned_int8,
     ),
     Technique(
@@ -283,12 +284,12 @@ TRAINED = (
         why_not=lambda subject: _no_recipe(subject) or _no_sizes(subject), candidates=_pruned_smaller,
     ),
     Technique(
-        name="distilled", kind="trained", needs="a recipe that trains", expects=_PRUNED,
+        name="distilled", kind="trained", needs="a recipe that trains", expected=_PRUNED,
         says="the smallest pruned network, trained as long with the network as given for a teacher",
         why_not=_no_recipe, candidates=_distilled,
     ),
     Technique(
-        name="zeroed", kind="trained", needs="a recipe that trains", expects=Expects(0.9, 1.02),
+        name="zeroed", kind="trained", needs="a recipe that trains", expected=ExpectedSpeedup(0.9, 1.02),
         says=f"{ZEROS:.0%} of the weights zero: faster only where an engine leaves zeros out",
         why_not=_no_recipe, candidates=_zeroed,
     ),

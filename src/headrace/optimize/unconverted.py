@@ -17,7 +17,7 @@ import numpy as np
 from headrace.base.errors import EngineError
 from headrace.base.plan import ModelPlan
 from headrace.engines.networks import registered
-from headrace.optimize.expects import Expects
+from headrace.optimize.expected_speedup import ExpectedSpeedup
 from headrace.optimize.recipe import source_of
 from headrace.optimize.techniques import (
     Candidates,
@@ -127,17 +127,17 @@ def network_code(model: ModelPlan) -> tuple[str, ...]:
 #: Tried with a recipe, after what its ONNX file allows.
 UNCONVERTED = (
     Technique(
-        name="torch", kind="lossless", needs="a recipe", option="--pipeline", expects=Expects(0.3, 0.7),
+        name="torch", kind="lossless", needs="a recipe", option="--pipeline", expected=ExpectedSpeedup(0.3, 0.7),
         says="PyTorch's own kernels, channels last (0.3 to 0.7 times measured on ResNet-18 and MobileNetV2)",
         why_not=no_network, candidates=_eager,
     ),
     Technique(
-        name="torch-compiled", kind="lossless", needs="a recipe", option="--pipeline", expects=Expects(0.6, 0.9),
+        name="torch-compiled", kind="lossless", needs="a recipe", option="--pipeline", expected=ExpectedSpeedup(0.6, 0.9),
         says="torch.compile with constant weights (0.6 to 0.9 times measured on ResNet-18 and MobileNetV2)",
         why_not=_not_compiled, candidates=on_torch({"compile": True}),
     ),
     Technique(
-        name="torch-bf16", kind="numeric", needs="a recipe", option="--pipeline", expects=Expects(0.8, 3.7),
+        name="torch-bf16", kind="numeric", needs="a recipe", option="--pipeline", expected=ExpectedSpeedup(0.8, 3.7),
         says="torch.compile with constant weights in bfloat16 by autocast (0.8 to 3.7 times measured with AMX)",
         why_not=lambda subject: _not_compiled(subject) or why_no_bfloat16_instructions(subject),
         candidates=on_torch({"compile": True, "precision": "bf16"}),

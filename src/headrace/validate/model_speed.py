@@ -1,8 +1,8 @@
 """How much faster one opened model is than another: calls in turn, A B A, with the noise of the same minutes beside them.
 
-A block is as many calls as last `BLOCK_SECONDS`. Each round runs A, B, A: B is held against the mean of the two around it, so
-that a steady drift of the machine cancels, and the second A against the first tells what two equal models differ by. Where that
-is more than `USUAL_NOISE`, the interval of the ratio is wider by the surplus: what is decided by it is decided later, or not.
+A block is as many calls as last 50 ms. Each round runs A, B, A: B is held against the mean of the two around it, so that a
+steady drift of the machine cancels, and the second A against the first tells what two equal models differ by. Where that is
+more than `USUAL_NOISE`, the interval of the ratio is wider by the surplus: what is decided by it is decided later, or not.
 
 A race takes as many rounds as its answer needs: it is looked at after each quarter of the rounds that it may have, and ends at
 the first look that settles what was asked. Each look has intervals of 98.2 %, so that all four together hold with 95 %.
@@ -21,7 +21,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -30,8 +30,6 @@ from headrace.compare.looks import LOOKS, once, quarters
 from headrace.compare.turns import Turns, take_turns
 from headrace.validate.items import Feed
 
-#: How long a block lasts, about: long enough for the clock and for the scheduler's slices.
-BLOCK_SECONDS = 0.05
 #: Rounds unless asked otherwise; the interval needs 6.
 ROUNDS = 16
 #: Most rounds of a race: half of them are what is measured otherwise, and are enough for most.
@@ -45,6 +43,30 @@ _WARM_UP_CALLS = 3
 T = TypeVar("T")
 Settled = Callable[["Speed"], bool]
 """Whether what is known is enough: more rounds would change no decision."""
+
+
+class Clock(Protocol):
+    """What tells time; the module `time` does."""
+
+    def perf_counter(self) -> float:
+        """Return seconds that pass for everybody."""
+        ...
+
+    def process_time(self) -> float:
+        """Return CPU seconds of this process."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How blocks of calls are timed."""
+
+    block_seconds: float = 0.05
+    """How long a block lasts, about: long enough for the clock and for the scheduler's slices."""
+    clock: Clock = time
+
+
+TIMING = Timing()
 
 
 class CallTime(NamedTuple):
@@ -104,6 +126,7 @@ def measure_speed(
     rounds: int | None = None,
     stop: Callable[[], bool] = lambda: False,
     settled: Settled | None = None,
+    timing: Timing = TIMING,
 ) -> Speed | None:
     """Time two models in turn on one batch.
 
@@ -114,13 +137,14 @@ def measure_speed(
         rounds: Of A, B, A; at least 6, of a race at least 28; None: 16, of a race at most 32.
         stop: Asked after each round; what was measured by then counts.
         settled: Asked after each quarter of the rounds, which makes a race of it; None: all rounds are run.
+        timing: How long a block lasts, by which clock.
 
     Returns:
         None if it was stopped before there were enough rounds for an interval.
     """
     most = rounds or (ROUNDS if settled is None else RACE_ROUNDS)
-    calls = {model: _calls_of_block(model, batch) for model in (a, b)}
-    first, second = (lambda model=model: _block(model, batch, calls[model]) for model in (a, b))
+    calls = {model: _calls_of_block(model, batch, timing) for model in (a, b)}
+    first, second = (lambda model=model: _block(model, batch, calls[model], timing.clock) for model in (a, b))
 
     def told(turns: Sequence[tuple[CallTime, CallTime, CallTime]], alpha: float) -> Speed | None:
         speed = _speed([(before.seconds, middle.seconds, after.seconds) for before, middle, after in turns], alpha)
@@ -223,16 +247,17 @@ def _noise(itself: Interval) -> float:
     return math.exp((itself.high - itself.low) / 2) - 1.0
 
 
-def _calls_of_block(model: Callable[[Any], Any], batch: Feed) -> int:
+def _calls_of_block(model: Callable[[Any], Any], batch: Feed, timing: Timing) -> int:
     """Return how many calls last a block; the first ones, which allocate and compile, are made here."""
     for _ in range(_WARM_UP_CALLS):
         model(batch)
-    return max(1, round(BLOCK_SECONDS / max(1e-7, _block(model, batch, _WARM_UP_CALLS).seconds)))
+    seconds = _block(model, batch, _WARM_UP_CALLS, timing.clock).seconds
+    return max(1, round(timing.block_seconds / max(1e-7, seconds)))
 
 
-def _block(model: Callable[[Any], Any], batch: Feed, calls: int) -> CallTime:
+def _block(model: Callable[[Any], Any], batch: Feed, calls: int, clock: Clock) -> CallTime:
     """Return what a call took."""
-    began, cpu_began = time.perf_counter(), time.process_time()
+    began, cpu_began = clock.perf_counter(), clock.process_time()
     for _ in range(calls):
         model(batch)
-    return CallTime((time.perf_counter() - began) / calls, (time.process_time() - cpu_began) / calls)
+    return CallTime((clock.perf_counter() - began) / calls, (clock.process_time() - cpu_began) / calls)

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from headrace.runs.formats.outcomes import Decided
+from headrace.validate import measuring
 from headrace.validate.slices import FEWEST_SOURCES
 
-_MOST_DRAWS = 2000
 #: From fewer draws no spread is taken.
 FEWEST_DRAWS = 50
 #: Draws beyond an end of the interval from which on it is read off them, instead of from a normal distribution of their spread.
@@ -110,8 +110,8 @@ def draw(
     groups = _groups(num_items, sources)
     random = np.random.default_rng(0)
     drops: list[np.ndarray] = []
-    ends = time.monotonic() + seconds
-    while len(drops) < _MOST_DRAWS and time.monotonic() < ends and not stop():
+    ends, most = time.monotonic() + seconds, measuring.current().max_draws
+    while len(drops) < most and time.monotonic() < ends and not stop():
         drawn = random.integers(0, len(groups), len(groups))
         first, second = value(np.concatenate([groups[number] for number in drawn]))
         drops.append(np.atleast_1d(first) - np.atleast_1d(second))

@@ -17,6 +17,7 @@ import numpy as np
 from headrace.base.errors import SettingsError
 from headrace.base.formatting import counted
 from headrace.runs.formats.variants import SliceResult, WorstItem
+from headrace.validate import measuring
 from headrace.validate.detections import Boxes, true_boxes
 from headrace.validate.judged import MOST_WORST, GoldenGate, Judged, set_says, set_values
 from headrace.validate.lost_detections import fewer_found, num_found, worst_detections
@@ -38,8 +39,6 @@ _LEAST_VALUE = 0.05
 _ALPHA = 0.05
 #: A part of fewer items is not judged: draws of so few tell little about others.
 FEWEST_IN_PART = 20
-#: For the draws of all slices together.
-_SECONDS = 30.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -188,14 +187,15 @@ class RecountedGate(GoldenGate):
             return _mean(a(counts)), _mean(b(counts))
 
         sources = None if self.golden.sources is None else self.golden.sources[items]
-        drawn = draw(values, len(items), sources, stop=self.is_interrupted, seconds=_SECONDS / num_slices)
+        seconds = measuring.current().slice_seconds / num_slices
+        drawn = draw(values, len(items), sources, stop=self.is_interrupted, seconds=seconds)
         return decided(drawn, 0, self.policy.max_slice_drop, alpha)
 
     def _note_undrawn(self, names: list[str], num_slices: int) -> None:
         if names:
             self.warnings.append(
                 f"{len(names)} of {num_slices} slices were not looked at alone, for nothing is marked in them, or "
-                f"{_SECONDS:.0f} s for all slices were too few for {FEWEST_DRAWS} draws of each: "
+                f"{measuring.current().slice_seconds:.0f} s for all slices were too few for {FEWEST_DRAWS} draws of each: "
                 + ", ".join(names[:8])
             )
 

@@ -31,9 +31,8 @@ from headrace.base.meaning import Meaning
 from headrace.base.protocols import Model, TensorSpec
 from headrace.base.settings import check
 from headrace.base.units import format_duration
-from headrace.compare.interrupts import noticing
 from headrace.profiler.layers.table import PROFILERS
-from headrace.runs.cpu_features import cpu_flags, why_slow
+from headrace.runs.cpu_features import why_slow
 from headrace.runs.formats.outcomes import Acceptance, Outcome
 from headrace.runs.formats.variants import (
     Gate,
@@ -44,6 +43,7 @@ from headrace.runs.formats.variants import (
     VariantSide,
     WorstItem,
 )
+from headrace.validate import measuring
 from headrace.validate.accuracy import judge_accuracy
 from headrace.validate.agreement import Agreement, naming, why_unknown
 from headrace.validate.census import LEAST_INT8_SHARE, is_quantized, take_census
@@ -56,7 +56,7 @@ from headrace.validate.layer_errors import ITEMS, first_beyond, layer_errors
 from headrace.validate.made_up import MadeUp, Shapes, make_up
 from headrace.validate.meaning_choice import class_names, known_meaning
 from headrace.validate.meanings import Detections, Numbers
-from headrace.validate.model_speed import Settled, Speed, measure_speed
+from headrace.validate.model_speed import Settled, Speed
 from headrace.validate.parity import BANDS, compare_outputs, has_broken, joined
 from headrace.validate.policy import Policy
 from headrace.validate.probing import Apart, apart_in_batches, broken_by, largest_batch, probes, rounding_of
@@ -71,8 +71,6 @@ PARITY_ITEMS = 64
 MOST_BANDS = 5.0
 #: Share of the items of which a channel may be further off than that.
 _MOST_OFF = 0.25
-#: How long a census lasts.
-_CENSUS_SECONDS = 0.5
 #: Those that need no labels and take seconds: what a search asks of every candidate.
 CHEAP_GATES: tuple[GateName, ...] = ("static", "census", "parity", "batches", "extremes", "speed")
 ALL_GATES: tuple[GateName, ...] = (*CHEAP_GATES, "accuracy", "robustness")
@@ -205,7 +203,9 @@ class _Validation:
         """Ask how B really runs, if it is quantized and A is not; None if there is nothing to ask."""
         if not self.b.is_quantized() or self.a.is_quantized() or self.b.spec.model.engine not in PROFILERS:
             return None
-        found = take_census(self.b.spec, self._items(self.b)[: self.policy.batch], seconds=_CENSUS_SECONDS)
+        found = take_census(
+            self.b.spec, self._items(self.b)[: self.policy.batch], seconds=measuring.current().census_seconds
+        )
         values = {"int8_share": found.int8_share, "conversion_share": found.conversion_share}
         limits = {"int8_share": LEAST_INT8_SHARE}
         if found.int8_share is None or found.int8_share >= LEAST_INT8_SHARE:
@@ -432,7 +432,10 @@ class _Validation:
     def _speed(self) -> Gate:
         first, second = (self._batch(opened, self.policy.batch) for opened in (self.a, self.b))
         b = self.b.model if self._is_same_size() else OnItsOwn(self.b.model, second)
-        found = measure_speed(self.a.model, b, first, stop=self.is_interrupted, settled=self.settled)
+        tools = measuring.current()
+        found = tools.measure_speed(
+            self.a.model, b, first, stop=self.is_interrupted, settled=self.settled, timing=tools.timing
+        )
         if found is None:
             return _gate("speed", "inconclusive", "interrupted before there were enough rounds")
         self.a.call_seconds, self.b.call_seconds = found.a_seconds, found.b_seconds
@@ -556,7 +559,7 @@ def validate_variants(
         golden = noise.golden(PARITY_ITEMS)
         if why:
             return _rejected_at_once(first.side(), b, why, golden, policy)
-    with noticing() as is_interrupted:
+    with measuring.current().noticing() as is_interrupted:
         known = _known(kept, a, golden, policy)
         validation = _Validation(first, second, golden, policy, is_interrupted, say, known, settled)
         validation.run(gates)
@@ -616,7 +619,7 @@ def _why_not_as_asked(opened: _Opened) -> str | None:
     used = str(opened.model.variant.get("precision", asked))
     if used != asked:
         return f"is asked for {asked}, and the engine computes in {used} here: ask for that, or run it where there is {asked}"
-    slow = why_slow(asked, cpu_flags()) if options.get("provider", "cpu") == "cpu" else None
+    slow = why_slow(asked, measuring.current().cpu_flags()) if options.get("provider", "cpu") == "cpu" else None
     return f"is asked for {asked}: {slow}; f32 is faster here" if slow else None
 
 

@@ -24,7 +24,8 @@ SOURCE = Path(formats.__file__).parents[2]
 #: What is no document: results, lines that a run appends, spans of a trace, and digests that are never shown.
 _NO_DOCUMENTS = {
     "base/documents.py", "delivery/encoding.py", "runs/errors_log.py", "runs/journal.py", "sources/jobs.py",
-    "report/chrome_trace.py", "report/ledger_page.py", "ledger/ledger.py", "optimize/search.py", "optimize/layout_rung.py",
+    "report/chrome_trace.py", "report/ledger_page.py", "ledger/ledger.py", "optimize/conditions.py",
+    "optimize/concurrency_attempt.py",
     "optimize/recipe.py",
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -12,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headrace.optimize import run_off
-from headrace.validate import memory, variants
+from headrace.validate import measuring
 from headrace.validate.golden import Golden, read_golden
 from headrace.validate.model_speed import Speed
 
@@ -69,44 +69,30 @@ def _case(nets: ModuleType, folder: Path, weights: dict[str, np.ndarray]) -> Cas
 
 
 @pytest.fixture(autouse=True)
-def _memory_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def _memory_is_known() -> Iterator[None]:
     """A process for each variant takes a second; `tests/unit/validate/test_memory.py` starts real ones."""
-    monkeypatch.setattr(memory, "measure_memory", lambda spec, batch: 40_000_000 if "int8" in spec.text else 60_000_000)
+    with measuring.using(measure_memory=lambda spec, batch: 40_000_000 if "int8" in spec.text else 60_000_000):
+        yield
 
 
 @pytest.fixture
-def speeds(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, bool], float]:
+def speeds() -> Iterator[dict[tuple[str, bool], float]]:
     """Speeds by (engine, is quantized), which a test may change: nothing is timed, what is tested is what is made of it."""
     table = {("onnx", False): 1.0, ("openvino", False): 0.95, ("onnx", True): 2.0, ("openvino", True): 3.0}
 
-    def measured(a: Any, b: Any, batch: np.ndarray, **_: Any) -> Speed:
-        quantized = any(name in Path(b.variant["artifact"]).name for name in ("int8", ".qat."))
-        ratio = table[b.variant["engine"], quantized]
-        ratio *= 1.5 if b.variant.get("precision") == "bf16" else 1.0
-        ratio *= 2.0 if any(name in b.variant["artifact"] for name in ("pruned", "other")) else 1.0
-        return Speed(
-            ratio=ratio,
-            low=0.98 * ratio,
-            high=1.02 * ratio,
-            noise=0.01,
-            a_seconds=0.01,
-            b_seconds=0.01 / ratio,
-            rounds=16,
-        )
+    def speed_of(model: Any) -> float:
+        quantized = any(name in Path(model.variant["artifact"]).name for name in ("int8", ".qat."))
+        speed = table[model.variant["engine"], quantized]
+        speed *= 1.5 if model.variant.get("precision") == "bf16" else 1.0
+        return speed * (2.0 if any(name in model.variant["artifact"] for name in ("pruned", "other")) else 1.0)
 
-    def held(a: Any, b: Any, batch: np.ndarray, **_: Any) -> Speed:
-        ratio = measured(None, b, batch).ratio / measured(None, a, batch).ratio
+    def measured(a: Any, b: Any, batch: np.ndarray, *, rounds: int | None = None, **_: Any) -> Speed:
+        # Candidates are timed against the model as given, of speed 1; head to head, in more rounds, against one another.
+        ratio, within = (speed_of(b), 0.02) if rounds is None else (speed_of(b) / speed_of(a), 0.01)
         return Speed(
-            ratio=ratio,
-            low=0.99 * ratio,
-            high=1.01 * ratio,
-            noise=0.01,
-            a_seconds=0.01,
-            b_seconds=0.01 / ratio,
-            rounds=48,
-        )
+            ratio=ratio, low=(1 - within) * ratio, high=(1 + within) * ratio, noise=0.01, a_seconds=0.01,
+            b_seconds=0.01 / ratio, rounds=rounds or 16,
+        )  # fmt: skip
 
-    monkeypatch.setattr(variants, "measure_speed", measured)
-    monkeypatch.setattr(run_off, "measure_speed", held)
-    monkeypatch.setattr(variants, "_CENSUS_SECONDS", 0.05)
-    return table
+    with measuring.using(measure_speed=measured, census_seconds=0.05):
+        yield table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from headrace.ledger.ledger import Ledger
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.goal import Goal
 from headrace.optimize.search import optimize
-from headrace.validate import variants
+from headrace.validate import measuring
 from headrace.validate.model_speed import CpuTime, Speed
 
 #: {(engine, is quantized): (times as fast, times less CPU time)}
@@ -22,7 +23,7 @@ KNOWN = {
 
 
 @pytest.fixture(autouse=True)
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
+def known() -> Iterator[None]:
     """What is fast is not what is cheap here; nothing is timed, what is tested is what is made of it."""
 
     def measured(a: Any, b: Any, batch: Any, **_: Any) -> Speed:
@@ -33,8 +34,8 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
             cpu=cpu,
         )  # fmt: skip
 
-    monkeypatch.setattr(variants, "measure_speed", measured)
-    monkeypatch.setattr(variants, "_CENSUS_SECONDS", 0.05)
+    with measuring.using(measure_speed=measured, census_seconds=0.05):
+        yield
 
 
 def test_the_one_that_needs_least_cpu_time_at_no_lower_rate(case: Any, tmp_path: Path) -> None:

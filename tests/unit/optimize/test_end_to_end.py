@@ -19,8 +19,8 @@ from headrace.ledger.ledger import Ledger
 from headrace.optimize import end_to_end as end_to_end_module
 from headrace.optimize.better_plan import better_plan
 from headrace.optimize.end_to_end import Question, judge_end_to_end, judged, speedup_at
-from headrace.optimize.expects import Expects
-from headrace.optimize.forecast import Forecast, expected
+from headrace.optimize.expected_speedup import ExpectedSpeedup
+from headrace.optimize.pipeline_speedup import PipelineSpeedup, predict_speedup
 from headrace.runs.formats.comparison import Beside, ComparisonDocument, Side
 from headrace.runs.formats.optimization import Artifact, Attempt, EndToEnd, OptimizationDocument, Whole
 from headrace.runs.formats.profile import Estimate
@@ -116,8 +116,8 @@ def test_a_gain_is_predicted_measured_and_remembered(tmp_path: Path) -> None:
     assert entry.measured is not None
     assert entry.measured.ratio.mid == told.measured.mid
     assert (event.prediction, event.speedup, event.verdict) == (told.prediction, told.measured, "better")
-    forecast = Forecast.of(Analysis(read_run(told.run)))
-    whole = expected(Expects(1.0, 4.0), forecast)
+    forecast = PipelineSpeedup.of(Analysis(read_run(told.run)))
+    whole = predict_speedup(ExpectedSpeedup(1.0, 4.0), forecast)
     assert whole is not None
     assert whole.whole_low == pytest.approx(1.0)
     assert whole.whole_high is not None

@@ -12,13 +12,15 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from headrace.optimize import search as search_module
 from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.catalogue import Methods
 from headrace.optimize.goal import Goal
-from headrace.optimize.half import why_no_float16
+from headrace.optimize.half import FP16, why_no_float16
+from headrace.optimize.search import optimize
 from headrace.optimize.techniques import Subject
 from headrace.runs.cpu_features import why_slow
-from headrace.validate import variants
+from headrace.validate import measuring
+from headrace.validate.golden import Golden
 from headrace.validate.half_precision import broken, reaches
 from headrace.validate.policy import Policy
 from headrace.validate.variant_spec import parse_variant
@@ -48,7 +50,7 @@ def test_a_processor_without_float16_is_told(case: Any, tmp_path: Path) -> None:
     """By the flags that it would need."""
     why = why_no_float16(subject(case, case.model, tmp_path, frozenset({"avx512_bf16"})))
     assert why is not None
-    assert "avx512_fp16" in why
+    assert "avx512_fp16" in str(why)
 
 
 def test_it_is_tried_where_all_numbers_fit(case: Any, tmp_path: Path) -> None:
@@ -62,10 +64,10 @@ def test_the_tensor_that_is_too_large_is_named(case: Any, large: Path, tmp_path:
     """Weights and what they make, in the order of computation; the search tells it as what was not tried."""
     why = why_no_float16(subject(case, large, tmp_path, WITH_FLOAT16))
     assert why is not None
-    assert "65,504" in why
-    assert "dw.w (weight) reaches" in why
-    assert "dw.y (Conv) reaches" in why
-    assert "pw" not in why
+    assert "65,504" in str(why)
+    assert "dw.w (weight) reaches" in str(why)
+    assert "dw.y (Conv) reaches" in str(why)
+    assert "pw" not in str(why)
 
 
 def test_the_reach_of_each_tensor_is_that_of_all_items(case: Any) -> None:
@@ -78,14 +80,13 @@ def test_the_reach_of_each_tensor_is_that_of_all_items(case: Any) -> None:
     assert 0 < found["scores"] < math.inf
 
 
-def test_the_search_says_why_float16_was_not_tried(
-    case: Any, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_search_says_why_float16_was_not_tried(case: Any, large: Path, tmp_path: Path) -> None:
     """With the processor that it needs, the model is to blame."""
-    monkeypatch.setattr(search_module, "cpu_flags", lambda: WITH_FLOAT16)
-    monkeypatch.setattr(search_module, "LADDER", ())
     store, goal = ArtifactStore(tmp_path / "artifacts"), Goal(max_drop=0.02)
-    document = search_module.optimize(large, store=store, goal=goal, calibration=case.calibration)
+    with measuring.using(cpu_flags=lambda: WITH_FLOAT16):
+        document = optimize(
+            large, store=store, goal=goal, calibration=case.calibration, methods=Methods(of_the_file=(FP16,))
+        )
     skipped = {one.technique: one.why for one in document.skipped}
     assert "dw.y" in skipped["fp16"]
 
@@ -132,7 +133,7 @@ def test_an_overflow_that_no_answer_shows_is_found(tmp_path: Path, factor: float
     whole = save_float(half, tmp_path / "float.onnx")
     items = np.abs(np.random.default_rng(0).standard_normal((8, 4))).astype(np.float32) + 3.0
     np.savez(tmp_path / "golden.npz", inputs=items)
-    golden = variants.Golden(name="eight", inputs=items, labels=None, sha256="")
+    golden = Golden(name="eight", inputs=items, labels=None, sha256="")
     a, b = parse_variant(str(whole)), parse_variant(str(half))
     assert precision_of(b) == "f16"
     document = validate_variants(a, b, golden, Policy(), gates=("static", "parity"))
@@ -149,7 +150,7 @@ def test_an_overflow_is_found_on_images_of_another_size_too(tmp_path: Path) -> N
     half = save_half(tmp_path / "half.onnx", 30000.0)
     whole = save_float(half, tmp_path / "float.onnx")
     items = np.abs(np.random.default_rng(0).standard_normal((8, 4))).astype(np.float32) + 3.0
-    golden = variants.Golden(name="eight", inputs=items, labels=None, sha256="", scaled=lambda side: items)
+    golden = Golden(name="eight", inputs=items, labels=None, sha256="", scaled=lambda side: items)
     a, b = parse_variant(str(whole)), parse_variant(f"{half}@onnx,input_side=2")
     document = validate_variants(a, b, golden, Policy(retrained=True), gates=("static", "parity"))
     assert (document.gates[-1].outcome, document.diverges_at) == ("rejected", "times")
@@ -185,17 +186,18 @@ def test_what_a_cast_makes_infinite_and_the_next_layer_cuts_off_is_found(
     assert [one.name for one in broken(a, b, items)] == found
 
 
-def test_a_precision_that_the_engine_does_not_take_is_rejected(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_precision_that_the_engine_does_not_take_is_rejected(case: Any) -> None:
     """OpenVINO goes over to another one without a word; and one without instructions for it is slower."""
     exact = parse_variant(f"{case.model}@openvino")
     asked = parse_variant(f"{case.model}@openvino,precision=f16")
-    monkeypatch.setattr(variants, "cpu_flags", lambda: WITH_FLOAT16)
-    document = validate_variants(exact, asked, case.golden, Policy(), gates=("static",))
+    with measuring.using(cpu_flags=lambda: WITH_FLOAT16):
+        document = validate_variants(exact, asked, case.golden, Policy(), gates=("static",))
     used = asked.open().variant["precision"]
     assert document.gates[0].outcome == ("passed" if used == "f16" else "rejected")
     assert used == "f16" or f"computes in {used} here" in document.gates[0].says
-    monkeypatch.setattr(variants, "cpu_flags", lambda: frozenset({"avx2"}))
-    document = validate_variants(exact, parse_variant(f"{case.model}@openvino,precision=bf16"), case.golden, Policy())
+    brief = parse_variant(f"{case.model}@openvino,precision=bf16")
+    with measuring.using(cpu_flags=lambda: frozenset({"avx2"})):
+        document = validate_variants(exact, brief, case.golden, Policy())
     assert [(gate.name, gate.outcome) for gate in document.gates] == [("static", "rejected")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,14 @@ from headrace.optimize.goal import Goal
 from headrace.optimize.incumbent import find_incumbent
 from headrace.optimize.search import optimize
 from headrace.runs.formats.optimization import OptimizationDocument
-from headrace.validate import variants
+from headrace.validate import measuring
 from headrace.validate.model_speed import Speed
 
 SPEEDS = {("onnx", False): 1.0, ("openvino", False): 0.9, ("onnx", True): 2.0, ("openvino", True): 3.0}
 
 
 @pytest.fixture(autouse=True)
-def speeds(monkeypatch: pytest.MonkeyPatch) -> None:
+def speeds() -> Iterator[None]:
     """Speeds by (engine, is quantized) of both sides: nothing is timed, what is tested is what is made of it."""
 
     def of(model: Any) -> float:
@@ -39,8 +40,8 @@ def speeds(monkeypatch: pytest.MonkeyPatch) -> None:
             rounds=16,
         )  # fmt: skip
 
-    monkeypatch.setattr(variants, "measure_speed", measured)
-    monkeypatch.setattr(variants, "_CENSUS_SECONDS", 0.05)
+    with measuring.using(measure_speed=measured, census_seconds=0.05):
+        yield
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from torch import nn  # noqa: E402
 
 from headrace.base.errors import EngineError  # noqa: E402
 from headrace.engines import engine  # noqa: E402
-from headrace.optimize import search as search_module  # noqa: E402
 from headrace.optimize.artifacts import ArtifactStore  # noqa: E402
+from headrace.optimize.catalogue import Methods  # noqa: E402
 from headrace.optimize.goal import Goal  # noqa: E402
 from headrace.optimize.int8 import quantize  # noqa: E402
 from headrace.optimize.onnx_files import fold, load, numpy_helper  # noqa: E402
@@ -119,23 +119,22 @@ def uneven(bars: ModuleType) -> Uneven:
     return Uneven(bars)
 
 
-def searched(recipe: Any, bars: ModuleType, folder: Path) -> OptimizationDocument:
+def searched(recipe: Any, bars: ModuleType, folder: Path, methods: Methods) -> OptimizationDocument:
     """Search with the recipe, without the other techniques that train."""
     store = ArtifactStore(folder / "artifacts")
     inputs, labels = bars.make_items(1200, 11)
     return optimize(
         Path(converted(recipe, "small_recipe:recipe", store).file),
-        store=store, goal=Goal(max_drop=0.02, batch=8), recipe=recipe,
+        store=store, goal=Goal(max_drop=0.02, batch=8), recipe=recipe, methods=methods,
         calibration=Golden(name="calibration", inputs=bars.make_items(64, 10)[0], labels=None, sha256="c"),
         golden=Golden(name="golden", inputs=inputs, labels=labels, sha256="g"),
     )  # fmt: skip
 
 
 @pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch, speeds: Any) -> None:
+def alone(speeds: Any) -> Methods:
     """No pruning and no second engine, which are tested elsewhere and take their time."""
-    monkeypatch.setattr(search_module, "TRAINED", ())
-    monkeypatch.setattr(search_module, "installed_engines", lambda: ("onnx",))
+    return Methods(trained=(), installed_engines=lambda: ("onnx",))
 
 
 def right_in_int8(network: nn.Module, bars: ModuleType, folder: Path, preset: Preset = X86_VNNI) -> float:
@@ -148,19 +147,17 @@ def right_in_int8(network: nn.Module, bars: ModuleType, folder: Path, preset: Pr
     return float((answers.argmax(1) == labels).mean())
 
 
-@pytest.mark.usefixtures("alone")
 def test_int8_that_nothing_repairs_is_trained_for(
-    uneven: Uneven, bars: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uneven: Uneven, bars: ModuleType, tmp_path: Path, alone: Methods
 ) -> None:
     """Int8 of the network is right for a third, of the network trained as long without rounding for less than nine tenths.
 
     Putting back the group that does the harm would mend it, at the price of a convolution in float32: it is left out here.
     """
-    repairs = [one for one in search_module.REPAIRS if one.name != "int8-reverted"]
-    monkeypatch.setattr(search_module, "REPAIRS", repairs)
+    repairs = tuple(one for one in alone.repairs if one.name != "int8-reverted")
     plain = uneven.build()
     uneven.fit(plain)
-    document = searched(uneven, bars, tmp_path)
+    document = searched(uneven, bars, tmp_path, dataclasses.replace(alone, repairs=repairs))
     by_name = {one.technique: one for one in document.attempts}
     chosen = next(one for one in document.attempts if one.candidate == document.recommended)
     assert right_in_int8(uneven.build(), bars, tmp_path) < 0.5
@@ -173,11 +170,10 @@ def test_int8_that_nothing_repairs_is_trained_for(
     assert chosen.artifact.parameters["right_untrained"] < 0.5
 
 
-@pytest.mark.usefixtures("alone")
-def test_where_equalization_repairs_it_nothing_is_trained(bars: ModuleType, tmp_path: Path) -> None:
+def test_where_equalization_repairs_it_nothing_is_trained(bars: ModuleType, tmp_path: Path, alone: Methods) -> None:
     """The same sizes with nothing but a ReLU between the convolutions."""
     recipe = Uneven(bars, pooled=False)
-    document = searched(recipe, bars, tmp_path)
+    document = searched(recipe, bars, tmp_path, alone)
     chosen = next(one for one in document.attempts if one.candidate == document.recommended)
     skipped = {one.technique: one.why for one in document.skipped}
     assert chosen.technique == "int8-equalized"
@@ -203,15 +199,16 @@ def test_training_that_does_not_help_is_refuted(uneven: Uneven, bars: ModuleType
     assert "too much lost all the same" in found.refuted
 
 
-@pytest.mark.usefixtures("alone")
-def test_a_fit_that_fails_is_told_and_the_search_goes_on(uneven: Uneven, bars: ModuleType, tmp_path: Path) -> None:
+def test_a_fit_that_fails_is_told_and_the_search_goes_on(
+    uneven: Uneven, bars: ModuleType, tmp_path: Path, alone: Methods
+) -> None:
     """One that saves the whole network, which works without the rounding; everything else is judged all the same."""
 
     def fit(network: nn.Module, teacher: nn.Module | None = None) -> None:
         torch.save(network, tmp_path / "best.pt")
 
     recipe = SimpleNamespace(example=uneven.example, build=uneven.build, evaluate=uneven.evaluate, fit=fit)
-    document = searched(recipe, bars, tmp_path)
+    document = searched(recipe, bars, tmp_path, alone)
     skipped = {one.technique: one.why for one in document.skipped}
     assert "`fit` failed" in skipped["qat"]
     assert "save network.state_dict()" in skipped["qat"]

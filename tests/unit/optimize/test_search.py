@@ -18,17 +18,20 @@ from headrace.base.errors import EngineError, SettingsError
 from headrace.cli.optimization_text import as_text
 from headrace.engines.onnx_engine import OnnxModel
 from headrace.ledger.ledger import Ledger
-from headrace.optimize import goal as goal_module
-from headrace.optimize import search as search_module
+from headrace.optimize.alpha_budget import AlphaBudget
 from headrace.optimize.artifacts import ArtifactStore
+from headrace.optimize.catalogue import Methods
+from headrace.optimize.conditions import Conditions
 from headrace.optimize.goal import Goal
-from headrace.optimize.questions import Questions
+from headrace.optimize.golden_test import GoldenTest, verdict_of
 from headrace.optimize.search import optimize
+from headrace.optimize.techniques import LADDER
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 from headrace.runs.formats.variants import Gate
-from headrace.validate import variants
+from headrace.validate import measuring
 from headrace.validate.golden import Golden, read_golden
-from headrace.validate.variants import PARITY_ITEMS
+from headrace.validate.kept_answers import KeptAnswers
+from headrace.validate.variants import PARITY_ITEMS, validate_variants
 
 pytestmark = pytest.mark.usefixtures("speeds")
 
@@ -187,28 +190,22 @@ def test_what_is_not_faster_is_not_chosen(case: Any, tmp_path: Path, speeds: dic
     assert all(one.drop is None for one in document.attempts)
 
 
-def test_an_interrupted_search_keeps_what_it_knows(
-    case: Any, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_search_keeps_what_it_knows(case: Any, ledger: Ledger, tmp_path: Path) -> None:
     """And goes on from there the next time."""
     confirmed: list[str] = []
-    real = search_module.validate_variants
 
-    def interrupted(a: Any, b: Any, golden: Golden | None, *rest: Any, **named: Any) -> Any:
-        if named["gates"] == ("static", "accuracy", "robustness"):
-            confirmed.append(b.text)
-            if len(confirmed) == 2:
-                raise KeyboardInterrupt
-        return real(a, b, golden, *rest, **named)
+    def interrupted(a: Any, b: Any, *rest: Any, **named: Any) -> Any:
+        confirmed.append(b.text)
+        if len(confirmed) == 2:
+            raise KeyboardInterrupt
+        return validate_variants(a, b, *rest, **named)
 
-    monkeypatch.setattr(search_module, "validate_variants", interrupted)
-    document = searched(case, ledger, tmp_path)
+    document = searched(case, ledger, tmp_path, methods=Methods(evaluate=interrupted))
     assert document.interrupted
     assert document.says.startswith("interrupted")
     kept = {one.candidate for one in ledger.attempts.attempts()}
     assert confirmed[0] in kept
     assert confirmed[1] not in kept
-    monkeypatch.setattr(search_module, "validate_variants", real)
     again = searched(case, ledger, tmp_path)
     assert kept == {one.candidate for one in again.attempts if one.is_recalled}
     assert again.recommended == confirmed[0]
@@ -254,23 +251,18 @@ def test_a_budget_ends_the_search(case: Any, tmp_path: Path) -> None:
     assert all("budget" in skipped.why for skipped in document.skipped)
 
 
-@pytest.mark.usefixtures("speeds")
-def test_a_budget_is_shared_between_trying_and_the_golden_set(
-    case: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_budget_is_shared_between_trying_and_the_golden_set(case: Any, tmp_path: Path) -> None:
     """Where timing the candidates alone would take all of it, what was timed in the first half is judged."""
     seconds = [0.0]
-    clock = SimpleNamespace(monotonic=lambda: seconds[0], time=time.time)
-    for module in (goal_module, search_module):
-        monkeypatch.setattr(module, "time", clock)
-    timed = variants.measure_speed
+    timed = measuring.current().measure_speed
 
     def slowly(*args: Any, **options: Any) -> Any:
         seconds[0] += 20.0
         return timed(*args, **options)
 
-    monkeypatch.setattr(variants, "measure_speed", slowly)
-    document = searched(case, None, tmp_path, goal=Goal(max_drop=0.02, batch=8, budget_seconds=70.0, began=0.0))
+    goal = Goal(max_drop=0.02, batch=8, budget_seconds=70.0, began=0.0, now=lambda: seconds[0])
+    with measuring.using(measure_speed=slowly):
+        document = searched(case, None, tmp_path, goal=goal)
     judged = [one for one in document.attempts if one.drop is not None]
     assert judged
     assert len({one.candidate for one in judged}) == len(judged)
@@ -278,11 +270,11 @@ def test_a_budget_is_shared_between_trying_and_the_golden_set(
 
 
 @pytest.mark.parametrize(("spent", "is_time"), [(19.0, False), (31.0, True), (61.0, False)])
-def test_half_of_what_was_left_is_for_trying(spent: float, is_time: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_of_what_was_left_is_for_trying(spent: float, is_time: bool) -> None:
     """Of 100 seconds 40 were gone when trying began; with none left, or no budget, there is nothing to share."""
-    monkeypatch.setattr(goal_module, "time", SimpleNamespace(monotonic=lambda: 40.0 + spent))
-    assert Goal(budget_seconds=100.0, began=0.0).is_time_to_ask(40.0) == is_time
-    assert not Goal(began=0.0).is_time_to_ask(40.0)
+    goal = Goal(budget_seconds=100.0, began=0.0, now=lambda: 40.0 + spent)
+    assert goal.is_time_to_test(40.0) == is_time
+    assert not replace(goal, budget_seconds=None).is_time_to_test(40.0)
 
 
 @pytest.mark.parametrize(("again", "command"), [(False, "the same command,"), (True, "without --again,")])
@@ -311,14 +303,16 @@ def test_a_limit_for_parts_is_checked() -> None:
 def test_why_the_golden_set_is_asked_no_more_is_said() -> None:
     """That so many were asked is one reason, and that the time is over another."""
     nothing: Any = None
-    late = Goal(budget_seconds=1.0, began=time.monotonic() - 2)
     candidate: Any = SimpleNamespace(candidate="one more")
-    asked, over = (
-        search_module._Search(nothing, goal, None, None, "", print, Questions(0.05, 8)) for goal in (Goal(), late)
-    )
-    asked.untrained.asked |= set("abcdefgh")
-    assert asked._why_not_ask(candidate, asked.untrained) == "8 candidates were asked already"
-    assert over._why_not_ask(candidate, over.untrained) == "the budget of 1.00 s is used up"
+
+    def why_not(goal: Goal, budget: AlphaBudget) -> str | None:
+        conditions = Conditions(subject=nothing, goal=goal)
+        test = GoldenTest(conditions=conditions, log=nothing, kept=KeptAnswers(), evaluate=validate_variants)
+        return test.why_not(candidate, budget)
+
+    assert why_not(Goal(), AlphaBudget(0.05, 8, set("abcdefgh"))) == "8 candidates were asked already"
+    late = Goal(budget_seconds=1.0, began=time.monotonic() - 2)
+    assert why_not(late, AlphaBudget(0.05, 8)) == "the budget of 1.00 s is used up"
 
 
 def test_a_question_that_cannot_be_asked_is_refused_before_the_search(tmp_path: Path) -> None:
@@ -327,7 +321,7 @@ def test_a_question_that_cannot_be_asked_is_refused_before_the_search(tmp_path: 
         Gate(name="accuracy", outcome="passed", says=""),
         Gate(name="robustness", outcome="skipped", says=""),
     )
-    assert search_module._verdict_of([passed, unknown]) == ("inconclusive", "robustness")
+    assert verdict_of([passed, unknown]) == ("inconclusive", "robustness")
     flat = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["y"])], "flat",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])],
@@ -363,27 +357,24 @@ def test_what_was_not_tried_is_kept_with_its_reason(case: Any, ledger: Ledger, t
     assert all(event.would_change for event in kept.values())
 
 
-def test_what_a_processor_lacks_is_kept_as_any_reason(
-    case: Any, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_processor_lacks_is_kept_as_any_reason(case: Any, ledger: Ledger, tmp_path: Path) -> None:
     """Without bfloat16 the search goes on, and says so in document and ledger, with what would change it."""
-    monkeypatch.setattr(search_module, "cpu_flags", lambda: frozenset({"avx2"}))
-    monkeypatch.setattr(search_module, "LADDER", [one for one in search_module.LADDER if one.name == "bf16"])
-    document = searched(case, ledger, tmp_path)
+    bfloat16 = Methods(of_the_file=tuple(one for one in LADDER if one.name == "bf16"))
+    with measuring.using(cpu_flags=lambda: frozenset({"avx2"})):
+        document = searched(case, ledger, tmp_path, methods=bfloat16)
     (kept,) = ledger.events.events("skip", technique="bf16")
     assert "does not compute in bfloat16" in kept.says
     assert kept.would_change.startswith("a processor with one of")
     assert kept.says.encode() in msgspec.json.encode(document)
 
 
-def test_what_the_golden_set_was_not_asked_about_is_kept(
-    case: Any, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_golden_set_was_not_asked_about_is_kept(case: Any, ledger: Ledger, tmp_path: Path) -> None:
     """With the reason, which is told; it is no use of the golden set, and the next search judges it anew."""
-    with monkeypatch.context() as few:
-        few.setattr(search_module, "MOST_UNTRAINED", 1)
-        searched(case, ledger, tmp_path)
-        document = searched(case, ledger, tmp_path)  # what was asked before counts: there is no second question
+    few = Methods(max_untrained=1)
+    searched(case, ledger, tmp_path, methods=few)
+    document = searched(
+        case, ledger, tmp_path, methods=few
+    )  # what was asked before counts: there is no second question
     told = " ".join(as_text(document, None).split())
     assert ": not asked on the golden set: 1 candidate was asked already" in told
     asked = [one for one in ledger.attempts.attempts() if one.drop is not None]

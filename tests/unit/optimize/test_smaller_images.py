@@ -19,11 +19,11 @@ from headrace.base.errors import EngineError, SettingsError
 from headrace.base.plan import ModelPlan, Plan
 from headrace.cli import main
 from headrace.delivery.collect import Collect
-from headrace.optimize import search
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.better_plan import better_plan
+from headrace.optimize.catalogue import Methods
+from headrace.optimize.concurrency import Concurrency
 from headrace.optimize.goal import Goal
-from headrace.optimize.layout import Shares
 from headrace.optimize.search import optimize
 from headrace.optimize.smaller import narrow, smaller_input
 from headrace.optimize.techniques import Subject
@@ -36,6 +36,8 @@ from headrace.validate.variant_spec import VariantSpec, parse_variant, variant_s
 from headrace.validate.variants import validate_variants
 
 FULL, FEWER = 12, 8
+#: What is tried with the model as given is tested elsewhere.
+SMALLER_ALONE = Methods(of_the_file=())
 
 JOBS = f"""
 import numpy as np
@@ -127,12 +129,6 @@ def read(folder: Path, model: Path, module: hr.Module | None = None) -> Golden:
     return replace(golden, labels=np.asarray(answers).argmax(1))
 
 
-@pytest.fixture(autouse=True)
-def _nothing_else_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the ladder says of each network is tested elsewhere."""
-    monkeypatch.setattr(search, "LADDER", ())
-
-
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path]:
     """Pictures to calibrate on, and to judge on."""
@@ -144,7 +140,7 @@ def found(case: Any, folders: tuple[Path, Path], store: Path, module: hr.Module 
     calibration, golden = (read(folder, case.model, module) for folder in folders)
     return optimize(
         case.model, store=ArtifactStore(store), calibration=calibration, golden=golden,
-        goal=Goal(max_drop=0.9, max_slice_drop=0.9, batch=4, input_sizes=(FEWER,), **goal),
+        goal=Goal(max_drop=0.9, max_slice_drop=0.9, batch=4, input_sizes=(FEWER,), **goal), methods=SMALLER_ALONE,
     )  # fmt: skip
 
 
@@ -215,7 +211,7 @@ def test_sets_of_arrays_get_the_resize_in_the_model(case: Any, tmp_path: Path) -
     """Nobody can prepare them anew."""
     document = optimize(
         case.model, store=ArtifactStore(tmp_path), goal=Goal(max_drop=0.9, batch=4, input_sizes=(FEWER,)),
-        calibration=case.calibration, golden=case.golden,
+        calibration=case.calibration, golden=case.golden, methods=SMALLER_ALONE,
     )  # fmt: skip
     attempt = smaller(document)
     assert "input_side" not in attempt.settings
@@ -236,7 +232,8 @@ def test_layouts_spoiled_images_and_a_second_search_know_the_size(
     second = optimize(
         case.model, store=ArtifactStore(tmp_path / "artifacts"), calibration=calibration, golden=golden,
         in_use=ModelPlan(**attempt.settings),
-        goal=Goal(max_drop=0.9, max_slice_drop=0.9, batch=4, layout=Shares(workers=1, threads=1, batch=1)),
+        goal=Goal(max_drop=0.9, max_slice_drop=0.9, batch=4, concurrency=Concurrency(workers=1, threads=1, batch=1)),
+        methods=SMALLER_ALONE,
     )  # fmt: skip
     assert second.in_use is not None
     assert second.in_use.settings["input_side"] == FEWER

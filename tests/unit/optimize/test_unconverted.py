@@ -17,8 +17,8 @@ pytest.importorskip("onnx")
 from headrace.base.plan import Plan  # noqa: E402
 from headrace.cli import main  # noqa: E402
 from headrace.engines import networks, open_model  # noqa: E402
-from headrace.optimize import unconverted  # noqa: E402
 from headrace.optimize.techniques import deciding_versions  # noqa: E402
+from headrace.validate import measuring  # noqa: E402
 
 torch.set_num_threads(1)
 #: Found before tests take PATH away.
@@ -114,9 +114,9 @@ def test_all_three_are_compiled_and_judged_to_the_end(
     """Opened, compiled, held against the file, asked on the golden set; the Plan of the fastest opens, and answers alike."""
     monkeypatch.setenv("CXX", str(COMPILER))
     monkeypatch.setenv("PATH", os.path.dirname(str(COMPILER)))
-    monkeypatch.setattr(unconverted, "why_no_bfloat16_instructions", lambda subject: None)  # slow without, and right
     speeds["torch", False] = 9.0
-    status, document = searched("all_jobs", JOBS + REGISTERED, capsys, "-o", "plan.toml")
+    with measuring.using(cpu_flags=lambda: frozenset({"avx512_bf16"})):  # slow without, and right
+        status, document = searched("all_jobs", JOBS + REGISTERED, capsys, "-o", "plan.toml")
     judged = {one["technique"]: one for one in document["attempts"] if one["settings"]["engine"] == "torch"}
     assert sorted(judged) == ["torch", "torch-bf16", "torch-compiled"]
     for one in judged.values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from headrace.base.errors import MissingExtra, SettingsError
 from headrace.cli import main
-from headrace.validate import model_speed, of_sets, recounted
+from headrace.validate import measuring
 from headrace.validate.accuracy import judge_accuracy
 from headrace.validate.box_heads import boxes_found
 from headrace.validate.coco import THRESHOLDS, AveragePrecision, _dataset, _evaluation, _quiet
@@ -24,15 +24,16 @@ from headrace.validate.detections import Boxes, found_boxes, true_boxes
 from headrace.validate.golden import Golden
 from headrace.validate.judged import Judged
 from headrace.validate.metrics import metric_named
+from headrace.validate.model_speed import Timing
 from headrace.validate.parity import compare_outputs, num_broken
 from headrace.validate.policy import Policy
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short() -> Iterator[None]:
     """What is timed here is not looked at, and 200 draws tell these differences."""
-    monkeypatch.setattr(model_speed, "BLOCK_SECONDS", 0.0005)
-    monkeypatch.setattr(of_sets, "_MOST_DRAWS", 200)
+    with measuring.using(timing=Timing(0.0005), max_draws=200):
+        yield
 
 
 def boxes(*rows: Sequence[float], scores: Sequence[float] | None = None) -> Boxes:
@@ -287,11 +288,11 @@ def test_a_slice_in_which_it_fails_is_named() -> None:
     assert "`light dark` (24 items)" in found.gate.says
 
 
-def test_slices_without_time_for_draws_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_without_time_for_draws_are_named() -> None:
     """As of a large set, whose draws take long: what was not looked at is not passed over in silence."""
-    monkeypatch.setattr(recounted, "_SECONDS", 0.0)
     truth, _ = scene(150)
-    found, _ = judged(truth, padded(truth), slices={"light": np.array(["dark", "bright"]).repeat(75)})
+    with measuring.using(slice_seconds=0.0):
+        found, _ = judged(truth, padded(truth), slices={"light": np.array(["dark", "bright"]).repeat(75)})
     assert found.gate.outcome == "passed"
     assert [text for text in found.warnings if "2 of 2 slices were not looked at" in text and "light dark" in text]
 

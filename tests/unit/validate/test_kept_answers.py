@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from headrace.base.plan import ModelPlan
 from headrace.base.protocols import Model
-from headrace.validate import of_sets
+from headrace.validate import measuring
 from headrace.validate.golden import Golden
 from headrace.validate.judged import MOST_WORST
 from headrace.validate.kept_answers import KeptAnswers
@@ -28,9 +28,10 @@ GATES: Any = ("static", "parity", "accuracy", "robustness")
 
 
 @pytest.fixture(autouse=True)
-def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_draws() -> Iterator[None]:
     """Enough to see whether they are the same."""
-    monkeypatch.setattr(of_sets, "_MOST_DRAWS", 100)
+    with measuring.using(max_draws=100):
+        yield
 
 
 @dataclass(frozen=True)

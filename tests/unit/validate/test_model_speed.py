@@ -11,7 +11,7 @@ import pytest
 from headrace.compare.intervals import _critical_rank
 from headrace.compare.looks import LOOK_ALPHA, LOOKS
 from headrace.validate import model_speed
-from headrace.validate.model_speed import RACE_ROUNDS, ROUNDS, Speed, measure_speed, measure_turns
+from headrace.validate.model_speed import RACE_ROUNDS, ROUNDS, Speed, Timing, measure_speed, measure_turns
 
 BATCH = np.ones((1, 2))
 
@@ -39,11 +39,9 @@ class Ticks:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Ticks:
+def clock() -> Ticks:
     """The clock that models are timed by."""
-    made = Ticks()
-    monkeypatch.setattr(model_speed, "time", made)
-    return made
+    return Ticks()
 
 
 def is_sure(speed: Speed) -> bool:
@@ -53,7 +51,9 @@ def is_sure(speed: Speed) -> bool:
 
 def raced(clock: Ticks, ratio: float, settled: Any = is_sure) -> Speed:
     """Race a model that is so many times as fast."""
-    found = measure_speed(clock.model(0.02), clock.model(0.02 / ratio), BATCH, settled=settled)
+    found = measure_speed(
+        clock.model(0.02), clock.model(0.02 / ratio), BATCH, settled=settled, timing=Timing(clock=clock)
+    )
     assert found is not None
     return found
 
@@ -83,7 +83,7 @@ def test_without_a_question_all_rounds_are_run_at_95_percent(clock: Ticks) -> No
     assert alone is not None
     assert look is not None
     assert look.low < alone.low < alone.high < look.high
-    found = measure_speed(clock.model(0.02), clock.model(0.01), BATCH)
+    found = measure_speed(clock.model(0.02), clock.model(0.01), BATCH, timing=Timing(clock=clock))
     assert found is not None
     assert found.rounds == ROUNDS
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from headrace.base.errors import SettingsError
 from headrace.cli import main
 from headrace.runs.formats.variants import ValidationDocument
-from headrace.validate import of_sets
+from headrace.validate import measuring
 from headrace.validate.accuracy import judge_accuracy
 from headrace.validate.golden import Golden
 from headrace.validate.judged import MOST_WORST, Judged
@@ -27,9 +28,10 @@ from headrace.validate.thumbnails import BOXED_SIDE, thumbnails
 
 
 @pytest.fixture(autouse=True)
-def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_draws() -> Iterator[None]:
     """200 tell these differences."""
-    monkeypatch.setattr(of_sets, "_MOST_DRAWS", 200)
+    with measuring.using(max_draws=200):
+        yield
 
 
 def scores(classes: np.ndarray, num: int = 4) -> np.ndarray:

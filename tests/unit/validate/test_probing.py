@@ -14,8 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from headrace.cli import main
 from headrace.runs.formats.variants import Gate, ValidationDocument
-from headrace.validate import model_speed
+from headrace.validate import measuring
 from headrace.validate.golden import Golden
+from headrace.validate.model_speed import Timing
 from headrace.validate.policy import Policy
 from headrace.validate.probing import apart_in_batches, broken_by, probes
 from headrace.validate.variant_spec import parse_variant
@@ -188,10 +189,10 @@ def test_the_module_of_the_pipeline_says_what_answers_mean(
     (tmp_path / "declaring_jobs.py").write_text(DECLARING)
     np.savez(tmp_path / "golden.npz", inputs=golden.inputs)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(model_speed, "BLOCK_SECONDS", 0.0005)
     said = {}
     for options in ((), ("--pipeline", "declaring_jobs.py:pipeline")):
-        main(["validate", a, shorter, "--golden", "golden.npz", "--json", *options])
+        with measuring.using(timing=Timing(0.0005)):
+            main(["validate", a, shorter, "--golden", "golden.npz", "--json", *options])
         parity = next(gate for gate in json.loads(capsys.readouterr().out)["gates"] if gate["name"] == "parity")
         said[bool(options)] = parity["says"]
     assert "compared as classes" in said[False]

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ from headrace.base.errors import EngineError, SettingsError
 from headrace.cli import main
 from headrace.ledger.ledger import Ledger
 from headrace.runs.formats.variants import ValidationDocument
-from headrace.validate import model_speed
+from headrace.validate import measuring
 from headrace.validate.golden import Golden, read_golden
-from headrace.validate.model_speed import measure_speed
+from headrace.validate.model_speed import Timing, measure_speed
 from headrace.validate.parity import compare_outputs, top_1
 from headrace.validate.policy import Policy
 from headrace.validate.variant_spec import parse_variant, variant_text
@@ -47,9 +47,10 @@ def save(path: Path, weights: np.ndarray, name: str = "x", dtype: int = TensorPr
 
 
 @pytest.fixture(autouse=True)
-def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_blocks() -> Iterator[None]:
     """What is timed here is not looked at."""
-    monkeypatch.setattr(model_speed, "BLOCK_SECONDS", 0.0005)
+    with measuring.using(timing=Timing(0.0005)):
+        yield
 
 
 @pytest.fixture
@@ -215,15 +216,11 @@ def test_a_set_with_few_items_of_a_rare_class_can_accept(incumbent: str, tmp_pat
 
 
 @pytest.mark.parametrize("asked", range(1, 60, 7))
-def test_an_interruption_is_never_a_rejection(
-    incumbent: str, golden: Callable[..., Golden], monkeypatch: pytest.MonkeyPatch, asked: int
-) -> None:
+def test_an_interruption_is_never_a_rejection(incumbent: str, golden: Callable[..., Golden], asked: int) -> None:
     """Wherever it comes, also between the answers of the two: nothing is known then."""
     count = itertools.count()
-    monkeypatch.setattr(
-        "headrace.validate.variants.noticing", lambda: contextlib.nullcontext(lambda: next(count) >= asked)
-    )
-    document = judge(incumbent, incumbent, golden(200), batch=8)
+    with measuring.using(noticing=lambda: contextlib.nullcontext(lambda: next(count) >= asked)):
+        document = judge(incumbent, incumbent, golden(200), batch=8)
     assert (document.verdict, document.interrupted) == ("inconclusive", True)
 
 
@@ -252,19 +249,19 @@ class Ticks:
         self.now += seconds * next(self._uneven)
 
 
-def test_the_ratio_is_that_of_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ratio_is_that_of_the_calls() -> None:
     """What takes ten times as long has a tenth of the speed, within the interval; stopped early there is no ratio."""
     clock = Ticks()
-    monkeypatch.setattr(model_speed, "time", clock)
+    timing = Timing(clock=clock)
     one, ten = (lambda batch, seconds=seconds: clock.take(seconds) for seconds in (0.0001, 0.001))
     batch = np.ones((4, 1000))
-    found = measure_speed(ten, one, batch)
+    found = measure_speed(ten, one, batch, timing=timing)
     assert found is not None
     assert found.low <= found.ratio <= found.high
     assert found.ratio == pytest.approx(10, rel=0.05)
     assert found.cpu is not None
     assert found.cpu.ratio == pytest.approx(10, rel=0.05)
-    assert measure_speed(one, one, batch, stop=lambda: True) is None
+    assert measure_speed(one, one, batch, stop=lambda: True, timing=timing) is None
 
 
 def test_cpu_time_is_not_time() -> None:

@@ -1,6 +1,6 @@
-"""Which of the variants that tie is used: they are held directly against each other, in pairs, in the same minutes.
+"""Head to head: variants that tie are compared directly, in pairs, in the same minutes.
 
-Each was held against what is in use, and the minutes of one are not those of another: two intervals that overlap may belong to
+Each was compared with what is in use, and the minutes of one are not those of another: two intervals that overlap may belong to
 variants of which one is surely faster. So the fastest meets the next, and who wins meets the one after; only of two that even
 their own rounds do not tell apart the one that changes less is taken.
 """
@@ -13,15 +13,16 @@ from typing import Protocol
 
 from headrace.base.errors import HeadraceError
 from headrace.base.plan import ModelPlan
-from headrace.optimize.layout import Shares, compare_layouts
+from headrace.optimize.concurrency import Concurrency, compare_concurrency
 from headrace.optimize.pareto import KINDS, Point
 from headrace.optimize.search_words import named_attempt
 from headrace.optimize.techniques import Subject
 from headrace.runs.formats.optimization import Attempt, RunOff
 from headrace.runs.formats.profile import Estimate
+from headrace.validate import measuring
 from headrace.validate.golden import Golden
 from headrace.validate.items import Feed, batch_of
-from headrace.validate.model_speed import Settled, Speed, measure_speed
+from headrace.validate.model_speed import Settled, Speed
 from headrace.validate.variant_spec import VariantSpec
 from headrace.validate.variants import OnItsOwn
 
@@ -38,8 +39,8 @@ class Measure(Protocol):
 
 
 @dataclass(slots=True)
-class RunOffs:
-    """Variants that tie, and how they were told apart.
+class HeadToHead:
+    """Compares variants that tie, pair by pair.
 
     Args:
         measure: Times two of them.
@@ -104,12 +105,12 @@ class RunOffs:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Times accepted variants in turn, in their own layouts where these were looked for.
+    """Times accepted variants in turn, at their own concurrency where that was searched.
 
     Args:
         subject: What is optimized.
         known: The attempts by candidate.
-        layouts: The search for each variant's layout by its point's name; empty: calls of `batch` items are timed.
+        concurrency: The search for each variant's concurrency by its point's name; empty: calls of `batch` items are timed.
         items: That the models are called with.
         batch: Items of a call.
         say: Told what is going on, one line at a time.
@@ -117,7 +118,7 @@ class Pairs:
 
     subject: Subject
     known: Mapping[str, Attempt]
-    layouts: Mapping[str, Attempt]
+    concurrency: Mapping[str, Attempt]
     items: Golden
     batch: int
     say: Callable[[str], object]
@@ -133,13 +134,16 @@ class Pairs:
         self.say(f"{self.named(first)} and {self.named(second)} tie: they are timed in turn")
         a, b = self._spec(first), self._spec(second)
         try:
-            if self.layouts:
-                sides = (a, self._shares(first)), (b, self._shares(second))
+            if self.concurrency:
+                sides = (a, self._concurrency_of(first)), (b, self._concurrency_of(second))
                 items = (self.items.at(one.model.input_side) for one in (a, b))
-                return compare_layouts(*sides, *items, rounds=ROUNDS, stop=stop, settled=settled)
+                return compare_concurrency(*sides, *items, rounds=ROUNDS, stop=stop, settled=settled)
             model, batch = b.open(), self._batch(b)
             other = model if a.model.input_side == b.model.input_side else OnItsOwn(model, batch)
-            return measure_speed(a.open(), other, self._batch(a), rounds=ROUNDS, stop=stop, settled=settled)
+            tools = measuring.current()
+            return tools.measure_speed(
+                a.open(), other, self._batch(a), rounds=ROUNDS, stop=stop, settled=settled, timing=tools.timing
+            )
         except HeadraceError as error:
             self.say(f"not timed in turn: {error}")
             return None
@@ -152,8 +156,8 @@ class Pairs:
         attempt = self.known.get(point.name)
         return VariantSpec(point.name, ModelPlan(**attempt.settings)) if attempt else self.subject.in_use()
 
-    def _shares(self, point: Point) -> Shares:
-        layout = self.layouts[point.name]
-        return Shares(
-            workers=layout.stages["workers"], threads=layout.settings["threads"], batch=layout.stages["batch"]
+    def _concurrency_of(self, point: Point) -> Concurrency:
+        found = self.concurrency[point.name]
+        return Concurrency(
+            workers=found.stages["workers"], threads=found.settings["threads"], batch=found.stages["batch"]
         )

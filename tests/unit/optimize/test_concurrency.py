@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -24,31 +23,32 @@ from headrace.engines import emulated as emulated_module
 from headrace.engines.emulated import EmulatedEngine
 from headrace.engines.onnx_engine import OnnxEngine
 from headrace.ledger.ledger import Ledger
-from headrace.optimize import layout as layout_module
-from headrace.optimize import search as search_module
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.better_plan import better_plan
+from headrace.optimize.catalogue import METHODS, Methods
+from headrace.optimize.concurrency import Concurrency, answers_alike, divide_cores, search_concurrency
 from headrace.optimize.goal import Goal
-from headrace.optimize.layout import Shares, answers_alike, divisions, sweep_layouts
+from headrace.optimize.head_to_head import Pairs
 from headrace.optimize.pareto import Point
 from headrace.optimize.replay_attempt import replay_attempt
-from headrace.optimize.run_off import Pairs
 from headrace.optimize.search import optimize
 from headrace.optimize.techniques import Technique, on_engine
 from headrace.report.variants_page import render_variants
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 from headrace.runs.formats.profile import Estimate
-from headrace.validate import model_speed
+from headrace.validate import measuring
 from headrace.validate.metrics import metric_named
+from headrace.validate.model_speed import Timing
 from headrace.validate.variant_spec import VariantSpec, parse_variant
 
-FIRST = Shares(workers=1, threads=1, batch=1)
+FIRST = Concurrency(workers=1, threads=1, batch=1)
 
 
 @pytest.fixture(autouse=True)
-def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_blocks() -> Iterator[None]:
     """Blocks of a few milliseconds: what is tested is what is made of them."""
-    monkeypatch.setattr(layout_module, "BLOCK_SECONDS", 0.01)
+    with measuring.using(timing=Timing(block_seconds=0.01)):
+        yield
 
 
 class VirtualTime:
@@ -73,12 +73,12 @@ class VirtualTime:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
+def clock(monkeypatch: pytest.MonkeyPatch, short_blocks: None) -> Iterator[VirtualTime]:
     """The time of emulated devices, and of those who time them."""
     time = VirtualTime()
-    for module in (emulated_module, layout_module):
-        monkeypatch.setattr(module, "time", time)
-    return time
+    monkeypatch.setattr(emulated_module, "time", time)
+    with measuring.using(timing=Timing(0.01, time)):
+        yield time
 
 
 def emulated(**options: float) -> VariantSpec:
@@ -91,18 +91,18 @@ def emulated(**options: float) -> VariantSpec:
 )
 def test_cores_are_divided_by_powers_of_two(cores: int, wanted: list[tuple[int, int]]) -> None:
     """From a worker for each core to one worker with all of them."""
-    assert divisions(cores, "throughput") == wanted
-    assert {workers for workers, _ in divisions(cores, "latency")} == {1}
+    assert divide_cores(cores, "throughput") == wanted
+    assert {workers for workers, _ in divide_cores(cores, "latency")} == {1}
 
 
 @pytest.mark.usefixtures("clock")
 def test_batches_grow_where_a_call_costs_by_itself() -> None:
     """A launch of 5 ms is shared by the items of a batch; the ratio that counts is of new rounds against the first."""
-    found = sweep_layouts(emulated(launch_seconds=0.005), np.zeros((3, 2), np.float32), FIRST, cores=1)
+    found = search_concurrency(emulated(launch_seconds=0.005), np.zeros((3, 2), np.float32), FIRST, cores=1)
     assert found.best.batch >= 8
     assert found.speed is not None
     assert found.speed.low > 2
-    taken = [one.batch for one in found.layouts if one.chosen]
+    taken = [one.batch for one in found.timed if one.chosen]
     assert taken == sorted(taken)
     assert taken[-1] == found.best.batch
 
@@ -110,10 +110,10 @@ def test_batches_grow_where_a_call_costs_by_itself() -> None:
 @pytest.mark.usefixtures("clock")
 def test_batches_stay_small_where_they_gain_nothing() -> None:
     """5 ms an item, whatever the batch: of equals the smaller one stays, and growing ends after two."""
-    found = sweep_layouts(emulated(item_seconds=0.005), np.zeros((3, 2), np.float32), FIRST, cores=1)
+    found = search_concurrency(emulated(item_seconds=0.005), np.zeros((3, 2), np.float32), FIRST, cores=1)
     assert found.best == FIRST
     assert found.speed is None
-    assert [one.batch for one in found.layouts] == [1, 2, 4]
+    assert [one.batch for one in found.timed] == [1, 2, 4]
 
 
 def test_a_batch_that_the_model_refuses_is_left_out(nets: ModuleType, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_batch_that_the_model_refuses_is_left_out(nets: ModuleType, tmp_path: 
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
     onnx.save(model, path)
     items = np.zeros((4, 3, nets.SIDE, nets.SIDE), np.float32)
-    found = sweep_layouts(parse_variant(str(path)), items, FIRST, cores=1)
+    found = search_concurrency(parse_variant(str(path)), items, FIRST, cores=1)
     assert found.best.batch == 1
     assert {"1 x 1 thread, batch 2", "1 x 1 thread, batch 4"} <= set(found.refused)
 
@@ -131,9 +131,9 @@ def test_a_batch_that_the_model_refuses_is_left_out(nets: ModuleType, tmp_path: 
 def test_a_stop_ends_the_sweep_with_what_is_known() -> None:
     """Nothing is timed after it."""
     items = np.zeros((3, 2), np.float32)
-    found = sweep_layouts(emulated(launch_seconds=0.005), items, FIRST, cores=2, stop=lambda: True)
+    found = search_concurrency(emulated(launch_seconds=0.005), items, FIRST, cores=2, stop=lambda: True)
     assert (found.best, found.speed) == (FIRST, None)
-    assert len(found.layouts) == 1
+    assert len(found.timed) == 1
 
 
 def test_a_model_that_looks_at_its_neighbours_is_found(case: Any, tmp_path: Path) -> None:
@@ -194,12 +194,15 @@ def test_detections_that_are_filled_up_are_alike_in_any_batch(tmp_path: Path) ->
     assert answers_alike(detector(tmp_path / "others.onnx", moved_by_others=True), items, (1, 4)) == np.inf
 
 
-def searched(case: Any, ledger: Ledger, folder: Path, *, batch: int = 8, layout: Shares | None = FIRST) -> Any:
-    """Search with the layout as the last rung, on a machine of one core."""
-    goal = Goal(max_drop=0.02, batch=batch, layout=layout, cores=1)
+def searched(
+    case: Any, ledger: Ledger, folder: Path, *, batch: int = 8, concurrency: Concurrency | None = FIRST,
+    methods: Methods = METHODS,
+) -> Any:  # fmt: skip
+    """Search, with concurrency at last, on a machine of one core."""
+    goal = Goal(max_drop=0.02, batch=batch, concurrency=concurrency, cores=1)
     return optimize(
         case.model, store=ArtifactStore(folder / "artifacts"), goal=goal, calibration=case.calibration,
-        golden=case.golden, memory=ledger.attempts,
+        golden=case.golden, memory=ledger.attempts, methods=methods,
     )  # fmt: skip
 
 
@@ -249,7 +252,7 @@ class SlowModel:
 
 
 @pytest.fixture
-def devices(monkeypatch: pytest.MonkeyPatch, clock: VirtualTime) -> None:
+def devices(monkeypatch: pytest.MonkeyPatch, clock: VirtualTime) -> Methods:
     """Two techniques, of 2 ms an item and of 2.5 ms a call: at a batch of one the first is ahead."""
 
     def technique(name: str, options: dict[str, float]) -> Technique:
@@ -258,15 +261,12 @@ def devices(monkeypatch: pytest.MonkeyPatch, clock: VirtualTime) -> None:
             candidates=lambda subject: iter([on_engine(subject, subject.original, "slow", options)]),
         )  # fmt: skip
 
-    ladder = (technique("single", {"item_seconds": 0.002}), technique("batched", {"launch_seconds": 0.0025}))
     for name in ("onnx", "slow"):
         monkeypatch.setitem(ENGINES, name, (__name__, "SlowEngine"))
-    monkeypatch.setattr(search_module, "LADDER", ladder)
-    # Where the processor computes in float16, a real engine would be timed by this clock, which it never moves.
-    monkeypatch.setattr(
-        search_module, "FP16", dataclasses.replace(search_module.FP16, why_not=lambda subject: "left out")
+    # No other engine: it would be timed by this clock, which it never moves.
+    return Methods(
+        of_the_file=(technique("single", {"item_seconds": 0.002}), technique("batched", {"launch_seconds": 0.0025}))
     )
-    monkeypatch.setattr(model_speed, "time", clock)
 
 
 def technique_of(document: OptimizationDocument, candidate: str | None) -> str:
@@ -274,11 +274,10 @@ def technique_of(document: OptimizationDocument, candidate: str | None) -> str:
     return next(one.technique for one in document.attempts if one.candidate == candidate)
 
 
-@pytest.mark.usefixtures("devices")
-def test_the_second_wins_with_its_own_layout(case: Any, tmp_path: Path) -> None:
+def test_the_second_wins_with_its_own_layout(case: Any, tmp_path: Path, devices: Methods) -> None:
     """Each is laid out for itself: at batch 1 the one is ahead, and in its own layout the other."""
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        document, again = (searched(case, ledger, tmp_path, batch=1) for _ in range(2))
+        document, again = (searched(case, ledger, tmp_path, batch=1, methods=devices) for _ in range(2))
         listed = attempts_listed(ledger.attempts.attempts())
     assert technique_of(document, document.front[0]) == "single"
     assert technique_of(document, document.recommended) == "batched"
@@ -295,11 +294,10 @@ def test_the_second_wins_with_its_own_layout(case: Any, tmp_path: Path) -> None:
     assert "batched on slow, its own layout" in render_variants(document)
 
 
-@pytest.mark.usefixtures("devices")
-def test_a_run_off_is_in_their_own_layouts(case: Any, tmp_path: Path) -> None:
+def test_a_run_off_is_in_their_own_layouts(case: Any, tmp_path: Path, devices: Methods) -> None:
     """There the second is ahead by what both came to; in calls of one item it is behind."""
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        document = searched(case, ledger, tmp_path, batch=1)
+        document = searched(case, ledger, tmp_path, batch=1, methods=devices)
     single, batched = document.laid_out
     known, nothing = {attempt.candidate: attempt for attempt in document.attempts}, Estimate(0.0, 0.0, 0.0)
     first, second = (
@@ -330,24 +328,23 @@ class AloneEngine(SlowEngine):
         return super().open(artifact, threads=threads, options=options, calls=calls)
 
 
-@pytest.mark.usefixtures("devices")
 def test_where_one_cannot_be_laid_out_all_are_compared_in_one_layout(
-    case: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: Methods
 ) -> None:
     """What the second gains by its own layout is not held against the first's without one."""
     monkeypatch.setitem(ENGINES, "slow", (__name__, "AloneEngine"))
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        document = searched(case, ledger, tmp_path, batch=1, layout=Shares(workers=2, threads=1, batch=1))
+        two = Concurrency(workers=2, threads=1, batch=1)
+        document = searched(case, ledger, tmp_path, batch=1, concurrency=two, methods=devices)
     assert technique_of(document, document.recommended) == "single"
     assert [technique_of(document, one.of) for one in document.laid_out] == ["batched"]
     assert any("compared in the Plan's" in warning for warning in document.warnings)
 
 
-@pytest.mark.usefixtures("devices")
-def test_the_layout_of_another_engine_is_done_again_on_that_engine(case: Any, tmp_path: Path) -> None:
+def test_the_layout_of_another_engine_is_done_again_on_that_engine(case: Any, tmp_path: Path, devices: Methods) -> None:
     """Both run the file as it was given: on the model's own engine no batch would gain anything."""
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        found = searched(case, ledger, tmp_path, batch=1).layout
+        found = searched(case, ledger, tmp_path, batch=1, methods=devices).layout
     assert found is not None
     assert (found.verdict, found.artifact.sha256) == ("accept", found.model)
     again = replay_attempt(
@@ -359,11 +356,10 @@ def test_the_layout_of_another_engine_is_done_again_on_that_engine(case: Any, tm
     assert again.speedup.mid == pytest.approx(found.speedup.mid, rel=0.01)
 
 
-@pytest.mark.usefixtures("devices")
-def test_in_one_layout_the_first_wins(case: Any, tmp_path: Path) -> None:
+def test_in_one_layout_the_first_wins(case: Any, tmp_path: Path, devices: Methods) -> None:
     """As with `--no-layout`, where all are compared at the same batch."""
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        document = searched(case, ledger, tmp_path, batch=1, layout=None)
+        document = searched(case, ledger, tmp_path, batch=1, concurrency=None, methods=devices)
     assert technique_of(document, document.recommended) == "single"
     assert document.laid_out == ()
 

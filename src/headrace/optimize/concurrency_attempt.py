@@ -1,4 +1,4 @@
-"""The last rung of the ladder: the layout of a variant that may win, as an attempt like the others, kept in the ledger."""
+"""The search for the concurrency of a variant that may win, as an attempt like the others, kept in the ledger."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 
 from headrace.base.errors import HeadraceError
 from headrace.base.plan import ModelPlan
-from headrace.optimize.layout import Shares, Swept, answers_alike, compare_layouts, sweep_layouts
+from headrace.optimize.concurrency import (
+    Concurrency,
+    ConcurrencyFound,
+    answers_alike,
+    compare_concurrency,
+    search_concurrency,
+)
 from headrace.optimize.techniques import Subject, deciding_versions
 from headrace.optimize.unconverted import network_code
 from headrace.runs.formats.optimization import Attempt, Whole
@@ -26,8 +31,9 @@ from headrace.validate.parity import BANDS
 from headrace.validate.variant_spec import VariantSpec, variant_settings, variant_text
 from headrace.validate.variants import precision_of
 
+#: As ledgers and documents call it.
 TECHNIQUE = "layout"
-#: Changes with how layouts are timed: since the second, workers share one model, as they do in a pipeline.
+#: Changes with how concurrency is timed: since the second, workers share one model, as they do in a pipeline.
 _METHOD = "layout 2"
 _HYPOTHESIS = (
     "other shares of the cores: calls side by side need not wait for one another's threads (1.1 to 1.4 times measured on two "
@@ -36,16 +42,16 @@ _HYPOTHESIS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutRung:
-    """Looks for workers, threads and batch of a variant."""
+class ConcurrencyAttempts:
+    """Searches workers, threads and batch of a variant."""
 
     subject: Subject
-    first: Shares
+    first: Concurrency
     """Those of the Plan now."""
     cores: int
     objective: str
     items: Golden
-    """That layouts are timed on."""
+    """That calls are timed on."""
     hardware: str
     say: Callable[[str], object]
 
@@ -70,8 +76,8 @@ class LayoutRung:
             candidate=variant_text(ModelPlan(**settings)),
         )  # fmt: skip
 
-    def climb(self, chosen: Attempt | None, stop: Callable[[], bool]) -> Attempt | None:
-        """Time layouts of a variant; None if it cannot be run in the first one, or was stopped.
+    def search(self, chosen: Attempt | None, stop: Callable[[], bool]) -> Attempt | None:
+        """Return the concurrency found for a variant; None if it cannot run at the first one, or was stopped.
 
         Args:
             chosen: The variant; None: what is in use.
@@ -79,14 +85,14 @@ class LayoutRung:
         """
         began, spec = time.monotonic(), self._spec(chosen)
         try:
-            swept = sweep_layouts(
+            found = search_concurrency(
                 spec, self._items(spec), self.first, cores=self.cores, objective=self.objective, stop=stop, say=self.say
             )
             if stop():
                 return None
-            gates = (self._parity(spec, swept), _speed_gate(swept, self.first))
+            gates = (self._parity(spec, found), _speed_gate(found, self.first))
             failed = next((gate for gate in gates if gate.outcome == "rejected"), None)
-            best = self.first if failed else swept.best
+            best = self.first if failed else found.best
             whole = self._whole(spec, best, stop)
         except HeadraceError as error:
             self.say(f"layout: not tried: {error}")
@@ -102,14 +108,14 @@ class LayoutRung:
             candidate=variant_text(model),
             settings=variant_settings(model),
             stages={"workers": best.workers, "batch": best.batch},
-            layouts=swept.layouts,
+            layouts=found.timed,
             of=_name(chosen),
             whole=whole,
             artifact=chosen.artifact if chosen else self.subject.file_in_use,
             verdict="reject" if failed else "accept",
             gate=failed.name if failed else None,
             says=document.says,
-            speedup=_estimate(swept.speed),
+            speedup=_estimate(found.speed),
             seconds=time.monotonic() - began,
             validation=document,
             hardware=self.hardware,
@@ -125,9 +131,9 @@ class LayoutRung:
         """Return the items as a variant takes them."""
         return self.items.at(spec.model.input_side)
 
-    def _parity(self, spec: VariantSpec, swept: Swept) -> Gate:
+    def _parity(self, spec: VariantSpec, found: ConcurrencyFound) -> Gate:
         """Ask whether an answer depends on what else is in the batch."""
-        batches = (self.first.batch, swept.best.batch)
+        batches = (self.first.batch, found.best.batch)
         apart = 0.0 if batches[0] == batches[1] else answers_alike(spec, self._items(spec), batches)
         most = BANDS[precision_of(spec)]
         values: dict[str, float | None] = {"worst_l2": apart}
@@ -141,12 +147,12 @@ class LayoutRung:
         )
         return Gate(name="parity", outcome="rejected", says=says, values=values, limits=limits)
 
-    def _whole(self, spec: VariantSpec, best: Shares, stop: Callable[[], bool]) -> Whole | None:
-        """Hold variant and layout together against what is in use, in the Plan's layout."""
+    def _whole(self, spec: VariantSpec, best: Concurrency, stop: Callable[[], bool]) -> Whole | None:
+        """Compare variant and concurrency together with what is in use, at the Plan's concurrency."""
         baseline = self.subject.in_use()
         if spec.text == baseline.text and best == self.first:
             return None
-        found = compare_layouts(
+        found = compare_concurrency(
             (baseline, self.first), (spec, best), self._items(baseline), self._items(spec), stop=stop
         )
         if found is None:
@@ -159,7 +165,7 @@ class LayoutRung:
             after=str(best),
         )
 
-    def _validation(self, spec: VariantSpec, gates: tuple[Gate, ...], best: Shares) -> ValidationDocument:
+    def _validation(self, spec: VariantSpec, gates: tuple[Gate, ...], best: Concurrency) -> ValidationDocument:
         failed = next((gate for gate in gates if gate.outcome == "rejected"), None)
         side = VariantSide(name=spec.text, variant=dict(spec.open().variant), open_seconds=0.0)
         return ValidationDocument(
@@ -168,14 +174,14 @@ class LayoutRung:
         )  # fmt: skip
 
 
-def _speed_gate(swept: Swept, first: Shares) -> Gate:
-    speed = swept.speed
+def _speed_gate(found: ConcurrencyFound, first: Concurrency) -> Gate:
+    speed = found.speed
     if speed is None or speed.low <= 1.0:
-        found = (
-            "" if speed is None else f" ({swept.best} came to {speed.ratio:.2f}, {speed.low:.2f} to {speed.high:.2f})"
+        came_to = (
+            "" if speed is None else f" ({found.best} came to {speed.ratio:.2f}, {speed.low:.2f} to {speed.high:.2f})"
         )
-        return Gate(name="speed", outcome="rejected", says=f"no layout is surely faster than {first}{found}")
-    says = f"{swept.best} does {speed.ratio:.2f} times the items per second ({speed.low:.2f} to {speed.high:.2f}) of {first}"
+        return Gate(name="speed", outcome="rejected", says=f"no layout is surely faster than {first}{came_to}")
+    says = f"{found.best} does {speed.ratio:.2f} times the items per second ({speed.low:.2f} to {speed.high:.2f}) of {first}"
     values = {"ratio": speed.ratio, "low": speed.low, "high": speed.high, "noise": speed.noise}
     return Gate(name="speed", outcome="passed", says=says, values=dict(values))
 
@@ -186,8 +192,3 @@ def _name(chosen: Attempt | None) -> str:
 
 def _estimate(speed: Speed | None) -> Estimate | None:
     return None if speed is None else Estimate(speed.low, speed.ratio, speed.high)
-
-
-def plan_stage(attempt: Attempt | None) -> dict[str, Any]:
-    """Return the settings of the device stage that an accepted layout asks for; empty without one."""
-    return dict(attempt.stages) if attempt is not None and attempt.verdict == "accept" else {}

@@ -1,4 +1,4 @@
-"""What a gain that a technique is expected to have would make of a recorded pipeline."""
+"""What the expected speed-up of a model would make of a recorded pipeline."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from headrace.base.errors import HeadraceError
 from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.replay import Replay
-from headrace.optimize.expects import Expects
+from headrace.optimize.expected_speedup import ExpectedSpeedup
 from headrace.runs.formats.optimization import Expected
 from headrace.runs.formats.prediction import Change
 
 
 @dataclass(slots=True)
-class Forecast:
-    """Says what a faster model would make of a recorded run, by simulating it."""
+class PipelineSpeedup:
+    """Simulates a recorded run with a faster model."""
 
     replay: Replay
     stage: str
@@ -24,7 +24,7 @@ class Forecast:
     _known: dict[float, float | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, analysis: Analysis) -> Forecast | None:
+    def of(cls, analysis: Analysis) -> PipelineSpeedup | None:
         """Return it for a run; None if the run cannot be simulated or no stage of it runs a model."""
         try:
             replay = analysis.replay
@@ -44,12 +44,12 @@ class Forecast:
         return self._known[speedup]
 
 
-def expected(expects: Expects | None, forecast: Forecast | None) -> Expected | None:
-    """Return what is expected of a technique, end to end too where a run is known; None: nothing is."""
-    if expects is None:
+def predict_speedup(expected: ExpectedSpeedup | None, pipeline: PipelineSpeedup | None) -> Expected | None:
+    """Return what is expected of a technique, end to end too where a run is known; None if nothing is."""
+    if expected is None:
         return None
-    low, high = (forecast.ratio(end) if forecast else None for end in (expects.low, expects.high))
+    low, high = (pipeline.ratio(end) if pipeline else None for end in (expected.low, expected.high))
     return Expected(
-        low=expects.low, high=expects.high, source=expects.source, whole_low=low, whole_high=high,
-        run=forecast.run if forecast else "",
+        low=expected.low, high=expected.high, source=expected.source, whole_low=low, whole_high=high,
+        run=pipeline.run if pipeline else "",
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""How much a pipeline could gain if its model cost nothing, so that nobody spends a week on a tenth.
+"""The Amdahl bound: what a pipeline would gain if its model cost nothing, so that nobody spends a week on a tenth.
 
 References:
     G. Amdahl, "Validity of the single processor approach to achieving large scale computing capabilities", AFIPS 1967; the
@@ -16,12 +16,12 @@ from headrace.runs.formats.diagnosis import Finding
 from headrace.runs.formats.optimization import Ceiling
 from headrace.runs.formats.prediction import Change
 
-#: Below this ceiling the model is not what to work on.
-LEAST_CEILING = 1.25
+#: Below this bound the model is not what to work on.
+LEAST_BOUND = 1.25
 _FREE = 1000.0
 
 
-def find_ceiling(analysis: Analysis) -> Ceiling:
+def find_amdahl_bound(analysis: Analysis) -> Ceiling:
     """Return what a model that costs nothing would make of a recorded run.
 
     Raises:
@@ -34,19 +34,19 @@ def find_ceiling(analysis: Analysis) -> Ceiling:
         raise SettingsError(f"{analysis.run.path}: no stage runs a model; expected a run of a pipeline with one")
     replay.check_understood()
     ratio = replay.ratio(Change(speedups={stage: _FREE}))
-    shares = shares_of({one.name: one.busy_seconds for one in stages})
-    return told(stage, ratio, shares, diagnosis_document(analysis).first)
+    shares = work_shares({one.name: one.busy_seconds for one in stages})
+    return describe_bound(stage, ratio, shares, diagnosis_document(analysis).first)
 
 
-def shares_of(busy_seconds: Mapping[str, float | None]) -> dict[str, float]:
+def work_shares(busy_seconds: Mapping[str, float | None]) -> dict[str, float]:
     """Return for each stage its share of the time that all of them worked; empty where that was not measured."""
     known = {name: seconds for name, seconds in busy_seconds.items() if seconds is not None}
     total = sum(known.values())
     return {name: seconds / total for name, seconds in known.items()} if total > 0 else {}
 
 
-def told(stage: str, ratio: float, shares: Mapping[str, float], limits: Finding) -> Ceiling:
-    """Return the ceiling in words too.
+def describe_bound(stage: str, ratio: float, shares: Mapping[str, float], limits: Finding) -> Ceiling:
+    """Return the bound with its words.
 
     Args:
         stage: That runs the model.
@@ -54,7 +54,7 @@ def told(stage: str, ratio: float, shares: Mapping[str, float], limits: Finding)
         shares: Of each stage's work in the work of all.
         limits: What the diagnosis puts first.
     """
-    is_low, share = ratio < LEAST_CEILING, shares.get(stage)
+    is_low, share = ratio < LEAST_BOUND, shares.get(stage)
     others = {name: one for name, one in shares.items() if name != stage}
     first = limits.stage if limits.stage != stage else None
     instead = first or max(others, key=lambda name: others[name], default="")

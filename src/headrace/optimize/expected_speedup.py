@@ -1,4 +1,4 @@
-"""What a technique is expected to gain before it is tried: what it gained elsewhere."""
+"""The speed-up that a technique is expected to give before it is tried: what it gave elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WITH_VNNI = MEASURED.replace(" and with AMX", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Expects:
+class ExpectedSpeedup:
     """How many times as fast a technique makes a model by itself, before anything is known of this one."""
 
     low: float
@@ -21,4 +21,4 @@ class Expects:
 
 
 #: Of int8 at its full speed.
-INT8 = Expects(1.6, 8.3)
+INT8 = ExpectedSpeedup(1.6, 8.3)

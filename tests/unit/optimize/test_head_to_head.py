@@ -1,7 +1,8 @@
-"""Variants that tie are held directly against each other."""
+"""Variants that tie are compared directly."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -11,18 +12,16 @@ import pytest
 
 from headrace.cli.optimization_text import as_text
 from headrace.ledger.ledger import Ledger
-from headrace.optimize import run_off as run_off_module
-from headrace.optimize import search as search_module
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.goal import Goal
+from headrace.optimize.head_to_head import ROUNDS, HeadToHead, Pairs
 from headrace.optimize.pareto import Point, best, tied
-from headrace.optimize.run_off import ROUNDS, Pairs, RunOffs
 from headrace.optimize.search import optimize
 from headrace.report.variants_page import render_variants
 from headrace.runs.formats.optimization import OptimizationDocument, TechniqueKind
 from headrace.runs.formats.profile import Estimate
-from headrace.validate import model_speed, variants
-from headrace.validate.model_speed import CpuTime, Settled, Speed, measure_speed
+from headrace.validate import measuring
+from headrace.validate.model_speed import CpuTime, Settled, Speed, Timing, measure_speed
 
 NONE = Estimate(0.0, 0.0, 0.0)
 
@@ -38,13 +37,13 @@ def speed(low: float, ratio: float, high: float, cpu: tuple[float, float, float]
     return Speed(ratio=ratio, low=low, high=high, noise=0.0, a_seconds=1.0, b_seconds=1.0, rounds=24, cpu=used)
 
 
-def held(known: dict[tuple[str, str], Speed | None], points: list[Point], **settings: Any) -> tuple[str, RunOffs]:
+def held(known: dict[tuple[str, str], Speed | None], points: list[Point], **settings: Any) -> tuple[str, HeadToHead]:
     """Return who wins where these ratios are measured, and what was said."""
 
     def measure(first: Point, second: Point, *, settled: Settled) -> Speed | None:
         return known[first.name, second.name]
 
-    run_off = RunOffs(measure, lambda one: f"{one.name} on onnx", **settings)
+    run_off = HeadToHead(measure, lambda one: f"{one.name} on onnx", **settings)
     return run_off.best(points).name, run_off
 
 
@@ -107,7 +106,7 @@ def test_those_that_tie_overlap_with_the_fastest() -> None:
     assert [one.name for one in tied(points, "throughput")] == ["a", "b"]
 
 
-def test_the_truly_faster_of_two_models_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_truly_faster_of_two_models_is_found() -> None:
     """By the rounds of real calls on a clock of their own: 3 % apart where a block varies by 2 %."""
     random = np.random.default_rng(5)
 
@@ -120,7 +119,6 @@ def test_the_truly_faster_of_two_models_is_found(monkeypatch: pytest.MonkeyPatch
         process_time = perf_counter
 
     clock = Clock()
-    monkeypatch.setattr(model_speed, "time", clock)
 
     def model(seconds: float) -> Any:
         def call(batch: Any) -> None:
@@ -131,17 +129,23 @@ def test_the_truly_faster_of_two_models_is_found(monkeypatch: pytest.MonkeyPatch
     models = {"a": model(0.0500), "b": model(0.0485)}
 
     def measure(first: Point, second: Point, *, settled: Settled) -> Speed | None:
-        return measure_speed(models[first.name], models[second.name], np.ones(1), rounds=ROUNDS, settled=settled)
+        return measure_speed(
+            models[first.name],
+            models[second.name],
+            np.ones(1),
+            rounds=ROUNDS,
+            settled=settled,
+            timing=Timing(clock=clock),
+        )
 
-    run_off = RunOffs(measure, lambda one: one.name)
+    run_off = HeadToHead(measure, lambda one: one.name)
     assert run_off.best([point("a"), point("b")]).name == "b"
     assert run_off.held[0].rounds <= ROUNDS
 
 
-def test_each_is_called_with_images_of_its_own_size(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_is_called_with_images_of_its_own_size(case: Any) -> None:
     """Where the pipeline scales them before the model."""
     seen: list[tuple[Any, np.ndarray]] = []
-    monkeypatch.setattr(run_off_module, "measure_speed", lambda a, b, batch, **_: seen.append((b, batch)))
     settings = {"artifact": str(case.model), "engine": "onnx", "threads": 1, "options": {}}
     known: Any = {
         name: SimpleNamespace(technique=name, settings=settings | ({"input_side": side} if side else {}))
@@ -150,7 +154,8 @@ def test_each_is_called_with_images_of_its_own_size(case: Any, monkeypatch: pyte
     items: Any = SimpleNamespace(at=lambda side: np.zeros((3, 3, side or 12, side or 12), np.float32))
     nothing: Any = None
     pairs = Pairs(nothing, known, {}, items, 4, print)
-    assert pairs.measure(point("whole"), point("small"), settled=bool) is None
+    with measuring.using(measure_speed=lambda a, b, batch, **_: seen.append((b, batch))):
+        assert pairs.measure(point("whole"), point("small"), settled=bool) is None
     ((model, batch),) = seen
     assert (batch.shape, model.batch.shape) == ((4, 3, 12, 12), (4, 3, 8, 8))
 
@@ -159,7 +164,7 @@ def test_each_is_called_with_images_of_its_own_size(case: Any, monkeypatch: pyte
 
 
 @pytest.fixture
-def also(nets: ModuleType, case: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def also(nets: ModuleType, case: Any, tmp_path: Path) -> Iterator[Path]:
     """The model as given on OpenVINO and its twin on ONNX Runtime tie; in pairs the twin is 7 % ahead, for more CPU time."""
     gains = {("net", "openvino"): 2.0, ("twin", "onnx"): 2.1, ("twin", "openvino"): 1.5}
 
@@ -170,25 +175,27 @@ def also(nets: ModuleType, case: Any, tmp_path: Path, monkeypatch: pytest.Monkey
             ratio=ratio, low=low * ratio, high=high * ratio, noise=0.1, a_seconds=1.0, b_seconds=1.0, rounds=8, cpu=used
         )
 
-    def measured(a: Any, b: Any, batch: Any, **_: Any) -> Speed:
+    def measured(a: Any, b: Any, batch: Any, *, rounds: int | None = None, **_: Any) -> Speed:
+        if rounds == ROUNDS:  # head to head
+            return in_pairs(b)
         ratio = gains.get((Path(b.variant["artifact"]).stem, b.variant["engine"]), 1.0)
         return told(ratio, ratio, 0.1)
 
-    def in_pairs(a: Any, b: Any, batch: Any, **_: Any) -> Speed:
+    def in_pairs(b: Any) -> Speed:
         ratio = 1.07 if "twin" in b.variant["artifact"] else 1 / 1.07
         return told(ratio, 1 / ratio, 0.01)
 
-    monkeypatch.setattr(variants, "measure_speed", measured)
-    monkeypatch.setattr(run_off_module, "measure_speed", in_pairs)
-    monkeypatch.setattr(search_module, "cpu_flags", frozenset)
     weights = {key: value * np.float32(1.000001) for key, value in nets.make_weights().items()}
-    return nets.save_net(tmp_path / "twin.onnx", weights)  # type: ignore[no-any-return]
+    with measuring.using(measure_speed=measured, cpu_flags=frozenset):
+        yield nets.save_net(tmp_path / "twin.onnx", weights)
 
 
-def searched(case: Any, folder: Path, also: Path, ledger: Ledger | None = None, **goal: Any) -> OptimizationDocument:
+def searched(
+    case: Any, folder: Path, also: Path, ledger: Ledger | None = None, say: Any = lambda text: None, **goal: Any
+) -> OptimizationDocument:
     """Search among the model on OpenVINO and a twin."""
     return optimize(
-        case.model, store=ArtifactStore(folder / "artifacts"), golden=case.golden,
+        case.model, store=ArtifactStore(folder / "artifacts"), golden=case.golden, say=say,
         goal=Goal(max_drop=0.02, batch=8, also=(also,), **goal), memory=ledger.attempts if ledger else None,
     )  # fmt: skip
 
@@ -214,19 +221,18 @@ def test_for_cost_the_search_goes_by_cpu_time(case: Any, also: Path, tmp_path: P
     assert (chosen.technique, [one.chosen for one in document.run_offs]) == ("openvino", [chosen.candidate])
 
 
-def test_nothing_is_held_where_size_is_asked_for_or_the_time_is_over(
-    case: Any, also: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_held_where_size_is_asked_for_or_the_time_is_over(case: Any, also: Path, tmp_path: Path) -> None:
     """Then speed does not decide, or nothing new is begun: of equals the one that changes less is used."""
     assert searched(case, tmp_path / "size", also, objective="size").run_offs == ()
-    find_layouts = search_module._Search.find_layouts
+    said: list[str] = []
 
-    def spent(search: Any) -> None:
-        find_layouts(search)
-        monkeypatch.setattr(Goal, "is_over_budget", lambda goal: True)
+    def now() -> float:
+        """Return a time beyond the budget once the twin is accepted, the last that is tested."""
+        return 2000.0 if any(line.startswith("also-twin on onnx: accept") for line in said) else 0.0
 
-    monkeypatch.setattr(search_module._Search, "find_layouts", spent)
-    document = searched(case, tmp_path / "late", also)
+    late = {"budget_seconds": 1000.0, "began": 0.0, "now": now}
+    document = searched(case, tmp_path / "late", also, say=said.append, **late)
+    assert now() > 1000.0
     assert document.run_offs == ()
     chosen = next(one for one in document.attempts if one.candidate == document.recommended)
     assert chosen.technique == "openvino"

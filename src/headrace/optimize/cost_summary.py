@@ -1,4 +1,4 @@
-"""What a search's result means for those who pay."""
+"""The cost summary of a search: items an hour, items for money, and right answers that are lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from headrace.optimize.better_plan import accepted_layout, recommended
+from headrace.optimize.better_plan import accepted_concurrency, recommended
 from headrace.runs.formats.optimization import Attempt, Business, OptimizationDocument
 from headrace.runs.formats.profile import Estimate
 
@@ -15,10 +15,10 @@ _HOUR = 3600.0
 _SHARE_OF_RIGHT = re.compile(r"top\d+")
 
 
-def with_business(document: OptimizationDocument, price_per_hour: float | None) -> OptimizationDocument:
+def with_cost_summary(document: OptimizationDocument, price_per_hour: float | None) -> OptimizationDocument:
     """Return a search's document with items an hour, for money, and right answers; as it is where nothing was found.
 
-    The whole pipeline counts where it was measured; else variant and layout together; else the variant's calls.
+    The whole pipeline counts where it was measured; else variant and concurrency together; else the variant's calls.
 
     Args:
         document: The search.
@@ -50,15 +50,15 @@ def with_business(document: OptimizationDocument, price_per_hour: float | None) 
 
 def _measured(document: OptimizationDocument) -> tuple[bool, float, Estimate] | None:
     """Return (whether of the pipeline, items an hour before, ratio)."""
-    variant, layout, pipeline = recommended(document), document.layout, document.end_to_end
-    if variant is None and accepted_layout(document) is None:
+    variant, concurrency, pipeline = recommended(document), document.layout, document.end_to_end
+    if variant is None and accepted_concurrency(document) is None:
         return None
     if pipeline is not None and pipeline.measured is not None:
         return True, pipeline.before_per_second * _HOUR, pipeline.measured
     if (
-        layout is not None and layout.whole is not None
-    ):  # also where the Plan's layout stays: the variant was timed in it
-        return False, layout.whole.before_per_second * _HOUR, layout.whole.ratio
+        concurrency is not None and concurrency.whole is not None
+    ):  # also where the Plan's concurrency stays: the variant was timed in it
+        return False, concurrency.whole.before_per_second * _HOUR, concurrency.whole.ratio
     if variant is None or variant.speedup is None or not variant.validation.a.call_seconds:
         return None
     return False, variant.validation.batch / variant.validation.a.call_seconds * _HOUR, variant.speedup

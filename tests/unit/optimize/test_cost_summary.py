@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.optimize.business import with_business
+from headrace.optimize.cost_summary import with_cost_summary
 from headrace.runs.formats.optimization import Artifact, Attempt, EndToEnd, OptimizationDocument, Whole
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
@@ -42,7 +42,7 @@ def document(**fields: Any) -> OptimizationDocument:
 
 def test_a_variant_by_its_calls() -> None:
     """80 a second are 288,000 an hour; twice that; of 90 right answers one in a hundred is lost, with the interval."""
-    found = with_business(document(), 0.75).business
+    found = with_cost_summary(document(), 0.75).business
     assert found is not None
     assert (found.of, found.before_per_hour) == ("model", pytest.approx(288_000))
     assert found.after_per_hour.mid == pytest.approx(576_000)
@@ -61,7 +61,7 @@ def test_variant_and_layout_together_count_before_that(verdict: str) -> None:
     whole = Whole(
         ratio=Estimate(2.4, 2.5, 2.6), before_per_second=10.0, after_per_second=25.0, before="1 x 1", after="2 x 1"
     )  # fmt: skip
-    found = with_business(document(layout=attempt("layout", verdict=verdict, whole=whole)), None).business
+    found = with_cost_summary(document(layout=attempt("layout", verdict=verdict, whole=whole)), None).business
     assert found is not None
     assert found.before_per_hour == pytest.approx(36_000)
     assert found.more.mid == pytest.approx(1.5)
@@ -75,7 +75,7 @@ def test_the_pipeline_counts_before_all() -> None:
         pipeline="p", source="", predicted=None, measured=Estimate(1.1, 1.2, 1.3), error=None, before_per_second=5.0,
         after_per_second=6.0, num_pairs=8, verdict="better", ceiling=None, run="", says="",
     )  # fmt: skip
-    found = with_business(document(end_to_end=whole), None).business
+    found = with_cost_summary(document(end_to_end=whole), None).business
     assert found is not None
     assert (found.of, found.before_per_hour) == ("pipeline", pytest.approx(18_000))
     assert found.says.startswith("20 % more (10 to 30) images an hour for 1 % fewer")
@@ -83,9 +83,9 @@ def test_the_pipeline_counts_before_all() -> None:
 
 def test_nothing_is_said_of_nothing() -> None:
     """Where nothing was found, and where answers are the same nothing is said of them."""
-    assert with_business(document(recommended=None), 1.0).business is None
+    assert with_cost_summary(document(recommended=None), 1.0).business is None
     layout = attempt("layout", drop=None, whole=None)
-    assert with_business(document(recommended=None, layout=layout), 1.0).business is None
+    assert with_cost_summary(document(recommended=None, layout=layout), 1.0).business is None
 
 
 def test_of_detections_the_share_of_the_right_ones_counts() -> None:
@@ -93,7 +93,7 @@ def test_of_detections_the_share_of_the_right_ones_counts() -> None:
     values = {"a": 0.41, "b": 0.40, "fewer_found_low": -0.001, "fewer_found": 0.02, "fewer_found_high": 0.041}
     gate = Gate(name="accuracy", outcome="passed", says="", values=values)
     validation = msgspec.structs.replace(attempt().validation, gates=(gate,), metric="map")
-    found = with_business(document(attempts=(attempt(validation=validation),)), None).business
+    found = with_cost_summary(document(attempts=(attempt(validation=validation),)), None).business
     assert found is not None
     assert found.fewer_right is None
     assert "for 2 % fewer (-0.1 to 4.1) right detections" in found.says
@@ -115,6 +115,6 @@ def test_right_answers_are_those_of_the_model_as_given() -> None:
 
 
 def _said(search: OptimizationDocument) -> str:
-    found = with_business(search, 0.75).business
+    found = with_cost_summary(search, 0.75).business
     assert found is not None
     return found.says
