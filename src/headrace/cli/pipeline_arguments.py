@@ -147,11 +147,12 @@ def items_source(given: str | None, pipeline: Pipeline) -> FiniteSource:
     """Return items that can be read again for every block: of `--source`, else of the pipeline.
 
     Raises:
-        SettingsError: If it is a queue.
+        SettingsError: If it is a queue, or another source that cannot.
     """
     from headrace.base.errors import SettingsError
     from headrace.cli.loading import parse_source
     from headrace.compare.blocks import read_items
+    from headrace.sources.addresses import hide_secrets
     from headrace.sources.finite import FiniteSource
 
     if not given:
@@ -160,7 +161,7 @@ def items_source(given: str | None, pipeline: Pipeline) -> FiniteSource:
     if isinstance(source, FiniteSource):
         return source
     raise SettingsError(
-        f"--source {given} is a queue, which cannot be read twice; name a folder or a .txt of URLs or paths"
+        f"--source {hide_secrets(given)} cannot be read twice; name a folder or a .txt of URLs or paths"
     )
 
 

@@ -89,8 +89,10 @@ def test_passwords_of_an_unknown_service_are_hidden(headrace: Headrace, tmp_path
     ran = headrace(
         "run", "brought_jobs.py", "--source", ADDRESS, "--limit", "2", "--results", "r.jsonl", "-o", "run",
     )  # fmt: skip
+    tuned = headrace("tune", "brought_jobs.py", "--source", ADDRESS)
+    assert "cannot be read twice" in tuned.stderr
     written = "".join(file.read_text(errors="replace") for file in (tmp_path / "run").rglob("*") if file.is_file())
-    assert "geheim" not in ran.stdout + ran.stderr + written
+    assert "geheim" not in ran.stdout + ran.stderr + written + tuned.stderr
     assert "kafka://...@one:9092,two:9092/topic?sasl_password=..." in ran.stdout
     assert "file.refused" in written
     assert json.loads((tmp_path / "run" / "run.json").read_text())["versions"]["brought"] == "1.0"
