@@ -1,4 +1,4 @@
-"""What a worker did with the items it took, and the spans made of it: noted by the worker, written out by the supervisor."""
+"""What a worker did with the items it took: noted by the worker, made into spans by the bookkeeper."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ How this works. Receivers take jobs from the source, as many as may be in flight
 route. A station's workers run its stages and hand the items to the next station's bounded queue; a full queue makes them
 wait, and so on back to the receivers. The last stage is the delivery; then the job is settled, exactly once, and leaves.
 
-Who owns what: each queue belongs to its station; receivers and workers put, only the station's workers take. The supervisor
+Who owns what: each queue belongs to its station; receivers and workers put, only the station's workers take. The heartbeat
 thread sends acks, extends loans and brings back what waits for a retry, and nothing else: it waits for nobody but the source,
 or loans would run out. The bookkeeper makes spans and looks for workers that hang; the flusher makes results durable. The
 thread that called `run` only waits, so that it can hear signals.
@@ -182,7 +182,7 @@ class Runtime:
         helpers = [
             threading.Thread(target=self._guard.around(body), name=name, daemon=True)
             for name, body in (
-                ("supervisor", self._supervise),
+                ("heartbeat", self._keep_loans),
                 ("bookkeeper", self._keep_books),
                 ("flusher", self._flush_results),
             )
@@ -378,9 +378,9 @@ class Runtime:
                 thread.join(min(left, _TICK_SECONDS))
                 self._heed_signals()
 
-    # --- the supervisor, the bookkeeper and the flusher
+    # --- the heartbeat, the bookkeeper and the flusher
 
-    def _supervise(self) -> None:
+    def _keep_loans(self) -> None:
         # Every call here is to be short and to wait for nobody: while it lasts no loan is extended.
         while not self._closing.is_set():
             self._tend()

@@ -21,7 +21,7 @@ OTHER = "other Python threads"
 #: Roles of headrace's own threads, by their names.
 _ROLES = {
     "MainThread": "main thread",
-    "supervisor": "supervising",
+    "heartbeat": "heartbeats",
     "bookkeeper": "making spans",
     "flusher": "writing results",
     "headrace-span-writer": "writing spans",

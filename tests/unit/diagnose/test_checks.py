@@ -466,7 +466,7 @@ def test_a_damaged_folder_is_a_warning(builder: Any) -> None:
 def cpu_run(builder: Any, total: float, workers: float) -> ProfileDocument:
     """A thousand items of 2 + 2 + 2 ms CPU, and clocks that say otherwise or the same."""
     chain(builder, cpu=AT * 0 + 0.002, run_delay=AT * 0.0)
-    builder.profiling(process_cpu_seconds=total, thread_cpu_seconds={"workers": workers, "supervising": 0.1})
+    builder.profiling(process_cpu_seconds=total, thread_cpu_seconds={"workers": workers, "heartbeats": 0.1})
     return profile_document(builder.finish())
 
 

@@ -32,7 +32,7 @@ def test_every_second_has_its_line(builder: Any) -> None:
     builder.profiling(
         process_cpu_seconds=10.0,
         elapsed_seconds=10.0,
-        thread_cpu_seconds={"workers": 5.5, "supervising": 0.5},
+        thread_cpu_seconds={"workers": 5.5, "heartbeats": 0.5},
         warm_up_cpu_seconds=0.25,
         native_cpu_seconds=3.0,
     )
@@ -43,7 +43,7 @@ def test_every_second_has_its_line(builder: Any) -> None:
             "deliver": 0.5,
             "warming up models": 0.25,
             "workers, outside stages": 0.75,
-            "supervising": 0.5,
+            "heartbeats": 0.5,
             "native threads": 3.0,
             "unattributed": 1.0,
         }
@@ -195,7 +195,7 @@ def test_the_same_blocks_give_the_same_interval() -> None:
 def test_the_clocks_own_cost_is_not_counted_twice(builder: Any) -> None:
     """Of 100,000 passages of 1 us 1,000 were measured, with a clock that adds 1 us: 0.2 s, where there are 0.1 s."""
     builder.stage("work").stage("deliver").spans("work", arrived=AT, ended=AT + 0.004, cpu=AT * 0 + 2e-6, weight=100)
-    builder.profiling(process_cpu_seconds=0.2 + 0.01, elapsed_seconds=10.0, thread_cpu_seconds={"supervising": 0.1})
+    builder.profiling(process_cpu_seconds=0.2 + 0.01, elapsed_seconds=10.0, thread_cpu_seconds={"heartbeats": 0.1})
     run = builder.finish(summary_changes={"work": {"items": 100_000, "failed": 0}})
     document = profile_document(run)
     assert document.cpu is not None

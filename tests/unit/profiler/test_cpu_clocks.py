@@ -73,7 +73,7 @@ def test_what_does_not_exist_has_no_clock() -> None:
         ("decode-0", True, WORKERS),
         ("process-0-finisher", False, WORKERS),
         ("receiver-3", False, WORKERS),
-        ("supervisor", False, "supervising"),
+        ("heartbeat", False, "heartbeats"),
         ("headrace-span-writer", False, "writing spans"),
         ("somebody", False, OTHER),
     ],

@@ -59,7 +59,7 @@ class ProfilingInfo(msgspec.Struct, kw_only=True):
     span_limit_per_second: float | None = None
     thread_cpu_seconds: dict[str, float] = {}
     """{role of threads: CPU seconds}, see `headrace.profiler.cpu_clocks`: `workers` (stages and handing on),
-    `worker processes`, `supervising`, `making spans`, `writing results`, `writing spans`, `profiling`, `progress view`,
+    `worker processes`, `heartbeats`, `making spans`, `writing results`, `writing spans`, `profiling`, `progress view`,
     `main thread`, `other Python threads`."""
     warm_up_cpu_seconds: float | None = None
     """CPU of the model's warm-up, which is within `workers`."""
