@@ -28,11 +28,11 @@ from benchmarks.tuner_pipelines import CASES, Case, Numbers
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.plan import Plan, resolve
 from headrace.base.units import format_duration
-from headrace.compare.blocks import Contender, measure_block, quiet
+from headrace.compare.blocks import Block, Contender, SameItems, measure_block, quiet
 from headrace.compare.comparison import Question
 from headrace.ledger.ledger import Ledger
 from headrace.pipeline.governor import usable_cores
-from headrace.tune.rounds import Effort, Rounds, TimedItems, comes_in_a_burst
+from headrace.tune.rounds import Effort, JobTimes, Rounds, comes_in_a_burst
 from headrace.tune.tuning import Tuned, TuneSettings, tune
 
 #: Pipelines of a smoke run.
@@ -61,7 +61,7 @@ def contender(case: Case, plan: Plan, name: str) -> Contender:
 
 def measure_grid(case: Case, quick: bool) -> list[tuple[dict[str, Any], float]]:
     """Run every Plan of the grid once and return (point, items per second), the fastest first."""
-    items = TimedItems(Numbers())
+    items = SameItems(Numbers())
     points = case.points(thin=True)[::-3] if quick else case.points()
     seconds = _QUICK_GRID_SECONDS if quick else _GRID_SECONDS
     found = []
@@ -75,18 +75,24 @@ def measure_grid(case: Case, quick: bool) -> list[tuple[dict[str, Any], float]]:
     return sorted(found, key=lambda one: -one[1])
 
 
-def _rate(one: Contender, items: TimedItems, seconds: float) -> float:
+def _rate(one: Contender, items: SameItems, seconds: float) -> float:
     """Return the throughput of a block of about so many seconds, 0 if it cannot run."""
     together = max((stage.workers or 1) * (stage.batch or 1) for stage in one.plan.stages.values())
+
+    def run(num_items: int) -> tuple[Block, bool]:
+        times = JobTimes()
+        block = measure_block(one, items, num_items, observers=[times])
+        return block, comes_in_a_burst(block.throughput or 0.0, times.settled_at)
+
     try:
-        block = measure_block(one, items, max(24, 4 * together))
+        block, is_burst = run(max(24, 4 * together))
         wanted = math.ceil((block.throughput or 0.0) * seconds)
         if wanted > items.num_items:
-            block = measure_block(one, items, wanted)
-        for _ in range(3):  # as the tuner does
-            if not comes_in_a_burst(block.throughput or 0.0, items.settled_at):
+            block, is_burst = run(wanted)
+        for _ in range(3 if is_burst else 0):  # as the tuner does
+            block, is_burst = run(2 * items.num_items)
+            if not is_burst:
                 break
-            block = measure_block(one, items, 2 * items.num_items)
     except HeadraceError as error:
         _say(f"{one.name} cannot run: {error}")
         return 0.0
@@ -123,8 +129,8 @@ def confirm(case: Case, chosen: Plan, best: Sequence[Mapping[str, Any]], quick: 
     others = [one for one in others if one.plan.plan_id != ours.plan.plan_id]
     if not others:
         return {"best_ratio": 1.0, "ratios": [1.0] * len(best)}
-    items = TimedItems(Numbers())
-    rate = _rate(ours, TimedItems(Numbers()), effort.block_seconds)
+    items = SameItems(Numbers())
+    rate = _rate(ours, SameItems(Numbers()), effort.block_seconds)
     rounds = Rounds(ours, items, effort, lambda line: _say(f"{case.name}: again: {line}"))
     entrants = rounds.measure(others, [rate] * (1 + len(others)), lambda entrant: False)
     judged = [rounds.judged(entrant, Question()) for entrant in entrants]

@@ -253,7 +253,9 @@ def _children(parent: int) -> list[int]:
     return found
 
 
-def measure_block(contender: Contender, items: SameItems, num_items: int, *, deliver: bool = False) -> Block:
+def measure_block(
+    contender: Contender, items: SameItems, num_items: int, *, deliver: bool = False, observers: Sequence[Observer] = ()
+) -> Block:
     """Run a contender once over a number of items and return what it measured.
 
     Args:
@@ -261,6 +263,7 @@ def measure_block(contender: Contender, items: SameItems, num_items: int, *, del
         items: The items of all blocks.
         num_items: How many, >= 1.
         deliver: Hand results to the pipeline's own delivery instead of dropping them.
+        observers: Watch the run.
 
     Raises:
         HeadraceError: What running raises, with the contender's name.
@@ -274,7 +277,7 @@ def measure_block(contender: Contender, items: SameItems, num_items: int, *, del
         result = run(
             over(contender.pipeline, items, noted),
             contender.plan,
-            observers=[failure],
+            observers=[failure, *observers],
             measuring=Measuring(first_alone=True, brakes=False),
         )
     except HeadraceError as error:
@@ -314,6 +317,20 @@ def _block(result: Result, noted: Noted, failure: FirstFailure, seconds: float) 
         is_emulated=result.is_emulated,
         interrupted=result.interrupted,
     )
+
+
+def warnings_of(blocks: Sequence[Block], name: str = "") -> list[str]:
+    """Return what is to be said of some blocks: how many jobs failed, and what the runs warned of.
+
+    Args:
+        blocks: Of one contender, or of all.
+        name: Of whom, for people.
+    """
+    failed = sum(block.failed for block in blocks)
+    reason = next((block.first_failure for block in blocks if block.first_failure), "")
+    of = f"{name}: " if name else ""
+    found = [f"{of}{failed:,} jobs failed; the first: {reason}"] if failed else []
+    return found + list(dict.fromkeys(warning for block in blocks for warning in block.warnings))
 
 
 def per_item(readings: Sequence[float]) -> float | None:

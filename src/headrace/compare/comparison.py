@@ -16,7 +16,7 @@ import numpy as np
 from headrace.base.errors import HeadraceError
 from headrace.base.settings import check
 from headrace.compare import recorded
-from headrace.compare.blocks import Block, Contender, SameItems
+from headrace.compare.blocks import Block, Contender, SameItems, warnings_of
 from headrace.compare.contenders import Blocks, measure_contenders
 from headrace.compare.intervals import ALPHA, Interval, centre, paired_interval, unpaired_interval, usual_spread
 from headrace.compare.judging import MOST_LOST, Goal, Judgement, judge, lost_share
@@ -160,9 +160,7 @@ def compare_pipelines(
             "emulated": any(block.is_emulated for block in (*blocks_a, *blocks_b)),
         },
         warnings=[
-            *_failures(a, blocks_a),
-            *_failures(b, blocks_b),
-            *dict.fromkeys(warning for block in (*blocks_a, *blocks_b) for warning in block.warnings),
+            *dict.fromkeys((*warnings_of(blocks_a, a.name), *warnings_of(blocks_b, b.name))),
             *_noise(differences),
         ],
     )
@@ -350,12 +348,6 @@ def _lost_jobs(delivered: tuple[float | None, float | None]) -> list[str]:
     if abs(lost_share(delivered)) <= MOST_LOST:
         return []
     return [f"A delivered {delivered[0]:.1%} of its jobs and B {delivered[1]:.1%}: they did not do the same work"]
-
-
-def _failures(contender: Contender, blocks: Sequence[Block]) -> list[str]:
-    failed = sum(block.failed for block in blocks)
-    reasons = [block.first_failure for block in blocks if block.first_failure]
-    return [f"{contender.name}: {failed:,} jobs failed; the first: {reasons[0]}"] if reasons else []
 
 
 def _noise(differences: Sequence[float]) -> list[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.base.errors import HeadraceError, Interrupted
+from headrace.base.observer import Observer
 from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.compare.blocks import FEWEST_ITEMS, Block, Contender, SameItems, fewest_items, measure_block, quiet
@@ -127,15 +128,16 @@ def run_block(
     is_interrupted: Callable[[], bool] = lambda: False,
     *,
     deliver: bool = False,
+    observers: Sequence[Observer] = (),
 ) -> Block:
-    """Return a block that no signal cut short.
+    """Return a block that no signal cut short; see `measure_block`.
 
     Raises:
         Interrupted: If one did.
         HeadraceError: What running raises.
     """
     try:
-        block = measure_block(contender, items, num_items, deliver=deliver)
+        block = measure_block(contender, items, num_items, deliver=deliver, observers=observers)
     except (HeadraceError, MemoryError):
         if is_interrupted():  # workers that are signalled too may be gone before the run hears of it
             raise Interrupted(_NOTHING_KNOWN) from None

@@ -11,14 +11,13 @@ from pathlib import Path
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.formatting import counted
 from headrace.base.plan import Plan, resolve
-from headrace.compare.blocks import Contender, over
+from headrace.compare.blocks import Contender, SameItems, over
 from headrace.compare.contenders import Say, run_block, run_pilot
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import usable_cores
 from headrace.profiler.profile import profile
 from headrace.runs.reader import Run, read_run
 from headrace.sources.finite import FiniteSource
-from headrace.tune.rounds import TimedItems
 from headrace.tune.sweep import BatchCosts, device_stages, sweep_batches
 
 _PILOT_SECONDS = 0.5
@@ -48,7 +47,7 @@ class Bench:
     ) -> None:
         self.pipeline = pipeline
         self.written = written
-        self.items = TimedItems(source)
+        self.items = SameItems(source)
         self.deliver = deliver
         self.cores = usable_cores()
         self.say = say

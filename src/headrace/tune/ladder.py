@@ -19,7 +19,7 @@ import numpy as np
 from headrace.base.errors import LedgerError, SettingsError
 from headrace.base.plan import Plan
 from headrace.base.settings import check
-from headrace.compare.blocks import Block, Contender, SameItems
+from headrace.compare.blocks import Block, Contender, SameItems, warnings_of
 from headrace.compare.contenders import Blocks, Measured, Say, measure_contenders
 from headrace.compare.intervals import FEWEST_PAIRS, centre, paired_interval, usual_spread
 from headrace.ledger.ledger import Ledger
@@ -260,8 +260,4 @@ def _warnings(measured: Measured) -> list[str]:
             f"blocks of one and the same step differ by {spread:.0%}: the machine is busy with other things. Quieten it, or "
             "measure longer with --seconds and --blocks; the ratios above are as wide as that makes them"
         )
-    failed = sum(block.failed for block in blocks)
-    if failed:
-        reason = next((block.first_failure for block in blocks if block.first_failure), "")
-        found.append(f"{failed:,} jobs failed; the first: {reason}")
-    return found + list(dict.fromkeys(warning for block in blocks for warning in block.warnings))
+    return found + warnings_of(blocks)

@@ -13,14 +13,15 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from headrace.base.errors import HeadraceError, Interrupted
+from headrace.base.observer import Observer
 from headrace.base.plan import Plan
-from headrace.base.records import Job
+from headrace.base.records import Job, Outcome
 from headrace.base.statistics import percentile
 from headrace.compare.blocks import FEWEST_ITEMS, Block, Contender, SameItems, fewest_items
 from headrace.compare.comparison import Question, answer
@@ -31,61 +32,36 @@ from headrace.compare.judging import MOST_LOST, Judgement
 from headrace.compare.looks import doubling
 from headrace.compare.turns import Turns, take_turns
 from headrace.runs.formats.profile import Estimate
-from headrace.sources.finite import Entry, FiniteSource
 from headrace.tune.out_of_memory import is_out_of_memory
 
 #: Rounds before the worse half is given up.
 _HALVING = 3
 #: Most that the rate in the middle of a steady block may be above the rate of the whole block, as a ratio.
 _BURST = 1.4
-#: How often blocks of one Plan are made longer because of that.
-_MOST_LONGER = 3
 
 
-class TimedItems(SameItems):
-    """The same items for every block, and how long each job of the last one took.
+class JobTimes(Observer):
+    """Times the jobs of a block.
 
     Attributes:
-        latencies: Seconds from a job's being received to its being settled, of the last block.
+        latencies: Seconds from a job's being received to its being settled.
         settled_at: When each was settled, on the monotonic clock.
     """
 
-    def __init__(self, source: FiniteSource) -> None:
-        super().__init__(source)
+    def __init__(self) -> None:
         self.latencies: list[float] = []
         self.settled_at: list[float] = []
+        self._received: dict[str, float] = {}
 
-    def entries(self) -> Iterator[Entry]:
-        """Return the items of a new block."""
-        self.latencies, self.settled_at = [], []
-        return super().entries()
+    def job_received(self, jobs: Sequence[Job]) -> None:
+        """Note when they came."""
+        self._received.update(dict.fromkeys([job.id for job in jobs], time.monotonic()))
 
-    def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
-        """Return jobs that tell when they are settled."""
-        jobs = super().receive(limit, wait_seconds)
-        return jobs if jobs is None else [self._timed(job) for job in jobs]
-
-    def _timed(self, job: Job) -> Job:
-        began = time.monotonic()
-
-        def settle(_: Job, outcome: object) -> None:
-            now = time.monotonic()
-            self.latencies.append(now - began)
-            self.settled_at.append(now)
-            job.settle(outcome)  # type: ignore[arg-type]
-
-        return Job(
-            job.id,
-            job.payload,
-            task=job.task,
-            attributes=job.attributes,
-            stream=job.stream,
-            sequence=job.sequence,
-            deadline_ns=job.deadline_ns,
-            attempt=job.attempt,
-            max_attempts=job.max_attempts,
-            settle=settle,
-        )
+    def job_settled(self, job: Job, outcome: Outcome) -> None:
+        """Note how long it took."""
+        now = time.monotonic()
+        self.settled_at.append(now)
+        self.latencies.append(now - self._received.pop(job.id, now))
 
 
 def comes_in_a_burst(throughput: float, settled_at: Sequence[float]) -> bool:
@@ -117,6 +93,8 @@ class Effort:
     halves: bool = True
     """Give up the slower half after a few rounds: where throughput is what is wanted."""
     deliver: bool = False
+    most_longer: int = 3
+    """How often blocks of one Plan are doubled because their results came in a burst; then they count as they are."""
 
 
 @dataclass(slots=True)
@@ -189,7 +167,7 @@ class Rounds:
     def __init__(
         self,
         base: Contender,
-        items: TimedItems,
+        items: SameItems,
         effort: Effort,
         say: Say,
         may_go_on: Callable[[], bool] = lambda: True,
@@ -278,9 +256,16 @@ class Rounds:
         if entrant.failed:
             return None
         num_items *= 2**entrant.times_longer
-        began = time.monotonic()
+        began, times = time.monotonic(), JobTimes()
         try:
-            block = run_block(entrant.contender, self._items, num_items, is_interrupted, deliver=self._effort.deliver)
+            block = run_block(
+                entrant.contender,
+                self._items,
+                num_items,
+                is_interrupted,
+                deliver=self._effort.deliver,
+                observers=[times],
+            )
         except (HeadraceError, MemoryError) as error:
             if entrant is self.base or isinstance(error, Interrupted):
                 raise
@@ -296,11 +281,11 @@ class Rounds:
                 raise HeadraceError(f"{entrant.contender.name}: {why}; a Plan can be tuned only where its jobs succeed")
             self._fail(entrant, why, is_out_of_memory(block.first_failure or ""))
             return None
-        if comes_in_a_burst(block.throughput, self._items.settled_at) and entrant.times_longer < _MOST_LONGER:
+        if entrant.times_longer < self._effort.most_longer and comes_in_a_burst(block.throughput, times.settled_at):
             entrant.times_longer += 1  # this block tells no rate; longer ones will
             return None
         entrant.blocks[self._round] = block
-        entrant.latencies += self._items.latencies
+        entrant.latencies += times.latencies
         return block
 
     def _loses_jobs(self, block: Block) -> bool:

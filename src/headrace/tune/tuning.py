@@ -120,6 +120,12 @@ def tune(
         return _Tuning(bench, objective or Objective(), settings, ledger, diagnosis or Simulator()).run()
 
 
+def limit_halving(effort: Effort, objective: Objective) -> Effort:
+    """Return the effort for an objective: the slower of two Plans may be the one that keeps a latency goal."""
+    by_speed = objective.name == "throughput" and objective.slo is None
+    return replace(effort, halves=effort.halves and by_speed)
+
+
 class _Tuning:
     def __init__(
         self, bench: Bench, objective: Objective, settings: TuneSettings, ledger: Ledger | None, diagnosis: Diagnosis
@@ -134,9 +140,7 @@ class _Tuning:
         self._candidates: list[Candidate] = []
         self._views: list[View] = []
         self._warnings: list[str] = []
-        # The slower of two may be the one that keeps the latency goal.
-        by_speed = objective.name == "throughput" and objective.slo is None
-        effort = replace(settings.effort, halves=settings.effort.halves and by_speed)
+        effort = limit_halving(settings.effort, objective)
         base = Contender(name="base", pipeline=bench.pipeline, plan=bench.resolved())
         self._rounds = Rounds(base, bench.items, effort, bench.say, self._may_go_on)
 

@@ -12,24 +12,15 @@ from tuning_fakes import Numbers
 import headrace as hr
 from headrace.base.errors import HeadraceError
 from headrace.base.plan import Plan, resolve
-from headrace.compare.blocks import Contender, measure_block
+from headrace.compare.blocks import Contender, SameItems, measure_block
 from headrace.compare.comparison import Question
 from headrace.pipeline.definition import Pipeline
-from headrace.tune import rounds as rounds_module
 from headrace.tune.decision import decide
 from headrace.tune.objective import Objective
-from headrace.tune.rounds import Effort, Entrant, Rounds, TimedItems, comes_in_a_burst
+from headrace.tune.rounds import Effort, Entrant, JobTimes, Rounds, comes_in_a_burst
 
 #: Blocks so short may come in a burst where others take the cores, and then tell no rate; what is counted here is rounds.
-any_block_tells = pytest.mark.usefixtures("_any_block_tells")
-
-
-@pytest.fixture
-def _any_block_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds_module, "comes_in_a_burst", lambda *_: False)
-
-
-SHORT = Effort(rounds=8, most_rounds=8, block_seconds=0.05)
+SHORT = Effort(most_longer=0, rounds=8, most_rounds=8, block_seconds=0.05)
 
 
 def contender(pipeline: Pipeline, name: str, *settings: str) -> Contender:
@@ -51,7 +42,7 @@ def never(_: Entrant) -> bool:
 def measure(effort: Effort = SHORT, **plans: str) -> Rounds:
     """Measure Plans {name: setting} against one worker."""
     pipeline = sleeping()
-    rounds = Rounds(contender(pipeline, "base", "work.workers=1"), TimedItems(Numbers()), effort, str)
+    rounds = Rounds(contender(pipeline, "base", "work.workers=1"), SameItems(Numbers()), effort, str)
     rounds.measure(
         [contender(pipeline, name, setting) for name, setting in plans.items()], [500.0] * (1 + len(plans)), never
     )
@@ -61,13 +52,13 @@ def measure(effort: Effort = SHORT, **plans: str) -> Rounds:
 @pytest.mark.measures
 def test_latency_is_that_of_the_jobs_in_flight() -> None:
     """Every job of a block is timed, and one at a time waits for nobody: less than all at once."""
-    pipeline, items = sleeping(), TimedItems(Numbers())
-    measure_block(contender(pipeline, "one", "work.workers=1", "source.max_in_flight=1"), items, 30)
-    alone = list(items.latencies)
-    measure_block(contender(pipeline, "all", "work.workers=1", "source.max_in_flight=30"), items, 30)
-    assert len(alone) == len(items.latencies) == 30
-    assert min(alone) >= 0.002
-    assert sorted(alone)[15] < sorted(items.latencies)[15]
+    pipeline, items, alone, together = sleeping(), SameItems(Numbers()), JobTimes(), JobTimes()
+    for name, most, times in (("one", 1, alone), ("all", 30, together)):
+        plan = contender(pipeline, name, "work.workers=1", f"source.max_in_flight={most}")
+        measure_block(plan, items, 30, observers=[times])
+    assert len(alone.latencies) == len(together.latencies) == 30
+    assert min(alone.latencies) >= 0.002
+    assert sorted(alone.latencies)[15] < sorted(together.latencies)[15]
 
 
 @pytest.mark.measures
@@ -105,15 +96,14 @@ def test_the_slower_half_is_given_up_early() -> None:
 @pytest.mark.slow
 def test_for_other_goals_nobody_is_given_up_for_being_slow() -> None:
     """What is slower may have the lower latency."""
-    effort = Effort(rounds=4, most_rounds=4, block_seconds=0.05, halves=False)
+    effort = Effort(most_longer=0, rounds=4, most_rounds=4, block_seconds=0.05, halves=False)
     rounds = measure(effort, eight="work.workers=8", two="work.workers=2")
     assert [len(one.blocks) for one in rounds.entrants] == [4, 4]
 
 
-@any_block_tells
 def test_intervals_allow_for_all_that_were_tried() -> None:
     """Three Plans and one look: 5 % / 3 / 2 for each."""
-    effort = Effort(rounds=2, most_rounds=2, block_seconds=0.02, halves=False)
+    effort = Effort(most_longer=0, rounds=2, most_rounds=2, block_seconds=0.02, halves=False)
     rounds = measure(effort, a="work.workers=2", b="work.workers=3", c="work.workers=4")
     assert rounds.alpha(rounds.entrants[0]) == pytest.approx(0.05 / 3 / 2)
 
@@ -122,7 +112,7 @@ def test_intervals_allow_for_all_that_were_tried() -> None:
 @pytest.mark.slow
 def test_who_runs_again_is_looked_at_again() -> None:
     """The best so far, beside a fourth Plan: 5 % / 4 / 4, for it had a look before; the new one 5 % / 4 / 2."""
-    effort = Effort(rounds=2, most_rounds=2, block_seconds=0.02, halves=False)
+    effort = Effort(most_longer=0, rounds=2, most_rounds=2, block_seconds=0.02, halves=False)
     rounds = measure(effort, a="work.workers=2", b="work.workers=3", c="work.workers=4")
     best = rounds.entrants[2]
     (new,) = rounds.measure([contender(sleeping(), "d", "work.workers=5")], [500.0, 2500.0], never, beside=[best])
@@ -130,12 +120,14 @@ def test_who_runs_again_is_looked_at_again() -> None:
     assert rounds.alpha(new) == pytest.approx(0.05 / 4 / 2)
 
 
-@any_block_tells
 def test_a_plan_that_cannot_run_is_out_and_the_others_go_on() -> None:
     """A local function in a process fails; the reason is kept."""
     pipeline = hr.Pipeline(Numbers(), stages=[hr.stage("work", lambda value: value)])
     rounds = Rounds(
-        contender(pipeline, "base"), TimedItems(Numbers()), Effort(rounds=2, most_rounds=2, block_seconds=0.01), str
+        contender(pipeline, "base"),
+        SameItems(Numbers()),
+        Effort(most_longer=0, rounds=2, most_rounds=2, block_seconds=0.01),
+        str,
     )
     plans = [contender(pipeline, "process", 'work.executor="process"'), contender(pipeline, "fine", "work.workers=3")]
     broken, fine = rounds.measure(plans, [1000.0] * 3, never)
@@ -146,7 +138,7 @@ def test_a_plan_that_cannot_run_is_out_and_the_others_go_on() -> None:
 
 def test_what_failed_for_lack_of_memory_does_not_fit() -> None:
     """The verdict names the cause that matters for what to try next."""
-    rounds = Rounds(contender(sleeping(), "base"), TimedItems(Numbers()), SHORT, str)
+    rounds = Rounds(contender(sleeping(), "base"), SameItems(Numbers()), SHORT, str)
     entrant = Entrant(contender(sleeping(), "large"), failed="std::bad_alloc", is_out_of_memory=True)
     assert decide(rounds, entrant, Objective(), 1.0).verdict == "does not fit"
 
@@ -166,16 +158,18 @@ def test_a_base_whose_jobs_fail_ends_it() -> None:
     """There is nothing to compare with."""
     pipeline = failing_if(lambda _: os.environ.get("TUNING_TEST_FAILS") == "1", MemoryError("no room"))
     rounds = Rounds(
-        contender(pipeline, "base"), TimedItems(Numbers()), Effort(rounds=2, most_rounds=2, block_seconds=0.01), str
+        contender(pipeline, "base"),
+        SameItems(Numbers()),
+        Effort(most_longer=0, rounds=2, most_rounds=2, block_seconds=0.01),
+        str,
     )
-    rounds.base.blocks[0] = measure_block(rounds.base.contender, TimedItems(Numbers()), 20)
+    rounds.base.blocks[0] = measure_block(rounds.base.contender, SameItems(Numbers()), 20)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TUNING_TEST_FAILS", "1")
         with pytest.raises(HeadraceError, match="can be tuned only where its jobs succeed"):
             rounds.measure([contender(pipeline, "same", "wait.workers=2")], [100.0, 100.0], never)
 
 
-@any_block_tells
 def test_an_interrupt_keeps_the_rounds_before() -> None:
     """Ctrl-C in the third round: two are kept, and it is said."""
     count = 0
@@ -188,17 +182,16 @@ def test_an_interrupt_keeps_the_rounds_before() -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     pipeline = sleeping()
-    rounds = Rounds(contender(pipeline, "base"), TimedItems(Numbers()), SHORT, say)
+    rounds = Rounds(contender(pipeline, "base"), SameItems(Numbers()), SHORT, say)
     (entrant,) = rounds.measure([contender(pipeline, "two", "work.workers=4")], [500.0, 500.0], never)
     assert rounds.interrupted
     assert len(entrant.blocks) == 2
 
 
-@any_block_tells
 def test_no_round_begins_after_the_time() -> None:
     """The first round is always run; the budget ends the rest."""
     pipeline = sleeping()
-    rounds = Rounds(contender(pipeline, "base"), TimedItems(Numbers()), SHORT, str, may_go_on=lambda: False)
+    rounds = Rounds(contender(pipeline, "base"), SameItems(Numbers()), SHORT, str, may_go_on=lambda: False)
     (entrant,) = rounds.measure([contender(pipeline, "two", "work.workers=4")], [500.0, 500.0], never)
     assert len(entrant.blocks) == 1
     assert not rounds.interrupted
@@ -215,7 +208,7 @@ def test_results_that_come_at_the_end_tell_no_rate() -> None:
 def test_a_slow_base_has_shorter_blocks() -> None:
     """At most four times as long as asked: a base at a hundredth of the rate does not hold up the others."""
     pipeline = sleeping()
-    rounds = Rounds(contender(pipeline, "base", "work.workers=1"), TimedItems(Numbers()), SHORT, str)
+    rounds = Rounds(contender(pipeline, "base", "work.workers=1"), SameItems(Numbers()), SHORT, str)
     fast = Entrant(contender(pipeline, "fast", "work.workers=2"))
     lengths = rounds._lengths([rounds.base, fast], [100.0, 10_000.0])
     assert lengths[id(fast)] == 500
@@ -225,5 +218,5 @@ def test_a_slow_base_has_shorter_blocks() -> None:
 def test_a_block_is_longer_than_what_the_queues_hold() -> None:
     """Two queues of 16 are filled and emptied twice, though a block of that rate would do with fewer."""
     pipeline = sleeping()
-    rounds = Rounds(contender(pipeline, "base", "work.workers=1"), TimedItems(Numbers()), SHORT, str)
+    rounds = Rounds(contender(pipeline, "base", "work.workers=1"), SameItems(Numbers()), SHORT, str)
     assert rounds._lengths([rounds.base], [500.0])[id(rounds.base)] == 64
