@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.cli import COMMANDS, main
-from headrace.cli.compare import _duration, _share, _status
+from headrace.cli import COMMANDS, main, pipeline_arguments
+from headrace.cli.compare import _share, _status
 from headrace.runs.formats.comparison import ComparisonDocument
 
 MODULE = """
@@ -197,7 +197,7 @@ def test_shares(text: str, share: float) -> None:
 @pytest.mark.parametrize(("text", "seconds"), [("2", 2.0), ("0.5", 0.5), ("300ms", 0.3), ("10min", 600.0)])
 def test_durations(text: str, seconds: float) -> None:
     """A time is written with a unit, or in seconds."""
-    assert _duration(text) == pytest.approx(seconds)
+    assert pipeline_arguments.seconds(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
