@@ -23,10 +23,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import measure
-from headrace import samples
+from headrace import engines, samples
 from headrace.base.errors import HeadraceError
 from headrace.demo.scenes import Scenes
-from headrace.engines import ENGINES
 from headrace.optimize.equalization import equalize
 from headrace.optimize.group_revert import revert
 from headrace.optimize.int8 import quantize
@@ -53,7 +52,7 @@ QUICK_HONEST = 3
 Model = Any
 
 #: So that a defect can be planted in an engine.
-ENGINES["inheriting"] = (__name__, "Inheriting")
+engines.ENGINES = engines.ENGINES.with_parts({"inheriting": f"{__name__}:Inheriting"})
 
 
 @dataclass(frozen=True)

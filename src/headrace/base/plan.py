@@ -42,8 +42,8 @@ Executor = Literal["thread", "process", "inline"]
 
 #: Version of the Plan's file format. 1: 2026-11, first.
 PLAN_VERSION = 1
-
-
+#: Runs a model of which a Plan names no engine.
+DEFAULT_ENGINE = "onnx"
 #: More of these is a slip of the hand: threads that cannot be started, buffers that cannot be allocated.
 _MOST = {"workers": 1024, "batch": 65_536, "receivers": 256}
 _LEAST_MEMORY = 32 * 2**20
@@ -159,8 +159,8 @@ class ModelPlan:
 
     artifact: str | None = None
     """Model file; None: the one that the module names."""
-    engine: str = "onnx"
-    """`onnx`, `emulated`, ... see `headrace.engines`."""
+    engine: str = DEFAULT_ENGINE
+    """A name of `headrace.engines`."""
     threads: int | None = None
     """Threads inside one call; None: the cores divided by the workers of the stage."""
     options: dict[str, Any] = field(default_factory=dict)

@@ -376,7 +376,10 @@ class Model(Protocol):
 
 
 class Engine(Protocol):
-    """Opens models. One module per engine; the heavy library is imported there and nowhere else."""
+    """Opens models. One module per engine; the heavy library is imported there and nowhere else.
+
+    What else an engine can do is in its `headrace.engines.EngineTraits`.
+    """
 
     def open(self, artifact: Path | None, *, threads: int, options: Mapping[str, Any], calls: int = 1) -> Model:
         """Open an artifact.
@@ -390,6 +393,32 @@ class Engine(Protocol):
         Raises:
             EngineError: If the file is missing, unreadable or not for this engine.
             SettingsError: If an option is unknown or impossible.
+        """
+        ...
+
+
+@runtime_checkable
+class SaysWhyNot(Protocol):
+    """An engine that knows before it opens a file that it cannot: another machine is needed, or another build."""
+
+    def why_not(self, options: Mapping[str, Any]) -> str | None:
+        """Return why the engine cannot be used here with these options; None if it can.
+
+        Raises:
+            SettingsError: If an option is unknown or impossible.
+        """
+        ...
+
+
+@runtime_checkable
+class ShowsTensors(Protocol):
+    """An engine that can show what lies between a model's layers."""
+
+    def open_showing(self, artifact: Path, names: Sequence[str], *, threads: int, options: Mapping[str, Any]) -> Model:
+        """Open a model whose answer is {tensor: array}: those of these names that it has, and its own outputs.
+
+        Raises:
+            EngineError: If the file cannot be opened so.
         """
         ...
 

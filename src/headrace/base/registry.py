@@ -14,17 +14,12 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import pkgutil
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from headrace.base.errors import SettingsError
 from headrace.base.settings import check
-
-
-def installed_packages() -> list[str]:
-    """Return the names of the installed packages that bring parts of any kind; imports none."""
-    found = importlib.metadata.distributions()
-    return sorted({one.name for one in found if any(entry.group.startswith("headrace.") for entry in one.entry_points)})
 
 
 class Registry:
@@ -49,6 +44,16 @@ class Registry:
         """Return all names: headrace's own first, then those of other packages in order of the alphabet."""
         return [*self._built_in, *sorted(self._others)]
 
+    def check(self, name: str, setting: str = "") -> None:
+        """Raise SettingsError unless there is a part of this name; imports none.
+
+        Args:
+            name: Of the part.
+            setting: What the error calls it; empty: as the registry does.
+        """
+        if name not in self:  # else nothing but headrace's own table was looked at
+            check(False, setting or self._setting, name, ", ".join(self.names()))
+
     def load(self, name: str) -> Any:
         """Import a part and return it.
 
@@ -56,7 +61,7 @@ class Registry:
             SettingsError: If there is none of this name, or if another package's cannot be imported.
             MissingExtra: If a library that a built-in part needs is not installed.
         """
-        check(name in self, self._setting, name, ", ".join(self.names()))
+        self.check(name)
         if name in self._built_in:
             return pkgutil.resolve_name(self._built_in[name])
         entry = self._others[name]
@@ -69,7 +74,28 @@ class Registry:
                 f"install what {package} needs, or remove it"
             ) from error
 
+    def with_parts(self, parts: Mapping[str, str]) -> Registry:
+        """Return a registry with more parts, or others by the same names: for a test, or a benchmark that plants a defect."""
+        return Registry(self.group, {**self._built_in, **parts}, self._setting)
+
+    def packages(self, name: str) -> set[str]:
+        """Return the package that brings a part and those that it requires; none for a part of headrace's own."""
+        return _packages(self._others.get(name))
+
     @functools.cached_property
     def _others(self) -> dict[str, importlib.metadata.EntryPoint]:
         found = importlib.metadata.entry_points(group=self.group)
         return {entry.name: entry for entry in found if entry.name not in self._built_in}
+
+
+def installed_packages() -> set[str]:
+    """Return the packages that bring parts of any kind, and those that they require."""
+    every = (entry for package in importlib.metadata.distributions() for entry in package.entry_points)
+    return {name for entry in every if entry.group.startswith("headrace.") for name in _packages(entry)}
+
+
+def _packages(entry: importlib.metadata.EntryPoint | None) -> set[str]:
+    if entry is None or entry.dist is None:
+        return set()
+    required = [line for line in entry.dist.requires or () if "extra ==" not in line]
+    return {entry.dist.name, *(re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in required)} - {"headrace"}

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.base.formatting import aligned, counted, quoted, wrapped
+from headrace.base.plan import DEFAULT_ENGINE
 from headrace.base.toml import parse_toml
 from headrace.base.units import format_number, format_time
 from headrace.cli.whatif_text import Shown, how_to_prove, ratio_text, what_was_said
@@ -258,7 +259,8 @@ def _model_of(plan_text: str) -> str:
         several = plan.get("models", {})
         named = {**({"": plan.get("model", {})} if "model" in plan or not several else {}), **several}
         return ", ".join(
-            f"{name and f'{name}: '}{model.get('artifact', 'the model that the module names')} on {model.get('engine', 'onnx')}"
+            f"{name and f'{name}: '}{model.get('artifact', 'the model that the module names')} on "
+            f"{model.get('engine', DEFAULT_ENGINE)}"
             for name, model in named.items()
         )
     except (ValueError, AttributeError, TypeError):  # a ledger may be somebody else's, and its texts anything

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.base.formatting import aligned, quoted, wrapped
+from headrace.base.plan import DEFAULT_ENGINE
 from headrace.base.units import format_duration, format_size
 from headrace.cli.variants_legend import variants_legend
 from headrace.ledger.remedies import UNASKED
@@ -122,7 +123,7 @@ def _first_row(document: OptimizationDocument) -> list[str]:
     """Return what is in use, which the others are held against."""
     mark = "+" if "baseline" in document.front else ""
     if document.in_use is None:
-        given = [mark, "(as given)", "onnx", "", "1.00", "", "0", format_size(document.model.num_bytes)]
+        given = [mark, "(as given)", DEFAULT_ENGINE, "", "1.00", "", "0", format_size(document.model.num_bytes)]
         return [*given, *_costs(document.baseline), ""]
     row = _row(document.in_use, document)
     return [mark, "(in use)", row[2], "", row[4], "", *row[6:8], *_costs(document.baseline), row[-1]]

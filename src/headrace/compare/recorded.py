@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from headrace.base.errors import RunFolderError
 from headrace.pipeline.definition import DELIVER
+from headrace.runs.emulation import emulated_engines
 from headrace.runs.reader import Run
 
 #: By how much two runs may differ because the machine did: a share. Throughput of the same work on a shared machine was seen
@@ -91,7 +92,7 @@ def read_recording(run: Run, metric: str) -> Recording:
         stages=spans.mean_service(),
         delivered=counters.delivered,
         failed=counters.rejected + counters.dead_lettered,
-        is_emulated=any(variant.get("engine") == "emulated" for variant in run.info.variants),
+        is_emulated=bool(emulated_engines(run.info.variants)),
         warnings=tuple(f"{run.path}: {problem}" for problem in run.problems),
     )
 

@@ -20,6 +20,7 @@ from headrace.diagnose.series import all_series
 from headrace.diagnose.slow_item import slow_item
 from headrace.diagnose.steady_state import Completions, completions, find_window
 from headrace.diagnose.trust import all_checks, distrust, unchecked
+from headrace.runs.emulation import emulated_engines
 from headrace.runs.formats.profile import Distribution, ProfileDocument, Quantile, StageAccount, Window
 from headrace.runs.reader import Run
 
@@ -69,7 +70,7 @@ def document_of(evidence: Evidence) -> ProfileDocument:
         plan=plan,
         started_unix_seconds=info.started_unix_seconds,
         elapsed_seconds=evidence.elapsed_seconds,
-        is_emulated=any(variant.get("engine") == "emulated" for variant in info.variants),
+        is_emulated=bool(emulated_engines(info.variants)),
         trusted=not doubts and not not_checked,
         distrust=doubts,
         unchecked=not_checked,

@@ -19,6 +19,7 @@ import numpy as np
 
 from headrace.base.protocols import Model, TensorSpec
 from headrace.base.settings import build
+from headrace.engines.traits import EMULATED
 
 _PR_SET_TIMERSLACK = 29
 
@@ -60,7 +61,7 @@ class EmulatedModel:
         self._device = device or _device
         self.metadata: Mapping[str, str] = {}
         self.variant: Mapping[str, Any] = {
-            "engine": "emulated",
+            "engine": EMULATED,
             "launch_seconds": options.launch_seconds,
             "item_seconds": options.item_seconds,
         }

@@ -21,6 +21,7 @@ from headrace.base.errors import EngineError
 from headrace.base.protocols import Model, TensorSpec
 from headrace.base.settings import build, check
 from headrace.engines.model_files import ModelFiles, check_onnx
+from headrace.engines.traits import ONNX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,29 @@ class OnnxEngine:
         settings = build(OnnxOptions, options, "[model.options]")
         files = check_onnx(artifact)
         return OnnxModel(_session(artifact, session_options, settings), files, threads)
+
+    def why_not(self, options: Mapping[str, Any]) -> str | None:
+        """Return why a provider cannot be used here; see `protocols.SaysWhyNot`."""
+        return why_not(build(OnnxOptions, options, "[model.options]").provider)
+
+    def open_showing(self, artifact: Path, names: Sequence[str], *, threads: int, options: Mapping[str, Any]) -> Model:
+        """Return a session that fuses nothing; see `protocols.ShowsTensors`."""
+        import onnx
+
+        files = check_onnx(artifact)
+        session_options = onnxruntime.SessionOptions()
+        session_options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        session_options.log_severity_level = 4
+        try:
+            model = onnx.load(str(artifact))
+            known = {value.name for value in model.graph.output}
+            model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+            session = onnxruntime.InferenceSession(
+                model.SerializeToString(), session_options, providers=[PROVIDERS["cpu"]]
+            )
+        except Exception as error:  # ONNX Runtime and protobuf raise their own types
+            raise EngineError(f"{artifact} cannot be opened with its layers as outputs: {error}") from error
+        return OnnxModel(session, files, threads)
 
 
 def make_session_options(*, threads: int, options: Mapping[str, Any]) -> Any:
@@ -160,7 +184,7 @@ class OnnxModel:
         self._output_names = [output.name for output in self.outputs]
         self._input_name = self.inputs[0].name
         self.variant: Mapping[str, Any] = {
-            "engine": "onnx",
+            "engine": ONNX,
             "engine_version": onnxruntime.__version__,
             "artifact": files.artifact.name,
             "sha256": files.sha256(),

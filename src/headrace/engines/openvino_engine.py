@@ -29,6 +29,7 @@ from headrace.base.protocols import Model, TensorSpec
 from headrace.base.settings import build, check
 from headrace.engines.model_files import check_openvino
 from headrace.engines.onnx_metadata import read_metadata
+from headrace.engines.traits import OPENVINO
 
 try:
     import openvino
@@ -77,6 +78,14 @@ class OpenVinoEngine:
         if options.get("streams") is not None:
             _check_streams(compiled, options["streams"], threads)
         return OpenVinoModel(compiled, artifact, threads)
+
+    def open_showing(self, artifact: Path, names: Sequence[str], *, threads: int, options: Mapping[str, Any]) -> Model:
+        """Return a model with these tensors as outputs too; see `protocols.ShowsTensors`."""
+        model = read_model(artifact)
+        there = {name for node in model.get_ordered_ops() for port in node.outputs() for name in port.get_names()}
+        model.add_outputs([name for name in names if name in there])
+        compiled = compile_model(model, compile_settings(threads=threads, options=options))
+        return _ShowingModel(compiled, artifact, threads)
 
 
 def _check_streams(compiled: Any, wanted: int, threads: int) -> None:
@@ -155,7 +164,7 @@ class OpenVinoModel:
         self.outputs: Sequence[TensorSpec] = tensor_specs(compiled.outputs)
         self.metadata: Mapping[str, str] = read_metadata(artifact)  # OpenVINO keeps none of it
         self.variant: Mapping[str, Any] = {
-            "engine": "openvino",
+            "engine": OPENVINO,
             "engine_version": openvino.__version__,
             "artifact": artifact.name,
             "sha256": check_openvino(artifact).sha256(),
@@ -179,6 +188,15 @@ class OpenVinoModel:
         arrays = [results[port] for port in self._compiled.outputs]
         names = [output.name for output in self.outputs]
         return arrays[0] if len(arrays) == 1 else dict(zip(names, arrays, strict=True))
+
+
+class _ShowingModel(OpenVinoModel):
+    """Answers by every name of every output: one tensor may have several."""
+
+    def __call__(self, batch: np.ndarray | Mapping[str, np.ndarray]) -> Any:
+        """Return {name: array}."""
+        results = self._compiled(dict(batch) if isinstance(batch, Mapping) else [batch])
+        return {name: results[port] for port in self._compiled.outputs for name in port.get_names()}
 
 
 def tensor_specs(ports: Sequence[Any]) -> list[TensorSpec]:

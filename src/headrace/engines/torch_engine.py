@@ -24,6 +24,7 @@ from headrace.base.protocols import Model, TensorSpec
 from headrace.base.settings import build, check
 from headrace.engines.model_files import check_torch_weights
 from headrace.engines.networks import Network, registered
+from headrace.engines.traits import TORCH
 
 try:
     import torch
@@ -87,6 +88,10 @@ class TorchEngine:
         _load(network, artifact, settings.network)
         return TorchModel(network, found, artifact, threads, settings)
 
+    def why_not(self, options: Mapping[str, Any]) -> str | None:
+        """Return why a provider cannot be used here; see `protocols.SaysWhyNot`."""
+        return why_not(options.get("provider", PROVIDERS[0]))
+
 
 def _load(network: Any, artifact: Path, name: str) -> None:
     check_torch_weights(artifact, str(torch.__version__))
@@ -131,7 +136,7 @@ class TorchModel:
             answers = self._first_answers(example)
         self.outputs: Sequence[TensorSpec] = tuple(_spec(name, array) for name, array in answers.items())
         self.variant: Mapping[str, Any] = {
-            "engine": "torch", "engine_version": str(torch.__version__), "artifact": artifact.name,
+            "engine": TORCH, "engine_version": str(torch.__version__), "artifact": artifact.name,
             "sha256": hashlib.sha256(artifact.read_bytes()).hexdigest(), "threads": threads, "network": settings.network,
             "precision": settings.precision, "channels_last": settings.channels_last, "compiled": settings.compile,
             "provider": settings.provider, "cuda_graphs": settings.cuda_graphs,

@@ -5,31 +5,29 @@ What runs on a GPU was not tried here; what is told on a machine without one was
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 
-from headrace.engines.onnx_engine import why_not
+from headrace.engines import ONNX, TORCH, why_missing, why_not
 from headrace.optimize.techniques import Candidates, Subject, Technique, on_engine
 
 
 def _no_provider(provider: str) -> Callable[[Subject], str | None]:
-    return lambda subject: why_not(provider)
+    return lambda subject: why_not(ONNX, {"provider": provider})
 
 
 def _by_provider(provider: str) -> Callable[[Subject], Candidates]:
     def candidates(subject: Subject) -> Candidates:
-        yield on_engine(subject, subject.original, "onnx", {"provider": provider})
+        yield on_engine(subject, subject.original, ONNX, {"provider": provider})
 
     return candidates
 
 
 def _no_torch_tensorrt(subject: Subject) -> str | None:
-    if importlib.util.find_spec("torch") is None:
-        return "tensorrt is not available here, because PyTorch is not installed: pip install 'headrace[torch]'"
-    from headrace.engines.torch_gpu import why_not as why_not_by_torch
+    if (missing := why_missing(TORCH)) is not None:
+        return f"tensorrt is not available here, because {missing}"
     from headrace.optimize.unconverted import no_network
 
-    return why_not_by_torch("tensorrt") or no_network(subject)
+    return why_not(TORCH, {"provider": "tensorrt"}) or no_network(subject)
 
 
 def _by_torch_tensorrt(subject: Subject) -> Candidates:

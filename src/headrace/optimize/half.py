@@ -7,22 +7,14 @@ float32.
 
 from __future__ import annotations
 
-from headrace.optimize.techniques import (
-    Candidates,
-    Subject,
-    Technique,
-    Why,
-    is_quantized_already,
-    no_openvino,
-    on_engine,
-)
+from headrace.optimize.techniques import Subject, Technique, Why, in_precision, is_quantized_already, why_no_precision
 from headrace.runs.cpu_features import FLOAT16_FLAGS
 from headrace.validate.half_precision import LARGEST, beyond, named
 
 
 def why_no_float16(subject: Subject) -> Why | None:
     """Return why a model cannot run in float16 here; None if it can."""
-    missing = no_openvino(subject) or is_quantized_already(subject)
+    missing = why_no_precision(subject, "f16") or is_quantized_already(subject)
     if missing is not None:
         return missing
     if not subject.flags.intersection(FLOAT16_FLAGS):
@@ -38,12 +30,8 @@ def why_no_float16(subject: Subject) -> Why | None:
     return None
 
 
-def _candidates(subject: Subject) -> Candidates:
-    yield on_engine(subject, subject.original, "openvino", {"precision": "f16"})
-
-
 FP16 = Technique(
     name="fp16", kind="numeric", needs="calibration data",
     says="float16 where the processor computes in it and it holds every number (0.66 times measured where it does not)",
-    why_not=why_no_float16, candidates=_candidates,
+    why_not=why_no_float16, candidates=lambda subject: in_precision(subject, subject.original, "f16"),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any
 
 from headrace.base.errors import EngineError, SettingsError
 from headrace.base.plan import ModelPlan
+from headrace.engines import engine_for, traits_of, versions_of
 from headrace.engines.model_files import model_files
 from headrace.runs.formats.optimization import Artifact
 from headrace.validate.variant_spec import VariantSpec, variant_text
@@ -36,7 +37,7 @@ class Incumbent:
     @property
     def decides(self) -> list[Any]:
         """What a speed that was held against it depends on."""
-        return list(settings_of(self.artifact, self.spec))
+        return [*settings_of(self.artifact, self.spec), versions_of(self.spec.model.engine)]
 
 
 def find_incumbent(model: ModelPlan, original: Artifact, threads: int) -> Incumbent | None:
@@ -53,13 +54,13 @@ def find_incumbent(model: ModelPlan, original: Artifact, threads: int) -> Incumb
         EngineError: If the file that the Plan names cannot be read.
         SettingsError: If the Plan uses the emulated device: its times are settings.
     """
-    if model.engine == "emulated":
+    if traits_of(model.engine).is_emulated:
         raise SettingsError(
             "--plan uses the emulated device, whose times are settings: no speed is over them; leave it out"
         )
     artifact = original if model.artifact is None else _artifact(Path(model.artifact))
     used = dataclasses.replace(model, artifact=artifact.file, threads=model.threads or threads)
-    is_elsewhere = used.engine != "onnx" or bool(used.options) or used.input_side is not None
+    is_elsewhere = used.engine != engine_for(original.file) or bool(used.options) or used.input_side is not None
     if not is_elsewhere and (model.artifact is None or (artifact.sha256, used.threads) == (original.sha256, threads)):
         return None
     return Incumbent(artifact, VariantSpec(variant_text(used), used))

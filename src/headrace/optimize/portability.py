@@ -21,8 +21,7 @@ import numpy as np
 from headrace.base.errors import EngineError, MissingExtra, SettingsError
 from headrace.base.formatting import counted
 from headrace.base.plan import ModelPlan
-from headrace.engines import open_model
-from headrace.engines.onnx_engine import why_not
+from headrace.engines import TORCH, file_engines, open_model, reads, traits_of, why_not
 from headrace.optimize.onnx_files import load, numpy_helper, onnx, opset_of
 from headrace.runs.cpu_features import BFLOAT16_FLAGS, FLOAT16_FLAGS, INT8_FLAGS
 from headrace.runs.formats.portability import Outcome, Place, PortabilityDocument
@@ -32,17 +31,7 @@ from headrace.validate.trials import Feed, Trial, try_calls
 
 #: Batches that a pipeline may form.
 _BATCHES = (1, 3, 8)
-#: Engine and options of each place that opens ONNX files, in the order of telling; PyTorch comes after them.
-PLACES: tuple[tuple[str, Mapping[str, str]], ...] = (
-    ("onnx", {}),
-    ("openvino", {"precision": "f32"}),
-    ("openvino", {"precision": "bf16"}),
-    ("openvino", {"precision": "f16"}),
-    ("onnx", {"provider": "cuda"}),
-    ("onnx", {"provider": "tensorrt"}),
-)
 _STANDARD = ("", "ai.onnx", "ai.onnx.ml")
-_CONTRIBUTED = "com.microsoft"
 #: Operators that compute in integers by themselves: each engine has its own, QDQ is what all read.
 _INTEGER_OPERATORS = frozenset(
     {"QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "DynamicQuantizeLinear"}
@@ -106,8 +95,21 @@ def find_portability(
         sha256=hashlib.sha256(artifact.read_bytes()).hexdigest(),
         opset=file.opset,
         precision=file.precision,
-        places=(*(_place(file, asked, name, options, flags) for name, options in PLACES), _on_pytorch(of_recipe)),
+        places=(
+            *(_place(file, asked, name, options, flags) for name, options in _places(artifact)),
+            _on_pytorch(of_recipe),
+        ),
     )
+
+
+def _places(artifact: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Give engine and options of each place that opens the file, other hardware last; PyTorch comes after them."""
+    engines = [name for name in file_engines() if reads(name, artifact)]
+    for name in engines:
+        yield from ((name, {"precision": one}) for one in traits_of(name).precisions)
+        if not traits_of(name).precisions:
+            yield name, {}
+    yield from ((name, {"provider": one}) for name in engines for one in traits_of(name).providers)
 
 
 def _look(artifact: Path) -> _File:
@@ -181,7 +183,7 @@ def _place(file: _File, asked: _Asked, name: str, options: Mapping[str, str], fl
     outcome: Outcome = "fails"
     called = True
     try:
-        missing = why_not(options["provider"]) if "provider" in options else None
+        missing = why_not(name, options)
         if missing is None and not fails:
             wrong, called, missing = _tried(file, asked, name, options)
             fails += wrong
@@ -203,19 +205,16 @@ def _on_pytorch(of_recipe: bool) -> Place:
             "PyTorch opens weights in a network of your code, not ONNX files; name a recipe as MODULE:ATTRIBUTE in the place "
             "of the file, and the search tries it"
         )
-        return Place(engine="torch", outcome="needs a recipe", findings=(says,))
-    from headrace.engines.torch_gpu import why_not as why_not_by_torch
-
-    missing = (why_not_by_torch(provider) for provider in ("cuda", "tensorrt"))
-    return Place(engine="torch", outcome="runs", findings=tuple(why for why in missing if why))
+        return Place(engine=TORCH, outcome="needs a recipe", findings=(says,))
+    missing = (why_not(TORCH, {"provider": provider}) for provider in traits_of(TORCH).providers)
+    return Place(engine=TORCH, outcome="runs", findings=tuple(why for why in missing if why))
 
 
 def _seen_in_file(file: _File, name: str, options: Mapping[str, str]) -> Iterator[str]:
     """Give what an engine will refuse, as far as the file tells."""
-    provider = options.get("provider")
+    provider, known = options.get("provider"), traits_of(name).domains
     for domain, operators in file.foreign.items():
-        known = name == "onnx" and domain == _CONTRIBUTED and provider != "tensorrt"
-        if provider == "tensorrt" or (name == "onnx" and not known):
+        if provider == "tensorrt" or (known is not None and domain not in known):
             yield (
                 f"{', '.join(operators)} of {domain} {'is' if len(operators) == 1 else 'are'} not among the standard "
                 "operators; export without ONNX Runtime's own fusions, or write it in standard operators"
@@ -284,7 +283,7 @@ def _slow(file: _File, name: str, options: Mapping[str, str], flags: frozenset[s
             f"this processor has no instructions for int8 (none of {', '.join(INT8_FLAGS)}): little is gained, and sums of two "
             "products can overflow; quantize with reduced range for it"
         )
-    if name == "onnx" and file.precision == "int8" and not file.unsigned and not file.integer:
+    if traits_of(name).prefers_unsigned and file.precision == "int8" and not file.unsigned and not file.integer:
         yield (
             "its activations are signed: on ONNX Runtime's CPU half of it falls back to float32; quantize with unsigned ones, "
             "or run it on OpenVINO"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from headrace.base.errors import EngineError, LedgerError
 from headrace.base.plan import ModelPlan
+from headrace.engines import engine_for
 from headrace.engines.model_files import model_files
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.cheap_gates import run_cheap_gates
@@ -208,7 +209,7 @@ def _original(attempt: Attempt, store: Path) -> Path:
 def _baseline(original: Path, attempt: Attempt) -> ModelPlan:
     is_side = attempt.asked is None or not attempt.asked.against
     settings = attempt.validation.a.variant if is_side else attempt.settings
-    return ModelPlan(artifact=str(original), engine="onnx", threads=int(settings.get("threads") or 1))
+    return ModelPlan(artifact=str(original), engine=engine_for(original), threads=int(settings.get("threads") or 1))
 
 
 def _set(read: Read, path: str, sha256: str, asked: Asked, *, labelled: bool) -> Golden | None:

@@ -26,10 +26,10 @@ from headrace.optimize.techniques import (
     Candidates,
     Subject,
     Technique,
+    in_precision,
     int8_file,
     kept_file,
     on_all_engines,
-    on_engine,
     why_no_bfloat16,
     why_no_int8,
 )
@@ -244,7 +244,7 @@ def _in_all_precisions(subject: Subject, artifact: Artifact, name: str) -> Candi
     """Give a file on each engine, in bfloat16 where the processor has it, and in int8 where there are data."""
     yield from on_all_engines(subject, artifact)
     if why_no_bfloat16(subject) is None:
-        yield on_engine(subject, artifact, "openvino", {"precision": "bf16"})
+        yield from in_precision(subject, artifact, "bf16")
     if why_no_int8(subject) is None:
         yield from on_all_engines(subject, int8_file(subject, _folded(subject, artifact, name), f"{name}-int8"))
 

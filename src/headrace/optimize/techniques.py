@@ -8,7 +8,6 @@ A new technique is a `Technique` in `LADDER`, or in `REPAIRS` if it is worth its
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headrace.base.errors import EngineError
-from headrace.base.plan import ModelPlan
+from headrace.base.plan import DEFAULT_ENGINE, ModelPlan
+from headrace.engines import ONNX, OPENVINO, engine_for, file_engines, reads, traits_of, versions_of, why_missing
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.expected_speedup import INT8, ExpectedSpeedup
 from headrace.optimize.incumbent import Incumbent
@@ -24,7 +24,6 @@ from headrace.optimize.presets import HERE, TENSORRT, Preset, find_preset, why_s
 from headrace.optimize.recipe import Buildable
 from headrace.runs.cpu_features import BFLOAT16_FLAGS
 from headrace.runs.formats.optimization import Artifact, TechniqueKind
-from headrace.runs.hardware import find_versions
 from headrace.validate.census import is_quantized
 from headrace.validate.golden import Golden
 from headrace.validate.parity import BANDS
@@ -98,7 +97,7 @@ class Subject:
 
     def baseline(self) -> VariantSpec:
         """Return the model as it was given, against which answers are held."""
-        return _spec(self.original, "onnx", self.threads)
+        return _spec(self.original, engine_for(self.original.file), self.threads)
 
     def in_use(self) -> VariantSpec:
         """Return what runs today, against which speeds are held."""
@@ -188,14 +187,13 @@ class Technique:
 
 
 def installed_engines() -> tuple[str, ...]:
-    """Return the engines that a model file can be opened with here."""
-    return ("onnx", *(("openvino",) if importlib.util.find_spec("openvino") else ()))
+    """Return the engines that open model files here."""
+    return tuple(name for name in file_engines() if why_missing(name) is None)
 
 
 def deciding_versions(engine: str) -> dict[str, str]:
     """Return the versions of the libraries that decide what a variant on an engine comes to, beside the model as given."""
-    libraries = ("onnxruntime", "openvino", *(("torch",) if engine == "torch" else ()))
-    return {name: version for name, version in find_versions().items() if name in libraries}
+    return versions_of(ONNX, OPENVINO, engine)
 
 
 def _spec(artifact: Artifact, engine: str, threads: int, options: Mapping[str, Any] | None = None) -> VariantSpec:
@@ -209,14 +207,33 @@ def _spec(artifact: Artifact, engine: str, threads: int, options: Mapping[str, A
 # --- other settings of the same file
 
 
-def no_openvino(subject: Subject) -> str | None:
-    """Return why OpenVINO cannot be used; None if it can."""
-    return None if "openvino" in subject.engines else "OpenVINO is not installed: pip install 'headrace[openvino]'"
+def _why_not_on(subject: Subject, engine: str) -> str | None:
+    """Return why an engine cannot run the model, or need not; None if it can."""
+    if engine == subject.baseline().model.engine:
+        return "the model as given runs on it"
+    known = traits_of(engine)
+    if not reads(engine, subject.path):
+        return f"{known.title or engine} does not open {subject.path.suffix} files"
+    return None if engine in subject.engines else known.missing
+
+
+def engines_in(subject: Subject, artifact: Artifact, precision: str) -> list[str]:
+    """Return the engines that run a file in a precision here."""
+    return [name for name in subject.engines if reads(name, artifact.file) and precision in traits_of(name).precisions]
+
+
+def why_no_precision(subject: Subject, precision: str) -> str | None:
+    """Return why no engine runs the model in a precision here; None if one does."""
+    if engines_in(subject, subject.original, precision):
+        return None
+    known = [traits_of(name) for name in file_engines() if reads(name, subject.path)]
+    missing = (one.missing for one in known if precision in one.precisions)
+    return next(missing, f"no engine that opens {subject.path.suffix} files computes in {precision}")
 
 
 def why_no_bfloat16(subject: Subject) -> Why | None:
     """Return why a model cannot run in bfloat16 here; None if it can."""
-    return no_openvino(subject) or is_quantized_already(subject) or why_no_bfloat16_instructions(subject)
+    return why_no_precision(subject, "bf16") or is_quantized_already(subject) or why_no_bfloat16_instructions(subject)
 
 
 def why_no_bfloat16_instructions(subject: Subject) -> Why | None:
@@ -235,13 +252,6 @@ def is_quantized_already(subject: Subject) -> Why | None:
     if is_quantized(subject.path):
         return Obstacle("the model is quantized already", until="the model in float32, which it was made from")
     return None
-
-
-def _openvino(precision: str) -> Callable[[Subject], Candidates]:
-    def candidates(subject: Subject) -> Candidates:
-        yield subject.original, _spec(subject.original, "openvino", subject.threads, {"precision": precision})
-
-    return candidates
 
 
 # --- int8
@@ -387,9 +397,31 @@ def on_engine(
 
 
 def on_all_engines(subject: Subject, artifact: Artifact) -> Candidates:
-    """Give a file as each engine runs it, its precision pinned."""
+    """Give a file as each engine runs it that opens it, its precision pinned."""
     for engine in subject.engines:
-        yield on_engine(subject, artifact, engine, {"precision": "f32"} if engine == "openvino" else {})
+        if reads(engine, artifact.file):
+            yield _exactly(subject, artifact, engine)
+
+
+def in_precision(subject: Subject, artifact: Artifact, precision: str) -> Candidates:
+    """Give a file in a precision as each engine runs it that has it."""
+    for engine in engines_in(subject, artifact, precision):
+        yield on_engine(subject, artifact, engine, {"precision": precision})
+
+
+def _exactly(subject: Subject, artifact: Artifact, engine: str) -> tuple[Artifact, VariantSpec]:
+    """Return a file on an engine in the most exact precision that it has."""
+    precisions = traits_of(engine).precisions
+    return on_engine(subject, artifact, engine, {"precision": precisions[0]} if precisions else {})
+
+
+def _other_engine(name: str) -> Technique:
+    known = traits_of(name)
+    return Technique(
+        name=name, kind="lossless", expected=ExpectedSpeedup(*known.gain) if known.gain else None,
+        says=known.says or f"the same file on {known.title or name}", why_not=lambda subject: _why_not_on(subject, name),
+        candidates=lambda subject: iter([_exactly(subject, subject.original, name)]),
+    )  # fmt: skip
 
 
 #: Where the Plan uses another variant, the model as it was given may be the better one.
@@ -400,15 +432,11 @@ AS_GIVEN = Technique(
 )  # fmt: skip
 
 LADDER = (
-    Technique(
-        name="openvino", kind="lossless", expected=ExpectedSpeedup(0.86, 1.0),
-        says="the same numbers by another engine's kernels (0.9 to 1.0 times measured on ResNet-18 and MobileNetV2)",
-        why_not=no_openvino, candidates=_openvino("f32"),
-    ),
+    *(_other_engine(name) for name in file_engines() if name != DEFAULT_ENGINE),
     Technique(
         name="bf16", kind="numeric", expected=ExpectedSpeedup(1.5, 4.9),
         says="bfloat16 where the processor computes in it: 2 to 5 times with AMX, for a relative error of 0.3 %",
-        why_not=why_no_bfloat16, candidates=_openvino("bf16"),
+        why_not=why_no_bfloat16, candidates=lambda subject: in_precision(subject, subject.original, "bf16"),
     ),
     Technique(
         name="int8", kind="lossy", needs="calibration data", expected=INT8,

@@ -18,7 +18,7 @@ import numpy as np
 
 from headrace.base.errors import EngineError, MissingExtra
 from headrace.base.protocols import Model
-from headrace.engines import engine
+from headrace.engines import ONNX, OPENVINO, engine
 from headrace.validate.parity import BANDS, compare_outputs
 
 try:
@@ -57,7 +57,7 @@ def convert(network: Any, example: np.ndarray, output: Path, *, names: Sequence[
         if names:
             model.metadata_props.add(key="names", value=json.dumps(list(names)))
         save(model, output)
-        for opened in (engine("onnx"), *_second_opinion()):
+        for opened in (engine(ONNX), *_second_opinion()):
             _check_alike(network, opened.open(output, threads=1, options={}), example)
     finally:
         network.train(was_training)
@@ -83,7 +83,7 @@ def _export(network: Any, example: Any, output: Path) -> None:
 
 def _second_opinion() -> tuple[Any, ...]:
     try:
-        return (engine("openvino"),)
+        return (engine(OPENVINO),)
     except MissingExtra:
         return ()
 

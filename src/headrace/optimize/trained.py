@@ -28,6 +28,7 @@ from headrace.optimize.techniques import (
     Subject,
     Technique,
     Why,
+    in_precision,
     int8_file,
     kept_file,
     on_all_engines,
@@ -128,7 +129,7 @@ def _int8(subject: Subject, source: Artifact) -> Artifact:
 
 def _pruned_bfloat16(subject: Subject) -> Candidates:
     for rung in _good_rungs(subject):
-        yield on_engine(subject, rung, "openvino", {"precision": "bf16"})
+        yield from in_precision(subject, rung, "bf16")
 
 
 def _pruned_smaller(subject: Subject) -> Candidates:

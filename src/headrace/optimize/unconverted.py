@@ -7,7 +7,6 @@ tried only where such a network takes the recipe's weights: a variant that no Pl
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from headrace.base.errors import EngineError
 from headrace.base.plan import ModelPlan
+from headrace.engines import TORCH, traits_of, why_missing
 from headrace.engines.networks import registered
 from headrace.optimize.expected_speedup import ExpectedSpeedup
 from headrace.optimize.recipe import source_of
@@ -34,8 +34,8 @@ def no_network(subject: Subject) -> str | None:
     """Return why no Plan could name the recipe's network; None if one can."""
     if subject.recipe is None:
         return "it needs the network: name a recipe, MODULE:ATTRIBUTE, instead of a model file"
-    if importlib.util.find_spec("torch") is None:
-        return "PyTorch is not installed: pip install 'headrace[torch]'"
+    if (missing := why_missing(TORCH)) is not None:
+        return missing
     if not subject.networks:
         return (
             "a Plan can name only a network that the pipeline's module registers, and there is none: call "
@@ -64,7 +64,7 @@ def on_torch(options: dict[str, Any]) -> Callable[[Subject], Candidates]:
 
     def candidates(subject: Subject) -> Candidates:
         weights = _weights(subject)
-        yield on_engine(subject, weights, "torch", {"network": _name(subject, Path(weights.file)), **options})
+        yield on_engine(subject, weights, TORCH, {"network": _name(subject, Path(weights.file)), **options})
 
     return candidates
 
@@ -80,7 +80,7 @@ def _weights(subject: Subject) -> Artifact:
         torch.save(build().state_dict(), output)
         return {}
 
-    return kept_file(subject, "torch", subject.original, make, suffix=".pt")
+    return kept_file(subject, TORCH, subject.original, make, suffix=".pt")
 
 
 def _name(subject: Subject, weights: Path) -> str:
@@ -112,12 +112,12 @@ def _name(subject: Subject, weights: Path) -> str:
 
 
 def network_code(model: ModelPlan) -> tuple[str, ...]:
-    """Return the SHA-256 of the files that define what the torch engine runs; nothing for other engines.
+    """Return the SHA-256 of the files that define what an engine of networks runs; nothing for other engines.
 
     They are those of the function that was registered and of the classes of the network's modules. What their code calls in
     other files is not among them.
     """
-    if model.engine != "torch":
+    if not traits_of(model.engine).runs_networks:
         return ()
     make = registered(str(model.options.get("network"))).make
     kinds = {type(module) for module in make().modules()}
@@ -127,7 +127,7 @@ def network_code(model: ModelPlan) -> tuple[str, ...]:
 #: Tried with a recipe, after what its ONNX file allows.
 UNCONVERTED = (
     Technique(
-        name="torch", kind="lossless", needs="a recipe", option="--pipeline", expected=ExpectedSpeedup(0.3, 0.7),
+        name=TORCH, kind="lossless", needs="a recipe", option="--pipeline", expected=ExpectedSpeedup(0.3, 0.7),
         says="PyTorch's own kernels, channels last (0.3 to 0.7 times measured on ResNet-18 and MobileNetV2)",
         why_not=no_network, candidates=_eager,
     ),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
 from headrace.base.protocols import Instrument, Source
+from headrace.engines import traits_of
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import ThreadBudget
 from headrace.pipeline.model_slots import ModelSlots
@@ -101,7 +102,7 @@ def _check_group(group: Sequence[Stage], plan: Plan) -> None:
     for stage in group:
         if stage.role != "map":
             raise SettingsError(f"stage {stage.name} ({stage.role}) cannot run in a process; allowed: thread or inline")
-        emulated = stage.kind == "device" and plan.model_of(stage.task, stage.name).engine == "emulated"
+        emulated = stage.kind == "device" and traits_of(plan.model_of(stage.task, stage.name).engine).is_emulated
         if emulated and (head.workers or 1) > 1:
             raise SettingsError(
                 f"stages.{group[0].name}.workers = {head.workers} processes would make as many emulated devices; use 1, or "

@@ -22,7 +22,7 @@ from headrace.base.protocols import Instrument, TellsBacklog
 from headrace.base.records import Counters
 from headrace.base.settings import check
 from headrace.base.worker_slot import OutcomeCounter, Seat, TakesSeat, seated_alone
-from headrace.engines import ENGINES
+from headrace.engines import check_engine
 from headrace.pipeline.building import Equipment
 from headrace.pipeline.checkpoint import Before, Checkpoint
 from headrace.pipeline.definition import Pipeline
@@ -39,6 +39,7 @@ from headrace.pipeline.shadow import Shadow
 from headrace.pipeline.summary import Summary
 from headrace.pipeline.warm_up import WarmUp
 from headrace.pipeline.watching import RunInProgress, Watch
+from headrace.runs.emulation import emulated_engines
 from headrace.runs.errors_log import ErrorLog
 from headrace.runs.run_folder import RunFolder, StageInfo, Status
 from headrace.runs.span_files import SpanWriter
@@ -107,7 +108,7 @@ class Result:
     @property
     def is_emulated(self) -> bool:
         """Whether the device was emulated: its times are made up."""
-        return any(variant.get("engine") == "emulated" for variant in self.variants)
+        return bool(emulated_engines(self.variants))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,7 +385,7 @@ def _context(pipeline: Pipeline, plan: Plan | str | Path | None, share: int) -> 
     stages = [_defaults(stage, plan) for stage in pipeline.stages]
     resolved = resolve(plan, stages, cores)
     for model in (resolved.model, *resolved.models.values()):
-        check(model.engine in ENGINES, "model.engine", model.engine, ", ".join(ENGINES))
+        check_engine(model.engine)
     threads = budget(resolved, stages, cores)
     for warning in threads.warnings:
         logger.warning("%s", warning)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.base.plan import Plan, StageDefaults
+from headrace.engines import traits_of
 from headrace.runs.hardware import cpu_quota
 
 _CGROUP = Path("/sys/fs/cgroup")
@@ -66,7 +67,7 @@ def budget(plan: Plan, stages: list[StageDefaults], cores: int) -> ThreadBudget:
             sharing = most[_model_of(plan, stage, head)]
             model_threads[stage.name] = model.threads or max(1, cores // sharing)
             model_calls[stage.name] = 1 if plan.stages[head].executor == "process" else sharing
-            if model.engine != "emulated":
+            if traits_of(model.engine).uses_cores:
                 demand[head] = max(demand.get(head, 0), workers * model_threads[stage.name])
         elif stage.kind == "cpu" and stage.computes:
             demand[head] = max(demand.get(head, 0), workers)

@@ -12,6 +12,7 @@ import msgspec
 
 from headrace.base.documents import decode_document
 from headrace.base.formatting import counted
+from headrace.base.plan import DEFAULT_ENGINE
 from headrace.base.units import format_time
 from headrace.report.charts import Chart, axis, plot
 from headrace.report.frame import framed
@@ -87,7 +88,11 @@ class _Race:
             machine: In words; empty: known by its fingerprint alone.
         """
         used = self.in_use()
-        name = f"{Path(str(used['artifact'])).name} on {used.get('engine', 'onnx')}" if used else "the model as given"
+        name = (
+            f"{Path(str(used['artifact'])).name} on {used.get('engine', DEFAULT_ENGINE)}"
+            if used
+            else "the model as given"
+        )
         settings = {
             "threads": used.get("threads", self.threads), "input_side": used.get("input_side"), **used.get("options", {}),
         }  # fmt: skip

@@ -6,7 +6,7 @@ import importlib.metadata
 import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -114,10 +114,14 @@ def whole_gib(num_bytes: int) -> int:
     return math.ceil(num_bytes / 2**30)
 
 
-def find_versions() -> dict[str, str]:
-    """Return {distribution: version} of installed packages that can change what a run measures; imports none of them."""
+def find_versions(also: Iterable[str] = ()) -> dict[str, str]:
+    """Return {distribution: version} of installed packages that can change what a run measures; imports none of them.
+
+    Args:
+        also: Other distributions to look for.
+    """
     versions = {}
-    for name in (*RELEVANT, *installed_packages()):
+    for name in sorted({*RELEVANT, *installed_packages(), *also}):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from headrace.base.plan import ModelPlan, Plan, StagePlan
 from headrace.base.plan_changes import changed_settings
+from headrace.engines import traits_of
 from headrace.pipeline.definition import Pipeline
 from headrace.stages.stage import Stage
 
@@ -118,7 +119,7 @@ def _no_engine(plan: Plan, pipeline: Pipeline) -> Plan:
 
 
 def _default_model(model: ModelPlan) -> ModelPlan:
-    if model.engine == "emulated":
+    if traits_of(model.engine).is_emulated:
         return model  # its options say what the device is, not how it is used
     return ModelPlan()
 

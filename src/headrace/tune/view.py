@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from headrace.base.plan import Plan
+from headrace.runs.emulation import emulated_engines
 from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
 from headrace.runs.formats.profile import ProfileDocument, StageAccount
 from headrace.runs.reader import Run
@@ -129,6 +130,7 @@ def look(
     accounts = {account.name: account for account in document.stages}
     objective = _with_room(objective, document, run)
     curves = {stage: _curve(swept, replay) for stage, swept in costs.items()}
+    variants = run.info.variants
     space = build_space(
         bench.pipeline.stages,
         bench.resolved(base_settings),
@@ -139,7 +141,7 @@ def look(
             delivers=bench.deliver,
             limits_in_flight=objective.needs_latency,
             memory_is_short=_is_short(replay.plan, accounts, objective),
-            has_model_threads=any(variant.get("engine") != "emulated" for variant in run.info.variants),
+            has_model_threads=any(variant.get("engine") not in emulated_engines(variants) for variant in variants),
             decodes=any(stage.work == "decode" for stage in run.info.stages),
         ),
     )

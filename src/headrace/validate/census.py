@@ -18,6 +18,7 @@ from pathlib import Path
 
 from headrace.base.errors import SettingsError
 from headrace.base.formatting import counted
+from headrace.engines import traits_of
 from headrace.engines.model_files import check_trust
 from headrace.profiler.layers.table import PROFILERS, measure_layers
 from headrace.runs.formats.census import CensusDocument, LayerGroup, LayerKind
@@ -49,7 +50,9 @@ def is_quantized(artifact: Path) -> bool:
 def check_can_tell(spec: VariantSpec) -> None:
     """Raise SettingsError if a variant's engine does not tell of its layers."""
     if spec.model.artifact is None or spec.model.engine not in PROFILERS:
-        raise SettingsError(f"{spec.text}: the engine tells nothing of its layers; expected {', '.join(PROFILERS)}")
+        raise SettingsError(
+            f"{spec.text}: the engine tells nothing of its layers; expected {', '.join(PROFILERS.names())}"
+        )
 
 
 def take_census(spec: VariantSpec, batch: Items, *, seconds: float = 1.0) -> CensusDocument:
@@ -191,7 +194,7 @@ def _quantized_advice(layers: LayersDocument, conversion_share: float, written: 
             f"{len(floating)} of {len(products)} convolutions and products run in {slow.precision or 'another precision'} "
             f"and take {share:.0%} of the time, most of all {slow.name} ({slow.operator})"
         )
-    if written.is_signed and layers.engine == "onnx" and floating:
+    if written.is_signed and traits_of(layers.engine).prefers_unsigned and floating:
         yield (
             "its activations are signed (Int8), for which ONNX Runtime has few kernels on x86: quantize with unsigned ones "
             "(UInt8), as `headrace optimize` does, or run this file on OpenVINO"

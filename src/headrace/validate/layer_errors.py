@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import EngineError
+from headrace.base.protocols import ShowsTensors
+from headrace.engines import engine
 from headrace.runs.formats.variants import LayerError
 from headrace.validate.items import Items, batch_of, fixed_batch
 from headrace.validate.parity import BANDS
@@ -118,55 +120,15 @@ def opened_with(spec: VariantSpec, names: list[str]) -> Call:
     Raises:
         EngineError: If the engine does not show what lies between its layers.
     """
-    openers = {"onnx": _on_onnx, "openvino": _on_openvino}
-    if spec.model.engine not in openers:
+    opener = engine(spec.model.engine)
+    if not isinstance(opener, ShowsTensors):
         raise EngineError(f"{spec.text}: engine {spec.model.engine} does not show what lies between its layers")
-    return openers[spec.model.engine](spec, names)
-
-
-def _on_onnx(spec: VariantSpec, names: list[str]) -> Call:
-    import onnxruntime
-
-    from headrace.engines.onnx_engine import tensor_specs
-
-    model = loaded(spec)
-    known = {value.name for value in model.graph.output}
-    for name in names:
-        if name not in known:
-            value = model.graph.output.add()
-            value.name = name
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime raises its own types, none of them public
-        raise EngineError(f"{spec.text} cannot be opened with its layers as outputs: {error}") from error
-    specs = tensor_specs(session.get_inputs())
-    size = fixed_batch(specs) or 1
+    artifact, threads = Path(spec.model.artifact or ""), spec.model.threads or 1
+    model = opener.open_showing(artifact, names, threads=threads, options=spec.model.options)
+    size = fixed_batch(model.inputs) or 1
 
     def call(item: Items) -> Mapping[str, np.ndarray]:
-        batch = batch_of(item, size)
-        feed = batch if isinstance(batch, Mapping) else {specs[0].name: batch}
-        return dict(zip(names, session.run(names, feed), strict=True))
-
-    return call
-
-
-def _on_openvino(spec: VariantSpec, names: list[str]) -> Call:
-    from headrace.engines.openvino_engine import compile_model, compile_settings, read_model, tensor_specs
-
-    model = read_model(Path(spec.model.artifact or ""))
-    there = {name for node in model.get_ordered_ops() for port in node.outputs() for name in port.get_names()}
-    model.add_outputs([name for name in names if name in there])
-    settings = compile_settings(threads=spec.model.threads or 1, options=spec.model.options)
-    compiled = compile_model(model, settings)
-    places = {name: port for port in compiled.outputs for name in port.get_names()}
-    size = fixed_batch(tensor_specs(compiled.inputs)) or 1
-
-    def call(item: Items) -> Mapping[str, np.ndarray]:
-        batch = batch_of(item, size)
-        results = compiled(dict(batch) if isinstance(batch, Mapping) else [batch])
-        return {name: results[places[name]] for name in names if name in places}
+        found = model(batch_of(item, size))
+        return found if isinstance(found, Mapping) else {model.outputs[0].name: found}
 
     return call

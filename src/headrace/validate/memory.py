@@ -20,6 +20,7 @@ import numpy as np
 
 from headrace.base.documents import decode_document, encode_document
 from headrace.base.plan import ModelPlan
+from headrace.engines import traits_of
 from headrace.validate.items import Feed
 from headrace.validate.variant_spec import VariantSpec
 
@@ -33,13 +34,13 @@ def measure_memory(spec: VariantSpec, batch: Feed) -> int | None:
     """Return the peak of resident memory that opening and calling a variant takes, bytes.
 
     Args:
-        spec: The variant; None is returned for the torch engine, whose networks are in the pipeline's module.
+        spec: The variant; None is returned for one whose network is in the pipeline's module.
         batch: That it is called with.
 
     Returns:
         None where it cannot be measured: no /proc, the variant does not open alone, or it takes longer than five minutes.
     """
-    if spec.model.engine == "torch" or not _STATUS.exists():
+    if traits_of(spec.model.engine).runs_networks or not _STATUS.exists():
         return None
     asked = io.BytesIO()
     # Names of inputs may be savez's own.

@@ -14,7 +14,7 @@ from typing import Any
 from headrace.base.plan import ModelPlan, Plan
 from headrace.base.protocols import Model
 from headrace.base.settings import check
-from headrace.engines import ENGINES, open_model
+from headrace.engines import check_engine, engine_for, open_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +67,9 @@ def parse_variant(text: str, threads: int = 1) -> VariantSpec:
     """
     # At the last @ before an engine: a file's name may hold one.
     artifact, _, rest = text.rpartition("@") if "@" in text and not Path(text).exists() else (text, "", "")
-    name, *settings = rest.split(",") if rest else ["onnx"]
+    name, *settings = rest.split(",") if rest else [engine_for(artifact)]
     check(bool(artifact), "model", text, "MODEL[@ENGINE[,KEY=VALUE]...] such as scenes.onnx@openvino,precision=bf16")
-    check(name in ENGINES, "engine", name, ", ".join(ENGINES))
+    check_engine(name, "engine")
     changes = [f"model.threads={threads}"]
     for setting in settings:
         key, equals, value = setting.partition("=")

@@ -174,7 +174,7 @@ def test_a_killed_run_is_not_one_that_lost_its_jobs(make_run: MakeRun) -> None:
 def test_a_recorded_run_with_an_emulated_device_says_so(make_run: MakeRun) -> None:
     """Times of an emulated device are settings, in recorded runs as well."""
     a, b = make_run("a", _gaps(100, 1)), make_run("b", _gaps(100, 2))
-    b.info.variants = [{"engine": "emulated"}]
+    b.info.variants = [{"engine": "emulated", "launch_seconds": 0.0}]
     assert "The device was emulated: its times are settings, not measurements." in compare_runs(a, b).says
 
 

@@ -28,7 +28,7 @@ def assert_is_json(document: ProfileDocument) -> None:
 
 def test_a_profiled_run_has_everything(busy_run: Any) -> None:
     """Run, Plan, window, stages, series and checks stand in one record."""
-    run = busy_run.finish(variants=[{"engine": "emulated"}], warnings=["too many threads"])
+    run = busy_run.finish(variants=[{"engine": "emulated", "launch_seconds": 0.0}], warnings=["too many threads"])
     document = profile_document(run)
     assert_is_json(document)
     assert (document.run, document.pipeline, document.plan_id) == ("run", "app:pipeline", "p1")

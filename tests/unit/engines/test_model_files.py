@@ -22,9 +22,10 @@ from onnx import TensorProto, helper
 
 from headrace.base.errors import EngineError, SettingsError
 from headrace.base.plan import ModelPlan, Plan
-from headrace.engines import ENGINES, engine, onnx_references, open_model
+from headrace.engines import engine, onnx_references, open_model
 from headrace.engines.model_files import check_onnx, check_torch_weights
 from headrace.engines.onnx_references import MESSAGES, external_tensors
+from headrace.engines.traits import BUILT_IN
 
 Watching = Callable[..., Any]
 
@@ -385,7 +386,7 @@ def test_openvino_reads_no_other_format(folder: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.full if name == "torch" else ()) for name in sorted(ENGINES)]
+    "name", [pytest.param(name, marks=pytest.mark.full if name == "torch" else ()) for name in sorted(BUILT_IN)]
 )
 @pytest.mark.parametrize(
     "key", ["custom_op_library", "register_custom_ops_library", "extensions", "cache_dir", "config"]

@@ -14,8 +14,9 @@ import pytest
 
 from headrace.base.errors import EngineError, SettingsError
 from headrace.base.protocols import TensorSpec
-from headrace.engines import ENGINES, engine
+from headrace.engines import engine
 from headrace.engines.onnx_engine import OnnxEngine
+from headrace.engines.traits import BUILT_IN
 from headrace.samples.catalogue import SCENES_MODEL_PATH
 
 MakeModel = Callable[..., Path]
@@ -161,7 +162,7 @@ def test_broken_file(tmp_path: Path) -> None:
     assert caught.value.__cause__ is not None
 
 
-@pytest.mark.parametrize("name", [name for name in ENGINES if name != "torch"])
+@pytest.mark.parametrize("name", [name for name in BUILT_IN if name != "torch"])
 def test_every_engine_is_found(name: str) -> None:
     """Each name in the table leads to an engine; PyTorch's has a test of its own."""
     assert callable(engine(name).open)

@@ -12,13 +12,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from headrace import engines
 from headrace.base.errors import EngineError
 from headrace.base.plan import ModelPlan, Plan, StagePlan
 from headrace.base.protocols import Model
 from headrace.cli import main
 from headrace.cli.ledger_text import attempts_listed
 from headrace.cli.optimization_text import as_text
-from headrace.engines import ENGINES
 from headrace.engines import emulated as emulated_module
 from headrace.engines.emulated import EmulatedEngine
 from headrace.engines.onnx_engine import OnnxEngine
@@ -251,6 +251,12 @@ class SlowModel:
         return self._answers(batch)
 
 
+def use_engines(monkeypatch: pytest.MonkeyPatch, **classes: str) -> None:
+    """Have Plans name classes of this file."""
+    parts = {name: f"{__name__}:{cls}" for name, cls in classes.items()}
+    monkeypatch.setattr(engines, "ENGINES", engines.ENGINES.with_parts(parts))
+
+
 @pytest.fixture
 def devices(monkeypatch: pytest.MonkeyPatch, clock: VirtualTime) -> Methods:
     """Two techniques, of 2 ms an item and of 2.5 ms a call: at a batch of one the first is ahead."""
@@ -261,8 +267,7 @@ def devices(monkeypatch: pytest.MonkeyPatch, clock: VirtualTime) -> Methods:
             candidates=lambda subject: iter([on_engine(subject, subject.original, "slow", options)]),
         )  # fmt: skip
 
-    for name in ("onnx", "slow"):
-        monkeypatch.setitem(ENGINES, name, (__name__, "SlowEngine"))
+    use_engines(monkeypatch, onnx="SlowEngine", slow="SlowEngine")
     # No other engine: it would be timed by this clock, which it never moves.
     return Methods(
         of_the_file=(technique("single", {"item_seconds": 0.002}), technique("batched", {"launch_seconds": 0.0025}))
@@ -332,7 +337,7 @@ def test_where_one_cannot_be_laid_out_all_are_compared_in_one_layout(
     case: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: Methods
 ) -> None:
     """What the second gains by its own layout is not held against the first's without one."""
-    monkeypatch.setitem(ENGINES, "slow", (__name__, "AloneEngine"))
+    use_engines(monkeypatch, slow="AloneEngine")
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         two = Concurrency(workers=2, threads=1, batch=1)
         document = searched(case, ledger, tmp_path, batch=1, concurrency=two, methods=devices)

@@ -93,7 +93,7 @@ def batch_cost(evidence: Evidence, needs: StageNeeds, model: ModelPlan) -> Batch
     stage = needs.name
     in_run = _in_run(evidence, needs)
     cpu_share = _cpu_share(needs)
-    exact = _emulated(evidence, needs, model)
+    exact = emulated_seconds(model.options) if needs.is_emulated else None
     warm = _warm_up(evidence, needs, cpu_share)
     common = [size for size in in_run if size in warm]
     scale = float(np.median([in_run[size] / warm[size] for size in common])) if common else 1.0
@@ -170,11 +170,3 @@ def emulated_seconds(options: Mapping[str, Any]) -> Callable[[float], float]:
 def _seconds(value: Any) -> float:
     """Return seconds as a Plan may have them: `0.004`, or `"4ms"`."""
     return parse_duration(value) if isinstance(value, str) else float(value)
-
-
-def _emulated(evidence: Evidence, needs: StageNeeds, model: ModelPlan) -> Callable[[float], float] | None:
-    """Return the curve of an emulated device, which is known exactly; None for a real one."""
-    was_opened = any(variant.get("engine") == "emulated" for variant in evidence.info.variants)
-    if not needs.is_exclusive or model.engine != "emulated" or not was_opened:
-        return None
-    return emulated_seconds(model.options)

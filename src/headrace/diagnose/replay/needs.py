@@ -62,6 +62,8 @@ class StageNeeds:
     """Of a device: share of that wait that grows with the batch, 0 to 1; the rest is the same for each call."""
     mean_lock: float = 0.0
     """Mean seconds a unit waited for a lock of the stage's own; 0: there is none."""
+    is_emulated: bool = False
+    """A device whose times are settings of the Plan."""
     is_exclusive: bool = False
     """A device that serves one call at a time, without a core of this machine."""
     batch_size: Array = field(default_factory=lambda: np.ones(0))

@@ -109,9 +109,7 @@ def _other_work(recorded: Plan, changed: Plan, needs: StageNeeds) -> str:
     key = model_key(needs.info.task, name)
     before, after = recorded.model_of(key), changed.model_of(key)
     keys = (
-        ["engine", "artifact", "input_side"]
-        if needs.is_exclusive and after.engine == "emulated"
-        else ["engine", "artifact", "input_side", "options"]
+        ["engine", "artifact", "input_side"] if needs.is_emulated else ["engine", "artifact", "input_side", "options"]
     )
     table = f"models.{key}" if key in changed.models else "model"
     return next((f"{table}.{key}" for key in keys if getattr(before, key) != getattr(after, key)), "")

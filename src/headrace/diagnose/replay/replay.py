@@ -27,7 +27,7 @@ from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.replay.costs import BatchCost, Spread, batch_cost, emulated_seconds, given_cost
 from headrace.diagnose.replay.decoding import scale_factors
 from headrace.diagnose.replay.machine import find_machine
-from headrace.diagnose.replay.needs import CannotReplay, Needs, find_needs
+from headrace.diagnose.replay.needs import CannotReplay, Needs, StageNeeds, find_needs
 from headrace.diagnose.replay.plans import changed_plan
 from headrace.diagnose.replay.structure import (
     GIL_MATTERS,
@@ -43,6 +43,7 @@ from headrace.diagnose.simulator.system import System
 from headrace.diagnose.span_columns import Array
 from headrace.diagnose.steady_state import completions
 from headrace.diagnose.trust import FEWEST_JOBS
+from headrace.runs.emulation import emulated_engines
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import ProfileDocument
 from headrace.runs.reader import Run
@@ -176,8 +177,10 @@ class Replay:
         costs = {}
         for stage in needs.stages:
             if stage.info.kind == "device":
-                stage.is_exclusive = _is_exclusive(evidence, document, stage.info, plan, stage.wait, stage.cpu)
-                costs[stage.name] = batch_cost(evidence, stage, plan.model_of(stage.info.task, stage.name))
+                model = plan.model_of(stage.info.task, stage.name)
+                stage.is_emulated = model.engine in emulated_engines(evidence.info.variants)
+                stage.is_exclusive = stage.is_emulated or _is_accelerator(evidence, stage)
+                costs[stage.name] = batch_cost(evidence, stage, model)
         return cls(evidence, document, plan, needs, machine, costs)
 
     @property
@@ -446,7 +449,7 @@ class Replay:
             cost = self.costs[name]
             if name in change.cost_curves:
                 cost = given_cost(change.cost_curves[name], cost.cpu_share)
-            elif stage.is_exclusive:
+            elif stage.is_emulated:
                 cost = _emulated_cost(cost, self.plan, plan, stage.info)
             batch, recorded = plan.stages[name].batch or 1, self.plan.stages[name].batch or 1
             if batch > recorded or name in change.cost_curves:
@@ -665,16 +668,12 @@ def _is_polled(evidence: Evidence) -> bool:
     return receiving.empty_calls > 0 if age is None else age < 0.5
 
 
-def _is_exclusive(
-    evidence: Evidence, document: ProfileDocument, info: StageInfo, plan: Plan, wait: Array, cpu: Array
-) -> bool:
-    """Return whether a device works beside this machine's cores, one call at a time: emulated, or an accelerator."""
-    if plan.model_of(info.task, info.name).engine == "emulated":
-        return True
-    busy = float((wait + cpu).sum())
+def _is_accelerator(evidence: Evidence, stage: StageNeeds) -> bool:
+    """Return whether a device works beside this machine's cores, one call at a time."""
+    busy = float((stage.wait + stage.cpu).sum())
     return (
         busy > 0
-        and float(cpu.sum()) / busy < 0.3
+        and float(stage.cpu.sum()) / busy < 0.3
         and any(
             "cuda" in str(variant).lower() or "tensorrt" in str(variant).lower() for variant in evidence.info.variants
         )
@@ -684,7 +683,7 @@ def _is_exclusive(
 def _emulated_cost(cost: BatchCost, recorded: Plan, changed: Plan, info: StageInfo) -> BatchCost:
     """Return the cost of an emulated device whose Plan names other times."""
     before, after = (plan.model_of(info.task, info.name) for plan in (recorded, changed))
-    if before.options == after.options or after.engine != "emulated":
+    if before.engine != after.engine or before.options == after.options:
         return cost
     old, new = emulated_seconds(before.options), emulated_seconds(after.options)
     return dataclasses.replace(cost, seconds=cost.seconds * [new(size) / old(size) for size in cost.sizes])

@@ -53,9 +53,7 @@ def loads(stage: Stage, bench: Bench) -> list[Load]:
         sizes = warm_up_sizes(bench.batch(stage))
         # Each process would make an emulated device of its own.
         most = (
-            1
-            if bench.executors[stage.name] == "process" and bench.model_engine(stage) == "emulated"
-            else max(2, 2 * planned)
+            1 if bench.executors[stage.name] == "process" and bench.has_emulated_model(stage) else max(2, 2 * planned)
         )
         most = max(planned, min(most, max(2, bench.cores)))
         beside = [Load(workers, sizes[-1]) for workers in _powers(most, planned)]

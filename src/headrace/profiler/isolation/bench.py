@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.base.clock import SystemClock
 from headrace.base.plan import Plan, StageDefaults, resolve
+from headrace.engines import traits_of
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import ThreadBudget, budget, usable_cores
 from headrace.pipeline.opening import GroupSpec, groups, open_group
@@ -91,11 +92,11 @@ class Bench:
 
     def is_emulated(self, stage: Stage) -> bool:
         """Return whether a device stage only takes time."""
-        return isinstance(stage, EmulatedStage) or self.model_engine(stage) == "emulated"
+        return isinstance(stage, EmulatedStage) or self.has_emulated_model(stage)
 
-    def model_engine(self, stage: Stage) -> str:
-        """Return the engine of the model that a stage would open."""
-        return self.plan.model_of(stage.task, stage.name).engine
+    def has_emulated_model(self, stage: Stage) -> bool:
+        """Return whether the model that a stage would open only takes time."""
+        return traits_of(self.plan.model_of(stage.task, stage.name).engine).is_emulated
 
     def open(self, stage: Stage, worker: int) -> RunsItems:
         """Open a stage by itself, in this thread or in a process of its own; pass it to `close` in the same thread.

@@ -33,6 +33,7 @@ from headrace.base.errors import EngineError, HeadraceError
 from headrace.base.formatting import counted
 from headrace.base.protocols import TensorSpec
 from headrace.base.settings import build
+from headrace.engines import ONNX
 from headrace.engines.onnx_engine import OnnxOptions, make_session_options, open_session, tensor_specs
 from headrace.profiler.layers.graph_count import count_graph
 from headrace.profiler.layers.operations import Tensor, Work, count
@@ -88,7 +89,7 @@ class _Event(msgspec.Struct):
 class OnnxLayers:
     """Opens ONNX files to measure their layers; a `LayerProfiler`."""
 
-    engine = "onnx"
+    engine = ONNX
 
     def open(self, artifact: Path, *, threads: int, options: Mapping[str, Any]) -> OnnxProfiledModel:
         """See `LayerProfiler.open`."""

@@ -21,6 +21,7 @@ import openvino
 
 from headrace.base.errors import EngineError
 from headrace.base.protocols import TensorSpec
+from headrace.engines import OPENVINO
 from headrace.engines.openvino_engine import compile_model, compile_settings, read_model, tensor_specs
 from headrace.profiler.layers.operations import Tensor, Work, count
 from headrace.profiler.layers.protocol import Feed, LayerFacts, Recording
@@ -45,7 +46,7 @@ _Counters = Mapping[str, float]
 class OpenVinoLayers:
     """Opens what OpenVINO reads (ONNX, its own XML) to measure its layers; a `LayerProfiler`."""
 
-    engine = "openvino"
+    engine = OPENVINO
 
     def open(self, artifact: Path, *, threads: int, options: Mapping[str, Any]) -> OpenVinoProfiledModel:
         """See `LayerProfiler.open`; the options are those of the engine."""

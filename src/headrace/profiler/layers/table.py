@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,9 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import EngineError, HeadraceError, SettingsError
+from headrace.base.plan import DEFAULT_ENGINE
+from headrace.base.registry import Registry
+from headrace.engines import ONNX, OPENVINO, TORCH
 from headrace.profiler.layers.doubts import find_doubts
 from headrace.profiler.layers.feeds import make_feed
 from headrace.profiler.layers.graph_count import count_graph
@@ -21,12 +23,16 @@ from headrace.profiler.layers.roofline import judge, measure_ceilings
 from headrace.profiler.layers.timing import Timing, time_calls
 from headrace.runs.formats.layers import Ceilings, Layer, LayersDocument
 
-#: Engine -> module and class of its adapter; imported when asked for, each brings a large library.
-PROFILERS = {
-    "onnx": "headrace.profiler.layers.onnx_profile:OnnxLayers",
-    "openvino": "headrace.profiler.layers.openvino_profile:OpenVinoLayers",
-    "torch": "headrace.profiler.layers.torch_profile:TorchLayers",
-}
+#: By the name of the engine; each brings a large library when it is loaded.
+PROFILERS = Registry(
+    "headrace.layer_profilers",
+    {
+        ONNX: "headrace.profiler.layers.onnx_profile:OnnxLayers",
+        OPENVINO: "headrace.profiler.layers.openvino_profile:OpenVinoLayers",
+        TORCH: "headrace.profiler.layers.torch_profile:TorchLayers",
+    },
+    "engine",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +55,7 @@ class Measurement:
 def measure_layers(
     artifact: Path,
     *,
-    engine: str | LayerProfiler = "onnx",
+    engine: str | LayerProfiler = DEFAULT_ENGINE,
     threads: int,
     batch_size: int,
     inputs: np.ndarray | Mapping[str, np.ndarray] | None,
@@ -117,10 +123,9 @@ def measure_layers(
 def _profiler(engine: str) -> LayerProfiler:
     if engine not in PROFILERS:
         raise SettingsError(
-            f"layers of the engine {engine!r} cannot be measured; they can for: {', '.join(sorted(PROFILERS))}"
+            f"layers of the engine {engine!r} cannot be measured; they can for: {', '.join(sorted(PROFILERS.names()))}"
         )
-    module, _, name = PROFILERS[engine].partition(":")
-    profiler: LayerProfiler = getattr(importlib.import_module(module), name)()
+    profiler: LayerProfiler = PROFILERS.load(engine)()
     return profiler
 
 

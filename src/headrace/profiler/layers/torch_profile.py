@@ -22,6 +22,7 @@ import numpy as np
 
 from headrace.base.errors import EngineError, SettingsError
 from headrace.base.protocols import TensorSpec
+from headrace.engines import TORCH
 from headrace.profiler.layers.operations import Tensor, Work, count
 from headrace.profiler.layers.protocol import Feed, LayerFacts, Recording, optional_module
 from headrace.profiler.layers.timing import best_seconds
@@ -55,7 +56,7 @@ _OPERATORS = {
 class TorchLayers:
     """Opens exported programs to measure their layers; a `LayerProfiler`."""
 
-    engine = "torch"
+    engine = TORCH
 
     def open(self, artifact: Path, *, threads: int, options: Mapping[str, Any]) -> TorchProfiledModel:
         """See `LayerProfiler.open`; there are no options."""
