@@ -108,7 +108,7 @@ def _new_folder(pipeline: str) -> Path:
 
 def _check_source(args: argparse.Namespace, pipeline: Pipeline) -> None:
     """Say before the run, not after it, that something cannot be done."""
-    from headrace.profiler.isolation.inputs import refuse_queue
+    from headrace.profiler.stage_bench.inputs import refuse_queue
 
     if args.layers or args.isolate:
         refuse_queue(pipeline.source)
@@ -164,7 +164,7 @@ def _print(folder: Path, *, as_json: bool) -> None:
 
     from headrace.cli.profile_text import as_text, failures_text, hot_spots_text
     from headrace.diagnose import profile_document
-    from headrace.profiler import isolation, layers
+    from headrace.profiler import layers, stage_bench
     from headrace.runs.reader import read_run
 
     run = read_run(folder)
@@ -178,7 +178,7 @@ def _print(folder: Path, *, as_json: bool) -> None:
     if document.layers is not None:
         parts.append(layers.as_text(document.layers))
     if document.isolation is not None:
-        parts.append(isolation.as_text(document.isolation))
+        parts.append(stage_bench.as_text(document.isolation))
     parts += [hot_spots_text(folder / file) for file in document.hot_spots.values()]
     parts.append(f"run folder: {folder}\nlook at it: headrace report {quoted(folder)}\n")
     write("\n".join(parts), end="")

@@ -15,9 +15,9 @@ from headrace.base.documents import encode_document
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
 from headrace.pipeline.definition import Pipeline
-from headrace.profiler.isolation import isolate
 from headrace.profiler.layers import measure_layers
 from headrace.profiler.model_calls import model_calls
+from headrace.profiler.stage_bench import isolate
 from headrace.runs.formats import isolation, layers
 from headrace.runs.formats.isolation import IsolationDocument
 from headrace.runs.formats.layers import LayersDocument
@@ -63,7 +63,7 @@ def add_layers(pipeline: Pipeline, plan: Plan, folder: Path, progress: Progress,
 def add_isolation(
     pipeline: Pipeline, plan: Plan, folder: Path, progress: Progress, stop: Stop, *, items: int, seconds: float
 ) -> IsolationDocument:
-    """Run each stage alone, write `isolation.json` and return it; see `headrace.profiler.isolation.isolate`.
+    """Run each stage alone, write `isolation.json` and return it; see `headrace.profiler.stage_bench.isolate`.
 
     Raises:
         SettingsError: If the source is a queue.

@@ -20,8 +20,8 @@ from headrace.base.plan import Plan
 from headrace.base.protocols import Model
 from headrace.pipeline.batch_buffer import BatchBuffer
 from headrace.pipeline.definition import Pipeline
-from headrace.profiler.isolation.bench import Bench
-from headrace.profiler.isolation.inputs import collect, same_shape_batches
+from headrace.profiler.stage_bench.inputs import collect, same_shape_batches
+from headrace.profiler.stage_bench.pipeline_parts import PipelineParts
 from headrace.stages.stage import Stage, StageContext
 
 
@@ -52,15 +52,15 @@ def model_calls(pipeline: Pipeline, plan: Plan, stop: Callable[[], bool] = lambd
         SourceError: If it gives no job.
         HeadraceError: If a stage cannot be opened, or a device stage fails on each item.
     """
-    bench = Bench.of(pipeline, plan)
-    devices = [stage for stage in bench.pipeline.stages if stage.kind == "device" and not bench.is_emulated(stage)]
+    parts = PipelineParts.of(pipeline, plan)
+    devices = [stage for stage in parts.pipeline.stages if stage.kind == "device" and not parts.is_emulated(stage)]
     if not devices:
         return []
-    inputs = collect(bench, max(bench.batch(stage) for stage in devices), stop)
+    inputs = collect(parts, max(parts.batch(stage) for stage in devices), stop)
     found: list[ModelCall] = []
     for stage in devices:
         entered = inputs.stages[stage.name]
-        batches = same_shape_batches(entered.given, bench.batch(stage))
+        batches = same_shape_batches(entered.given, parts.batch(stage))
         if not batches and entered.first_error:
             raise HeadraceError(
                 f"stage {stage.name} failed on each of the first {entered.num_failed} items, so its model cannot be measured: "
@@ -68,14 +68,14 @@ def model_calls(pipeline: Pipeline, plan: Plan, stop: Callable[[], bool] = lambd
             )
         if batches:
             largest = max(batches, key=len)
-            found += _calls(bench, stage, [given.value for given in largest])
+            found += _calls(parts, stage, [given.value for given in largest])
     return found
 
 
-def _calls(bench: Bench, stage: Stage, values: list[Any]) -> list[ModelCall]:
+def _calls(parts: PipelineParts, stage: Stage, values: list[Any]) -> list[ModelCall]:
     calls: list[ModelCall] = []
-    threads = bench.threads.model_threads.get(stage.name, 1)
-    settings = bench.plan.model_of(stage.task, stage.name)
+    threads = parts.threads.model_threads.get(stage.name, 1)
+    settings = parts.plan.model_of(stage.task, stage.name)
 
     def open_model(path: str | None = None) -> Model:
         artifact = settings.artifact or path
@@ -93,8 +93,8 @@ def _calls(bench: Bench, stage: Stage, values: list[Any]) -> list[ModelCall]:
     context = StageContext(
         stage=stage.name,
         worker=0,
-        plan=bench.plan,
-        options=bench.plan.stages[stage.name].options,
+        plan=parts.plan,
+        options=parts.plan.stages[stage.name].options,
         next_stage=None,
         open_model=open_model,
     )

@@ -36,9 +36,9 @@ from headrace.profiler.blocks import BlockSchedule, Reading
 from headrace.profiler.collector_clock import CollectorClock
 from headrace.profiler.cpu_clocks import CpuClocks
 from headrace.profiler.hot_spots import StageSampler
-from headrace.profiler.isolation.page_cache import residency
 from headrace.profiler.nvtx import GpuInstruments, gpu_instruments
 from headrace.profiler.sampling import SPAN_LIMIT_PER_SECOND, RateLimit
+from headrace.profiler.stage_bench.page_cache import residency
 from headrace.profiler.watcher.control import Permission, Watcher
 from headrace.runs.formats import profiling
 from headrace.runs.formats.profiling import ProfilingInfo

@@ -24,7 +24,7 @@ from headrace.compare.contenders import Blocks, Measured, Say, measure_contender
 from headrace.compare.intervals import FEWEST_PAIRS, centre, paired_interval, usual_spread
 from headrace.ledger.ledger import Ledger
 from headrace.pipeline.definition import Pipeline
-from headrace.profiler.isolation.bench import Bench
+from headrace.profiler.stage_bench.pipeline_parts import PipelineParts
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.tuning import LadderDocument, LadderStep
 from headrace.runs.run_folder import headrace_version
@@ -76,7 +76,7 @@ def full_plan(pipeline: Pipeline, plan: Plan | None, settings: Sequence[str] = (
     if plan is None:
         devices = [stage.name for stage in pipeline.stages if stage.kind == "device"]
         plan = Plan().with_settings(f"stages.{name}.batch={DEFAULT_BATCH}" for name in devices)
-    return Bench.of(pipeline, plan.with_settings(settings)).plan
+    return PipelineParts.of(pipeline, plan.with_settings(settings)).plan
 
 
 def climb(

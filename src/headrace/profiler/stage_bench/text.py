@@ -1,10 +1,10 @@
-"""Isolation runs as plain text, for people."""
+"""The stage benchmark as plain text, for people."""
 
 from __future__ import annotations
 
 from headrace.base.formatting import aligned, counted, wrapped
 from headrace.base.units import format_duration, format_rate
-from headrace.profiler.isolation.words import ratio_in_words
+from headrace.profiler.stage_bench.words import describe_ratio
 from headrace.runs.formats.isolation import CurvePoint, IsolationDocument, StageAlone, Variation
 
 _STAGES = ("stage alone", "kind", "cpu/item", "wait/item", "best", "knee")
@@ -76,7 +76,7 @@ def _variation_row(one: Variation) -> tuple[str, ...]:
         one.name,
         format_rate(one.throughput),
         _range(one.throughput_low, one.throughput_high),
-        ratio_in_words(one),
+        describe_ratio(one),
     )
 
 

@@ -1,13 +1,14 @@
-"""Collects what every stage really gets: runs the first jobs through the stages one after another and keeps copies.
+"""Records what every stage really gets: runs the first jobs through the stages one after another and keeps copies.
 
-Jobs are received from the source, and given back to it as soon as their payloads are known. A queue is refused: giving back
-counts as a delivery there, and after a few of them the job would be dead-lettered.
+Each stage is opened by itself and called in this thread, as a worker of a run calls it, and a few jobs go through all stages
+before the next come, so that memory can be bounded. Jobs are received from the source, and given back to it as soon as their
+payloads are known. A queue is refused: giving back counts as a delivery there, and after a few the job would be dead-lettered.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ from headrace.base.policies.batching import ReleaseReason
 from headrace.base.protocols import Source
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.pipeline.item import Item
+from headrace.pipeline.sizes import measure
 from headrace.pipeline.station import RunsItems
-from headrace.profiler.isolation.bench import Bench, close
-from headrace.profiler.isolation.replay import Entry
-from headrace.profiler.isolation.values import kept, num_bytes, same
+from headrace.profiler.stage_bench.pipeline_parts import PipelineParts, close
+from headrace.profiler.stage_bench.values import copy_of, is_same
 from headrace.runs.hardware import find_hardware
 from headrace.sources.finite import FiniteSource
 from headrace.sources.queue_source import QueueSource
@@ -33,12 +34,12 @@ MAX_BYTES = 1 << 30
 MAX_JOBS = 1000
 #: Receives without any job after which a source counts as empty.
 _EMPTY_RECEIVES = 5
-_RETURNED = Outcome(OutcomeKind.RETURNED, "isolation runs only looked at it")
+_RETURNED = Outcome(OutcomeKind.RETURNED, "the stage benchmark only looked at it")
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """One input of a stage."""
+class Sample:
+    """One recorded input of a stage."""
 
     job: Job
     value: Any
@@ -46,53 +47,50 @@ class Given:
 
 @dataclass(slots=True)
 class StageInputs:
-    """What one stage was given.
-
-    Attributes:
-        stage: The stage.
-        given: Inputs of items that went through it.
-        results: What it made of them, in the same order; of device stages only.
-        num_failed: Items that failed in it, and are left out.
-        first_error: Why the first of them did.
-        mutates: It changes its input in place, so that each call needs a copy.
-    """
+    """What one stage was given."""
 
     stage: Stage
-    given: list[Given] = field(default_factory=list)
+    given: list[Sample] = field(default_factory=list)
+    """Of items that went through it."""
     results: list[Any] = field(default_factory=list)
+    """What it made of them, in the same order; of device stages only."""
     num_failed: int = 0
+    """Items that failed in it, and are left out."""
     first_error: str = ""
     mutates: bool = False
+    """It changes its input in place, so that each call needs a copy."""
+
+    def note_failure(self, error: ItemError) -> None:
+        """Count an item that failed in the stage."""
+        self.num_failed += 1
+        self.first_error = self.first_error or str(error)
 
 
 @dataclass(slots=True)
 class Inputs:
-    """What was collected.
+    """What was recorded."""
 
-    Attributes:
-        entries: Jobs of the source, for runs of the whole pipeline.
-        stages: By stage name, in the order that an item meets them.
-        num_jobs: Jobs whose inputs were kept.
-        num_delivered: Those of them that came through all stages.
-        num_bytes: What the kept inputs hold.
-        is_cut: Memory did not suffice for as many jobs as were asked for.
-        no_route: Jobs whose task no module takes.
-    """
-
-    entries: list[Entry]
+    jobs: list[Job]
+    """Of the source, for runs of the whole pipeline; settled."""
     stages: dict[str, StageInputs]
+    """By stage name, in the order that an item meets them."""
     num_jobs: int = 0
+    """Jobs whose inputs were kept."""
     num_delivered: int = 0
+    """Those of them that came through all stages."""
     num_bytes: int = 0
+    """Size of the kept inputs."""
     is_cut: bool = False
+    """Memory did not suffice for as many jobs as were asked for."""
     no_route: int = 0
+    """Jobs whose task no module takes."""
 
 
-def collect(bench: Bench, items: int, stop: Callable[[], bool], max_bytes: int | None = None) -> Inputs:
+def collect(parts: PipelineParts, items: int, stop: Callable[[], bool], max_bytes: int | None = None) -> Inputs:
     """Return the real inputs of every stage, and the jobs they came from.
 
     Args:
-        bench: The pipeline.
+        parts: The pipeline.
         items: Jobs wanted, >= 1.
         stop: Asked between jobs; True ends the collection with what is there.
         max_bytes: Most memory for the inputs; None: 1 GiB, or a quarter of what is available if that is less.
@@ -102,22 +100,25 @@ def collect(bench: Bench, items: int, stop: Callable[[], bool], max_bytes: int |
         SourceError: If the source gives no job.
         HeadraceError: If a stage cannot be opened.
     """
-    source = bench.pipeline.source
+    source = parts.pipeline.source
     refuse_queue(source)
     most = max(items, MAX_JOBS) if isinstance(source, FiniteSource) else items
-    inputs = Inputs(
-        take_entries(source, bench.plan.source, most, stop),
-        {stage.name: StageInputs(stage) for stage in bench.pipeline.stages},
-    )
+    jobs = take_jobs(source, parts.plan.source, most, stop)
+    inputs = Inputs(jobs, {stage.name: StageInputs(stage) for stage in parts.pipeline.stages})
     bound = min(MAX_BYTES, available_bytes() // 4) if max_bytes is None else max_bytes
-    with _opened(bench) as groups:
-        collector = _Collector(bench, groups, inputs)
-        while inputs.num_jobs < min(items, len(inputs.entries)) and not stop():
+    with contextlib.ExitStack() as opened:
+        groups: dict[str, RunsItems] = {}
+        for stage in parts.pipeline.stages:
+            if stage.role != "deliver":
+                groups[stage.name] = parts.open(stage, 0)
+                opened.callback(close, groups[stage.name])
+        collector = _Collector(parts, groups, inputs)
+        while inputs.num_jobs < min(items, len(jobs)) and not stop():
             size = collector.next_size(items, bound)
             if size == 0:
                 inputs.is_cut = True
                 break
-            collector.run(inputs.entries[inputs.num_jobs : inputs.num_jobs + size])
+            collector.run(jobs[inputs.num_jobs : inputs.num_jobs + size])
     return inputs
 
 
@@ -131,8 +132,8 @@ def refuse_queue(source: Source) -> None:
         )
 
 
-def take_entries(source: Source, settings: SourcePlan, most: int, stop: Callable[[], bool]) -> list[Entry]:
-    """Return what up to `most` jobs of a source are made of; every job is given back to it.
+def take_jobs(source: Source, settings: SourcePlan, most: int, stop: Callable[[], bool]) -> list[Job]:
+    """Return up to `most` jobs of a source; every one is given back to it.
 
     Raises:
         SourceError: If it gives none.
@@ -155,7 +156,7 @@ def take_entries(source: Source, settings: SourcePlan, most: int, stop: Callable
         source.close()
     if not jobs and not stop():
         raise SourceError("the source gave no job, so there is nothing that stages could be run on alone")
-    return [Entry.of(job) for job in jobs]
+    return jobs
 
 
 def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
@@ -168,11 +169,11 @@ def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
     return limit
 
 
-def same_shape_batches(given: Sequence[Given], size: int) -> list[list[Given]]:
+def same_shape_batches(given: Sequence[Sample], size: int) -> list[list[Sample]]:
     """Return full batches of inputs of one shape each, as a runtime would form them; inputs are repeated to fill them up."""
-    by_shape: dict[str | None, list[Given]] = {}
-    for one in given:
-        by_shape.setdefault(Item(one.job, one.value, ()).shape_key, []).append(one)
+    by_shape: dict[str | None, list[Sample]] = {}
+    for sample in given:
+        by_shape.setdefault(measure(sample.value)[1], []).append(sample)
     return [
         [alike[(start + offset) % len(alike)] for offset in range(size)]
         for alike in by_shape.values()
@@ -180,7 +181,7 @@ def same_shape_batches(given: Sequence[Given], size: int) -> list[list[Given]]:
     ]
 
 
-def joined_at(stages: Sequence[Stage], fan_out: int) -> int:
+def find_join(stages: Sequence[Stage], fan_out: int) -> int:
     """Return the index of the join stage that belongs to the fan-out stage at an index."""
     depth = 0
     for index in range(fan_out, len(stages)):
@@ -190,95 +191,86 @@ def joined_at(stages: Sequence[Stage], fan_out: int) -> int:
     raise ValueError(f"the fan-out stage {stages[fan_out].name} has no join")
 
 
-@contextlib.contextmanager
-def _opened(bench: Bench) -> Iterator[dict[str, RunsItems]]:
-    groups: dict[str, RunsItems] = {}
-    try:
-        for stage in bench.pipeline.stages:
-            if stage.role != "deliver":
-                groups[stage.name] = bench.open(stage, 0)
-        yield groups
-    finally:
-        for group in groups.values():
-            close(group)
-
-
 class _Collector:
     """Runs jobs through the stages and keeps what each was given."""
 
-    def __init__(self, bench: Bench, groups: dict[str, RunsItems], inputs: Inputs) -> None:
-        self._routes = bench.pipeline.routes
+    def __init__(self, parts: PipelineParts, groups: dict[str, RunsItems], inputs: Inputs) -> None:
+        self._routes = parts.pipeline.routes
         self._groups = groups
         self._inputs = inputs
-        self._batches = {stage.name: bench.batch(stage) for stage in bench.pipeline.stages}
+        self._batches = {stage.name: parts.batch(stage) for stage in parts.pipeline.stages}
 
     def next_size(self, items: int, max_bytes: int) -> int:
-        """Return how many jobs to run next: one at first, which tells their size; then batches, while memory lasts."""
+        """Return how many jobs to run next: one at first, which shows their size; then batches, while memory lasts."""
         inputs = self._inputs
         if inputs.num_jobs == 0:
             return 1
         room = (max_bytes - inputs.num_bytes) * inputs.num_jobs // max(1, inputs.num_bytes)
         return max(0, min(max(self._batches.values()), items - inputs.num_jobs, room))
 
-    def run(self, entries: Sequence[Entry]) -> None:
+    def run(self, jobs: Sequence[Job]) -> None:
         """Run jobs through the routes of their tasks."""
         inputs = self._inputs
         by_task: dict[str, list[Item]] = {}
-        for entry in entries:
-            job = entry.job(0)
+        for taken in jobs:
+            # Another one: stages may add to its attributes.
+            job = Job(taken.id, taken.payload, task=taken.task, attributes=dict(taken.attributes))
             task = "" if len(self._routes) == 1 and "" in self._routes else job.task
             by_task.setdefault(task, []).append(Item(job, job.payload, ()))
         for task, items in by_task.items():
             if task in self._routes:
-                self._through(self._routes[task], items)
+                self._run_route(self._routes[task], items)
                 inputs.num_delivered += sum(item.error is None for item in items)
             else:
                 inputs.no_route += len(items)
-        inputs.num_jobs += len(entries)
+        inputs.num_jobs += len(jobs)
 
-    def _through(self, stages: Sequence[Stage], items: list[Item]) -> None:
+    def _run_route(self, stages: Sequence[Stage], items: Sequence[Item]) -> None:
         index = 0
         while index < len(stages):
             stage = stages[index]
-            self._stage(stage, [item for item in items if item.error is None])
-            inner = index + 1
+            self._run_stage(stage, _live(items))
+            after = index + 1
             if stage.role == "fan_out":
-                index = joined_at(stages, index)
-                self._fan(stages[inner:index], [item for item in items if item.error is None], stage)
-            else:
-                index = inner
+                after = find_join(stages, index)
+                self._run_children(stage, stages[index + 1 : after], _live(items))
+            index = after
 
-    def _stage(self, stage: Stage, items: list[Item]) -> None:
+    def _run_stage(self, stage: Stage, items: list[Item]) -> None:
         if stage.role == "deliver":
             for item in items:
-                self._keep(stage, item, kept(item.value))
+                self._keep(stage, item, copy_of(item.value))
             return
-        for part in _parts(items, self._batches[stage.name] if stage.kind == "device" else 1):
-            self._part(stage, part)
+        size = self._batches[stage.name] if stage.kind == "device" else 1
+        by_shape: dict[str | None, list[Item]] = {}
+        for item in items:
+            by_shape.setdefault(item.shape_key if size > 1 else None, []).append(item)
+        for alike in by_shape.values():
+            for start in range(0, len(alike), size):
+                self._call(stage, alike[start : start + size])
 
-    def _part(self, stage: Stage, items: list[Item]) -> None:
+    def _call(self, stage: Stage, items: list[Item]) -> None:
         inputs = self._inputs.stages[stage.name]
-        copies = [kept(item.value) for item in items]
         before = [item.value for item in items]
+        copies = [copy_of(value) for value in before]
         unpack = self._groups[stage.name].run(items, ReleaseReason.FULL if stage.kind == "device" else None)
         if unpack is not None:
             unpack()
         for item, copied, value in zip(items, copies, before, strict=True):
-            inputs.mutates = inputs.mutates or not same(copied, value)
+            inputs.mutates = inputs.mutates or not is_same(copied, value)
             if item.error is not None:
-                self._note_failure(inputs, item.error)
+                inputs.note_failure(item.error)
                 continue
             self._keep(stage, item, copied)
             if stage.kind == "device":
-                result = kept(item.value)
-                inputs.results.append(result)
-                self._inputs.num_bytes += num_bytes(result)
+                inputs.results.append(copy_of(item.value))
+                self._inputs.num_bytes += measure(item.value)[0]
 
     def _keep(self, stage: Stage, item: Item, value: Any) -> None:
-        self._inputs.stages[stage.name].given.append(Given(item.job, value))
-        self._inputs.num_bytes += num_bytes(value)
+        self._inputs.stages[stage.name].given.append(Sample(item.job, value))
+        self._inputs.num_bytes += measure(value)[0]
 
-    def _fan(self, inner: Sequence[Stage], parents: list[Item], fan_out: Stage) -> None:
+    def _run_children(self, fan_out: Stage, inner: Sequence[Stage], parents: Sequence[Item]) -> None:
         families: list[tuple[Item, Fan, list[Item]]] = []
         for parent in parents:
             fan = parent.value
@@ -286,23 +278,12 @@ class _Collector:
                 families.append((parent, fan, [Item(parent.job, value, ()) for value in fan.children]))
             else:
                 parent.error = StageFailed(f"a fan_out stage must return headrace.Fan(...), got {type(fan).__name__}")
-                self._note_failure(self._inputs.stages[fan_out.name], parent.error)
-        self._through(inner, [child for _, _, family in families for child in family])
+                self._inputs.stages[fan_out.name].note_failure(parent.error)
+        self._run_route(inner, [child for _, _, family in families for child in family])
         for parent, fan, family in families:
             parent.error = next((child.error for child in family if child.error is not None), None)
             parent.value = Joined(fan.keep, [child.value for child in family])
 
-    @staticmethod
-    def _note_failure(inputs: StageInputs, error: ItemError) -> None:
-        inputs.num_failed += 1
-        inputs.first_error = inputs.first_error or str(error)
 
-
-def _parts(items: list[Item], size: int) -> Iterator[list[Item]]:
-    """Cut items into parts of one shape each, as batches are."""
-    by_shape: dict[str | None, list[Item]] = {}
-    for item in items:
-        by_shape.setdefault(item.shape_key if size > 1 else None, []).append(item)
-    for alike in by_shape.values():
-        for start in range(0, len(alike), size):
-            yield alike[start : start + size]
+def _live(items: Sequence[Item]) -> list[Item]:
+    return [item for item in items if item.error is None]

@@ -1,5 +1,7 @@
 """What the kernel's scheduler counts for each thread: time on a core, and time runnable without one.
 
+`base.metering` reads the same file of the calling thread; here threads of libraries and of other processes are read too.
+
 References:
     Linux kernel, Documentation/scheduler/sched-stats.rst: `/proc/PID/task/TID/schedstat`.
 """
@@ -25,13 +27,7 @@ class TaskTimes(NamedTuple):
 
 
 def task_times(process: int, thread: int, proc: Path = _PROC) -> TaskTimes | None:
-    """Return a thread's times; None if it has ended or the kernel does not tell.
-
-    Args:
-        process: Process id.
-        thread: The kernel's id of the thread (`threading.get_native_id`).
-        proc: Where `proc` is mounted.
-    """
+    """Return a thread's times by the kernel's ids; None if it has ended or the kernel does not tell."""
     try:
         fields = (proc / str(process) / "task" / str(thread) / "schedstat").read_bytes().split()
         if fields == [b"0", b"0", b"0"]:  # so says a kernel that does not count (delayacct is off)

@@ -1,4 +1,4 @@
-"""The arithmetic on what was measured: medians, knee, demands, a line through batch costs, and what they say in words."""
+"""The arithmetic on what was measured: medians, knee, a line through batch costs, and why threads gain little."""
 
 from __future__ import annotations
 
@@ -25,18 +25,24 @@ _WORTH_SPREADING_SECONDS = 20e-6
 _ONE_CORE = 1.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What workers did during one stretch, seconds summed over workers."""
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting to measure."""
 
     workers: int
     batch_size: int | None
     """None for stages that take items one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What workers did at one setting, seconds summed over workers."""
+
     num_items: int
     num_failed: int
     num_calls: int
     throughput: float
-    """Items per second: each worker's own, summed."""
+    """Items per second."""
     wall_seconds: float
     cpu_seconds: float
     """Of the workers and of the threads that their libraries started."""
@@ -48,12 +54,8 @@ class Measured:
     """Why the first item failed."""
 
 
-def curve_point(repetitions: Sequence[Measured]) -> CurvePoint | None:
-    """Return the point that several stretches at the same setting give; None if no item came through.
-
-    Args:
-        repetitions: At least one, all with the same workers and batch size.
-    """
+def curve_point(setting: Setting, repetitions: Sequence[Measurement]) -> CurvePoint | None:
+    """Return the point that the repetitions of a setting give; None if no item came through."""
     num_items = sum(one.num_items for one in repetitions)
     if num_items == 0:
         return None
@@ -63,11 +65,10 @@ def curve_point(repetitions: Sequence[Measured]) -> CurvePoint | None:
     own_cpu = cpu - sum(one.native_cpu_seconds for one in repetitions)
     delays = [one.run_delay_seconds for one in repetitions if one.run_delay_seconds is not None]
     run_delay = sum(delays) if len(delays) == len(repetitions) else None
-    first = repetitions[0]
-    calls = num_items if first.batch_size is None else sum(one.num_calls for one in repetitions)
+    calls = num_items if setting.batch_size is None else sum(one.num_calls for one in repetitions)
     return CurvePoint(
-        workers=first.workers,
-        batch_size=first.batch_size,
+        workers=setting.workers,
+        batch_size=setting.batch_size,
         throughput=statistics.median(rates),
         throughput_low=min(rates),
         throughput_high=max(rates),
@@ -151,7 +152,7 @@ def ratio_interval(ratios: Sequence[float]) -> tuple[float, float] | None:
     return math.exp(centre - half), math.exp(centre + half)
 
 
-def scaling_in_words(curve: Sequence[CurvePoint], cores: int) -> str:
+def describe_scaling(curve: Sequence[CurvePoint], cores: int) -> str:
     """Return why a computing stage gains little from threads, in careful words; empty if it gains or cannot be told.
 
     Threads that share a lock such as the GIL wait for one another, neither running nor runnable, and together use one core at

@@ -10,8 +10,8 @@ import pytest
 from headrace.base.plan import Plan
 from headrace.delivery.collect import Collect
 from headrace.pipeline.definition import Pipeline
-from headrace.profiler.isolation.bench import Bench
-from headrace.profiler.isolation.curves import Measured
+from headrace.profiler.stage_bench.curves import Measurement
+from headrace.profiler.stage_bench.pipeline_parts import PipelineParts
 from headrace.runs.formats.isolation import CurvePoint
 from headrace.stages.stage import Stage
 from headrace.testing import ListSource
@@ -38,13 +38,11 @@ def point() -> Callable[..., CurvePoint]:
 
 
 @pytest.fixture
-def measured() -> Callable[..., Measured]:
+def measured() -> Callable[..., Measurement]:
     """Return a function that makes what one stretch measured."""
 
-    def make(**values: Any) -> Measured:
+    def make(**values: Any) -> Measurement:
         given = {
-            "workers": 1,
-            "batch_size": None,
             "num_items": 100,
             "num_failed": 0,
             "num_calls": 100,
@@ -54,13 +52,13 @@ def measured() -> Callable[..., Measured]:
             "native_cpu_seconds": 0.0,
             "run_delay_seconds": 0.1,
         } | values
-        return Measured(**given)
+        return Measurement(**given)
 
     return make
 
 
 @pytest.fixture
-def bench() -> Callable[..., Bench]:
+def bench() -> Callable[..., PipelineParts]:
     """Return a function that takes a pipeline of given stages over a list of payloads apart."""
 
     def make(
@@ -69,8 +67,8 @@ def bench() -> Callable[..., Bench]:
         *,
         plan: Plan | None = None,
         **parts: Any,
-    ) -> Bench:
+    ) -> PipelineParts:
         parts = {"source": ListSource(payloads), "delivery": Collect()} | parts
-        return Bench.of(Pipeline(stages=stages, **parts), plan or Plan())
+        return PipelineParts.of(Pipeline(stages=stages, **parts), plan or Plan())
 
     return make

@@ -12,13 +12,14 @@ import pytest
 import headrace as hr
 from headrace.base.plan import Plan
 from headrace.base.records import Job
-from headrace.profiler.isolation.alone import Load, loads, summarize
-from headrace.profiler.isolation.files import path_of
-from headrace.profiler.isolation.inputs import Given, Inputs, StageInputs, collect
-from headrace.profiler.isolation.replay import Discard, Entry
-from headrace.profiler.isolation.turns import Scenario, variation
-from headrace.profiler.isolation.twin import EmulatedTwin
-from headrace.profiler.isolation.variations import build, emulated_model, from_device, plan_from
+from headrace.profiler.stage_bench.background import Discard
+from headrace.profiler.stage_bench.curves import Setting
+from headrace.profiler.stage_bench.emulated_device import EmulatedDevice
+from headrace.profiler.stage_bench.files import path_of
+from headrace.profiler.stage_bench.inputs import Inputs, Sample, StageInputs, collect
+from headrace.profiler.stage_bench.scaling import list_settings, summarize
+from headrace.profiler.stage_bench.variation_runs import Scenario, compare
+from headrace.profiler.stage_bench.variations import build, emulated_model, from_device, plan_from
 from headrace.runs.formats.isolation import StageAlone
 
 
@@ -27,7 +28,7 @@ def device(name: str = "process") -> Any:
     return hr.stage(name, list, kind="device")
 
 
-def workers(found: list[Load]) -> list[int]:
+def workers(found: list[Setting]) -> list[int]:
     """Return the workers of each setting."""
     return [load.workers for load in found]
 
@@ -35,9 +36,9 @@ def workers(found: list[Load]) -> list[int]:
 def test_cpu_stages_go_up_to_twice_the_cores(bench: Callable) -> None:
     """In powers of two, and what the Plan says."""
     made = dataclasses.replace(bench([hr.stage("a", abs)]), cores=4)
-    assert workers(loads(made.pipeline.stages[0], made)) == sorted({1, 2, 4, 8, made.workers(made.pipeline.stages[0])})
+    assert workers(list_settings(made.pipeline.stages[0], made)) == sorted({1, 2, 4, 8, made.workers["a"]})
     more = bench([hr.stage("a", abs)], plan=Plan.from_table({"stages": {"a": {"workers": 11}}}))
-    assert 11 in workers(loads(more.pipeline.stages[0], more))
+    assert 11 in workers(list_settings(more.pipeline.stages[0], more))
 
 
 def test_processes_go_up_to_the_cores(bench: Callable) -> None:
@@ -47,7 +48,7 @@ def test_processes_go_up_to_the_cores(bench: Callable) -> None:
     )
     made = dataclasses.replace(bench([hr.stage("a", abs), hr.stage("b", abs)], plan=plan), cores=4)
     for stage in made.pipeline.stages[:2]:
-        assert workers(loads(stage, made)) == [1, 2, 4]
+        assert workers(list_settings(stage, made)) == [1, 2, 4]
         assert made.executors[stage.name] == "process"
 
 
@@ -55,7 +56,7 @@ def test_processes_go_up_to_the_cores(bench: Callable) -> None:
 def test_io_stages_go_up_to_twice_the_plan(bench: Callable, planned: int, most: int) -> None:
     """At most 64, unless the Plan has more: servers are others' too."""
     made = bench([hr.stage("a", abs, kind="io")], plan=Plan.from_table({"stages": {"a": {"workers": planned}}}))
-    found = workers(loads(made.pipeline.stages[0], made))
+    found = workers(list_settings(made.pipeline.stages[0], made))
     assert found[-1] == most
     assert planned in found
 
@@ -65,8 +66,8 @@ def test_devices_go_through_batch_sizes_and_then_calls(bench: Callable) -> None:
     made = dataclasses.replace(
         bench([device()], plan=Plan.from_table({"stages": {"process": {"batch": 6, "workers": 2}}})), cores=8
     )
-    found = loads(made.pipeline.stages[0], made)
-    assert found == [Load(1, 1), Load(1, 2), Load(1, 4), Load(1, 6), Load(2, 6), Load(4, 6)]
+    found = list_settings(made.pipeline.stages[0], made)
+    assert found == [Setting(1, 1), Setting(1, 2), Setting(1, 4), Setting(1, 6), Setting(2, 6), Setting(4, 6)]
 
 
 def test_the_plan_is_the_runs(bench: Callable) -> None:
@@ -80,12 +81,12 @@ def test_demands_come_from_one_worker(bench: Callable, measured: Callable) -> No
     """And the knee from the points at the largest batch."""
     made = bench([hr.stage("a", abs)])
     stage = made.pipeline.stages[0]
-    inputs = StageInputs(stage, [Given(Job("x", 1), 1)])
+    inputs = StageInputs(stage, [Sample(Job("x", 1), 1)])
     found = {
-        Load(1, None): [measured(cpu_seconds=0.7, run_delay_seconds=0.0)],
-        Load(2, None): [measured(workers=2, throughput=101.0, wall_seconds=2.0)],
+        Setting(1, None): [measured(cpu_seconds=0.7, run_delay_seconds=0.0)],
+        Setting(2, None): [measured(throughput=101.0, wall_seconds=2.0)],
     }
-    alone = summarize(stage, made, inputs, found)
+    alone = summarize(made, inputs, found)
     assert (alone.cpu_demand, alone.wait_demand) == (pytest.approx(0.007), pytest.approx(0.003))
     assert (alone.knee_workers, alone.best_throughput) == (1, 101.0)
 
@@ -94,8 +95,8 @@ def test_waiting_for_a_librarys_threads_is_no_waiting_for_the_outside(bench: Cal
     """Where the two cannot be told apart there is no figure, and the reason is told."""
     made = bench([hr.stage("a", abs)])
     stage = made.pipeline.stages[0]
-    found = {Load(1, None): [measured(cpu_seconds=0.9, native_cpu_seconds=0.5, run_delay_seconds=0.0)]}
-    alone = summarize(stage, made, StageInputs(stage, [Given(Job("x", 1), 1)]), found)
+    found = {Setting(1, None): [measured(cpu_seconds=0.9, native_cpu_seconds=0.5, run_delay_seconds=0.0)]}
+    alone = summarize(made, StageInputs(stage, [Sample(Job("x", 1), 1)]), found)
     assert alone.wait_demand is None
     assert "not told apart" in alone.says
 
@@ -104,9 +105,9 @@ def test_nothing_measured_is_said_so(bench: Callable, measured: Callable) -> Non
     """Every item failed, or it was stopped."""
     made = bench([hr.stage("a", abs)])
     stage = made.pipeline.stages[0]
-    failed = {Load(1, None): [measured(num_items=0, num_failed=3, error="broken")]}
-    assert "every item failed, the first: broken" in summarize(stage, made, StageInputs(stage), failed).says
-    assert "stopped" in summarize(stage, made, StageInputs(stage), {}).says
+    failed = {Setting(1, None): [measured(num_items=0, num_failed=3, error="broken")]}
+    assert "every item failed, the first: broken" in summarize(made, StageInputs(stage), failed).says
+    assert "stopped" in summarize(made, StageInputs(stage), {}).says
 
 
 @pytest.mark.parametrize(
@@ -205,7 +206,7 @@ def test_children_are_counted_per_item(bench: Callable) -> None:
 
 def test_ratios_are_taken_within_a_turn() -> None:
     """A drift of the machine by half, which both feel, leaves the ratio alone."""
-    one = variation("cached_items", [200.0, 100.0, 50.0], [100.0, 50.0, 25.0], "")
+    one = compare("cached_items", [200.0, 100.0, 50.0], [100.0, 50.0, 25.0], "")
     assert one.ratio == 2.0
     assert (one.ratio_low, one.ratio_high) == (pytest.approx(2.0), pytest.approx(2.0))
     assert (one.throughput, one.throughput_low, one.throughput_high) == (100.0, 50.0, 200.0)
@@ -213,9 +214,9 @@ def test_ratios_are_taken_within_a_turn() -> None:
 
 def test_turns_that_are_missing_are_left_out() -> None:
     """Whichever of the two is missing; with none there is no ratio, and without values nothing."""
-    assert variation("a", [200.0, None, 60.0], [100.0, 50.0, None], "").ratio == 2.0
-    assert variation("a", [200.0], [None], "").ratio is None
-    nothing = variation("a", [None], [1.0], "why")
+    assert compare("a", [200.0, None, 60.0], [100.0, 50.0, None], "").ratio == 2.0
+    assert compare("a", [200.0], [None], "").ratio is None
+    nothing = compare("a", [None], [1.0], "why")
     assert (nothing.throughput, nothing.ratio, nothing.says) == (None, None, "why")
 
 
@@ -236,14 +237,12 @@ def test_which_payloads_are_files(payload: Any, path: Path | None) -> None:
 def test_inputs_of_a_made_up_pipeline_need_no_device(bench: Callable) -> None:
     """A pipeline whose items all failed before the device says so."""
     made = bench([hr.stage("a", abs), device()], [1])
-    inputs = Inputs(
-        [Entry("0", 1)], {stage.name: StageInputs(stage) for stage in made.pipeline.stages}, num_delivered=1
-    )
+    inputs = Inputs([Job("0", 1)], {stage.name: StageInputs(stage) for stage in made.pipeline.stages}, num_delivered=1)
     assert "no item comes to its device stage" in str(build(made, Plan(), inputs, [])["cached_items"])
 
 
 @pytest.mark.parametrize(("beside", "seconds_of_8"), [(200.0, 0.08), (100.0, 0.16), (50.0, 0.32)])
-def test_a_twin_takes_as_long_as_calls_side_by_side_do(
+def test_a_emulated_takes_as_long_as_calls_side_by_side_do(
     bench: Callable, point: Callable, beside: float, seconds_of_8: float
 ) -> None:
     """Two workers of a device that serves two calls at once, or one after another, or slower, have its throughput."""
@@ -264,6 +263,6 @@ def test_a_twin_takes_as_long_as_calls_side_by_side_do(
         best_throughput=beside,
     )
     scenario = emulated_model(made, made.plan, collect(made, 1, lambda: False), [alone])
-    twin = scenario.pipeline.stages[0]
-    assert isinstance(twin, EmulatedTwin)
-    assert twin.launch_seconds + 8 * twin.item_seconds == pytest.approx(seconds_of_8)
+    emulated = scenario.pipeline.stages[0]
+    assert isinstance(emulated, EmulatedDevice)
+    assert emulated.cost.launch_seconds + 8 * emulated.cost.item_seconds == pytest.approx(seconds_of_8)

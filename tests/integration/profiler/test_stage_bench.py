@@ -11,6 +11,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ import headrace as hr
 from headrace.base.plan import Plan
 from headrace.base.records import OutcomeKind
 from headrace.pipeline.governor import usable_cores
-from headrace.profiler.isolation import as_text, isolate, residency
-from headrace.profiler.isolation.alone import Effort, measure_alone
-from headrace.profiler.isolation.bench import Bench
-from headrace.profiler.isolation.crew import Crew
-from headrace.profiler.isolation.inputs import collect
-from headrace.profiler.isolation.page_cache import evict
+from headrace.profiler.stage_bench import as_text, isolate, residency
+from headrace.profiler.stage_bench.curves import Setting
+from headrace.profiler.stage_bench.inputs import collect
+from headrace.profiler.stage_bench.page_cache import evict
+from headrace.profiler.stage_bench.pipeline_parts import PipelineParts
+from headrace.profiler.stage_bench.scaling import Effort, measure_alone
+from headrace.profiler.stage_bench.stage_run import Stretch, run_stretches
 from headrace.runs.formats.isolation import IsolationDocument, StageAlone
 from headrace.stages.stage import Stage, StageContext
 from headrace.testing import ListSource
@@ -56,9 +58,9 @@ class Emulated(hr.Module):
 def alone(stage: Stage, payloads: list[Any], table: dict[str, Any] | None = None, seconds: float = 0.3) -> StageAlone:
     """Return one stage alone."""
     plan = Plan.from_table(table or {})
-    bench = Bench.of(hr.Pipeline(source=ListSource(payloads), stages=[stage]), plan)
-    inputs = collect(bench, len(payloads), lambda: False)
-    return measure_alone(bench, inputs.stages[stage.name], Effort(seconds, 2, lambda: False, lambda text: None))
+    parts = PipelineParts.of(hr.Pipeline(source=ListSource(payloads), stages=[stage]), plan)
+    inputs = collect(parts, len(payloads), lambda: False)
+    return measure_alone(parts, inputs.stages[stage.name], Effort(seconds, 2, lambda: False, lambda text: None))
 
 
 @pytest.mark.measures
@@ -155,7 +157,7 @@ def test_fewer_workers_than_wanted_are_told() -> None:
 
     found = alone(Scarce("scarce"), [1], {"stages": {"scarce": {"workers": 4}}}, seconds=0.1)
     assert [point.workers for point in found.curve] == [1, 2]
-    assert "only 2 workers could be opened: no license left" in found.says
+    assert "because 4 could not be opened: RuntimeError: no license left" in found.says
 
 
 def test_a_stage_that_changes_its_input_gets_copies() -> None:
@@ -189,12 +191,32 @@ def test_a_stage_whose_calls_fail_is_told() -> None:
 def test_a_stop_ends_a_long_call_soon() -> None:
     """Workers that are in the midst of a call are left behind; what was asked for is not waited for."""
     stage = hr.stage("slow", lambda value: time.sleep(0.01))
-    bench = Bench.of(hr.Pipeline(source=ListSource([1]), stages=[stage]), Plan())
-    inputs = collect(bench, 1, lambda: False)
+    parts = PipelineParts.of(hr.Pipeline(source=ListSource([1]), stages=[stage]), Plan())
+    inputs = collect(parts, 1, lambda: False)
     started = time.monotonic()
-    with Crew(bench, stage, 2, lambda: time.monotonic() > started + 0.2) as crew:
-        assert crew.run([[inputs.stages["slow"].given[0]]], 2, 60.0) is None
+    stretch = Stretch(Setting(2, None), [inputs.stages["slow"].given[:1]], 60.0)
+    run_stretches(parts, stage, [stretch], lambda: time.monotonic() > started + 0.2)
+    assert stretch.measurement is None
     assert time.monotonic() - started < 20
+
+
+@pytest.mark.measures
+def test_cpu_time_of_a_stages_own_threads_is_counted() -> None:
+    """A stage that leaves its work to another thread costs what that thread costs, and waits for nothing outside."""
+
+    class Pooled(Stage):
+        """Works in a thread of its own."""
+
+        def open(self, context: StageContext) -> Callable[[Any], Any]:
+            pool = ThreadPoolExecutor(1)
+            return lambda value: pool.submit(count_up, value).result()
+
+    found, direct = alone(Pooled("pooled"), [1]), alone(hr.stage("direct", count_up), [1])
+    assert found.cpu_demand is not None
+    assert direct.cpu_demand is not None
+    assert found.cpu_demand > 0.5 * direct.cpu_demand
+    assert found.wait_demand is None
+    assert "on threads of its libraries" in found.says
 
 
 @pytest.fixture(scope="module")

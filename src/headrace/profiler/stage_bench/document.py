@@ -1,4 +1,4 @@
-"""All isolation runs of a pipeline, one after another, and what they say."""
+"""The whole stage benchmark of a pipeline: stages alone, then variations, and what they say."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from headrace.base.protocols import Model
 from headrace.base.settings import check
 from headrace.base.units import format_size
 from headrace.pipeline.definition import Pipeline
-from headrace.profiler.isolation.alone import Effort, measure_alone, seconds_needed
-from headrace.profiler.isolation.bench import Bench
-from headrace.profiler.isolation.inputs import Inputs, collect
-from headrace.profiler.isolation.turns import measure_all
-from headrace.profiler.isolation.variations import build
-from headrace.profiler.isolation.words import in_words
+from headrace.profiler.stage_bench.inputs import Inputs, collect
+from headrace.profiler.stage_bench.pipeline_parts import PipelineParts
+from headrace.profiler.stage_bench.scaling import Effort, measure_alone, seconds_needed
+from headrace.profiler.stage_bench.variation_runs import measure_all
+from headrace.profiler.stage_bench.variations import build
+from headrace.profiler.stage_bench.words import explain
 from headrace.runs.formats.isolation import IsolationDocument, StageAlone, Variation
 from headrace.stages.stage import StageContext
 
@@ -56,28 +56,33 @@ def isolate(
     check(seconds > 0, "seconds", seconds, "more than 0")
     check(repetitions >= 1, "repetitions", repetitions, "a whole number >= 1")
     effort = Effort(seconds, repetitions, stop or (lambda: False), progress or (lambda text: None))
-    bench = Bench.of(pipeline, plan)
+    parts = PipelineParts.of(pipeline, plan)
     effort.progress(f"collecting the inputs of {items} items")
-    inputs = collect(bench, items, effort.stop)
-    alone = tuple(_all_alone(bench, inputs, effort, deliver=deliver))
-    variations = measure_all(build(bench, plan, inputs, alone), effort)
-    return document(bench, inputs, alone, variations, stopped=effort.stop())
+    inputs = collect(parts, items, effort.stop)
+    alone = tuple(_all_alone(parts, inputs, effort, deliver=deliver))
+    variations = measure_all(build(parts, plan, inputs, alone), effort)
+    return document(parts, inputs, alone, variations, stopped=effort.stop())
 
 
 def document(
-    bench: Bench, inputs: Inputs, alone: Sequence[StageAlone], variations: Sequence[Variation], *, stopped: bool = False
+    parts: PipelineParts,
+    inputs: Inputs,
+    alone: Sequence[StageAlone],
+    variations: Sequence[Variation],
+    *,
+    stopped: bool = False,
 ) -> IsolationDocument:
     """Return the document of what was measured."""
     cached = next((one for one in variations if one.name == "cached_items"), None)
     return IsolationDocument(
-        pipeline=bench.pipeline.name,
-        plan_id=bench.plan.plan_id,
+        pipeline=parts.pipeline.name,
+        plan_id=parts.plan.plan_id,
         num_items=inputs.num_jobs,
         stages=tuple(alone),
         variations=tuple(variations),
         device_ceiling=cached.throughput if cached else None,
         feeding_headroom=cached.ratio if cached else None,
-        says=(*_about_inputs(inputs, stopped), *in_words(variations, emulated=_has_emulated_device(bench))),
+        says=(*_about_inputs(inputs, stopped), *explain(variations, emulated=_has_emulated_device(parts))),
     )
 
 
@@ -95,26 +100,26 @@ def _about_inputs(inputs: Inputs, stopped: bool) -> list[str]:
     return says
 
 
-def _all_alone(bench: Bench, inputs: Inputs, effort: Effort, *, deliver: bool) -> Iterator[StageAlone]:
+def _all_alone(parts: PipelineParts, inputs: Inputs, effort: Effort, *, deliver: bool) -> Iterator[StageAlone]:
     stages = [one for one in inputs.stages.values() if one.stage.role != "deliver" or deliver]
-    left = seconds_needed(bench, [one.stage for one in stages], effort.seconds, effort.repetitions)
+    left = seconds_needed(parts, [one.stage for one in stages], effort)
     for number, one in enumerate(stages, 1):
         if effort.stop():
             return
         effort.progress(f"stage {one.stage.name} alone, {number} of {len(stages)}; about {left:.0f} s left for stages")
-        with _delivery(bench, one.stage.role == "deliver"):
-            yield measure_alone(bench, one, effort)
-        left -= seconds_needed(bench, [one.stage], effort.seconds, effort.repetitions)
+        with _delivery(parts, one.stage.role == "deliver"):
+            yield measure_alone(parts, one, effort)
+        left -= seconds_needed(parts, [one.stage], effort)
 
 
 @contextmanager
-def _delivery(bench: Bench, wanted: bool) -> Iterator[None]:
+def _delivery(parts: PipelineParts, wanted: bool) -> Iterator[None]:
     """Open the real delivery, once for all its workers, while it is wanted."""
     if not wanted:
         yield
         return
-    stage, delivery = bench.pipeline.stages[-1], bench.pipeline.delivery
-    delivery.open(StageContext(stage.name, 0, bench.plan, bench.plan.stages[stage.name].options, None, _no_model))
+    stage, delivery = parts.pipeline.stages[-1], parts.pipeline.delivery
+    delivery.open(StageContext(stage.name, 0, parts.plan, parts.plan.stages[stage.name].options, None, _no_model))
     try:
         yield
     finally:
@@ -126,5 +131,5 @@ def _no_model(path: str | None = None) -> Model:
     raise HeadraceError("a delivery has no model")
 
 
-def _has_emulated_device(bench: Bench) -> bool:
-    return any(stage.kind == "device" and bench.is_emulated(stage) for stage in bench.pipeline.stages)
+def _has_emulated_device(parts: PipelineParts) -> bool:
+    return any(stage.kind == "device" and parts.is_emulated(stage) for stage in parts.pipeline.stages)

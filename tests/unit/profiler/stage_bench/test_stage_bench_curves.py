@@ -8,19 +8,22 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from headrace.profiler.isolation.curves import (
+from headrace.profiler.stage_bench.curves import (
+    Setting,
     curve_point,
+    describe_scaling,
     fit_line,
     knee,
     ratio_interval,
-    scaling_in_words,
     steady_rate,
 )
 
 
 def test_times_of_a_point_add_up_to_its_service(measured: Callable) -> None:
     """Service is CPU, run delay and blocked time per item, over all repetitions together."""
-    point = curve_point([measured(), measured(num_items=300, num_calls=300, wall_seconds=3.0, throughput=100.0)])
+    point = curve_point(
+        Setting(1, None), [measured(), measured(num_items=300, num_calls=300, wall_seconds=3.0, throughput=100.0)]
+    )
     assert point is not None
     assert point.service == pytest.approx(4.0 / 400)
     assert (point.cpu, point.run_delay) == (pytest.approx(1.0 / 400), pytest.approx(0.2 / 400))
@@ -30,34 +33,34 @@ def test_times_of_a_point_add_up_to_its_service(measured: Callable) -> None:
 
 def test_throughput_is_the_median_with_its_range(measured: Callable) -> None:
     """One repetition that was disturbed moves the range and not the value."""
-    point = curve_point([measured(throughput=rate) for rate in (100.0, 20.0, 104.0)])
+    point = curve_point(Setting(1, None), [measured(throughput=rate) for rate in (100.0, 20.0, 104.0)])
     assert (point.throughput, point.throughput_low, point.throughput_high) == (100.0, 20.0, 104.0)
 
 
 def test_a_device_is_served_by_the_batch(measured: Callable) -> None:
     """Service is seconds per batch, CPU seconds per item."""
-    point = curve_point([measured(batch_size=4, num_items=400, num_calls=100, wall_seconds=2.0)])
+    point = curve_point(Setting(1, 4), [measured(num_items=400, num_calls=100, wall_seconds=2.0)])
     assert point.service == pytest.approx(0.02)
     assert point.cpu == pytest.approx(0.5 / 400)
 
 
 def test_threads_of_libraries_are_cpu_and_no_service(measured: Callable) -> None:
     """The CPU time of a pool counts as CPU, and is not taken from the time in which the caller was blocked."""
-    point = curve_point([measured(cpu_seconds=1.3, native_cpu_seconds=0.8)])
+    point = curve_point(Setting(1, None), [measured(cpu_seconds=1.3, native_cpu_seconds=0.8)])
     assert point.cpu == pytest.approx(0.013)
     assert point.blocked == pytest.approx(0.01 - 0.005 - 0.001)
 
 
 def test_without_run_delay_blocked_is_not_known(measured: Callable) -> None:
     """One repetition without it makes both None, never 0."""
-    point = curve_point([measured(), measured(run_delay_seconds=None)])
+    point = curve_point(Setting(1, None), [measured(), measured(run_delay_seconds=None)])
     assert point.run_delay is None
     assert point.blocked is None
 
 
 def test_no_item_no_point(measured: Callable) -> None:
     """A stage in which every item fails has no point."""
-    assert curve_point([measured(num_items=0, num_failed=100, throughput=0.0)]) is None
+    assert curve_point(Setting(1, None), [measured(num_items=0, num_failed=100, throughput=0.0)]) is None
 
 
 @pytest.mark.parametrize(
@@ -141,15 +144,15 @@ def test_a_lock_is_told_from_missing_cores(point: Callable) -> None:
     alone = point(1, 100.0, cpu=0.0099, run_delay=0.0001, blocked=0.0)
     locked = point(4, 100.0, cpu=0.0099, run_delay=0.001, blocked=0.029)
     crowded = point(2, 105.0, cpu=0.0099, run_delay=0.009, blocked=0.0001)
-    assert "probably holds the GIL" in scaling_in_words([alone, locked], 2)
-    assert "cores that others used" in scaling_in_words([alone, crowded], 2)
+    assert "probably holds the GIL" in describe_scaling([alone, locked], 2)
+    assert "cores that others used" in describe_scaling([alone, crowded], 2)
 
 
 def test_a_lock_is_seen_on_a_machine_that_others_use(point: Callable) -> None:
     """Half a core stolen from one thread, which then also rises with threads, does not hide that they share one core."""
     alone = point(1, 50.0, cpu=0.010, run_delay=0.010, blocked=0.0)
     most = point(4, 80.0, cpu=0.010, run_delay=0.010, blocked=0.030)
-    assert "0.80 cores" in scaling_in_words([alone, most], 2)
+    assert "0.80 cores" in describe_scaling([alone, most], 2)
 
 
 def test_threads_that_gain_are_not_spoken_of(point: Callable) -> None:
@@ -157,24 +160,24 @@ def test_threads_that_gain_are_not_spoken_of(point: Callable) -> None:
     alone = point(1, 100.0, cpu=0.0099, run_delay=0.0, blocked=0.0001)
     two = point(2, 195.0, cpu=0.0101, run_delay=0.0001, blocked=0.0001)
     four = point(4, 195.0, cpu=0.0101, run_delay=0.0101, blocked=0.0003)
-    assert scaling_in_words([alone, two, four], 2) == ""
+    assert describe_scaling([alone, two, four], 2) == ""
 
 
 def test_a_stage_that_waits_is_not_accused(point: Callable) -> None:
     """Only what computes can hold a lock by computing."""
     curve = [point(workers, 100.0, cpu=0.0001, run_delay=0.0, blocked=workers / 100 - 0.0001) for workers in (1, 2, 4)]
-    assert scaling_in_words(curve, 2) == ""
+    assert describe_scaling(curve, 2) == ""
 
 
 def test_a_stage_that_hardly_works_is_given_no_advice(point: Callable) -> None:
     """Threads that take turns at 3 microseconds an item hold the GIL too, but a process would cost more than it saves."""
     alone = point(1, 333_333.0, cpu=3e-6, run_delay=0.0, blocked=0.0)
     most = point(4, 333_333.0, cpu=3e-6, run_delay=0.0, blocked=9e-6)
-    assert scaling_in_words([alone, most], 2) == ""
+    assert describe_scaling([alone, most], 2) == ""
 
 
 def test_more_cpu_per_item_is_named(point: Callable) -> None:
     """Threads that slow one another down on their cores are told so."""
     alone = point(1, 100.0, cpu=0.01, run_delay=0.0, blocked=0.0)
     two = point(2, 110.0, cpu=0.018, run_delay=0.0, blocked=0.0)
-    assert "x1.80 the CPU time" in scaling_in_words([alone, two], 2)
+    assert "x1.80 the CPU time" in describe_scaling([alone, two], 2)

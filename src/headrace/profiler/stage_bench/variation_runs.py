@@ -6,30 +6,23 @@ take turns, there and back (A B C, C B A), and are compared within each turn, so
 
 from __future__ import annotations
 
-import contextlib
-import copy
-import logging
 import statistics
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.base.observer import Observer
 from headrace.base.plan import Plan
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.execute import Measuring, run
-from headrace.profiler.isolation.alone import Effort
-from headrace.profiler.isolation.curves import ratio_interval, steady_rate
-from headrace.profiler.isolation.replay import Entry, Replay
+from headrace.profiler.stage_bench.background import BackgroundRun, Replay
+from headrace.profiler.stage_bench.curves import ratio_interval, steady_rate
+from headrace.profiler.stage_bench.scaling import Effort
 from headrace.runs.formats.isolation import Variation
-
-logger = logging.getLogger("headrace")
 
 #: After the first item is done, for this share of the measured time, queues still fill.
 _RAMP_SHARE = 0.3
-#: Done items below which the measured time is stretched, up to so many times.
+#: Done items below which the measured time is stretched, and by how much at most.
 _ENOUGH_ITEMS = 20
 _MOST_STRETCH = 5
 #: A pipeline that has done nothing by then is given up.
@@ -49,12 +42,13 @@ class Scenario:
     pipeline: Pipeline
     """Its source is not used."""
     plan: Plan
-    entries: Sequence[Entry]
+    jobs: Sequence[Job]
+    """What its source gives, round and round; at least one."""
     says: str
     """What it means."""
     prepare: Callable[[], object] = lambda: None
     """Called before each run; may raise NotPossible."""
-    before: Callable[[Entry], object] | None = None
+    before: Callable[[Job], object] = lambda job: None
     """Called with each job before it is given out."""
     check: Callable[[], object] = lambda: None
     """Called after each run; may raise NotPossible: the run does not count."""
@@ -65,26 +59,25 @@ class Scenario:
 
 
 def measure_all(scenarios: Mapping[str, Scenario | str], effort: Effort) -> tuple[Variation, ...]:
-    """Run all variations in turn and return what each came to; what was stopped half-way counts as far as it went."""
+    """Run all variations in turn and return their throughput; what was stopped half-way counts as far as it went."""
     rates: dict[str, list[float | None]] = {name: [] for name in scenarios}
     reasons = {name: one for name, one in scenarios.items() if isinstance(one, str)}
     ready = [one for one in scenarios.values() if isinstance(one, Scenario)]
-    with _quiet():
-        for repetition in range(effort.repetitions):
-            for scenario in ready if repetition % 2 == 0 else reversed(ready):
-                rate = None
-                if scenario.name not in reasons and not effort.stop():
-                    effort.progress(f"variation {scenario.name}, {repetition + 1} of {effort.repetitions}")
-                    try:
-                        rate = run_once(scenario, effort)
-                    except NotPossible as reason:
-                        reasons[scenario.name] = str(reason)
-                rates[scenario.name].append(rate)
+    for repetition in range(effort.repetitions):
+        for scenario in ready if repetition % 2 == 0 else reversed(ready):
+            rate = None
+            if scenario.name not in reasons and not effort.stop():
+                effort.progress(f"variation {scenario.name}, {repetition + 1} of {effort.repetitions}")
+                try:
+                    rate = run_once(scenario, effort)
+                except NotPossible as reason:
+                    reasons[scenario.name] = str(reason)
+            rates[scenario.name].append(rate)
     says = {one.name: one.says for one in ready} | reasons
-    return tuple(variation(name, rates[name], rates.get("as_is", []), says[name]) for name in scenarios)
+    return tuple(compare(name, rates[name], rates.get("as_is", []), says[name]) for name in scenarios)
 
 
-def variation(name: str, rates: Sequence[float | None], as_is_rates: Sequence[float | None], says: str) -> Variation:
+def compare(name: str, rates: Sequence[float | None], as_is_rates: Sequence[float | None], says: str) -> Variation:
     """Return one variation as the document has it.
 
     Args:
@@ -120,27 +113,11 @@ def run_once(scenario: Scenario, effort: Effort) -> float | None:
     """
     scenario.prepare()
     stamps = _Stamps()
-    source = Replay(scenario.entries, scenario.before, copies=scenario.copies)
-    pipeline = copy.copy(scenario.pipeline)
-    pipeline.source = source
-    errors: list[Exception] = []
-
-    def body() -> None:
-        try:
-            run(pipeline, scenario.plan, observers=[stamps], measuring=Measuring(brakes=False))
-        except Exception as error:
-            errors.append(error)
-
-    # Not in the main thread, where the runtime would take the signals that the caller hears.
-    thread = threading.Thread(target=body, name=f"variation-{scenario.name}", daemon=True)
-    thread.start()
-    try:
-        start, end = _wait(thread, stamps, effort)
-    finally:
-        source.end()
-        thread.join()
-    if errors:
-        raise NotPossible(f"not possible: {type(errors[0]).__name__}: {errors[0]}")
+    source = Replay(scenario.jobs, scenario.before, copies=scenario.copies)
+    with BackgroundRun(scenario.pipeline, source, scenario.plan, [stamps]) as running:
+        start, end = _wait(running, stamps, effort)
+    if running.error is not None:
+        raise NotPossible(f"not possible: {type(running.error).__name__}: {running.error}")
     scenario.check()
     rate = steady_rate(stamps.seconds, start, end)
     if rate is None and not effort.stop():
@@ -149,20 +126,20 @@ def run_once(scenario: Scenario, effort: Effort) -> float | None:
     return None if rate is None else rate / scenario.outputs_per_item
 
 
-def _wait(thread: threading.Thread, stamps: _Stamps, effort: Effort) -> tuple[float, float]:
+def _wait(running: BackgroundRun, stamps: _Stamps, effort: Effort) -> tuple[float, float]:
     """Wait until a run's steady part was long enough, and return its start and end in seconds."""
     given_up_at = time.monotonic() + _FIRST_ITEM_SECONDS + effort.seconds
-    while thread.is_alive() and not effort.stop():
+    start = 0.0
+    while running.goes_on(_POLL_SECONDS) and not effort.stop():
         now = time.monotonic()
-        if not stamps.seconds and now > given_up_at:
-            break
-        if stamps.seconds:
-            start = stamps.seconds[0] + _RAMP_SHARE * effort.seconds
-            enough = sum(1 for stamp in stamps.seconds[-_ENOUGH_ITEMS:] if stamp >= start) >= _ENOUGH_ITEMS
-            if now >= start + effort.seconds * (1 if enough else _MOST_STRETCH):
+        if not stamps.seconds:
+            if now > given_up_at:
                 break
-        thread.join(_POLL_SECONDS)
-    start = stamps.seconds[0] + _RAMP_SHARE * effort.seconds if stamps.seconds else 0.0
+            continue
+        start = stamps.seconds[0] + _RAMP_SHARE * effort.seconds
+        enough = sum(1 for stamp in stamps.seconds[-_ENOUGH_ITEMS:] if stamp >= start) >= _ENOUGH_ITEMS
+        if now >= start + effort.seconds * (1 if enough else _MOST_STRETCH):
+            break
     return start, time.monotonic()
 
 
@@ -171,7 +148,7 @@ class _Stamps(Observer):
     """When jobs were done."""
 
     seconds: list[float] = field(default_factory=list)
-    """Of time.monotonic, in order: settling is told by several threads, but a list's append is atomic."""
+    """Of time.monotonic, in order: several threads settle jobs, but a list's append is atomic."""
     reason: str = ""
     """Of the last job that was not delivered."""
 
@@ -181,17 +158,3 @@ class _Stamps(Observer):
             self.seconds.append(time.monotonic())
         elif outcome.kind is not OutcomeKind.RETURNED:
             self.reason = outcome.reason
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep to itself what the real run has said already, and each of these would say again."""
-
-    def is_grave(record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.ERROR
-
-    logger.addFilter(is_grave)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_grave)

@@ -11,7 +11,7 @@ from headrace.runs.formats.isolation import Variation
 _SAME_SHARE = 0.05
 
 
-def in_words(variations: Sequence[Variation], *, emulated: bool = False) -> list[str]:
+def explain(variations: Sequence[Variation], *, emulated: bool = False) -> list[str]:
     """Return what the differences mean, one sentence each; a difference within the noise is called none.
 
     Args:
@@ -25,7 +25,7 @@ def in_words(variations: Sequence[Variation], *, emulated: bool = False) -> list
     return sentences
 
 
-def ratio_in_words(one: Variation) -> str:
+def describe_ratio(one: Variation) -> str:
     """Return a variation's throughput over that of the pipeline as it is, with its interval; `-` if it was not compared."""
     if one.ratio is None:
         return "-"
@@ -42,7 +42,7 @@ def differs(one: Variation) -> bool:
 
 
 def _cached(one: Variation) -> str:
-    rate, ratio = format_rate(one.throughput), ratio_in_words(one)
+    rate, ratio = format_rate(one.throughput), describe_ratio(one)
     if differs(one):
         if (one.ratio or 0.0) > 1:
             return f"fed perfectly the device would give {rate}, {ratio} of now"
@@ -58,15 +58,15 @@ def _cached(one: Variation) -> str:
 def _emulated(one: Variation) -> str:
     accelerator = "an accelerator as fast as this device, which leaves the CPU to the other stages,"
     if differs(one):
-        return f"{accelerator} would give {format_rate(one.throughput)}, {ratio_in_words(one)} of now"
-    return f"{accelerator} made no difference that could be told from noise: {ratio_in_words(one)} of now"
+        return f"{accelerator} would give {format_rate(one.throughput)}, {describe_ratio(one)} of now"
+    return f"{accelerator} made no difference that could be told from noise: {describe_ratio(one)} of now"
 
 
 def _cold(one: Variation) -> str:
     if differs(one) and (one.ratio or 0.0) < 1:
-        return f"with files that are not in memory it gives {format_rate(one.throughput)}, {ratio_in_words(one)} of now"
+        return f"with files that are not in memory it gives {format_rate(one.throughput)}, {describe_ratio(one)} of now"
     return (
-        f"files that are not in memory made no difference that could be told from noise: {ratio_in_words(one)} of now"
+        f"files that are not in memory made no difference that could be told from noise: {describe_ratio(one)} of now"
     )
 
 

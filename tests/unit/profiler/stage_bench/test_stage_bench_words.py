@@ -7,11 +7,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from headrace.profiler.isolation import as_text
-from headrace.profiler.isolation.document import document
-from headrace.profiler.isolation.inputs import Inputs, StageInputs
-from headrace.profiler.isolation.replay import Entry
-from headrace.profiler.isolation.words import differs, in_words, ratio_in_words
+from headrace.base.records import Job
+from headrace.profiler.stage_bench import as_text
+from headrace.profiler.stage_bench.document import document
+from headrace.profiler.stage_bench.inputs import Inputs, StageInputs
+from headrace.profiler.stage_bench.words import describe_ratio, differs, explain
 from headrace.runs.formats.isolation import IsolationDocument, StageAlone, Variation
 from headrace.stages.stage import stage
 
@@ -46,13 +46,13 @@ def test_a_difference_is_clear_and_its_interval_to_one_side(one: Variation, expe
 
 def test_headroom_is_told() -> None:
     """With its interval."""
-    (sentence,) = in_words([compared("cached_items", 1.4, 1.3, 1.5)])
+    (sentence,) = explain([compared("cached_items", 1.4, 1.3, 1.5)])
     assert sentence == "fed perfectly the device would give 140/s, x1.40 (1.30-1.50) of now"
 
 
 def test_noise_is_called_noise() -> None:
     """No gain is promised from a difference that goes both ways."""
-    sentences = in_words(
+    sentences = explain(
         [
             compared("cached_items", 1.2, 0.8, 1.4),
             compared("emulated_model", 1.2, 0.8, 1.4),
@@ -65,26 +65,26 @@ def test_noise_is_called_noise() -> None:
 def test_perfect_feeding_is_told_from_what_noise_hides() -> None:
     """No difference is one thing; a large one that could not be told from noise, or was measured once, another."""
     once = Variation(name="cached_items", throughput=400.0, ratio=4.0)
-    (same,), (hidden,) = in_words([compared("cached_items", 1.02, 0.98, 1.06)]), in_words([once])
+    (same,), (hidden,) = explain([compared("cached_items", 1.02, 0.98, 1.06)]), explain([once])
     assert same.startswith("the device is fed well")
     assert hidden == "from memory the device gives 400/s, x4.00 of now: a difference that could not be told from noise"
 
 
 def test_feeding_is_not_called_good_where_noise_hides_the_headroom() -> None:
     """A middle of x1.02 whose interval reaches x1.6 rules no headroom out."""
-    (sentence,) = in_words([compared("cached_items", 1.02, 0.65, 1.6)])
+    (sentence,) = explain([compared("cached_items", 1.02, 0.65, 1.6)])
     assert "could not be told from noise" in sentence
 
 
 def test_a_device_that_is_slower_from_memory_is_told() -> None:
     """A clear loss is no noise, and no question of feeding."""
-    (sentence,) = in_words([compared("cached_items", 0.8, 0.75, 0.85)])
+    (sentence,) = explain([compared("cached_items", 0.8, 0.75, 0.85)])
     assert sentence.startswith("from memory the device gives 80/s, x0.80 (0.75-0.85) of now: less than")
 
 
 def test_cold_files_and_accelerators_are_told() -> None:
     """Each where it makes a difference; made-up times are called so."""
-    sentences = in_words([compared("cold_files", 0.5), compared("emulated_model", 2.0)], emulated=True)
+    sentences = explain([compared("cold_files", 0.5), compared("emulated_model", 2.0)], emulated=True)
     assert sentences[0].startswith("an accelerator as fast as this device")
     assert sentences[0].endswith("would give 200/s, x2.00 (2.00-2.00) of now")
     assert sentences[1:] == [
@@ -95,15 +95,15 @@ def test_cold_files_and_accelerators_are_told() -> None:
 
 def test_what_was_not_compared_is_not_spoken_of() -> None:
     """Nothing was measured, nothing is said."""
-    assert in_words([Variation(name="cached_items", throughput=None)], emulated=True) == []
-    assert ratio_in_words(Variation(name="a", throughput=1.0)) == "-"
+    assert explain([Variation(name="cached_items", throughput=None)], emulated=True) == []
+    assert describe_ratio(Variation(name="a", throughput=1.0)) == "-"
 
 
 def test_the_document_says_what_is_missing(bench: Callable) -> None:
     """Stopped, cut by memory, failed items."""
     made = bench([stage("a", abs)])
     failed = StageInputs(made.pipeline.stages[0], num_failed=2, first_error="a: broken")
-    inputs = Inputs([Entry("0", 1)], {"a": failed}, num_jobs=5, is_cut=True, no_route=1)
+    inputs = Inputs([Job("0", 1)], {"a": failed}, num_jobs=5, is_cut=True, no_route=1)
     said = document(made, inputs, [], [], stopped=True).says
     assert any("stopped" in sentence for sentence in said)
     assert any("memory sufficed for the inputs of 5 items" in sentence for sentence in said)

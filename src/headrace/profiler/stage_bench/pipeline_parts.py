@@ -1,14 +1,14 @@
-"""What all isolation runs of a pipeline share: the Plan as resolved on this machine, and how one stage is opened by itself."""
+"""A pipeline in parts: the Plan as resolved on this machine, and how a worker opens one stage without its neighbours."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.clock import SystemClock
-from headrace.base.plan import Plan, StageDefaults, resolve
+from headrace.base.plan import Executor, Plan, StageDefaults, resolve
 from headrace.engines import traits_of
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.governor import ThreadBudget, budget, usable_cores
@@ -20,7 +20,7 @@ from headrace.stages.stage import Stage, StageContext
 
 
 class StageByItself(Stage):
-    """A stage opened without its neighbours, but told of the one that follows in its worker.
+    """A stage without its neighbours, which still knows the one that follows in its worker.
 
     A decoder that knows that the same worker resizes next keeps its buffer, which saves a third of its time.
     """
@@ -38,15 +38,16 @@ class StageByItself(Stage):
 
 
 @dataclass(frozen=True)
-class Bench:
-    """A pipeline taken apart.
+class PipelineParts:
+    """A pipeline in parts.
 
     Attributes:
-        pipeline: What is done.
+        pipeline: The whole.
         plan: Resolved.
-        threads: Who computes with how many threads.
+        threads: How many threads each model call has.
         cores: Cores that this process may use.
-        executors: By stage, `thread` or `process`: an inline stage shares what its station has.
+        executors: By stage, `thread` or `process`: an inline stage runs where its station does.
+        workers: By stage, workers that the Plan gives to it: an inline stage has those of its station.
         next_stages: By stage, the one that the same worker calls next; None where the result leaves the worker.
     """
 
@@ -54,12 +55,13 @@ class Bench:
     plan: Plan
     threads: ThreadBudget
     cores: int
-    executors: dict[str, str]
-    next_stages: dict[str, Stage | None]
+    executors: Mapping[str, Executor]
+    workers: Mapping[str, int]
+    next_stages: Mapping[str, Stage | None]
 
     @classmethod
-    def of(cls, pipeline: Pipeline, plan: Plan) -> Bench:
-        """Return a pipeline taken apart under a Plan.
+    def of(cls, pipeline: Pipeline, plan: Plan) -> PipelineParts:
+        """Return the parts of a pipeline under a Plan.
 
         Raises:
             SettingsError: If the Plan does not fit the pipeline.
@@ -67,24 +69,19 @@ class Bench:
         cores = usable_cores()
         defaults = [_defaults(stage, plan) for stage in pipeline.stages]
         resolved = resolve(plan, defaults, cores)
-        executors: dict[str, str] = {}
+        executors: dict[str, Executor] = {}
+        workers: dict[str, int] = {}
         next_stages: dict[str, Stage | None] = {}
         for route in pipeline.routes.values():
             for group in groups(route, resolved):
-                executor = "process" if resolved.stages[group[0].name].executor == "process" else "thread"
+                head = resolved.stages[group[0].name]
                 for stage, following in zip(group, (*group[1:], None), strict=True):
-                    executors[stage.name] = executor
+                    executors[stage.name] = "process" if head.executor == "process" else "thread"
+                    is_received = head.executor == "inline"
+                    workers[stage.name] = resolved.source.receivers if is_received else head.workers or 1
                     next_stages[stage.name] = following
-        return cls(pipeline, resolved, budget(resolved, defaults, cores), cores, executors, next_stages)
-
-    def workers(self, stage: Stage) -> int:
-        """Return the workers that the Plan gives to a stage; for an inline stage those of its station."""
-        for route in self.pipeline.routes.values():
-            for group in groups(route, self.plan):
-                if stage in group:
-                    head = self.plan.stages[group[0].name]
-                    return self.plan.source.receivers if head.executor == "inline" else head.workers or 1
-        raise ValueError(f"stage {stage.name} is not of this pipeline")
+        threads = budget(resolved, defaults, cores)
+        return cls(pipeline, resolved, threads, cores, executors, workers, next_stages)
 
     def batch(self, stage: Stage) -> int:
         """Return the largest batch of a stage; 1 where it takes items one by one."""
@@ -99,7 +96,7 @@ class Bench:
         return traits_of(self.plan.model_of(stage.task, stage.name).engine).is_emulated
 
     def open(self, stage: Stage, worker: int) -> RunsItems:
-        """Open a stage by itself, in this thread or in a process of its own; pass it to `close` in the same thread.
+        """Open a stage by itself, in this thread or in a process of its own; then pass it to `close`.
 
         Raises:
             HeadraceError: If it cannot be opened.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.profiler.isolation.page_cache import evict, residency, resident_share, warm
+from headrace.profiler.stage_bench.page_cache import evict, residency, resident_share, warm
 
 
 def test_a_file_just_written_is_in_memory(tmp_path: Path) -> None:

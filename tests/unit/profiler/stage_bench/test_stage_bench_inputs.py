@@ -13,14 +13,14 @@ import headrace as hr
 from headrace.base.errors import ItemRejected, SettingsError, SourceError
 from headrace.base.plan import Plan, SourcePlan
 from headrace.base.records import Job, OutcomeKind
-from headrace.profiler.isolation.inputs import (
-    Given,
+from headrace.profiler.stage_bench.inputs import (
+    Sample,
     available_bytes,
     collect,
-    joined_at,
+    find_join,
     refuse_queue,
     same_shape_batches,
-    take_entries,
+    take_jobs,
 )
 from headrace.testing import ListSource, MemoryQueue
 
@@ -67,7 +67,7 @@ def test_a_folder_gives_more_jobs_than_inputs_are_kept_of(bench: Callable, tmp_p
     for number in range(20):
         (tmp_path / f"{number:02}.jpg").write_bytes(b"x")
     inputs = collect(bench([hr.fetch("fetch")], source=hr.folder(tmp_path)), 4, never)
-    assert (inputs.num_jobs, len(inputs.entries)) == (4, 20)
+    assert (inputs.num_jobs, len(inputs.jobs)) == (4, 20)
     assert values(inputs, "deliver") == [b"x"] * 4
 
 
@@ -81,7 +81,7 @@ def test_a_source_without_jobs_is_told() -> None:
     """Also one without end, that has nothing for now."""
     for source in (ListSource([]), ListSource([], endless=True)):
         with pytest.raises(SourceError, match="gave no job"):
-            take_entries(source, SourcePlan(wait_seconds=0.0), 4, never)
+            take_jobs(source, SourcePlan(wait_seconds=0.0), 4, never)
 
 
 def test_failing_items_are_left_out_and_counted(bench: Callable) -> None:
@@ -207,7 +207,7 @@ def test_a_stop_keeps_what_is_there(bench: Callable) -> None:
 
 def test_batches_are_full_and_of_one_shape() -> None:
     """Inputs are repeated to fill them up; none is left out."""
-    given = [Given(Job(str(number), b""), np.full(2 + number % 2, number)) for number in range(5)]
+    given = [Sample(Job(str(number), b""), np.full(2 + number % 2, number)) for number in range(5)]
     batches = same_shape_batches(given, 4)
     assert all(len(batch) == 4 for batch in batches)
     assert all(len({one.value.shape for one in batch}) == 1 for batch in batches)
@@ -218,9 +218,9 @@ def test_nested_fan_outs_find_their_joins() -> None:
     """The outer one the outer join."""
     outer, inner = hr.fan_out("outer", hr.Fan), hr.fan_out("inner", hr.Fan)
     stages = [outer, inner, hr.join("inner-join", len), hr.join("outer-join", len)]
-    assert (joined_at(stages, 0), joined_at(stages, 1)) == (3, 2)
+    assert (find_join(stages, 0), find_join(stages, 1)) == (3, 2)
     with pytest.raises(ValueError, match="no join"):
-        joined_at([outer], 0)
+        find_join([outer], 0)
 
 
 def test_available_memory_is_read(tmp_path: Path) -> None:

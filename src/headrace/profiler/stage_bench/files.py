@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from headrace.profiler.isolation.inputs import available_bytes
-from headrace.profiler.isolation.page_cache import evict, residency, warm
-from headrace.profiler.isolation.replay import Entry
-from headrace.profiler.isolation.turns import NotPossible, Scenario
+from headrace.base.records import Job
+from headrace.profiler.stage_bench.inputs import available_bytes
+from headrace.profiler.stage_bench.page_cache import evict, residency, warm
+from headrace.profiler.stage_bench.variation_runs import NotPossible, Scenario
 
 #: Files count as cold or warm up to this share of their pages.
 _NEARLY = 0.02
 #: In the midst of a run, a file that is being read may keep its pages.
 _NEARLY_IN_A_RUN = 0.1
-#: One file in so many is looked at again when it is let go in the midst of a run.
+#: Every eighth file is looked at again when it is evicted during a run.
 _RECHECK_EVERY = 8
 
 
 def warm_files(as_is: Scenario) -> Scenario:
     """Return a pipeline with files that all lie in the page cache."""
-    entries, paths = _files(as_is.entries)
+    jobs, paths = _files(as_is.jobs)
 
     def prepare() -> None:
         warm(paths)
@@ -37,7 +37,7 @@ def warm_files(as_is: Scenario) -> Scenario:
     return dataclasses.replace(
         as_is,
         name="warm_files",
-        entries=entries,
+        jobs=jobs,
         says=f"{len(paths)} files, all in the page cache",
         prepare=prepare,
     )
@@ -45,11 +45,11 @@ def warm_files(as_is: Scenario) -> Scenario:
 
 def cold_files(as_is: Scenario) -> Scenario:
     """Return a pipeline with files that have to come from the disk each time."""
-    entries, paths = _files(as_is.entries)
-    chill = _Chill()
+    jobs, paths = _files(as_is.jobs)
+    evictor = _Evictor()
 
     def prepare() -> None:
-        chill.begin()
+        evictor.begin()
         for path in paths:
             with contextlib.suppress(OSError):  # its fetch will tell
                 evict(path)
@@ -65,11 +65,11 @@ def cold_files(as_is: Scenario) -> Scenario:
     return dataclasses.replace(
         as_is,
         name="cold_files",
-        entries=entries,
+        jobs=jobs,
         says=f"{len(paths)} files, none in this kernel's page cache; the host's or the disk's own may still hold them",
         prepare=prepare,
-        before=chill.again,
-        check=chill.check,
+        before=evictor.evict,
+        check=evictor.check,
     )
 
 
@@ -82,8 +82,8 @@ def path_of(payload: Any) -> Path | None:
     return None
 
 
-class _Chill:
-    """Lets go of each file again before it is given out, and looks now and then whether that worked."""
+class _Evictor:
+    """Evicts each file again before it is given out, and looks now and then whether that worked."""
 
     def __init__(self) -> None:
         self._shares: list[float] = []
@@ -93,9 +93,9 @@ class _Chill:
         """Forget the run before."""
         self._shares = []
 
-    def again(self, entry: Entry) -> None:
-        """Let go of an entry's file."""
-        path = path_of(entry.payload)
+    def evict(self, job: Job) -> None:
+        """Evict a job's file."""
+        path = path_of(job.payload)
         if path is None:
             return
         with contextlib.suppress(OSError):
@@ -114,19 +114,19 @@ class _Chill:
             )
 
 
-def _files(every: Sequence[Entry]) -> tuple[list[Entry], list[Path]]:
+def _files(every: Sequence[Job]) -> tuple[list[Job], list[Path]]:
     """Return the jobs that are files, as many as fit into a quarter of the memory that is free."""
     room = available_bytes() // 4
-    entries: list[Entry] = []
+    jobs: list[Job] = []
     paths: list[Path] = []
-    for entry in every:
-        path = path_of(entry.payload)
+    for job in every:
+        path = path_of(job.payload)
         if path is None:
             raise NotPossible("not possible: the source's items are not files")
         with contextlib.suppress(OSError):
             room -= path.stat().st_size
-        if room < 0 and entries:
+        if room < 0 and jobs:
             break
-        entries.append(entry)
+        jobs.append(job)
         paths.append(path)
-    return entries, paths
+    return jobs, paths
