@@ -15,7 +15,23 @@ import pytest
 
 PLUGIN = Path(__file__).parents[3] / "examples" / "plugin"
 JOBS = """
+import numpy as np
+
 import headrace as hr
+
+
+class Sums(hr.Module):
+    input = hr.ArrayInput()
+    model = "sums.linear"
+
+    def load(self, context):
+        self.sums = context.open_model()
+
+    def preprocess(self, value):
+        return np.array([value, 1], np.float32)
+
+    def process(self, batch):
+        return self.sums(batch)[:, 0].tolist()
 
 
 def refuse(value):
@@ -25,6 +41,7 @@ def refuse(value):
 files = hr.Pipeline(hr.folder("none"), stages=[hr.fetch("fetch"), hr.stage("length", len)], delivery=hr.jsonl("x.jsonl"))
 lines = hr.Pipeline(hr.folder("none"), stages=[hr.stage("length", len)], delivery=hr.jsonl("x.jsonl"))
 refusing = hr.Pipeline(hr.folder("none"), stages=[hr.stage("refuse", refuse)], delivery=hr.jsonl("x.jsonl"))
+sums = hr.Pipeline(hr.items([1, 2]), module=Sums(), delivery=hr.jsonl("x.jsonl"))
 """
 
 Headrace = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -69,6 +86,7 @@ def results(file: Path) -> dict[str, int]:
         return {row["id"]: json.loads(row["result"]) for row in csv.DictReader(rows)}
 
 
+@pytest.mark.real_clock
 def test_the_queue_passes_the_conformance_suite(plugin: Path, tmp_path: Path) -> None:
     """As its author would see it, by the test that stands beside it."""
     shutil.copy(PLUGIN / "test_queue.py", tmp_path)
@@ -123,6 +141,19 @@ def test_a_source_goes_on_where_its_readers_were(headrace: Headrace, tmp_path: P
     assert (second.returncode, results(tmp_path / "second.csv")) == (0, {"5": 3}), second.stderr
     refused = headrace("submit", "lines:///log.txt", "files/")
     assert (refused.returncode, "lines:// is a source, for --source" in refused.stderr) == (2, True)
+
+
+def test_an_engine_opens_a_model(headrace: Headrace, tmp_path: Path) -> None:
+    """By its name in the Plan; the run folder says which one it was."""
+    (tmp_path / "sums.linear").write_text('{"weights": [[2.0], [0.5]]}')
+    profiled = headrace(
+        "profile", "plugin_jobs.py:sums", "--set", "model.engine=linear", "--results", "sums.csv", "-o", "runs/sums"
+    )
+    assert (profiled.returncode, results(tmp_path / "sums.csv")) == (0, {"0": 2.5, "1": 4.5}), profiled.stderr
+    (variant,) = json.loads((tmp_path / "runs/sums/run.json").read_text())["variants"]
+    assert (variant["engine"], variant["artifact"]) == ("linear", "sums.linear")
+    wrong = headrace("run", "plugin_jobs.py:sums", "--set", "model.engine=linar", "--results", "none.csv")
+    assert "model.engine = 'linar' is not possible; allowed: onnx, openvino, torch, emulated, linear" in wrong.stderr
 
 
 def test_names_are_shown_where_one_is_wrong_and_completed(headrace: Headrace) -> None:
