@@ -255,5 +255,8 @@ def test_a_variant_of_the_torch_engine_is_validated(
     assert out, err
     document = json.loads(out)
     assert status == 4  # there is no golden set
-    assert [gate["outcome"] for gate in document["gates"]] == ["passed", "passed", "passed", "skipped"]
+    outcomes = {gate["name"]: gate["outcome"] for gate in document["gates"]}
+    assert outcomes.pop("accuracy") == "skipped"
+    assert {"static", "parity", "speed"} < set(outcomes)
+    assert set(outcomes.values()) == {"passed"}
     assert (document["a"]["variant"]["precision"], document["b"]["variant"]["precision"]) == ("f32", "bf16")
