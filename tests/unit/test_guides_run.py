@@ -75,6 +75,7 @@ def test_urgent_jobs_go_first(own: dict[str, Any]) -> None:
     queue.close()
 
 
+@pytest.mark.full
 @pytest.mark.real_clock
 class TestUrgentFirst(QueueConformance):
     """The suite that the guide names, on the guide's queue."""

@@ -251,6 +251,7 @@ def test_identity_is_no_encoding(server: Any, make_client: Any) -> None:
         assert make_client().get(f"{server.url}/a").body == packed
 
 
+@pytest.mark.full
 def test_a_compressed_bomb_costs_nothing(server: Any, make_client: Any) -> None:
     """A few megabytes that would become a gigabyte are refused as what they are."""
     packer = zlib.compressobj(1, wbits=31)

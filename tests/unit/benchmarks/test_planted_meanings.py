@@ -43,6 +43,7 @@ def test_the_detector_finds_what_was_drawn(tmp_path: Path) -> None:
         assert (seen & drawn).sum() / (seen | drawn).sum() > 0.9
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("pick", [planted_meanings.defects, lambda: planted_meanings.honest(list(MAKERS))])
 def test_one_of_each_is_judged_as_claimed(tmp_path: Path, pick: Callable[[], object]) -> None:
     """The first of each task: by the gate that is named, by the judge of a switch and by the shadow."""

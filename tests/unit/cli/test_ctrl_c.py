@@ -94,6 +94,7 @@ def test_while_python_shuts_down(tmp_path: Path) -> None:
     assert ended.stderr.splitlines() == ["headrace: interrupted"]
 
 
+@pytest.mark.full
 def test_while_worker_processes_start(tmp_path: Path) -> None:
     """They leave Ctrl-C to the run, and it ends as it would have ended without them."""
     (tmp_path / "pipe.py").write_text(_PIPELINE)

@@ -173,6 +173,7 @@ def test_the_package_can_be_run() -> None:
     assert ran.stdout.startswith("headrace ")
 
 
+@pytest.mark.full
 def test_a_misspelt_name_is_an_error_of_types(folder: Path) -> None:
     """Mypy finds `hr.calback`, as it finds that `hr.callback` is there."""
     mypy = pytest.importorskip("mypy.api")

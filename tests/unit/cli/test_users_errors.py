@@ -74,6 +74,7 @@ def ran(where: str, *arguments: str) -> list[ErrorLine]:
     return read_run(Path("out")).errors()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("executor", ["thread", "process", "inline"])
 @pytest.mark.parametrize("stage", ["preprocess", "process"])
 def test_the_place_is_known_in_every_executor(folder: Path, stage: str, executor: str) -> None:

@@ -73,6 +73,7 @@ def test_a_model_without_its_weights_is_not_kept(case: Any, tmp_path: Path) -> N
     assert not list(tmp_path.glob("artifacts/*"))
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("speeds")
 def test_a_model_of_several_files_is_optimized_replayed_and_taken_back(
     case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -38,6 +38,7 @@ def known() -> Iterator[None]:
         yield
 
 
+@pytest.mark.full
 def test_the_one_that_needs_least_cpu_time_at_no_lower_rate(case: Any, tmp_path: Path) -> None:
     """Not the fastest, nor what needs less because it is slower; in seconds and in money, and in the table."""
     goal = Goal(max_drop=0.02, batch=8, objective="cost", price_per_hour=3.6, cores=2, max_slice_drop=0.5)

@@ -199,6 +199,7 @@ def test_a_model_that_nobody_waits_for_is_refused_with_the_ceiling(tmp_path: Pat
     assert judged(found(0.002, 2.0), told, anyway=True).recommended == "device"
 
 
+@pytest.mark.full
 def test_a_pipeline_that_fails_with_it_keeps_what_it_has(tmp_path: Path) -> None:
     """Its module cannot do with the other model: that is the verdict, with the reason, and no error of the search."""
     source = hr.folder(tmp_path, patterns=["*.txt"])

@@ -59,6 +59,7 @@ def searched(case: Any, folder: Path, in_use: ModelPlan | None, ledger: Ledger |
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_what_is_slower_than_the_plans_variant_is_no_gain(
     case: Any, plain: dict[str, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,6 +91,7 @@ def test_what_is_slower_than_the_plans_variant_is_no_gain(
     assert "came out the same" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_what_beats_the_plans_variant_is_recommended_over_it(
     case: Any, plain: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -196,6 +198,7 @@ def test_a_model_of_several_files_is_known_by_all_of_them(case: Any, tmp_path: P
     assert after.decides != before.decides
 
 
+@pytest.mark.full
 def test_a_replay_needs_what_the_plan_used(
     case: Any, plain: dict[str, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,6 +78,7 @@ def test_a_pipeline_without_devices_calls_no_model() -> None:
     assert model_calls(hr.Pipeline(ListSource([b"a"]), stages=[hr.stage("work", len)]), Plan()) == []
 
 
+@pytest.mark.full
 def test_the_layers_of_the_first_model_are_written(model: str, tmp_path: Path) -> None:
     """The document in the folder is the one returned, and no unfinished file is left beside it."""
     folder = tmp_path / "run"

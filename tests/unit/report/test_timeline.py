@@ -749,6 +749,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return Folder(tmp_path_factory.mktemp("random") / "run")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("form", FORMATS)
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spans=st.lists(random_spans(), max_size=14), limit=st.none() | st.integers(1, 3))

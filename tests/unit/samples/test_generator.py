@@ -64,6 +64,7 @@ def test_regions_stay_inside_the_split(split: Split) -> None:
         assert allowed[1] <= top < bottom <= allowed[3]
 
 
+@pytest.mark.full
 def test_sizes_are_those_of_photographs_on_the_web() -> None:
     """Long sides lie between 480 and 1600 pixels and the mean image has about 0.9 megapixels."""
     sizes = [(record.width or 0, record.height or 0) for record in _many_records()]

@@ -39,6 +39,7 @@ def _preprocess(data: bytes) -> np.ndarray:
     return ((middle - MEAN) / STD).transpose(2, 0, 1)
 
 
+@pytest.mark.full
 def test_accuracy_on_held_out_regions(session: onnxruntime.InferenceSession) -> None:
     """At least 90 % of 220 clean crops of regions never trained on are named rightly."""
     images = list(crops(220, SEED, split="held_out"))

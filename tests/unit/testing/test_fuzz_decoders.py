@@ -27,6 +27,7 @@ def fuzz() -> ModuleType:
     return module
 
 
+@pytest.mark.full
 def test_a_short_campaign_finds_nothing(fuzz: ModuleType, tmp_path: Path) -> None:
     """Our own files, those of a folder and damaged copies end as they should, and each branch of the decoders runs."""
     (tmp_path / "photographs").mkdir()
@@ -59,6 +60,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", FAULTS)
 def test_a_planted_fault_is_found(fuzz: ModuleType, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     """A child that dies, hangs or finds something is reported with its file, which is kept, and the next case is tried."""

@@ -320,6 +320,7 @@ def test_moments_with_the_gil_are_part_of_the_measured_time(replay_of: Make) -> 
     assert replay.simulate(Change(cores=2)).cpu_per_job == pytest.approx(before, rel=0.001)
 
 
+@pytest.mark.full
 def test_a_stage_of_many_small_children_is_a_candidate(fan_of: Callable[..., Replay]) -> None:
     """A hundredth for each of 200 children is twice what the whole costs: it is tried, and is the bottleneck."""
     replay = fan_of(whole=0.020, child=0.0001, children=200)

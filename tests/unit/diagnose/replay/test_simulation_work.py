@@ -29,6 +29,7 @@ def test_fewer_jobs_are_simulated_where_each_takes_many_steps(fanned: Replay) ->
     assert simulated.throughput == pytest.approx(10, rel=0.05)
 
 
+@pytest.mark.full
 def test_candidates_are_simulated_within_the_bound(fanned: Replay) -> None:
     """Every candidate is tried, none with more steps than one simulation may take on an average."""
     num_events, num_simulations = fanned.num_events, fanned.num_simulations
@@ -37,6 +38,7 @@ def test_candidates_are_simulated_within_the_bound(fanned: Replay) -> None:
     assert fanned.num_events - num_events <= MOST_EVENTS * (fanned.num_simulations - num_simulations)
 
 
+@pytest.mark.full
 def test_resamples_of_a_remedy_are_within_the_bound(fanned: Replay) -> None:
     """A remedy's interval is made of resampled runs no larger than the others, and holds the gain."""
     num_events, num_simulations = fanned.num_events, fanned.num_simulations

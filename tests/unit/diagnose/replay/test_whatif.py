@@ -205,6 +205,7 @@ def test_what_smaller_images_save_before_the_model_is_named_as_left_out(replay_o
     assert "taken to change nothing: model.input_side" in warning
 
 
+@pytest.mark.full
 def test_an_interval_holds_nine_in_ten_resampled_runs(replay_of: Make) -> None:
     """Jobs that differ much: where the model was never wrong, nine in ten other draws of them lie within."""
     wait = np.random.default_rng(5).exponential(0.02, 120)

@@ -32,6 +32,7 @@ def fed(station: Station, gaps: list[float]) -> Trace:
     return simulate(System(stations=[station], num_jobs=len(gaps), arrivals=arrivals))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("largest", [1, 4, 16])
 def test_a_saturated_device_does_n_in_a_plus_b_n(largest):
     """Full batches of n at a + b n seconds give n / (a + b n) a second."""

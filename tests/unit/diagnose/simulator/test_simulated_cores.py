@@ -42,6 +42,7 @@ def two_kinds(count: int) -> list[float]:
     return [float(time) for time in np.random.default_rng(0).permutation(times)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["fixed", "exponential", "two kinds"])
 @pytest.mark.parametrize(("load", "jobs"), [(0.5, 60_000), (0.7, 150_000)])
 def test_response_of_a_shared_core_depends_on_the_mean_alone(exponential, kind, load, jobs):
@@ -63,6 +64,7 @@ def test_response_on_a_shared_core_is_in_proportion_to_the_work(exponential):
         assert trace.latencies[chosen].mean() == pytest.approx(np.array(times)[chosen].mean() / (1 - load), rel=0.02)
 
 
+@pytest.mark.full
 def test_three_shared_cores_hold_as_many_jobs_as_m_m_3(exponential, erlang_c):
     """Exponential work on 3 shared cores and 3 workers with a queue are the same birth-death chain."""
     jobs, load = 150_000, 2.4

@@ -26,6 +26,7 @@ def run_queue(gaps: list[float], services: list[float], workers: int = 1) -> Tra
     return simulate(System(stations=[station], num_jobs=len(gaps), arrivals=arrivals))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("load", "jobs"), [(0.5, 100_000), (0.8, 300_000)])
 def test_wait_and_latency_of_m_m_1(exponential, load, jobs):
     """With random arrivals and services a job waits S rho / (1 - rho) (Kleinrock 1975, 3.2)."""

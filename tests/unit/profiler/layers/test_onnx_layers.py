@@ -77,6 +77,7 @@ def test_a_small_network_gives_the_operations_by_hand(tmp_path: Path, models: Mo
     assert not any("differ" in warning for warning in document.warnings)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("build", "macs"), [("resnet50", 4.09e9), ("mobilenet_v2", 0.300e9)])
 def test_known_networks_as_the_runtime_ran_them(tmp_path: Path, models: ModuleType, build: str, macs: float) -> None:
     """From the runtime's own shapes, within 5 % of the published counts; padding of channels costs MobileNet up to that."""

@@ -66,6 +66,7 @@ def test_a_small_layer_is_judged_by_the_cache() -> None:
     assert judge(Work(0.0, 1e6), 20e-6, "float32", CACHED).of_ceiling == pytest.approx(0.5)
 
 
+@pytest.mark.full
 def test_ceilings_come_from_the_products_and_from_real_copies() -> None:
     """The compute ceiling is the best of the engine's products: 2 x 1024^3 operations in a second beat 2 x 512^3 in one."""
 
