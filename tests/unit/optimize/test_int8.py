@@ -49,6 +49,7 @@ def test_activations_are_unsigned_and_weights_signed(case: Any, nets: ModuleType
     assert right(case, nets, path) > 0.98
 
 
+@pytest.mark.full
 def test_the_census_tells_signed_activations_from_unsigned_ones(case: Any, nets: ModuleType, tmp_path: Path) -> None:
     """Unsigned: the products run in int8. Signed: those before a sum do not, and it says why and what to do."""
     batch, model = case.inputs[:4], nets.save_residual(tmp_path / "net.onnx")

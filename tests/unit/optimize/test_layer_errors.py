@@ -84,6 +84,7 @@ def test_files_without_a_common_name_cannot_be_compared(case: Any, nets: ModuleT
         layer_errors(parse_variant(str(case.model)), parse_variant(str(other)), case.inputs)
 
 
+@pytest.mark.full
 def test_explain_shows_the_layers(case: Any, broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With --against; the first that differs is marked."""
     sets = ["--data", str(case.folder / "calibration.npz")]

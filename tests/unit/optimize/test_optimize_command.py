@@ -49,6 +49,7 @@ def test_from_a_model_to_a_plan_and_back(case: Any, tmp_path: Path, capsys: pyte
     assert plan.exists()
 
 
+@pytest.mark.full
 def test_memory_parts_and_layers_are_in_document_and_page(
     case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,6 +77,7 @@ def test_memory_parts_and_layers_are_in_document_and_page(
         assert expected in shown
 
 
+@pytest.mark.full
 def test_the_command_that_measures_the_pipeline_can_be_typed(
     case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
