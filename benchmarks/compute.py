@@ -12,7 +12,7 @@ import numpy as np
 import headrace as hr
 from headrace.base.plan import DecodePlan
 from headrace.engines.onnx_engine import OnnxEngine
-from headrace.pipeline.governor import limit_library_threads
+from headrace.pipeline.thread_budget import limit_library_threads
 from headrace.stages.decode import DecodeChain
 from headrace.stages.images import fit
 

@@ -31,7 +31,7 @@ from headrace.base.units import format_duration
 from headrace.compare.blocks import Block, Contender, SameItems, measure_block, quiet
 from headrace.compare.comparison import Question
 from headrace.ledger.ledger import Ledger
-from headrace.pipeline.governor import usable_cores
+from headrace.pipeline.thread_budget import usable_cores
 from headrace.tune.rounds import Effort, JobTimes, Rounds, comes_in_a_burst
 from headrace.tune.tuning import Tuned, TuneSettings, tune
 

@@ -12,7 +12,7 @@ from benchmarks.faults.case import Case
 from benchmarks.faults.fault import Fault
 from benchmarks.faults.outside import busy_programs
 from benchmarks.faults.shapes import SHAPES
-from headrace.pipeline.governor import usable_cores
+from headrace.pipeline.thread_budget import usable_cores
 
 _CGROUP = Path("/sys/fs/cgroup")
 _PERIOD_MICROSECONDS = 100_000

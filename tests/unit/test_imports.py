@@ -112,6 +112,64 @@ def test_a_turned_arrow_is_found_however_it_is_written(tmp_path: Path) -> None:
     ]
 
 
+def circles(source: Path) -> list[list[str]]:
+    """Return each group of files of one folder that import one another in a circle; `source` is the package's folder."""
+    files = {
+        ".".join(("headrace", *file.relative_to(source).with_suffix("").parts)): file
+        for file in source.rglob("*.py")
+        if file.name != "__init__.py"
+    }
+    graph = {name: _modules(file) & files.keys() for name, file in files.items()}
+    inside = {name: {other for other in found if _folder(other) == _folder(name)} for name, found in graph.items()}
+    reached = {name: _reach(name, inside) for name in inside}
+    found = {frozenset(other for other in reached[name] if name in reached[other]) for name in inside}
+    return sorted(sorted(circle) for circle in found if circle)
+
+
+def _folder(module: str) -> str:
+    return module.split(".")[1]
+
+
+def _modules(file: Path) -> set[str]:
+    """Return the modules of headrace that a file imports, however it does."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+def _reach(start: str, graph: dict[str, set[str]]) -> set[str]:
+    """Return what can be reached from a module; itself only through others."""
+    reached: set[str] = set()
+    ahead = [start]
+    while ahead:
+        new = graph[ahead.pop()] - reached
+        reached |= new
+        ahead.extend(new)
+    return reached
+
+
+def test_no_files_of_a_folder_import_one_another_in_a_circle() -> None:
+    """A file can be read when those that it imports have been."""
+    assert circles(SOURCE) == []
+
+
+def test_a_circle_is_found_under_type_checking_too(tmp_path: Path) -> None:
+    """It keeps a reader from a beginning as any other does."""
+    files = {
+        "base/one.py": "from headrace.base.two import Two\n",
+        "base/two.py": "if TYPE_CHECKING:\n    from headrace.base import one\n",
+        "base/three.py": "import headrace.base.one\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert circles(tmp_path) == [["headrace.base.one", "headrace.base.two"]]
+
+
 def test_import_headrace_loads_nothing_heavy() -> None:
     """A fresh interpreter that imports headrace has loaded no large library: those come with the module that needs them."""
     code = f"import json, sys, headrace; print(json.dumps(sorted({HEAVY!r} & set(sys.modules))))"

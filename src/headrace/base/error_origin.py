@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from headrace.base.formatting import encodable
+
 #: Frames of a traceback that are shown: a recursion without end has a thousand. The first and the last say most.
 MOST_FRAMES = 12
 #: Characters of a traceback: a line of code may be long.
@@ -117,12 +119,7 @@ def _short(file: str) -> str:
     """Return a path as seen from the working folder, where it is below it."""
     with contextlib.suppress(ValueError, OSError):  # elsewhere; or the working folder is gone
         file = str(Path(file).relative_to(Path.cwd()))
-    return _encodable(file)
-
-
-def _encodable(text: str) -> str:
-    """Return text that any file takes: names of files may not be Unicode."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return encodable(file)
 
 
 def _as_text(frames: list[_Frame]) -> str:
@@ -133,7 +130,7 @@ def _as_text(frames: list[_Frame]) -> str:
     else:
         lines = list(map(_shown, frames))
     text = "\n".join(lines)
-    text = _encodable(text)
+    text = encodable(text)
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
 
 

@@ -86,3 +86,12 @@ def _num_cells(text: str) -> int:
         0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
         for letter in text
     )
+
+
+def encodable(text: str) -> str:
+    """Return text that UTF-8 can hold: names of files need not be Unicode, and Python then reads them as surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text

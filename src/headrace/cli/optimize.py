@@ -294,7 +294,7 @@ def _check_source(args: argparse.Namespace, sets: Mapping[str, Golden | None]) -
 def _goal(args: argparse.Namespace, plan: Plan, stage: str) -> Goal:
     from headrace.cli.golden_argument import declared_output
     from headrace.optimize.goal import Goal
-    from headrace.pipeline.governor import usable_cores
+    from headrace.pipeline.thread_budget import usable_cores
 
     return Goal(
         objective=args.objective,

@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Send the jobs and print their ids."""
     from headrace.base.errors import SettingsError
+    from headrace.base.formatting import encodable
     from headrace.cli import EXIT_DONE
-    from headrace.runs.run_folder import encodable
     from headrace.sources.addresses import open_queue, parse_address
 
     parse_address(args.queue)
@@ -138,7 +138,7 @@ def _payloads(item: str) -> list[str | Path]:
 
 def _body(id_: str, payload: str | Path, args: argparse.Namespace, attributes: dict[str, str]) -> bytes:
     from headrace.base.errors import SourceError
-    from headrace.runs.run_folder import encodable
+    from headrace.base.formatting import encodable
     from headrace.sources.jobs import encode_job
 
     content: str | Path | bytes = payload
@@ -165,7 +165,7 @@ def _new_id(payload: str | Path) -> str:
     """Return an id that people recognise, and that a second submission of the same file does not repeat."""
     import uuid
 
-    from headrace.runs.run_folder import encodable
+    from headrace.base.formatting import encodable
 
     name = payload.name if isinstance(payload, Path) else payload.partition("?")[0].rpartition("/")[2]
     return f"{encodable(name)[-_LONGEST_NAME:]}-{uuid.uuid4().hex[:12]}".lstrip("-")

@@ -35,8 +35,8 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
     from headrace.base.worker_slot import Ended
     from headrace.cli import EXIT_DONE, EXIT_NEGATIVE, reported
     from headrace.cli.pipeline_arguments import open_plan, stdout_kept
-    from headrace.pipeline.governor import limit_library_threads
     from headrace.pipeline.supervisor import Supervisor
+    from headrace.pipeline.thread_budget import limit_library_threads
 
     _check(args)
     plan = open_plan(args)

@@ -13,7 +13,7 @@ from headrace.base.units import format_duration
 from headrace.demo.servers import LOOPBACK, DemoServers
 from headrace.demo.workload import REPEATS, fill_queue, make_pipeline, write_pipeline
 from headrace.pipeline.execute import Result
-from headrace.pipeline.governor import usable_cores
+from headrace.pipeline.thread_budget import usable_cores
 from headrace.pipeline.watching import Watch
 from headrace.profiler.profile import ProfileSettings, profile
 from headrace.samples.generator import make

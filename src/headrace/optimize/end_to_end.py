@@ -33,7 +33,7 @@ from headrace.ledger.ledger import Ledger, hardware_fingerprint
 from headrace.optimize.amdahl import find_amdahl_bound
 from headrace.optimize.better_plan import accepted_concurrency, proof_of
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.governor import usable_cores
+from headrace.pipeline.thread_budget import usable_cores
 from headrace.profiler.profile import ProfileSettings, profile
 from headrace.runs.formats.comparison import Beside, ComparisonDocument
 from headrace.runs.formats.events import Event

@@ -11,11 +11,11 @@ Read in this order:
     settling.py        the end of a job, once, whatever ended it; failing.py: how an error ends it
     station.py         one queue and its workers
     group.py           what a worker does with what it took
-    finisher.py        hands on a batch's results while the device runs the next; passages.py: spans of what was done
+    finisher.py        hands on a batch's results while the device runs the next; work_notes.py: spans of what was done
     remote.py          the same in a child process (shared_values.py: how values get there)
     bounded_queue.py   backpressure; batch_buffer.py: the memory of a batch
     bookkeeping.py     spans for those who watch; punctuality.py: whether acks and heartbeats come in time
-    outbox.py          results that are not durable yet; ordering.py: ordered output
-    governor.py        cores and threads; garbage.py: the garbage collector; opening.py: stages and models of one worker
+    unflushed.py          results that are not durable yet; ordering.py: ordered output
+    thread_budget.py   cores and threads; garbage.py: the garbage collector; opening.py: stages and models of one worker
     summary.py         counts, rates and percentiles while it runs
 """

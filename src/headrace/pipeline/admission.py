@@ -9,15 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Sequence
 
-from headrace.base.records import Job, Outcome, OutcomeKind
+from headrace.base.records import Job, Outcome, OutcomeKind, Receiving
 from headrace.pipeline.failing import Failing
 from headrace.pipeline.item import Item
-from headrace.pipeline.receiving import ReceivingBook
+from headrace.pipeline.receiver_totals import ReceivingBook
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.run_limit import RunLimit
 from headrace.pipeline.station import Station
 from headrace.pipeline.task_shares import TaskShares
-from headrace.runs.run_folder import Receiving
 
 _COUNTER = {
     OutcomeKind.DELIVERED: "delivered",

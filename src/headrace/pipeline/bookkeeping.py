@@ -1,6 +1,6 @@
 """The thread that makes spans of what workers did and gives them to those who watch.
 
-How this works: a worker leaves a `Passage` here, which costs it an append, and the bookkeeper makes spans of it. Only so many
+How this works: a worker leaves a `WorkNote` here, which costs it an append, and the bookkeeper makes spans of it. Only so many
 may wait: where workers leave more than one thread can write down, each waits a moment before it goes on, so that memory stays
 constant and every span is made. That wait is bounded, because an observer of a user's may hang. Acks and heartbeats are another
 thread's: they come on time however many spans there are.
@@ -13,8 +13,8 @@ import time
 from collections import deque
 
 from headrace.base.records import Span
-from headrace.pipeline.passages import Passage
 from headrace.pipeline.run_context import RunContext
+from headrace.pipeline.work_notes import WorkNote
 
 #: Spans made in one go; about a hundred microseconds.
 _SPANS_AT_ONCE = 48
@@ -35,12 +35,12 @@ class Bookkeeper:
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
-        self._passages: deque[Passage] = deque()
+        self._passages: deque[WorkNote] = deque()
         self._spans_per_passage = 1.0
         self._most = _MOST_SPANS
         self._has_room = threading.Event()
 
-    def note(self, passage: Passage) -> None:
+    def note(self, passage: WorkNote) -> None:
         """Take what a worker did; waits a moment where too much waits already."""
         self._passages.append(passage)
         if len(self._passages) > self._most:

@@ -11,11 +11,11 @@ from headrace.base.plan import Plan
 from headrace.base.protocols import Instrument, Source
 from headrace.engines import traits_of
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.governor import ThreadBudget
 from headrace.pipeline.model_slots import ModelSlots
 from headrace.pipeline.opening import GroupSpec, groups
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.station import Station
+from headrace.pipeline.thread_budget import ThreadBudget
 from headrace.pipeline.warm_up import WarmUp
 from headrace.stages.stage import Stage
 

@@ -30,13 +30,13 @@ from headrace.pipeline.end_signals import EndSignals
 from headrace.pipeline.failure_limit import FailureLimit, MostFailed
 from headrace.pipeline.failure_log import FailureLog
 from headrace.pipeline.following import Following, PlanFollower
-from headrace.pipeline.governor import ThreadBudget, budget, usable_cores
 from headrace.pipeline.model_slots import ModelSlots
 from headrace.pipeline.resuming import keeping, open_checkpoint
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.runtime import Bounds, Runtime
 from headrace.pipeline.shadow import Shadow
 from headrace.pipeline.summary import Summary
+from headrace.pipeline.thread_budget import ThreadBudget, budget, usable_cores
 from headrace.pipeline.warm_up import WarmUp
 from headrace.pipeline.watching import RunInProgress, Watch
 from headrace.runs.emulation import emulated_engines

@@ -22,7 +22,7 @@ from headrace.base.errors import ItemRejected, as_item_error
 from headrace.base.metering import Metering, Reading, ThreadMeter
 from headrace.base.policies.batching import ReleaseReason
 from headrace.pipeline.batch_buffer import BatchBuffer
-from headrace.pipeline.item import Item, Mark
+from headrace.pipeline.item import Item, StageTiming
 from headrace.pipeline.sizes import measure
 from headrace.pipeline.users_code import members_of, raise_if_of_the_run
 from headrace.pipeline.warm_up import CostCurve, WarmUp, measure_curve
@@ -82,7 +82,7 @@ class Group:
         self._segments = _segments(stages, calls)
 
     def run(self, items: Sequence[Item], reason: ReleaseReason | None) -> Unpack | None:
-        """Run items through all stages; each then holds its value or its error, and its marks.
+        """Run items through all stages; each then holds its value or its error, and its timings.
 
         Returns:
             What is still to be called before that is true, where a batch comes last: giving each item its result takes a
@@ -170,11 +170,11 @@ class Group:
             except BaseException as error:
                 raise_if_of_the_run(error)
                 item.error = as_item_error(error).located(self.stages[index].name, item.id)
-                item.marks.append(_mark(index, before, read(), bytes_in, 0, None, _outcome(error)))
+                item.timings.append(_timing(index, before, read(), bytes_in, 0, None, _outcome(error)))
                 return
             after = read()
             bytes_out, shape_key = measure(value)
-            item.marks.append(_mark(index, before, after, bytes_in, bytes_out, shape_key))
+            item.timings.append(_timing(index, before, after, bytes_in, bytes_out, shape_key))
             bytes_in = bytes_out
             before = after  # the next stage begins where this one ends: one reading serves both
         item.value = value
@@ -224,7 +224,7 @@ class Group:
         # Halves, until the culprit stands alone: log2(batch) extra calls for one bad item, and the rest succeeds.
         before, after, batch = passage
         for item in items:
-            item.marks.append(_mark(call[0], before, after, item.num_bytes, 0, None, _outcome(error), batch))
+            item.timings.append(_timing(call[0], before, after, item.num_bytes, 0, None, _outcome(error), batch))
         if len(items) == 1:
             items[0].error = as_item_error(error).located(self.stages[call[0]].name, items[0].id)
             return
@@ -236,7 +236,7 @@ class Group:
         self._run_part(call, items[half:])
 
 
-def _mark(
+def _timing(
     stage: int,
     before: Reading,
     after: Reading,
@@ -245,10 +245,10 @@ def _mark(
     shape_key: str | None,
     outcome: str = "ok",
     batch: _Batch = _NO_BATCH,
-) -> Mark:
+) -> StageTiming:
     cpu = None if before[1] is None or after[1] is None else after[1] - before[1]
     run_delay = None if before[2] is None or after[2] is None else after[2] - before[2]
-    return Mark(
+    return StageTiming(
         stage,
         before[0],
         after[0],
@@ -268,7 +268,7 @@ def _unpack(items: Sequence[Item], results: Sequence[Any], passage: tuple[Readin
     before, after, batch = passage
     for item, result in zip(items, results, strict=True):
         num_bytes, shape_key = measure(result)
-        item.marks.append(_mark(batch.stage, before, after, item.num_bytes, num_bytes, shape_key, "ok", batch))
+        item.timings.append(_timing(batch.stage, before, after, item.num_bytes, num_bytes, shape_key, "ok", batch))
         item.value = result
         item.num_bytes = num_bytes
         item.shape_key = shape_key

@@ -59,8 +59,8 @@ class Stop(Protocol):
         ...
 
 
-class Mark(msgspec.Struct, gc=False, array_like=True):
-    """One passage of one item through one stage, as the worker saw it; see `passages.Passage` for what becomes of it."""
+class StageTiming(msgspec.Struct, gc=False, array_like=True):
+    """One passage of one item through one stage, as the worker saw it; see `work_notes.WorkNote` for what becomes of it."""
 
     stage: int
     """Index in the worker's group."""
@@ -94,7 +94,7 @@ class Item:
         entry: Value, size and shape key with which it entered the present station; a retry starts from there.
         kept: The result that an earlier delivery of the job left; None for none.
         error: Why the last stage failed; None while all is well.
-        marks: Passages through the stages of the present station.
+        timings: Passages through the stages of the present station.
         settled: The source was told how the job ended.
         inside: It still counts against the items in flight; results that wait to become durable do not.
         weight: How many jobs this one stands for in the spans; see `base.metering`.
@@ -115,7 +115,6 @@ class Item:
         "job",
         "keep",
         "kept",
-        "marks",
         "num_bytes",
         "parent",
         "pending",
@@ -127,6 +126,7 @@ class Item:
         "sequence",
         "settled",
         "shape_key",
+        "timings",
         "tries",
         "value",
         "weight",
@@ -159,7 +159,7 @@ class Item:
         self.entry: tuple[Any, int, str | None] | None = None
         self.kept: Kept | None = None
         self.error: ItemError | None = None
-        self.marks: list[Mark] = []
+        self.timings: list[StageTiming] = []
         self.settled = False
         self.inside = True
         self.parent = parent

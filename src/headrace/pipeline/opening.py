@@ -16,9 +16,9 @@ from headrace.base.plan import Plan, model_key
 from headrace.base.protocols import Instrument, Model
 from headrace.base.signature import check_takes
 from headrace.engines import open_model
-from headrace.pipeline.governor import limit_library_threads
 from headrace.pipeline.group import Group
 from headrace.pipeline.model_slots import ModelSlots
+from headrace.pipeline.thread_budget import limit_library_threads
 from headrace.pipeline.warm_up import WarmUp
 from headrace.stages.stage import Stage, StageContext
 

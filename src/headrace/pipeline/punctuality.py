@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from headrace.runs.run_folder import Tending
+from headrace.base.records import Tending
 
 logger = logging.getLogger("headrace")
 

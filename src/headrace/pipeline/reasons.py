@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headrace.base.error_origin import Origin
+from headrace.base.formatting import encodable
 from headrace.base.records import Job, Outcome, OutcomeKind
-from headrace.runs.run_folder import encodable
 
 #: Codes are ours, stages' and users': what comes after so many different ones is counted as `other`.
 MOST_CODES = 100

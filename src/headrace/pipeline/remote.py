@@ -49,12 +49,12 @@ from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import Job
 from headrace.base.signals import ignore_signals, start_sheltered
 from headrace.pipeline.garbage import GrowthWatch, calm_garbage_collector
-from headrace.pipeline.governor import limit_memory
 from headrace.pipeline.group import Group, new_batch_id
-from headrace.pipeline.item import Item, Mark
+from headrace.pipeline.item import Item, StageTiming
 from headrace.pipeline.opening import GroupSpec, open_group
 from headrace.pipeline.shared_values import Arena, new_prefix, pack, sweep, unpack
 from headrace.pipeline.sizes import measure
+from headrace.pipeline.thread_budget import limit_memory
 from headrace.pipeline.warm_up import CostCurve
 from headrace.stages.placement import Placement
 
@@ -98,7 +98,7 @@ class _NotStarted(msgspec.Struct, array_like=True):
 class _Answer(msgspec.Struct, array_like=True):
     values: bytes
     arena: str
-    marks: list[list[Mark]]
+    timings: list[list[StageTiming]]
     failures: list[_Failure | None]
     counts: dict[str, int]
     curve: CostCurve | None
@@ -163,7 +163,7 @@ class RemoteGroup:
         elif len(items) == 1:
             (item,) = items
             item.error = answer.located(self._spec.stages[0].name, item.id)
-            item.marks.append(Mark(0, started, _now_ns(), item.num_bytes, 0, None, "failed"))
+            item.timings.append(StageTiming(0, started, _now_ns(), item.num_bytes, 0, None, "failed"))
         else:
             for item in items:
                 self.run([item], ReleaseReason.SPLIT)
@@ -250,14 +250,14 @@ class RemoteGroup:
         values = unpack(answer.values, self._answers, copy=True)
         # A child counts from one again when it is replaced: what is told is counted here.
         numbers: defaultdict[int, int] = defaultdict(new_batch_id)
-        for rows in answer.marks:
+        for rows in answer.timings:
             for row in rows:
                 if row.batch_id is not None:
                     row.batch_id = numbers[row.batch_id]
         for item, placement in zip(items, answer.placements, strict=True):
             item.placement = placement
-        for item, value, rows, failure in zip(items, values, answer.marks, answer.failures, strict=True):
-            item.marks.extend(rows)
+        for item, value, rows, failure in zip(items, values, answer.timings, answer.failures, strict=True):
+            item.timings.extend(rows)
             if failure is not None:
                 item.error = self._of_item(_revived(failure)).located(self._spec.stages[0].name, item.id)
             else:
@@ -471,7 +471,7 @@ class _Child:
         answer = _Answer(
             packed,
             self.results.name,
-            [item.marks for item in items],
+            [item.timings for item in items],
             [None if item.error is None else _failure(item.error) for item in items],
             dict(self.counts),
             curve,

@@ -25,7 +25,7 @@ from typing import Any
 
 from headrace.base.errors import HeadraceError
 from headrace.base.protocols import KeepsResults, TakesNotes
-from headrace.base.records import Outcome, OutcomeKind, StageStatistics
+from headrace.base.records import Outcome, OutcomeKind, Receiving, StageStatistics, Tending
 from headrace.pipeline.admission import Admission
 from headrace.pipeline.bookkeeping import Bookkeeper
 from headrace.pipeline.building import Equipment, Routes, build_stations
@@ -47,7 +47,6 @@ from headrace.pipeline.station import Connections, WorkerThread
 from headrace.pipeline.task_shares import TaskShares
 from headrace.pipeline.threads import start_thread
 from headrace.pipeline.workers import Workers
-from headrace.runs.run_folder import Receiving, Tending
 from headrace.stages.stage import StageContext
 
 _TICK_SECONDS = 0.03
@@ -221,7 +220,7 @@ class Runtime:
     def abandon(self) -> None:
         """Give everything that is not settled back to the source at once."""
         self._admission.is_given_up = True
-        self._settling.outbox.flush()
+        self._settling.unflushed.flush()
         for item in self._admission.items():
             self._settling.settle(item, _GIVEN_BACK)
         for station in self.stations:
@@ -409,13 +408,13 @@ class Runtime:
                 self._closing.wait(_TICK_SECONDS)
 
     def _flush_results(self) -> None:
-        outbox, is_due = self._settling.outbox, self._settling.is_flush_due
+        unflushed, is_due = self._settling.unflushed, self._settling.is_flush_due
         while not self._closing.is_set():
             # A source that ends waits until all is settled, and results that are not durable for company that never comes.
             ends = self._pipeline.source.is_exhausted or self._admission.has_all()
-            if self._admission.is_empty and ends and not outbox.is_stuck:
-                outbox.flush()
-            outbox.flush_if_due()
+            if self._admission.is_empty and ends and not unflushed.is_stuck:
+                unflushed.flush()
+            unflushed.flush_if_due()
             is_due.wait(_TICK_SECONDS)
             is_due.clear()
 

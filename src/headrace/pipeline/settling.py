@@ -16,8 +16,8 @@ from headrace.pipeline.admission import Admission
 from headrace.pipeline.failing import Failing
 from headrace.pipeline.item import Item
 from headrace.pipeline.ordering import Reorderer
-from headrace.pipeline.outbox import Outbox
 from headrace.pipeline.run_context import RunContext
+from headrace.pipeline.unflushed import UnflushedResults
 
 _LATE = Outcome(OutcomeKind.RETURNED, "its visibility timeout ran out before it was done")
 _NOT_WRITTEN = Outcome(OutcomeKind.RETRY, "deliver: the result could not be written", 0.0, True)
@@ -35,7 +35,7 @@ class Settling:
 
     Attributes:
         is_flush_due: Set where results should be made durable without waiting for company.
-        outbox: Results that are not durable yet.
+        unflushed: Results that are not durable yet.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Settling:
         self._failing = failing
         self._reorderer = reorderer
         self.is_flush_due = threading.Event()
-        self.outbox = Outbox(delivery, self._delivered, context.clock)
+        self.unflushed = UnflushedResults(delivery, self._delivered, context.clock)
 
     def hand_over(self, item: Item) -> None:
         """Take an item that went through the delivery: its job ends once the result is durable."""
@@ -60,9 +60,9 @@ class Settling:
         if item.value:
             self.settle(item, DELIVERED)
             return
-        self.outbox.add(item)
+        self.unflushed.add(item)
         # While results cannot be written they count as in flight, or a full disk would fill the memory.
-        if not self.outbox.is_stuck and self._admission.make_room(item):
+        if not self.unflushed.is_stuck and self._admission.make_room(item):
             self.is_flush_due.set()  # perhaps these were the last
 
     def fail(self, item: Item, error: ItemError, stage: str) -> None:
@@ -92,8 +92,8 @@ class Settling:
 
     def drop_unwritten(self) -> None:
         """Let the source offer those jobs again whose results did not become durable."""
-        self.outbox.flush()
-        for item in self.outbox.abandon():
+        self.unflushed.flush()
+        for item in self.unflushed.abandon():
             self.settle(item, _NOT_WRITTEN)
 
     def settle(self, item: Item, outcome: Outcome, counter: str | None = None) -> None:

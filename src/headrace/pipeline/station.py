@@ -29,10 +29,10 @@ from headrace.pipeline.finisher import Finisher
 from headrace.pipeline.group import Unpack
 from headrace.pipeline.item import Item
 from headrace.pipeline.opening import GroupSpec, open_group
-from headrace.pipeline.passages import Passage
 from headrace.pipeline.remote import RemoteGroup
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.warm_up import CostCurve
+from headrace.pipeline.work_notes import WorkNote
 
 #: Names the threads that take jobs from the source, and with them the workers that run in those threads.
 RECEIVER = "receiver"
@@ -133,7 +133,7 @@ class Connections:
     """Leaves an item whose loan ran out to whoever has it now."""
     is_draining: Callable[[], bool]
     """Returns whether no more items can come, so that a batch need not wait for company."""
-    note: Callable[[Passage], object]
+    note: Callable[[WorkNote], object]
     """Takes what a worker did, of which spans are made."""
     start_worker: Callable[[Station, int], object]
     """Starts a worker beside the others, or in the place of one that was left behind."""
@@ -330,13 +330,13 @@ class Station:
         if self.device_name and self._context.observers.wants["batch_formed"]:
             self._tell_batch(items, served.reason, served.waited_ns)
         # Taken before the items move on: after that the next worker may already be changing them.
-        marks = [item.marks for item in items]
+        timings = [item.timings for item in items]
         for item in items:
-            item.marks = []
+            item.timings = []
         stamps = self._links.hand_on(items, self)
         if self._context.observers.wants["stage_finished"]:
             self._links.note(
-                Passage(self.stages, worker.name, served.process_id, served.dequeued, served.arrivals, marks, stamps)
+                WorkNote(self.stages, worker.name, served.process_id, served.dequeued, served.arrivals, timings, stamps)
             )
 
     def statistics(self) -> StageStatistics:
@@ -445,11 +445,15 @@ class Station:
             self._context.observers.notify("stage_started", self.name, [item.id for item in items])
 
     def _tell_batch(self, items: Sequence[Item], reason: ReleaseReason | None, waited_ns: int) -> None:
-        batched = (mark for item in items for mark in item.marks if mark.batch_id is not None)
-        mark = next(batched, None)  # the whole batch; parts of one that failed come after it
-        if mark is not None and mark.batch_id is not None and mark.batch_size is not None:
+        batched = (timing for item in items for timing in item.timings if timing.batch_id is not None)
+        timing = next(batched, None)  # the whole batch; parts of one that failed come after it
+        if timing is not None and timing.batch_id is not None and timing.batch_size is not None:
             formed = BatchFormed(
-                self.stages[mark.stage].name, mark.batch_id, mark.batch_size, str(reason or "idle"), waited_ns / 1e9
+                self.stages[timing.stage].name,
+                timing.batch_id,
+                timing.batch_size,
+                str(reason or "idle"),
+                waited_ns / 1e9,
             )
             self._context.observers.notify("batch_formed", formed)
 

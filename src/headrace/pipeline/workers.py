@@ -6,10 +6,10 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from headrace.pipeline.governor import limit_library_threads
 from headrace.pipeline.guard import Guard
 from headrace.pipeline.opening import opening_error
 from headrace.pipeline.station import Station, Worker
+from headrace.pipeline.thread_budget import limit_library_threads
 from headrace.pipeline.threads import start_thread
 
 logger = logging.getLogger("headrace")

@@ -13,9 +13,9 @@ import msgspec
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.error_origin import Origin
 from headrace.base.errors import RunFolderError
+from headrace.base.formatting import encodable
 from headrace.base.observer import Observer
 from headrace.base.records import Job, Outcome, OutcomeKind
-from headrace.runs.run_folder import encodable
 
 logger = logging.getLogger("headrace")
 

@@ -26,7 +26,7 @@ import msgspec
 from headrace.base.clock import Clock, SystemClock
 from headrace.base.documents import decode_document, encode_document
 from headrace.base.errors import RunFolderError
-from headrace.base.records import SCHEMA_VERSION, Counters
+from headrace.base.records import SCHEMA_VERSION, Counters, Receiving, Tending
 from headrace.runs.contained_files import is_own_folder, own_file
 from headrace.runs.formats import isolation, layers, profiling
 from headrace.runs.hardware import Hardware, find_hardware, find_versions
@@ -70,55 +70,6 @@ class StageInfo(msgspec.Struct, frozen=True, kw_only=True):
     work: str = ""
     """What it does, as far as headrace knows: `download`, `decode`, `resize`, `preprocess`, `model`, `postprocess`, `deliver`;
     empty for a user's own stage, and for one that only takes time."""
-
-
-class Receiving(msgspec.Struct, frozen=True, kw_only=True):
-    """What the receivers did, exact, summed over them, from the moment the first job came to that in which the last one did.
-
-    Calls that were under way when the first job came are left out, as they waited for the sender; so is what came to nothing
-    after the last job. A run that had all its jobs from one call has no calls here.
-    """
-
-    num_receivers: int
-    calls: int
-    """Calls of the source."""
-    empty_calls: int
-    """Those that came back without a job."""
-    full_calls: int
-    """Those that brought as many jobs as were asked for."""
-    jobs: int
-    asked: int
-    """Jobs asked for, summed over calls."""
-    call_seconds: float
-    """Within calls of the source."""
-    empty_call_seconds: float
-    """Within those that came back without a job."""
-    blocked_seconds: float
-    """Between calls: waiting until fewer were in flight, and for room in a queue."""
-    inline_seconds: float
-    """Between calls: running the stages that receivers run themselves, with the pauses before other tries."""
-    mean_age_seconds: float | None = None
-    """Mean time between a job's being sent and first received, over all jobs, by the queue's clock and this machine's; None
-    where the source does not tell. Grows with a backlog."""
-    last_age_seconds: float | None = None
-    """The same over the last tenth of the jobs."""
-    again_calls: int = 0
-    """Those that brought only jobs that were received before: they may have waited until these were due. 0 in older runs."""
-    again_call_seconds: float = 0.0
-    """Within those."""
-
-
-class Tending(msgspec.Struct, frozen=True, kw_only=True):
-    """How punctual the thread was that sends acks and extends loans."""
-
-    calls: int
-    """Of the source's `tend`."""
-    longest_gap_seconds: float
-    """From the beginning of one to that of the next."""
-    longest_call_seconds: float
-    """Within one: the queue's own time."""
-    visibility_seconds: float | None = None
-    """How long a job is lent; None for sources that lend nothing."""
 
 
 class RunInfo(msgspec.Struct, kw_only=True):
@@ -312,15 +263,6 @@ def replace_file(path: Path, content: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-
-
-def encodable(text: str) -> str:
-    """Return text that UTF-8 can hold: names of files need not be Unicode, and Python then reads them as surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "backslashreplace").decode()
-    return text
 
 
 def headrace_version() -> str:

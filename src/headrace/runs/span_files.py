@@ -27,9 +27,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headrace.base.formatting import encodable
 from headrace.base.observer import Observer
 from headrace.base.records import Span
-from headrace.runs.run_folder import encodable
 
 logger = logging.getLogger("headrace")
 

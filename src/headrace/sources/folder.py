@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from headrace.base.errors import SourceError
-from headrace.runs.run_folder import encodable
+from headrace.base.formatting import encodable
 from headrace.sources.finite import Entry, FiniteSource
 
 log = logging.getLogger(__name__)

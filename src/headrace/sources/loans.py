@@ -29,13 +29,13 @@ from dataclasses import dataclass, replace
 
 from headrace.base.clock import Clock
 from headrace.base.errors import QueueRefused, QueueUnavailable, SourceError
+from headrace.base.formatting import encodable
 from headrace.base.in_flight import Place
 from headrace.base.policies.blame import Record
 from headrace.base.policies.visibility import VisibilityPolicy
 from headrace.base.protocols import FINAL, STALE, Queue
 from headrace.base.records import DELIVERED, Burial, Job, Message, Outcome, OutcomeKind, Postponed
 from headrace.base.worker_slot import Seat
-from headrace.runs.run_folder import encodable
 from headrace.sources.pending_calls import Action, Lane, Pauses
 from headrace.sources.untrusted import described
 

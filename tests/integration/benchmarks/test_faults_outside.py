@@ -20,7 +20,7 @@ from benchmarks.faults import FAULTS, environment_faults, outside
 from benchmarks.faults.image_server import ServerSettings
 from benchmarks.faults.outside import OutsideProgram, busy_programs
 from benchmarks.faults.server import Server, make_certificate
-from headrace.pipeline.governor import usable_cores
+from headrace.pipeline.thread_budget import usable_cores
 
 IMAGES = [b"first" * 1000, b"second" * 20_000]
 

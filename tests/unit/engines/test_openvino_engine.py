@@ -16,7 +16,7 @@ from headrace.base.errors import EngineError, SettingsError
 from headrace.base.protocols import TensorSpec
 from headrace.engines import engine
 from headrace.engines.openvino_engine import OpenVinoEngine, OpenVinoOptions, compile_settings
-from headrace.pipeline.governor import usable_cores
+from headrace.pipeline.thread_budget import usable_cores
 
 MakeModel = Callable[..., Path]
 

@@ -19,7 +19,7 @@ from headrace.cli import main
 from headrace.engines import EngineTraits
 from headrace.optimize.portability import find_portability
 from headrace.optimize.techniques import deciding_versions, installed_engines
-from headrace.pipeline.governor import budget
+from headrace.pipeline.thread_budget import budget
 from headrace.profiler.layers.table import measure_layers
 from headrace.runs.hardware import find_versions
 from headrace.validate.layer_errors import opened_with

@@ -25,11 +25,11 @@ from headrace.pipeline.building import Equipment
 from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import run as execute
 from headrace.pipeline.failing import Failing
-from headrace.pipeline.governor import budget
 from headrace.pipeline.item import Item
 from headrace.pipeline.ordering import Reorderer
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.runtime import Runtime
+from headrace.pipeline.thread_budget import budget
 from headrace.testing import FakeClock, FaultyStage, ListSource
 
 Run = Callable[..., Any]

@@ -15,10 +15,10 @@ from headrace.base.observer import Observer, Observers
 from headrace.base.plan import Plan
 from headrace.base.records import Job, Span
 from headrace.pipeline.bookkeeping import Bookkeeper
-from headrace.pipeline.item import Item, Mark
-from headrace.pipeline.passages import Passage
+from headrace.pipeline.item import Item, StageTiming
 from headrace.pipeline.punctuality import Punctuality
 from headrace.pipeline.run_context import RunContext
+from headrace.pipeline.work_notes import WorkNote
 from headrace.testing import ListSource
 
 Run = Callable[..., Any]
@@ -152,11 +152,11 @@ def context_of(*observers: Observer) -> RunContext:
     return RunContext(Plan(), observers=Observers(observers))
 
 
-def passage(num_items: int) -> Passage:
+def passage(num_items: int) -> WorkNote:
     """Return what a worker did with some items in one stage."""
     items = [Item(Job(str(number), b""), b"", ()) for number in range(num_items)]
-    marks = [[Mark(0, 1, 2, 0, 0, None)] for _ in items]
-    return Passage([hr.stage("a", str)], "a-0", 1, 1, [(item, 0, 0) for item in items], marks, [3] * num_items)
+    timings = [[StageTiming(0, 1, 2, 0, 0, None)] for _ in items]
+    return WorkNote([hr.stage("a", str)], "a-0", 1, 1, [(item, 0, 0) for item in items], timings, [3] * num_items)
 
 
 def test_only_so_many_spans_wait() -> None:

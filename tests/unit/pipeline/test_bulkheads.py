@@ -18,9 +18,9 @@ from headrace.diagnose.counter_checks import exact_counters
 from headrace.diagnose.evidence import collect
 from headrace.pipeline.building import Equipment
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.governor import budget
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.runtime import Runtime
+from headrace.pipeline.thread_budget import budget
 from headrace.runs.reader import read_run
 from headrace.sources.jobs import encode_job
 from headrace.sources.queue_source import QueueSource

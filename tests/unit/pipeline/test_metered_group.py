@@ -55,33 +55,33 @@ def test_without_metering_only_wall_times_are_read(metering: Metering | None) ->
     """CPU time that was not read is None, not 0."""
     item = item_of()
     run(group_of(metering, ("cpu", same), ("device", same)), [item])
-    assert [(mark.cpu, mark.run_delay) for mark in item.marks] == [(None, None)] * 2
+    assert [(timing.cpu, timing.run_delay) for timing in item.timings] == [(None, None)] * 2
 
 
 def test_fused_stages_share_the_reading_between_them() -> None:
     """Nothing lies between the end of one and the beginning of the next, and no clock runs backwards."""
     item = item_of()
     run(group_of(Metering(on=True), ("cpu", same), ("cpu", same), ("cpu", same)), [item])
-    assert [mark.started for mark in item.marks[1:]] == [mark.ended for mark in item.marks[:-1]]
-    assert all(mark.cpu is not None and mark.cpu >= 0 for mark in item.marks)
-    assert all(mark.run_delay is None or mark.run_delay >= 0 for mark in item.marks)
+    assert [timing.started for timing in item.timings[1:]] == [timing.ended for timing in item.timings[:-1]]
+    assert all(timing.cpu is not None and timing.cpu >= 0 for timing in item.timings)
+    assert all(timing.run_delay is None or timing.run_delay >= 0 for timing in item.timings)
 
 
 def test_a_failed_passage_has_cpu_time() -> None:
     """What a stage used before it failed counts as well."""
     item = item_of()
     run(group_of(Metering(on=True), ("cpu", refuse)), [item])
-    (mark,) = item.marks
-    assert mark.outcome == "failed"
-    assert mark.cpu is not None
+    (timing,) = item.timings
+    assert timing.outcome == "failed"
+    assert timing.cpu is not None
 
 
 def test_what_is_not_recorded_is_not_metered() -> None:
     """Of jobs that were left out no span is written: their clocks need not be read."""
     items = [item_of(0), item_of(8)]
     run(group_of(Metering(on=True, every=8), ("cpu", same)), items)
-    assert items[0].marks[0].cpu is None
-    assert items[1].marks[0].cpu is not None
+    assert items[0].timings[0].cpu is None
+    assert items[1].timings[0].cpu is not None
 
 
 @pytest.mark.parametrize(("weights", "is_metered"), [((0, 0), False), ((0, 8), True)])
@@ -89,14 +89,14 @@ def test_a_batch_is_metered_if_one_of_it_is_recorded(weights: tuple[int, ...], i
     """Every item of a batch has the batch's time; where none is recorded the clocks need not be read."""
     items = [item_of(weight) for weight in weights]
     run(group_of(Metering(on=True, every=8), ("device", same)), items)
-    assert [mark.cpu is not None for item in items for mark in item.marks] == [is_metered] * 2
-    assert items[0].marks[0].cpu == items[1].marks[0].cpu
+    assert [timing.cpu is not None for item in items for timing in item.timings] == [is_metered] * 2
+    assert items[0].timings[0].cpu == items[1].timings[0].cpu
 
 
 def test_the_parts_of_a_batch_that_failed_are_metered_each() -> None:
     """A batch that is split for one bad item leaves one metered passage for every call that an item was in."""
     items = [item_of(), item_of(), item_of(value=b"bad")]
     run(group_of(Metering(on=True), ("device", refuse_bad)), items)
-    assert all(mark.cpu is not None for item in items for mark in item.marks)
-    assert [mark.outcome for mark in items[0].marks] == ["failed", "ok"]
-    assert {mark.outcome for mark in items[2].marks} == {"failed"}
+    assert all(timing.cpu is not None for item in items for timing in item.timings)
+    assert [timing.outcome for timing in items[0].timings] == ["failed", "ok"]
+    assert {timing.outcome for timing in items[2].timings} == {"failed"}

@@ -9,8 +9,8 @@ import pytest
 
 from headrace.base.clock import SystemClock
 from headrace.base.plan import Plan, resolve
-from headrace.pipeline.governor import budget, usable_cores
 from headrace.pipeline.opening import GroupSpec, open_group
+from headrace.pipeline.thread_budget import budget, usable_cores
 from headrace.samples.catalogue import SCENES_MODEL_PATH
 from headrace.stages.inputs import ArrayInput
 from headrace.stages.module import Module, ModuleContext

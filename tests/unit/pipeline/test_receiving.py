@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.base.records import Job
+from headrace.base.records import Job, Receiving
 from headrace.pipeline.execute import run as execute
-from headrace.pipeline.receiving import AgeBook, ReceivingBook
+from headrace.pipeline.receiver_totals import AgeBook, ReceivingBook
 from headrace.runs.reader import read_run
-from headrace.runs.run_folder import Receiving
 from headrace.testing import ListSource
 
 Run = Callable[..., Any]

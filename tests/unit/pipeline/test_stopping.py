@@ -23,11 +23,11 @@ from headrace.base.records import Counters, Job, OutcomeKind
 from headrace.delivery.collect import Collect
 from headrace.pipeline.building import Equipment
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.governor import budget
 from headrace.pipeline.group import Group
 from headrace.pipeline.item import Item
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.runtime import Runtime
+from headrace.pipeline.thread_budget import budget
 from headrace.sources.jobs import encode_job
 from headrace.sources.queue_source import QueueSource
 from headrace.stages.stage import Stage, StageContext

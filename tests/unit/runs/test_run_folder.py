@@ -12,9 +12,10 @@ import msgspec
 import pytest
 
 from headrace.base.errors import RunFolderError
+from headrace.base.formatting import encodable
 from headrace.base.records import SCHEMA_VERSION, Counters
 from headrace.runs.reader import read_run
-from headrace.runs.run_folder import RunFolder, encodable
+from headrace.runs.run_folder import RunFolder
 
 
 def test_create_writes_what_is_known_at_the_start(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from headrace.base.plan import Plan, StagePlan
+from headrace.base.records import Receiving
 from headrace.diagnose.accounting import window_rows
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.replay import Replay
@@ -17,7 +18,7 @@ from headrace.diagnose.span_columns import Array
 from headrace.diagnose.verdict.work import Work, find_work
 from headrace.runs.formats.diagnosis import Bound, Candidate
 from headrace.runs.formats.profile import ProfileDocument, StageAccount
-from headrace.runs.run_folder import Receiving, RunInfo
+from headrace.runs.run_folder import RunInfo
 
 #: CPU over service without run delay: below it, what a stage costs is what it waits for (a device, a network).
 _COMPUTES_AT_ALL = 0.1

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.base.formatting import quoted
+from headrace.base.records import Receiving
 from headrace.base.units import format_duration
 from headrace.diagnose.verdict.facts import Facts
 from headrace.diagnose.verdict.proposal import Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
 from headrace.runs.formats.prediction import Change
-from headrace.runs.run_folder import Receiving
 
 #: Share of the receivers' time within calls of the source from which on they wait for it, not for room.
 _IN_CALLS = 0.5

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from headrace.base.documents import encode_document
-from headrace.runs.run_folder import encodable, replace_file
+from headrace.base.formatting import encodable
+from headrace.runs.run_folder import replace_file
 
 logger = logging.getLogger("headrace")
 

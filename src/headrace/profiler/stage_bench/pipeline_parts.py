@@ -11,10 +11,10 @@ from headrace.base.clock import SystemClock
 from headrace.base.plan import Executor, Plan, StageDefaults, resolve
 from headrace.engines import traits_of
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.governor import ThreadBudget, budget, usable_cores
 from headrace.pipeline.opening import GroupSpec, groups, open_group
 from headrace.pipeline.remote import RemoteGroup
 from headrace.pipeline.station import RunsItems
+from headrace.pipeline.thread_budget import ThreadBudget, budget, usable_cores
 from headrace.stages.emulated import EmulatedStage
 from headrace.stages.stage import Stage, StageContext
 

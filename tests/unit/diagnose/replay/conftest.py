@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from headrace.base.plan import Plan, StageDefaults, resolve
+from headrace.base.records import Receiving
 from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.replay import Replay
 from headrace.runs.hardware import Hardware
-from headrace.runs.run_folder import Receiving
 
 
 @dataclass(kw_only=True)

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from headrace.base.records import Receiving
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.whatif import predict
 from headrace.runs.formats.prediction import Change
-from headrace.runs.run_folder import Receiving
 
 
 def receiving(age_seconds: float) -> Receiving:

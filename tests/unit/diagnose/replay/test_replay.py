@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import SettingsError
-from headrace.base.records import Counters
+from headrace.base.records import Counters, Receiving
 from headrace.cli.change_arguments import add_change_arguments, change_of
 from headrace.diagnose.bounds import bound_ratio, find_bounds
 from headrace.diagnose.candidates import find_candidates
@@ -20,7 +20,6 @@ from headrace.diagnose.replay.costs import BatchCost
 from headrace.diagnose.replay.needs import FailedTry
 from headrace.diagnose.replay.structure import Touches, build
 from headrace.runs.formats.prediction import Change
-from headrace.runs.run_folder import Receiving
 
 Make = Callable[..., Replay]
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from headrace.base.plan import Plan, StageDefaults, resolve
+from headrace.base.records import Receiving
 from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.bounds import find_bounds
 from headrace.diagnose.candidates import find_candidates
 from headrace.diagnose.verdict.facts import Facts
 from headrace.runs.hardware import Hardware
 from headrace.runs.reader import Run
-from headrace.runs.run_folder import Receiving
 
 Values = float | Sequence[float] | np.ndarray
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.base.records import Span
-from headrace.pipeline.item import Item, Mark
+from headrace.pipeline.item import Item, StageTiming
 from headrace.stages.stage import Stage
 
 _HOST = socket.gethostname()
 
 
 @dataclass(slots=True)
-class Passage:
+class WorkNote:
     """One time that a worker took items, ran them and handed them on."""
 
     stages: Sequence[Stage]
@@ -26,7 +26,7 @@ class Passage:
     """When the worker took the items, ns."""
     arrivals: Sequence[tuple[Item, int, int]]
     """Each item, when the queue took it (ns), and how many were in the queue then."""
-    marks: Sequence[Sequence[Mark]]
+    timings: Sequence[Sequence[StageTiming]]
     """For each item its passages through the stages, in order."""
     left: Sequence[int]
     """For each item when the next queue took it, or when it was settled, ns."""
@@ -34,43 +34,43 @@ class Passage:
     def spans(self, plan_id: str) -> list[Span]:
         """Return one span for each item and stage."""
         spans: list[Span] = []
-        for (item, arrived, queue_depth), marks, left in zip(self.arrivals, self.marks, self.left, strict=True):
+        for (item, arrived, queue_depth), timings, left in zip(self.arrivals, self.timings, self.left, strict=True):
             parent_id = item.parent.id if item.parent else None
             dequeued = self.dequeued
-            for mark in marks:
+            for timing in timings:
                 # An inline stage has no queue: its item arrives, is taken and begins when the stage before it ends.
                 spans.append(
                     Span(
                         "item",
                         item.id,
                         parent_id,
-                        self.stages[mark.stage].name,
+                        self.stages[timing.stage].name,
                         plan_id,
                         _HOST,
                         self.process_id,
                         self.worker,
                         0,
                         item.job.attempt,
-                        mark.outcome,
+                        timing.outcome,
                         arrived,
                         dequeued,
-                        mark.started,
-                        mark.ended,
-                        mark.ended,
-                        mark.cpu,
-                        mark.run_delay,
-                        mark.batch_id,
-                        mark.batch_size,
-                        mark.reason,
+                        timing.started,
+                        timing.ended,
+                        timing.ended,
+                        timing.cpu,
+                        timing.run_delay,
+                        timing.batch_id,
+                        timing.batch_size,
+                        timing.reason,
                         queue_depth,
-                        mark.bytes_in,
-                        mark.bytes_out,
-                        mark.shape_key,
+                        timing.bytes_in,
+                        timing.bytes_out,
+                        timing.shape_key,
                         item.weight,
                     )
                 )
-                arrived = dequeued = mark.ended
+                arrived = dequeued = timing.ended
                 queue_depth = 0
-            if marks:
+            if timings:
                 spans[-1].put = max(left, spans[-1].ended)
         return spans

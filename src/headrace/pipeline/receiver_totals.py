@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.base.records import Job
-from headrace.runs.run_folder import Receiving
+from headrace.base.records import Job, Receiving
 
 #: Means of ages are kept for 100 to 200 stretches of the run, once it had as many jobs.
 _MIN_STRETCHES = 100

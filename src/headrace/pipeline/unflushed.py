@@ -19,7 +19,7 @@ _STUCK_SECONDS = 1.0
 _SILENT_SECONDS = 60.0
 
 
-class Outbox:
+class UnflushedResults:
     """Flushes a buffering delivery after so many results or so much time, and tells who is delivered; thread-safe.
 
     Args:

@@ -18,11 +18,11 @@ from headrace.base.records import Job, OutcomeKind
 from headrace.delivery.parquet import Parquet
 from headrace.pipeline.building import Equipment
 from headrace.pipeline.definition import Pipeline
-from headrace.pipeline.governor import budget
 from headrace.pipeline.item import Item
-from headrace.pipeline.outbox import Outbox
 from headrace.pipeline.run_context import RunContext
 from headrace.pipeline.runtime import Runtime
+from headrace.pipeline.thread_budget import budget
+from headrace.pipeline.unflushed import UnflushedResults
 from headrace.sources.jobs import encode_job
 from headrace.sources.queue_source import QueueSource
 from headrace.testing import FakeClock, MemoryQueue
@@ -65,22 +65,27 @@ class Buffering:
         self.flush()
 
 
-def outbox() -> tuple[Outbox, Buffering, FakeClock, list[str]]:
-    """Return an outbox with its delivery, its clock, and the ids of the jobs that it called delivered."""
+def unflushed() -> tuple[UnflushedResults, Buffering, FakeClock, list[str]]:
+    """Return an unflushed with its delivery, its clock, and the ids of the jobs that it called delivered."""
     delivery, clock, delivered = Buffering(), FakeClock(), list[str]()
-    return Outbox(delivery, lambda items: delivered.extend(i.id for i in items), clock), delivery, clock, delivered
+    return (
+        UnflushedResults(delivery, lambda items: delivered.extend(i.id for i in items), clock),
+        delivery,
+        clock,
+        delivered,
+    )
 
 
-def put(box: Outbox, delivery: Buffering, id_: str) -> None:
-    """Deliver one result into the outbox."""
+def put(box: UnflushedResults, delivery: Buffering, id_: str) -> None:
+    """Deliver one result into the unflushed."""
     item = Item(Job(id_, "x"), "x", ())
     delivery.deliver(item.job, "x")
     box.add(item)
 
 
 def test_stuck_while_it_cannot_flush() -> None:
-    """After a flush that failed the outbox says so, until one succeeds."""
-    box, delivery, _, _ = outbox()
+    """After a flush that failed the unflushed says so, until one succeeds."""
+    box, delivery, _, _ = unflushed()
     delivery.errors = [DeliveryFailed("disk full")]
     put(box, delivery, "a")
     assert (box.flush(), box.is_stuck) == (False, True)
@@ -89,7 +94,7 @@ def test_stuck_while_it_cannot_flush() -> None:
 
 def test_a_full_disk_is_not_asked_for_each_result() -> None:
     """After a flush that failed the next is tried a second later, whatever comes meanwhile."""
-    box, delivery, clock, delivered = outbox()
+    box, delivery, clock, delivered = unflushed()
     delivery.errors = [DeliveryFailed("disk full"), DeliveryFailed("disk full")]
     for number in range(10):
         put(box, delivery, str(number))
@@ -103,8 +108,8 @@ def test_a_full_disk_is_not_asked_for_each_result() -> None:
 
 
 def test_flush_when_full() -> None:
-    """The outbox flushes after flush_items results."""
-    box, delivery, _, delivered = outbox()
+    """The unflushed flushes after flush_items results."""
+    box, delivery, _, delivered = unflushed()
     put(box, delivery, "a")
     put(box, delivery, "b")
     assert delivered == []
@@ -113,8 +118,8 @@ def test_flush_when_full() -> None:
 
 
 def test_flush_when_old() -> None:
-    """The outbox flushes when its oldest result has waited flush_seconds."""
-    box, delivery, clock, delivered = outbox()
+    """The unflushed flushes when its oldest result has waited flush_seconds."""
+    box, delivery, clock, delivered = unflushed()
     put(box, delivery, "a")
     clock.advance(9.9)
     box.flush_if_due()
@@ -127,7 +132,7 @@ def test_flush_when_old() -> None:
 @pytest.mark.parametrize("error", [DeliveryFailed("disk full"), ValueError("a defect")], ids=["told", "unforeseen"])
 def test_failing_flush_keeps_results(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     """When a flush fails, nobody is called delivered, and the next flush tries again."""
-    box, delivery, _, delivered = outbox()
+    box, delivery, _, delivered = unflushed()
     put(box, delivery, "a")
     delivery.errors.append(error)
     assert box.flush() is False
@@ -139,7 +144,7 @@ def test_failing_flush_keeps_results(error: Exception, caplog: pytest.LogCapture
 
 def test_a_disk_that_stays_full_is_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     """A flush is tried each second, and its failure is no line of the log each time."""
-    box, delivery, clock, _ = outbox()
+    box, delivery, clock, _ = unflushed()
     delivery.errors = [DeliveryFailed("disk full") for _ in range(90)]
     put(box, delivery, "a")
     for _ in range(90):

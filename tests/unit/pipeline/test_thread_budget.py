@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.base.plan import Plan, resolve
-from headrace.pipeline.governor import ThreadBudget, budget, limit_library_threads, usable_cores
+from headrace.pipeline.thread_budget import ThreadBudget, budget, limit_library_threads, usable_cores
 from headrace.stages.stage import Stage
 
 
