@@ -21,7 +21,7 @@ import pytest
 import headrace as hr
 from headrace.base.plan import Plan
 from headrace.base.records import OutcomeKind
-from headrace.pipeline.governor import usable_cores
+from headrace.pipeline.thread_budget import usable_cores
 from headrace.profiler.stage_bench import as_text, isolate, residency
 from headrace.profiler.stage_bench.curves import Setting
 from headrace.profiler.stage_bench.inputs import collect
