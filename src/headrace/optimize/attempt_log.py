@@ -4,36 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import msgspec
 
+from headrace.ledger.attempts import Attempts
 from headrace.optimize.goal import Goal
 from headrace.optimize.search_words import named_attempt
 from headrace.optimize.techniques import Obstacle, Technique
 from headrace.runs.formats.events import Event
 from headrace.runs.formats.optimization import Attempt, RunOff, Skipped
 from headrace.runs.formats.variants import VariantSide
-
-
-class Memory(Protocol):
-    """Where attempts are kept; the ledger is one."""
-
-    def recall(self, key: str) -> Attempt | None:
-        """Return what came of the same attempt before."""
-        ...
-
-    def write_attempt(self, attempt: Attempt) -> Attempt:
-        """Keep an attempt and return it with its id."""
-        ...
-
-    def write_event(self, event: Event) -> Event:
-        """Keep what is no attempt, such as a technique that was not tried."""
-        ...
-
-    def golden_uses(self, golden_sha256: str) -> int:
-        """Return how often a golden set has judged."""
-        ...
 
 
 @dataclass(slots=True)
@@ -50,7 +30,7 @@ class AttemptLog:
 
     model: str
     goal: Goal
-    memory: Memory | None = None
+    memory: Attempts | None = None
     hardware: str = ""
     say: Callable[[str], object] = lambda text: None
     attempts: list[Attempt] = field(default_factory=list)

@@ -58,7 +58,7 @@ class CheapGates:
             raise KeyboardInterrupt
         if candidate.refuted is None:
             self.log.keep_baseline(document.a)
-        attempt = self._attempt(candidate, document, time.monotonic() - began, key)
+        attempt = self._attempt(candidate, document, began, key)
         # Only the golden set accepts; until then the open attempt is not written.
         is_final = attempt.verdict == "reject" or not self.conditions.is_worth_testing(attempt)
         return self.log.decide(attempt, write=is_final)
@@ -83,7 +83,7 @@ class CheapGates:
             self.conditions.policy(candidate.kind), kept=self.kept, settled=goal.is_settled,
         )  # fmt: skip
 
-    def _attempt(self, candidate: Candidate, document: ValidationDocument, seconds: float, key: str) -> Attempt:
+    def _attempt(self, candidate: Candidate, document: ValidationDocument, began: float, key: str) -> Attempt:
         conditions, goal = self.conditions, self.conditions.goal
         speed = find_gate(document, "speed")
         speedup, cpu = (
@@ -97,13 +97,10 @@ class CheapGates:
             verdict, timed = "reject", gate.says
         elif speed is not None and goal.is_no_gain(speedup, cpu, is_smaller=conditions.is_smaller(candidate.artifact)):
             verdict, gate, timed = "reject", speed, f"{timed}: no gain worth a change"
-        return Attempt(
-            created_unix_seconds=time.time(), model=conditions.subject.original.sha256, technique=candidate.technique,
-            kind=candidate.kind, hypothesis=candidate.hypothesis, candidate=candidate.spec.text,
-            settings=variant_settings(candidate.spec.model), artifact=candidate.artifact, verdict=verdict,
-            gate=gate.name if gate else None, says=timed, predicted=predict_speedup(candidate.expected, self.pipeline),
-            speedup=speedup, cpu=cpu, seconds=seconds, validation=document, hardware=conditions.hardware, key=key,
-            asked=conditions.record(),
+        return conditions.attempt(
+            candidate.spec, candidate.artifact, document, began, technique=candidate.technique, kind=candidate.kind,
+            hypothesis=candidate.hypothesis, verdict=verdict, gate=gate.name if gate else None, says=timed,
+            predicted=predict_speedup(candidate.expected, self.pipeline), speedup=speedup, cpu=cpu, key=key,
         )  # fmt: skip
 
 

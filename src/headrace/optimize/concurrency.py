@@ -28,7 +28,7 @@ from headrace.validate import measuring
 from headrace.validate.detections import detections_in
 from headrace.validate.items import Items, batch_of, fed
 from headrace.validate.meanings import Detections
-from headrace.validate.model_speed import ROUNDS, Settled, Speed, measure_turns
+from headrace.validate.model_speed import ROUNDS, Settled, Speed, as_estimate, measure_turns
 from headrace.validate.parity import compare_outputs, joined
 from headrace.validate.variant_spec import VariantSpec
 
@@ -256,7 +256,7 @@ class _Search:
         is_won = found is not None and found.low > LEAST_GAIN
         if found is not None:
             against = str(self.used.concurrency)
-            self._note(other, Estimate(found.low, found.ratio, found.high), against, chosen=is_won)
+            self._note(other, as_estimate(found), against, chosen=is_won)
             self.say(f"layout {concurrency}: {found.ratio:.2f} times {against}")
         loser = self.used if is_won else other
         loser.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Callable
@@ -12,6 +11,8 @@ import msgspec
 
 from headrace.base.errors import HeadraceError
 from headrace.base.plan import ModelPlan
+from headrace.compare.interrupts import noticing
+from headrace.optimize.attempt_log import AttemptLog
 from headrace.optimize.concurrency import (
     Concurrency,
     ConcurrencyFound,
@@ -19,16 +20,17 @@ from headrace.optimize.concurrency import (
     compare_concurrency,
     search_concurrency,
 )
-from headrace.optimize.techniques import Subject, deciding_versions
+from headrace.optimize.conditions import Conditions, hash_of
+from headrace.optimize.search_words import named_attempt
+from headrace.optimize.techniques import deciding_versions
 from headrace.optimize.unconverted import network_code
-from headrace.runs.formats.optimization import Attempt, Whole
-from headrace.runs.formats.profile import Estimate
+from headrace.runs.formats.optimization import Artifact, Attempt, Whole
 from headrace.runs.formats.variants import Gate, ValidationDocument, VariantSide
 from headrace.validate.golden import Golden
 from headrace.validate.items import Items, arrays_of
-from headrace.validate.model_speed import Speed
+from headrace.validate.model_speed import as_estimate
 from headrace.validate.parity import BANDS
-from headrace.validate.variant_spec import VariantSpec, variant_settings, variant_text
+from headrace.validate.variant_spec import VariantSpec, variant_text
 from headrace.validate.variants import precision_of
 
 #: As ledgers and documents call it.
@@ -42,52 +44,85 @@ _HYPOTHESIS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConcurrencyAttempts:
-    """Searches workers, threads and batch of a variant."""
+class OwnConcurrency:
+    """Finds workers, threads and batch of one variant."""
 
-    subject: Subject
-    first: Concurrency
-    """Those of the Plan now."""
-    cores: int
-    objective: str
+    conditions: Conditions
+    log: AttemptLog
     items: Golden
     """That calls are timed on."""
-    hardware: str
-    say: Callable[[str], object]
+    first: Concurrency
+    """That of the Plan."""
+    variant: Attempt | None
+    """None: what is in use."""
 
-    def key(self, chosen: Attempt | None) -> str:
-        """Return what decides the outcome: the same is not timed twice."""
-        spec = self._spec(chosen)
-        decides = [
-            _METHOD, self.subject.original.sha256, chosen.artifact.sha256 if chosen else "", spec.model.engine,
-            dict(spec.model.options), str(self.first), self.cores, self.objective, self.hardware,
+    def find(self) -> Attempt | None:
+        """Return the concurrency as the ledger knows it or as it is found now; None if the variant cannot run at the first.
+
+        Raises:
+            KeyboardInterrupt: If it was interrupted.
+        """
+        say, called = self.log.say, self.conditions.subject.called
+        name = f"layout of {named_attempt(self.variant) if self.variant else called}"
+        known = self.log.recall(self._key)
+        if known is not None:
+            say(f"{name}: known from {known.id}: {known.verdict}: {known.says}")
+            return self._recalled(known)
+        say(name)
+        with noticing() as is_interrupted:
+            found = self._search(is_interrupted)
+            if is_interrupted():
+                raise KeyboardInterrupt
+        if found is None:
+            return None
+        say(f"{name}: {found.verdict}: {found.says}")
+        return self.log.write(found)
+
+    @property
+    def _key(self) -> str:
+        """What decides the outcome: the same is not timed twice."""
+        subject, goal, spec = self.conditions.subject, self.conditions.goal, self._spec
+        return hash_of([
+            _METHOD, subject.original.sha256, self.variant.artifact.sha256 if self.variant else "", spec.model.engine,
+            dict(spec.model.options), str(self.first), goal.cores, goal.objective, self.conditions.hardware,
             *(array.shape[1:] for array in arrays_of(self._items(spec)).values()),
             deciding_versions(spec.model.engine), *network_code(spec.model),
-            *(self.subject.incumbent.decides if self.subject.incumbent else ()),
-        ]  # fmt: skip
-        return hashlib.sha256(msgspec.json.encode(decides, order="sorted")).hexdigest()[:16]
+            *(subject.incumbent.decides if subject.incumbent else ()),
+        ])  # fmt: skip
 
-    def recalled(self, known: Attempt, chosen: Attempt | None) -> Attempt:
+    @property
+    def _spec(self) -> VariantSpec:
+        if self.variant is None:
+            return self.conditions.subject.in_use()
+        return VariantSpec(self.variant.candidate, ModelPlan(**self.variant.settings))
+
+    @property
+    def _artifact(self) -> Artifact:
+        return self.variant.artifact if self.variant else self.conditions.subject.file_in_use
+
+    @property
+    def _of(self) -> str:
+        return self.variant.candidate if self.variant else ""
+
+    def _items(self, spec: VariantSpec) -> Items:
+        """Return the items as a variant takes them."""
+        return self.items.at(spec.model.input_side)
+
+    def _recalled(self, known: Attempt) -> Attempt:
         """Return an attempt of the ledger with the files as they are called today."""
-        artifact = chosen.artifact if chosen else self.subject.file_in_use
-        settings = {**known.settings, "artifact": artifact.file}
+        settings = {**known.settings, "artifact": self._artifact.file}
         return msgspec.structs.replace(
-            known, is_recalled=True, artifact=artifact, settings=settings, of=_name(chosen),
+            known, is_recalled=True, artifact=self._artifact, settings=settings, of=self._of,
             candidate=variant_text(ModelPlan(**settings)),
         )  # fmt: skip
 
-    def search(self, chosen: Attempt | None, stop: Callable[[], bool]) -> Attempt | None:
-        """Return the concurrency found for a variant; None if it cannot run at the first one, or was stopped.
-
-        Args:
-            chosen: The variant; None: what is in use.
-            stop: Asked between rounds.
-        """
-        began, spec = time.monotonic(), self._spec(chosen)
+    def _search(self, stop: Callable[[], bool]) -> Attempt | None:
+        began, spec, goal = time.monotonic(), self._spec, self.conditions.goal
         try:
             found = search_concurrency(
-                spec, self._items(spec), self.first, cores=self.cores, objective=self.objective, stop=stop, say=self.say
-            )
+                spec, self._items(spec), self.first, cores=goal.cores, objective=goal.objective, stop=stop,
+                say=self.log.say,
+            )  # fmt: skip
             if stop():
                 return None
             gates = (self._parity(spec, found), _speed_gate(found, self.first))
@@ -95,41 +130,17 @@ class ConcurrencyAttempts:
             best = self.first if failed else found.best
             whole = self._whole(spec, best, stop)
         except HeadraceError as error:
-            self.say(f"layout: not tried: {error}")
+            self.log.say(f"layout: not tried: {error}")
             return None
         model = replace(spec.model, threads=best.threads)
         document = self._validation(spec, gates, best)
-        return Attempt(
-            created_unix_seconds=time.time(),
-            model=self.subject.original.sha256,
-            technique=TECHNIQUE,
-            kind="lossless",
-            hypothesis=_HYPOTHESIS,
-            candidate=variant_text(model),
-            settings=variant_settings(model),
-            stages={"workers": best.workers, "batch": best.batch},
-            layouts=found.timed,
-            of=_name(chosen),
-            whole=whole,
-            artifact=chosen.artifact if chosen else self.subject.file_in_use,
-            verdict="reject" if failed else "accept",
-            gate=failed.name if failed else None,
-            says=document.says,
-            speedup=_estimate(found.speed),
-            seconds=time.monotonic() - began,
-            validation=document,
-            hardware=self.hardware,
-            key=self.key(chosen),
+        return self.conditions.attempt(
+            VariantSpec(variant_text(model), model), self._artifact, document, began,
+            technique=TECHNIQUE, kind="lossless", hypothesis=_HYPOTHESIS, verdict=document.verdict,
+            gate=failed.name if failed else None, says=document.says, key=self._key, of=self._of, layouts=found.timed,
+            stages={"workers": best.workers, "batch": best.batch}, whole=whole,
+            speedup=as_estimate(found.speed) if found.speed else None,
         )  # fmt: skip
-
-    def _spec(self, chosen: Attempt | None) -> VariantSpec:
-        if chosen is None:
-            return self.subject.in_use()
-        return VariantSpec(chosen.candidate, ModelPlan(**chosen.settings))
-
-    def _items(self, spec: VariantSpec) -> Items:
-        """Return the items as a variant takes them."""
-        return self.items.at(spec.model.input_side)
 
     def _parity(self, spec: VariantSpec, found: ConcurrencyFound) -> Gate:
         """Ask whether an answer depends on what else is in the batch."""
@@ -149,7 +160,7 @@ class ConcurrencyAttempts:
 
     def _whole(self, spec: VariantSpec, best: Concurrency, stop: Callable[[], bool]) -> Whole | None:
         """Compare variant and concurrency together with what is in use, at the Plan's concurrency."""
-        baseline = self.subject.in_use()
+        baseline = self.conditions.subject.in_use()
         if spec.text == baseline.text and best == self.first:
             return None
         found = compare_concurrency(
@@ -158,12 +169,9 @@ class ConcurrencyAttempts:
         if found is None:
             return None
         return Whole(
-            ratio=Estimate(found.low, found.ratio, found.high),
-            before_per_second=1.0 / found.a_seconds,
-            after_per_second=1.0 / found.b_seconds,
-            before=str(self.first),
-            after=str(best),
-        )
+            ratio=as_estimate(found), before_per_second=1.0 / found.a_seconds, after_per_second=1.0 / found.b_seconds,
+            before=str(self.first), after=str(best),
+        )  # fmt: skip
 
     def _validation(self, spec: VariantSpec, gates: tuple[Gate, ...], best: Concurrency) -> ValidationDocument:
         failed = next((gate for gate in gates if gate.outcome == "rejected"), None)
@@ -184,11 +192,3 @@ def _speed_gate(found: ConcurrencyFound, first: Concurrency) -> Gate:
     says = f"{found.best} does {speed.ratio:.2f} times the items per second ({speed.low:.2f} to {speed.high:.2f}) of {first}"
     values = {"ratio": speed.ratio, "low": speed.low, "high": speed.high, "noise": speed.noise}
     return Gate(name="speed", outcome="passed", says=says, values=dict(values))
-
-
-def _name(chosen: Attempt | None) -> str:
-    return chosen.candidate if chosen else ""
-
-
-def _estimate(speed: Speed | None) -> Estimate | None:
-    return None if speed is None else Estimate(speed.low, speed.ratio, speed.high)

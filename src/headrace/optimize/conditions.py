@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -11,6 +13,7 @@ from headrace.optimize.goal import Goal
 from headrace.optimize.techniques import Subject, deciding_versions
 from headrace.optimize.unconverted import network_code
 from headrace.runs.formats.optimization import Artifact, Asked, Attempt
+from headrace.runs.formats.variants import ValidationDocument
 from headrace.runs.hardware import find_hardware, find_versions, machine_in_words
 from headrace.validate.golden import Golden, spread
 from headrace.validate.policy import MAX_SLICE_DROP, Policy
@@ -35,7 +38,7 @@ class Conditions:
     def key(self, artifact: Artifact, spec: VariantSpec) -> str:
         """Return the hash of everything that decides the outcome of a candidate: the same is not tried twice."""
         subject, goal, model = self.subject, self.goal, spec.model
-        decides = [
+        return hash_of([
             subject.original.sha256, artifact.sha256, model.engine, model.threads, dict(model.options),
             goal.batch, goal.max_drop, goal.threads, goal.objective, self.hardware,
             *(() if model.input_side is None else (model.input_side,)),
@@ -46,8 +49,7 @@ class Conditions:
             *(("robustness",) if goal.robustness else ()),
             *((goal.max_slice_drop,) if goal.max_slice_drop != MAX_SLICE_DROP else ()),
             *(subject.incumbent.decides if subject.incumbent else ()),
-        ]  # fmt: skip
-        return hashlib.sha256(msgspec.json.encode(decides, order="sorted")).hexdigest()[:16]
+        ])  # fmt: skip
 
     def policy(self, kind: str, alpha: float = ALPHA) -> Policy:
         """Return what the gates ask of a candidate of this kind of technique."""
@@ -73,6 +75,32 @@ class Conditions:
             against={**variant_settings(used.spec.model), "sha256": used.artifact.sha256} if used else {},
         )  # fmt: skip
 
+    def attempt(
+        self,
+        spec: VariantSpec,
+        artifact: Artifact,
+        document: ValidationDocument,
+        began: float,
+        *,
+        alpha: float = 0.0,
+        **outcome: Any,
+    ) -> Attempt:
+        """Return an attempt with its outcome, and with what it was judged under.
+
+        Args:
+            spec: The candidate.
+            artifact: Its file.
+            document: What the gates said.
+            began: When making and judging it did, on the monotonic clock.
+            alpha: As `record` takes it.
+            outcome: The other fields of `Attempt`.
+        """
+        return Attempt(
+            created_unix_seconds=time.time(), model=self.subject.original.sha256, candidate=spec.text,
+            settings=variant_settings(spec.model), artifact=artifact, seconds=time.monotonic() - began,
+            validation=document, hardware=self.hardware, asked=self.record(alpha), **outcome,
+        )  # fmt: skip
+
     def unlabelled_items(self) -> Golden | None:
         """Return the items on which candidates are compared before their test on the golden set; their labels are not used.
 
@@ -96,3 +124,8 @@ class Conditions:
         if self.golden is None and not self.is_as_given(attempt):
             return False
         return self.goal.is_gain(attempt, is_smaller=self.is_smaller(attempt.artifact))
+
+
+def hash_of(decides: list[Any]) -> str:
+    """Return the key of what decides an outcome."""
+    return hashlib.sha256(msgspec.json.encode(decides, order="sorted")).hexdigest()[:16]

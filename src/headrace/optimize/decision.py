@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
-
-import msgspec
 
 from headrace.compare.interrupts import noticing
 from headrace.optimize.attempt_log import AttemptLog
-from headrace.optimize.concurrency_attempt import ConcurrencyAttempts
+from headrace.optimize.concurrency_attempt import OwnConcurrency
 from headrace.optimize.conditions import Conditions
 from headrace.optimize.head_to_head import HeadToHead, Pairs
 from headrace.optimize.pareto import NO_DROP, SAME_SPEED, Point, best, front, is_smaller, merit, near_fastest, tied
-from headrace.optimize.search_words import named_attempt
 from headrace.runs.formats.optimization import Attempt, RunOff
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -50,33 +43,17 @@ class Decision:
         conditions, goal, items = self.conditions, self.conditions.goal, self.conditions.unlabelled_items()
         if goal.concurrency is None or items is None or goal.objective in ("size", "cost"):
             return
-        attempts = ConcurrencyAttempts(
-            subject=conditions.subject, first=goal.concurrency, cores=goal.cores, objective=goal.objective, items=items,
-            hardware=conditions.hardware, say=self.log.say,
-        )  # fmt: skip
         known = {attempt.candidate: attempt for attempt in self.log.attempts}
         near = near_fastest([self._start(), *self._better()])
         for point in near:
             if goal.is_over_budget():
                 return
-            found = self._concurrency_of(attempts, known.get(point.name))
+            found = OwnConcurrency(
+                conditions=conditions, log=self.log, items=items, first=goal.concurrency, variant=known.get(point.name)
+            ).find()
             if found is not None:
                 self.concurrency.append(found)
         self.has_own_concurrency = len(self.concurrency) == len(near)
-
-    def _concurrency_of(self, attempts: ConcurrencyAttempts, variant: Attempt | None) -> Attempt | None:
-        """Return the concurrency of a variant, or of what is in use, as the ledger knows it or as it is found now."""
-        name = f"layout of {named_attempt(variant) if variant else self.conditions.subject.called}"
-        known = self.log.recall(attempts.key(variant))
-        if known is not None:
-            self.log.say(f"{name}: known from {known.id}: {known.verdict}: {known.says}")
-            return attempts.recalled(known, variant)
-        self.log.say(name)
-        found = _uninterrupted(partial(attempts.search, variant))
-        if found is None:
-            return None
-        self.log.say(f"{name}: {found.verdict}: {found.says}")
-        return self.log.write(msgspec.structs.replace(found, asked=self.conditions.record()))
 
     # --- head to head
 
@@ -90,12 +67,13 @@ class Decision:
         concurrency = {one.of or start: one for one in self.concurrency} if self.has_own_concurrency else {}
         pairs = Pairs(self.conditions.subject, known, concurrency, items, goal.batch, self.log.say)
 
-        def compare(stop: Callable[[], bool]) -> tuple[Point, list[RunOff]]:
-            rounds = HeadToHead(partial(pairs.measure, stop=stop), pairs.named, by_cpu=goal.objective == "cost")
-            return rounds.best(tied(rivals, goal.objective)), rounds.held
-
-        winner, self.head_to_head = _uninterrupted(compare)
-        self.winner = winner.name
+        with noticing() as is_interrupted:
+            measure = partial(pairs.measure, stop=is_interrupted)
+            compared = HeadToHead(measure, pairs.named, by_cpu=goal.objective == "cost")
+            winner = compared.best(tied(rivals, goal.objective))
+            if is_interrupted():
+                raise KeyboardInterrupt
+        self.winner, self.head_to_head = winner.name, compared.held
         for found in self.head_to_head:
             self.log.write_head_to_head(found)
 
@@ -144,15 +122,6 @@ class Decision:
             num_bytes=self.conditions.subject.file_in_use.num_bytes, drop=(in_use.drop if in_use else None) or NO_DROP,
             memory_bytes=baseline.memory_bytes if baseline else None,
         )  # fmt: skip
-
-
-def _uninterrupted(measure: Callable[[Callable[[], bool]], T]) -> T:
-    """Return what is measured by a function that is told when to stop; raises KeyboardInterrupt if it was."""
-    with noticing() as is_interrupted:
-        found = measure(is_interrupted)
-        if is_interrupted():
-            raise KeyboardInterrupt
-    return found
 
 
 def _is_better(point: Point, start: Point, objective: str) -> bool:

@@ -130,14 +130,11 @@ class GoldenTest:
         log.say(f"what the Plan uses: {incumbent.spec.text}")
         document = self._evaluate(incumbent.spec, "trained", alpha, _GATES if golden else ("static",))
         verdict, blamed = verdict_of(document.gates)
-        attempt = Attempt(
-            created_unix_seconds=time.time(), model=self.conditions.subject.original.sha256, technique=IN_USE,
-            kind="lossless", hypothesis="what the Plan uses, which others must beat", candidate=incumbent.spec.text,
-            settings=settings, artifact=incumbent.artifact, verdict=verdict, gate=blamed,
-            says=document.gates[-1].says, speedup=SAME_SPEED,
+        attempt = self.conditions.attempt(
+            incumbent.spec, incumbent.artifact, document, began, alpha=alpha if golden else 0.0, technique=IN_USE,
+            kind="lossless", hypothesis="what the Plan uses, which others must beat", verdict=verdict, gate=blamed,
+            says=document.gates[-1].says, speedup=SAME_SPEED, key=key,
             drop=estimate_of(find_gate(document, "accuracy"), "low", "drop", "high"),
-            seconds=time.monotonic() - began, validation=document, hardware=self.conditions.hardware, key=key,
-            asked=self.conditions.record(alpha if golden else 0.0),
         )  # fmt: skip
         log.say(f"what the Plan uses: {verdict}: {attempt.says}")
         log.in_use = log.write(attempt, is_kept=golden is not None)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from headrace.base.errors import HeadraceError
 from headrace.base.plan import ModelPlan
@@ -22,7 +21,7 @@ from headrace.runs.formats.profile import Estimate
 from headrace.validate import measuring
 from headrace.validate.golden import Golden
 from headrace.validate.items import Feed, batch_of
-from headrace.validate.model_speed import Settled, Speed
+from headrace.validate.model_speed import Settled, Speed, as_estimate
 from headrace.validate.variant_spec import VariantSpec
 from headrace.validate.variants import OnItsOwn
 
@@ -30,25 +29,18 @@ from headrace.validate.variants import OnItsOwn
 ROUNDS = 48
 
 
-class Measure(Protocol):
-    """Times two variants in turn."""
-
-    def __call__(self, first: Point, second: Point, *, settled: Settled) -> Speed | None:
-        """Return the speed of the second over the first, as a race; None: it could not be measured, or was stopped."""
-        ...
-
-
 @dataclass(slots=True)
 class HeadToHead:
     """Compares variants that tie, pair by pair.
 
     Args:
-        measure: Times two of them.
+        measure: (first, second, *, settled) -> the speed of the second over the first, in as many rounds as settle it; None
+            if it could not be measured, or was stopped.
         named: A variant's name for people.
         by_cpu: Whether less CPU time wins instead of more speed.
     """
 
-    measure: Measure
+    measure: Callable[..., Speed | None]
     named: Callable[[Point], str]
     by_cpu: bool = False
     held: list[RunOff] = field(default_factory=list)
@@ -72,7 +64,7 @@ class HeadToHead:
     def _ratio(self, speed: Speed | None) -> Estimate | None:
         """Return how much better the second is than the first."""
         found = speed.cpu if speed is not None and self.by_cpu else speed
-        return None if found is None else Estimate(found.low, found.ratio, found.high)
+        return None if found is None else as_estimate(found)
 
     def _meet(self, first: Point, other: Point) -> Point:
         speed = self.measure(first, other, settled=self.is_settled)

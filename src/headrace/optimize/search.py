@@ -27,9 +27,10 @@ from headrace.base.errors import EngineError, MissingExtra, SettingsError
 from headrace.base.formatting import counted
 from headrace.base.plan import ModelPlan
 from headrace.base.settings import check
+from headrace.ledger.attempts import Attempts
 from headrace.optimize.alpha_budget import AlphaBudget, count_tests, is_tested, network_of
 from headrace.optimize.artifacts import ArtifactStore
-from headrace.optimize.attempt_log import AttemptLog, Memory
+from headrace.optimize.attempt_log import AttemptLog
 from headrace.optimize.catalogue import METHODS, Methods
 from headrace.optimize.cheap_gates import CheapGates
 from headrace.optimize.conditions import ALPHA, Conditions
@@ -63,7 +64,7 @@ def optimize(
     goal: Goal,
     calibration: Golden | None = None,
     golden: Golden | None = None,
-    memory: Memory | None = None,
+    memory: Attempts | None = None,
     hardware: str = "",
     recipe: Buildable | None = None,
     networks: tuple[str, ...] = (),

@@ -28,6 +28,7 @@ import numpy as np
 from headrace.compare.intervals import FEWEST_PAIRS, Interval, centre, paired_interval
 from headrace.compare.looks import LOOKS, once, quarters
 from headrace.compare.turns import Turns, take_turns
+from headrace.runs.formats.profile import Estimate
 from headrace.validate.items import Feed
 
 #: Rounds unless asked otherwise; the interval needs 6.
@@ -116,6 +117,11 @@ class Speed:
         if self.noise <= USUAL_NOISE:
             return told
         return f"{told}, more than the usual {USUAL_NOISE:.0%}: the interval is wider by that; repeat it while less else runs"
+
+
+def as_estimate(found: Speed | CpuTime) -> Estimate:
+    """Return a measured ratio with its interval, as documents have it."""
+    return Estimate(found.low, found.ratio, found.high)
 
 
 def measure_speed(
