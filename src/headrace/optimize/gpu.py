@@ -5,21 +5,16 @@ What runs on a GPU was not tried here; what is told on a machine without one was
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from headrace.engines import ONNX, TORCH, why_missing, why_not
 from headrace.optimize.techniques import Candidates, Subject, Technique, on_engine
 
 
-def _no_provider(provider: str) -> Callable[[Subject], str | None]:
-    return lambda subject: why_not(ONNX, {"provider": provider})
-
-
-def _by_provider(provider: str) -> Callable[[Subject], Candidates]:
-    def candidates(subject: Subject) -> Candidates:
-        yield on_engine(subject, subject.original, ONNX, {"provider": provider})
-
-    return candidates
+def _by_provider(provider: str, says: str) -> Technique:
+    options = {"provider": provider}
+    return Technique(
+        name=provider, kind="lossless", says=says, why_not=lambda subject: why_not(ONNX, options),
+        candidates=lambda subject: iter([on_engine(subject, subject.original, ONNX, options)]),
+    )  # fmt: skip
 
 
 def _no_torch_tensorrt(subject: Subject) -> str | None:
@@ -33,19 +28,13 @@ def _no_torch_tensorrt(subject: Subject) -> str | None:
 def _by_torch_tensorrt(subject: Subject) -> Candidates:
     from headrace.optimize.unconverted import on_torch
 
-    yield from on_torch({"provider": "tensorrt"})(subject)
+    return on_torch({"provider": "tensorrt"})(subject)
 
 
 #: Tried on the model as given.
 GPU = (
-    Technique(
-        name="cuda", kind="lossless", says="the same file by ONNX Runtime on an NVIDIA GPU",
-        why_not=_no_provider("cuda"), candidates=_by_provider("cuda"),
-    ),
-    Technique(
-        name="tensorrt", kind="lossless", says="the same file by TensorRT, in the precision that the file is typed in",
-        why_not=_no_provider("tensorrt"), candidates=_by_provider("tensorrt"),
-    ),
+    _by_provider("cuda", "the same file by ONNX Runtime on an NVIDIA GPU"),
+    _by_provider("tensorrt", "the same file by TensorRT, in the precision that the file is typed in"),
     Technique(
         name="torch-tensorrt", kind="lossless", needs="a recipe", option="--pipeline",
         says="the recipe's network compiled by Torch-TensorRT",

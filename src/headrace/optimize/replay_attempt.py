@@ -15,7 +15,7 @@ from headrace.base.plan import ModelPlan
 from headrace.engines import engine_for
 from headrace.engines.model_files import model_files
 from headrace.optimize.artifacts import ArtifactStore
-from headrace.optimize.cheap_gates import run_cheap_gates
+from headrace.optimize.cheap_gates import estimate_of, find_gate, run_cheap_gates
 from headrace.optimize.concurrency import Concurrency, compare_concurrency
 from headrace.optimize.concurrency_attempt import TECHNIQUE as CONCURRENCY
 from headrace.optimize.techniques import REFUTED
@@ -23,10 +23,11 @@ from headrace.runs.formats.events import Event
 from headrace.runs.formats.ledger import Replayed
 from headrace.runs.formats.optimization import SHADOW, Artifact, Asked, Attempt
 from headrace.runs.formats.profile import Estimate
-from headrace.runs.formats.variants import GateName, ValidationDocument
+from headrace.runs.formats.variants import GateName
 from headrace.runs.hardware import find_hardware, find_versions, machine_in_words
 from headrace.validate.golden import Golden, spread
 from headrace.validate.metrics import Metric
+from headrace.validate.model_speed import as_estimate
 from headrace.validate.policy import Policy
 from headrace.validate.variant_spec import VariantSpec, variant_text
 from headrace.validate.variants import CHEAP_GATES, PARITY_ITEMS, validate_variants
@@ -121,10 +122,10 @@ def _judge(
         judged = validate_variants(a, b, golden, policy, gates=dear)
     if cheap.interrupted or (judged and judged.interrupted):
         raise KeyboardInterrupt
-    speedup = _estimate(cheap, "speed", "low", "ratio", "high")
+    speedup = estimate_of(find_gate(cheap, "speed"), "low", "ratio", "high")
     if cheap.verdict == "reject":
         return "reject", speedup, None
-    drop = _estimate(judged, "accuracy", "low", "drop", "high") if judged else None
+    drop = estimate_of(find_gate(judged, "accuracy"), "low", "drop", "high") if judged else None
     if judged is not None:
         return judged.verdict, speedup, drop
     # Turned down then for its speed alone, by a rule of the search: intervals tell whether it is as slow.
@@ -142,7 +143,7 @@ def _concurrency(
     found = compare_concurrency((spec, settings[0]), (spec, settings[1]), items.at(spec.model.input_side))
     if found is None:
         return attempt.verdict, None, None
-    return ("accept" if found.low > 1 else "reject"), Estimate(found.low, found.ratio, found.high), None
+    return ("accept" if found.low > 1 else "reject"), as_estimate(found), None
 
 
 def _compared(
@@ -220,10 +221,3 @@ def _set(read: Read, path: str, sha256: str, asked: Asked, *, labelled: bool) ->
             "it says would be no replay"
         )
     return found
-
-
-def _estimate(document: ValidationDocument, gate: str, low: str, mid: str, high: str) -> Estimate | None:
-    values = next((one.values for one in document.gates if one.name == gate), {})
-    numbers = [values.get(key) for key in (low, mid, high)]
-    known = [number for number in numbers if number is not None]
-    return Estimate(*known) if len(known) == 3 else None

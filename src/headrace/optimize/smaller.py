@@ -11,7 +11,6 @@ Both answer otherwise than the model as given: no parity is asked of them, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from headrace.optimize.techniques import (
     Subject,
     Technique,
     in_precision,
-    int8_file,
+    int8_of,
     kept_file,
     on_all_engines,
     why_no_bfloat16,
@@ -52,7 +51,7 @@ def of_size(size: int, expected: ExpectedSpeedup | None = None) -> Technique:
     """Return the technique of one smaller input."""
     return Technique(
         name=f"input-{size}", kind="trained", needs="calibration data", option="--input-sizes", expected=expected,
-        why_not=partial(why_no_size, size=size), candidates=_of_size(size),
+        why_not=partial(why_no_size, size=size), candidates=partial(_scaled_down, size=size),
         says=f"the image scaled down to {size}, by the pipeline where it prepares the sets: fewer pixels in every layer",
     )  # fmt: skip
 
@@ -60,7 +59,8 @@ def of_size(size: int, expected: ExpectedSpeedup | None = None) -> Technique:
 def of_other(path: Path) -> Technique:
     """Return the technique of another model."""
     return Technique(
-        name=f"also-{path.stem}", kind="trained", option="--also", why_not=lambda subject: None, candidates=_other(path),
+        name=f"also-{path.stem}", kind="trained", option="--also", why_not=lambda subject: None,
+        candidates=partial(_other, path=path),
         says=f"another model, {path.name}, that takes the same inputs; also in bfloat16 and int8 where these can be",
     )  # fmt: skip
 
@@ -220,24 +220,18 @@ def why_no_size(subject: Subject, size: int) -> str | None:
     return None
 
 
-def _of_size(size: int) -> Callable[[Subject], Candidates]:
-    def candidates(subject: Subject) -> Candidates:
-        name = f"input-{size}"
-        yield from _in_all_precisions(subject, smaller_input(subject, subject.original, size, name), name)
-
-    return candidates
+def _scaled_down(subject: Subject, size: int) -> Candidates:
+    name = f"input-{size}"
+    return _in_all_precisions(subject, smaller_input(subject, subject.original, size, name), name)
 
 
-def _other(path: Path) -> Callable[[Subject], Candidates]:
-    def candidates(subject: Subject) -> Candidates:
-        if not path.is_file():
-            raise EngineError(f"--also {path} does not exist")
-        name = f"also-{path.stem}"
-        kept = subject.store.add(path, technique=name)
-        # The store may have known the file before, by another name.
-        yield from _in_all_precisions(subject, msgspec.structs.replace(kept, technique=name), name)
-
-    return candidates
+def _other(subject: Subject, path: Path) -> Candidates:
+    if not path.is_file():
+        raise EngineError(f"--also {path} does not exist")
+    name = f"also-{path.stem}"
+    kept = subject.store.add(path, technique=name)
+    # The store may have known the file before, by another name.
+    return _in_all_precisions(subject, msgspec.structs.replace(kept, technique=name), name)
 
 
 def _in_all_precisions(subject: Subject, artifact: Artifact, name: str) -> Candidates:
@@ -246,14 +240,4 @@ def _in_all_precisions(subject: Subject, artifact: Artifact, name: str) -> Candi
     if why_no_bfloat16(subject) is None:
         yield from in_precision(subject, artifact, "bf16")
     if why_no_int8(subject) is None:
-        yield from on_all_engines(subject, int8_file(subject, _folded(subject, artifact, name), f"{name}-int8"))
-
-
-def _folded(subject: Subject, artifact: Artifact, name: str) -> Artifact:
-    from headrace.optimize.onnx_files import fold
-
-    def make(output: Path) -> dict[str, Any]:
-        fold(Path(artifact.file), output)
-        return {}
-
-    return kept_file(subject, f"{name}-folded", artifact, make)
+        yield from int8_of(subject, artifact, name)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -89,6 +90,12 @@ class Subject:
     def path(self) -> Path:
         """The model as it was given."""
         return Path(self.original.file)
+
+    @property
+    def calibrated_on(self) -> Golden:
+        """The calibration set, for techniques that are tried only with one."""
+        assert self.calibration is not None
+        return self.calibration
 
     @property
     def preset(self) -> Preset:
@@ -274,27 +281,25 @@ def _no_equalization(subject: Subject) -> Why | None:
     from headrace.optimize.equalization import num_pairs
 
     missing = why_no_int8(subject)
-    if missing is None and not num_pairs(Path(_folded(subject).file)):
+    if missing is None and not num_pairs(Path(fold_file(subject).file)):
         why = "no two convolutions follow one another with nothing but a ReLU between them"
         return Obstacle(why, until="another network; int8-reverted and qat mend int8 without it")
     return missing
 
 
-def _folded(subject: Subject) -> Artifact:
+def fold_file(subject: Subject, source: Artifact | None = None, name: str = "folded") -> Artifact:
+    """Return a file, the model as given if none is named, with its constants computed and its normalizations folded."""
     from headrace.optimize.onnx_files import fold
 
-    def make(output: Path) -> dict[str, Any]:
-        fold(subject.path, output)
-        return {}
-
-    return kept_file(subject, "folded", subject.original, make)
+    source = source or subject.original
+    return kept_file(subject, name, source, partial(fold, Path(source.file)))
 
 
 def _equalized(subject: Subject) -> Artifact:
     from headrace.optimize.equalization import equalize
 
-    folded = _folded(subject)
-    return kept_file(subject, "equalized", folded, lambda output: equalize(Path(folded.file), output))
+    folded = fold_file(subject)
+    return kept_file(subject, "equalized", folded, partial(equalize, Path(folded.file)))
 
 
 def int8_file(subject: Subject, source: Artifact, name: str, calibrator: str = "minmax") -> Artifact:
@@ -302,22 +307,19 @@ def int8_file(subject: Subject, source: Artifact, name: str, calibrator: str = "
     from headrace.optimize.int8 import quantize
 
     def make(output: Path) -> dict[str, Any]:
-        assert subject.calibration is not None
         slow = why_slow_int8(subject.flags) if subject.target == HERE else None
         if slow is not None:
             subject.say(f"{name}: {slow}")
-        items = subject.calibration.at(source.parameters.get(INPUT_SIDE))
+        items = subject.calibrated_on.at(source.parameters.get(INPUT_SIDE))
         return quantize(Path(source.file), items, output, preset=subject.preset, calibrator=calibrator)
 
     return kept_file(subject, name, source, make)
 
 
-def _calibrated(calibrator: str) -> Callable[[Subject], Candidates]:
-    def candidates(subject: Subject) -> Candidates:
-        made = int8_file(subject, _folded(subject), f"int8-{calibrator}", calibrator)
-        yield from on_all_engines(subject, made)
-
-    return candidates
+def int8_of(subject: Subject, source: Artifact, name: str) -> Candidates:
+    """Give the int8 twin of a file, folded before, on each engine; `name` is that of the file."""
+    folded = fold_file(subject, source, f"{name}-folded")
+    return on_all_engines(subject, int8_file(subject, folded, f"{name}-int8"))
 
 
 def _no_nncf(subject: Subject) -> Why | None:
@@ -332,30 +334,22 @@ def _no_nncf(subject: Subject) -> Why | None:
 def _by_nncf(subject: Subject) -> Candidates:
     from headrace.optimize.nncf_int8 import quantize_by_nncf
 
-    def make(output: Path) -> dict[str, Any]:
-        assert subject.calibration is not None
-        return quantize_by_nncf(Path(folded.file), subject.calibration.inputs, output)
-
-    folded = _folded(subject)
-    yield from on_all_engines(subject, kept_file(subject, "int8-nncf", folded, make))
+    folded = fold_file(subject)
+    make = partial(quantize_by_nncf, Path(folded.file), subject.calibrated_on.inputs)
+    return on_all_engines(subject, kept_file(subject, "int8-nncf", folded, make))
 
 
 def _reverted(subject: Subject) -> Artifact:
     from headrace.optimize.group_revert import revert
 
-    folded = _folded(subject)
+    folded = fold_file(subject)
     int8 = int8_file(subject, folded, "int8")
 
     def make(output: Path) -> dict[str, Any]:
-        assert subject.calibration is not None
         found = revert(
-            Path(int8.file),
-            Path(folded.file),
-            subject.calibration.inputs,
-            output,
-            goal=BANDS["int8"] / 2,
+            Path(int8.file), Path(folded.file), subject.calibrated_on.inputs, output, goal=BANDS["int8"] / 2,
             stop=subject.stop,
-        )
+        )  # fmt: skip
         if not found.tensors:
             raise EngineError("its answers are near those of float32 already: there is no group to put back")
         return {
@@ -370,22 +364,26 @@ def kept_file(
     subject: Subject,
     technique: str,
     parent: Artifact,
-    make: Callable[[Path], dict[str, Any]],
+    make: Callable[[Path], dict[str, Any] | None],
     suffix: str = ".onnx",
 ) -> Artifact:
-    """Return the file that a technique makes; made once, and kept in the store."""
+    """Return the file that a technique makes; made once, and kept in the store.
+
+    Args:
+        subject: That it is made for.
+        technique: Its name.
+        parent: What it is made from.
+        make: (path) -> its parameters, once it has written the file there; None if there are none.
+        suffix: Of the file.
+    """
     if technique not in subject.made:
         with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
             output = Path(folder) / f"{subject.path.stem}.{technique}{suffix}"
             side = {INPUT_SIDE: parent.parameters[INPUT_SIDE]} if INPUT_SIDE in parent.parameters else {}
-            parameters = {**side, **make(output)}
             subject.made[technique] = subject.store.add(
-                output,
-                parent=parent,
-                technique=technique,
-                parameters=parameters,
+                output, parent=parent, technique=technique, parameters={**side, **(make(output) or {})},
                 data_sha256=subject.calibration.sha256 if subject.calibration else "",
-            )
+            )  # fmt: skip
     return subject.made[technique]
 
 
@@ -441,7 +439,7 @@ LADDER = (
     Technique(
         name="int8", kind="lossy", needs="calibration data", expected=INT8,
         says="static int8 in the types of the target (1.8 to 8 times measured with VNNI or AMX)", in_int8=True,
-        why_not=why_no_int8, candidates=lambda subject: on_all_engines(subject, int8_file(subject, _folded(subject), "int8")),
+        why_not=why_no_int8, candidates=lambda subject: on_all_engines(subject, int8_file(subject, fold_file(subject), "int8")),
     ),
 )  # fmt: skip
 
@@ -458,7 +456,10 @@ REPAIRS = (
     Technique(
         name="int8-percentile", kind="lossy", expected=INT8, needs="calibration data", in_int8=True,
         says="int8 whose ranges leave out the outermost of 10,000 values, which keeps all of its speed",
-        why_not=why_no_int8, candidates=_calibrated("percentile"),
+        why_not=why_no_int8,
+        candidates=lambda subject: on_all_engines(
+            subject, int8_file(subject, fold_file(subject), "int8-percentile", "percentile")
+        ),
     ),
     Technique(
         name="int8-nncf", kind="lossy", needs="calibration data",

@@ -29,7 +29,7 @@ from headrace.optimize.techniques import (
     Technique,
     Why,
     in_precision,
-    int8_file,
+    int8_of,
     kept_file,
     on_all_engines,
     on_engine,
@@ -100,44 +100,35 @@ def _on_engines(subject: Subject, artifact: Artifact) -> Candidates:
         yield from on_all_engines(subject, artifact)
 
 
-def _good_rungs(subject: Subject) -> list[Artifact]:
+def _good_rounds(subject: Subject) -> list[Artifact]:
     """Return the files of the rounds that stand."""
-    return [artifact for artifact in _rungs(subject) if REFUTED not in artifact.parameters]
+    return [artifact for artifact in _rounds(subject) if REFUTED not in artifact.parameters]
 
 
-def _rungs(subject: Subject) -> list[Artifact]:
+def _rounds(subject: Subject) -> list[Artifact]:
     """Return the files of all rounds; `pruned` has made them."""
     made = (subject.made.get(f"pruned-{number}") for number in count(1))
     return [artifact for artifact in takewhile(bool, made) if artifact]
 
 
 def _pruned_int8(subject: Subject) -> Candidates:
-    for rung in _good_rungs(subject):
-        yield from on_all_engines(subject, _int8(subject, rung))
-
-
-def _int8(subject: Subject, source: Artifact) -> Artifact:
-    from headrace.optimize.onnx_files import fold
-
-    def make(output: Path) -> dict[str, Any]:
-        fold(Path(source.file), output)
-        return {}
-
-    folded = kept_file(subject, f"{source.technique}-folded", source, make)
-    return int8_file(subject, folded, f"{source.technique}-int8")
+    for pruned in _good_rounds(subject):
+        yield from int8_of(subject, pruned, pruned.technique)
 
 
 def _pruned_bfloat16(subject: Subject) -> Candidates:
-    for rung in _good_rungs(subject):
-        yield from in_precision(subject, rung, "bf16")
+    for pruned in _good_rounds(subject):
+        yield from in_precision(subject, pruned, "bf16")
 
 
 def _pruned_smaller(subject: Subject) -> Candidates:
     """Give the rounds that stand with the smaller inputs, in int8 where it can be: alone, each is a candidate already."""
-    for rung in _good_rungs(subject):
+    for pruned in _good_rounds(subject):
         for size in (size for size in subject.input_sizes if why_no_size(subject, size) is None):
-            small = smaller_input(subject, rung, size, f"{rung.technique}-input-{size}")
-            yield from on_all_engines(subject, small if why_no_int8(subject) else _int8(subject, small))
+            small = smaller_input(subject, pruned, size, f"{pruned.technique}-input-{size}")
+            yield from (
+                on_all_engines(subject, small) if why_no_int8(subject) else int8_of(subject, small, small.technique)
+            )
 
 
 def _no_sizes(subject: Subject) -> str | None:
@@ -149,7 +140,7 @@ def _no_sizes(subject: Subject) -> str | None:
 
 def _distilled(subject: Subject) -> Candidates:
     """Train the smallest network once more, as long, with a teacher: there it has most to win."""
-    num_rounds = len(_rungs(subject))
+    num_rounds = len(_rounds(subject))
     if not num_rounds:
         raise EngineError("no pruned network was trained, and this would be the smallest of them")
     plain, found, network = _pruning(subject).distilled(num_rounds)
@@ -167,7 +158,7 @@ def _distilled(subject: Subject) -> Candidates:
     artifact = _exported(subject, "distilled", subject.original, network, _facts(found), why)
     yield from _on_engines(subject, artifact)
     if why is None and why_no_int8(subject) is None:
-        yield from on_all_engines(subject, _int8(subject, artifact))
+        yield from int8_of(subject, artifact, artifact.technique)
 
 
 def _qat(subject: Subject) -> Candidates:
