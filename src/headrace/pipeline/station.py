@@ -421,7 +421,7 @@ class Station:
         wanted = []
         for item in items:
             deadline = item.job.deadline_ns
-            if item.root.settled:
+            if (item if item.parent is None else item.root).settled:
                 continue  # a sibling failed, or the run was abandoned
             if item.job.lost and not self.only_delivers:
                 self._links.drop_lost(item)
