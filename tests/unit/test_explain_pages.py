@@ -28,7 +28,7 @@ SEVERAL = {
     ("network", "verdict"): {"DOWNLOAD_LATENCY", "CALLBACK"},
 }
 #: Rules handed on from one that was looked at already.
-HANDED_ON = {"proposal.rule", "found.rule", "distrusted.rule", "failed.rule"}
+HANDED_ON = {"self.rule"}
 
 
 def text_of(name: str) -> str:

@@ -145,7 +145,7 @@ def _units(system: System) -> list[Sequence[int]]:
         if station.children is not None:
             outer.append((level, route_of))
             level = range(sum(station.children))
-            route_of = [way for way, number in zip(route_of, station.children, strict=False) for _ in range(number)]
+            route_of = [route for route, number in zip(route_of, station.children, strict=False) for _ in range(number)]
     return found
 
 

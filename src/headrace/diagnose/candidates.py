@@ -111,9 +111,11 @@ def _with(base: Change, *settings: str) -> tuple[str, ...]:
 
 def _stages(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial]:
     # Of a whole job: a stage that takes little for each of a hundred children may be the largest of all.
-    demands = {stage.name: float(((stage.wait + stage.cpu) / stage.batch_size).sum()) for stage in replay.needs.stages}
+    demands = {
+        stage.name: float(((stage.wait + stage.cpu) / stage.batch_size).sum()) for stage in replay.demands.stages
+    }
     largest = max(demands.values(), default=0.0)
-    for stage in replay.needs.stages:
+    for stage in replay.demands.stages:
         name = stage.name
         if demands[name] <= _NEGLIGIBLE * largest or name in base.drop:
             continue
@@ -131,7 +133,7 @@ def _stages(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial]
 
 def _workers(replay: Replay, base: Change, before: Simulated) -> Iterator[_Trial]:
     plan = replay.changed_plan(base)
-    for group in group_stages(replay.needs.stages, plan):
+    for group in group_stages(replay.demands.stages, plan):
         name, settings = group[0].name, plan.stages[group[0].name]
         if settings.executor == "inline" or f"workers:{name}" not in before.utilization:
             continue
@@ -261,10 +263,10 @@ def _outcomes(replay: Replay, base: Change, before: Simulated) -> Iterator[_Tria
             says="results may be delivered in any order",
             gain=functools.partial(_gain, replay, base, settings=_with(base, "run.ordered=false")),
         )
-    if any(stage.tries for stage in scenario.needs.stages):
-        stages = tuple(dataclasses.replace(stage, tries={}) for stage in scenario.needs.stages)
-        needs = dataclasses.replace(scenario.needs, stages=stages)
-        changed = dataclasses.replace(scenario, needs=needs)
+    if any(stage.tries for stage in scenario.demands.stages):
+        stages = tuple(dataclasses.replace(stage, tries={}) for stage in scenario.demands.stages)
+        demands = dataclasses.replace(scenario.demands, stages=stages)
+        changed = dataclasses.replace(scenario, demands=demands)
         yield _Trial(
             name="retries",
             kind="retries",

@@ -15,7 +15,7 @@ from headrace.diagnose.trust import FEWEST_JOBS
 from headrace.diagnose.verdict.facts import Facts
 from headrace.diagnose.verdict.failures import failures, note_of_failures
 from headrace.diagnose.verdict.goals import Goal, RateGoal, check_goals, good_enough
-from headrace.diagnose.verdict.proposal import Proposal, line
+from headrace.diagnose.verdict.proposal import line
 from headrace.diagnose.verdict.ranking import Ranking, rank
 from headrace.diagnose.verdict.trust import untrusted
 from headrace.runs.formats.diagnosis import Bound, Candidate, DiagnosisDocument, Finding, Remedy, VerdictClass
@@ -51,7 +51,7 @@ def diagnosis_document(
     ranking = rank(Facts.of(replay, candidates, bounds))
     failed = failures(run)
     if failed is not None and ranking.first.verdict is not VerdictClass.UNTRUSTED:
-        ranking = Ranking(first=_finding_of(failed), runner_up=ranking.first, next_bottleneck=None)
+        ranking = Ranking(first=failed.as_finding(), runner_up=ranking.first, next_bottleneck=None)
     simulated = replay.simulate(Change()).throughput
     document = _document(run, replay.document, goals, ranking, candidates, bounds, simulated)
     return msgspec.structs.replace(document, left_out=tuple(budget.left_out), budget_seconds=budget.seconds)
@@ -75,36 +75,12 @@ def _refused(run: Run, document: ProfileDocument, goals: Sequence[Goal], reason:
         remedies=(Remedy(says="profile the pipeline again, with more items", command=command),),
     )
     if failed is not None:
-        first = _finding_of(failed)
+        first = failed.as_finding()
     if distrusted is not None:
-        first = Finding(
-            verdict=distrusted.verdict,
-            stage=None,
-            cause=distrusted.cause,
-            says=f"{distrusted.says}; and {reason}",
-            rule=distrusted.rule,
-            confidence="high",
-            gain=None,
-            evidence=distrusted.evidence,
-            remedies=(Remedy(says="profile the pipeline again", command=command),),
-        )
+        remedies = (Remedy(says="profile the pipeline again", command=command),)
+        first = distrusted.as_finding(stage=None, says=f"{distrusted.says}; and {reason}", remedies=remedies)
     ranking = Ranking(first=first, runner_up=None, next_bottleneck=None, experiment=command)
     return _document(run, document, goals, ranking, (), (), None)
-
-
-def _finding_of(failed: Proposal) -> Finding:
-    """Return the finding of failures, which needs no simulation."""
-    return Finding(
-        verdict=failed.verdict,
-        stage=failed.stage,
-        cause=failed.cause,
-        says=failed.says,
-        rule=failed.rule,
-        confidence="high",
-        gain=None,
-        evidence=failed.evidence,
-        remedies=tuple(Remedy(says=advice.says) for advice in failed.advice),
-    )
 
 
 def _document(

@@ -12,8 +12,8 @@ import numpy as np
 from headrace.base.documents import decode_document
 from headrace.diagnose.gauges import Gauges, StateSamples
 from headrace.diagnose.jobs import Jobs, find_jobs
+from headrace.diagnose.routes import find_routes
 from headrace.diagnose.span_columns import SpanColumns, load_spans
-from headrace.diagnose.ways import find_ways
 from headrace.runs.contained_files import own_file
 from headrace.runs.formats import isolation, layers, profiling
 from headrace.runs.formats.isolation import IsolationDocument
@@ -45,8 +45,8 @@ class StageFacts:
     role: str
     task: str
     """The task whose model it calls; empty where it has none of its own."""
-    way: str
-    """The way of jobs that it lies on; empty where all jobs go through it. See `ways`."""
+    route: str
+    """The route of jobs that it lies on; empty where all jobs go through it. See `routes`."""
     executor: str
     station: str
     workers: int | None
@@ -181,10 +181,12 @@ def _stage_facts(info: RunInfo, spans: SpanColumns) -> tuple[StageFacts, ...]:
     names = list(known)
     if not names:
         names = sorted({*rows, *spans.stage_names}, key=lambda name: _first_start(spans, name))
-    ways = find_ways({name: known[name].task if name in known else "" for name in names}, spans)
+    routes = find_routes({name: known[name].task if name in known else "" for name in names}, spans)
     most = {name: _most_workers(known[name], known.get(known[name].station), spans) for name in known}
     return tuple(
-        _one_stage(name, known.get(name), rows.get(name), spans, ways[name], most.get(name), is_last=name == names[-1])
+        _one_stage(
+            name, known.get(name), rows.get(name), spans, routes[name], most.get(name), is_last=name == names[-1]
+        )
         for name in names
     )
 
@@ -203,7 +205,7 @@ def _one_stage(
     stage: StageInfo | None,
     row: dict[str, Any] | None,
     spans: SpanColumns,
-    way: str,
+    route: str,
     most_workers: int | None,
     *,
     is_last: bool,
@@ -216,7 +218,7 @@ def _one_stage(
         kind=stage.kind if stage else "device" if is_batched else "unknown",
         role=stage.role if stage else "deliver" if is_last else "map",
         task=stage.task if stage else "",
-        way=way,
+        route=route,
         executor=stage.executor if stage else "unknown",
         station=stage.station if stage else name,
         workers=stage.workers if stage else (row or {}).get("workers"),

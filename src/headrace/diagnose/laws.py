@@ -322,15 +322,15 @@ def _sampled(gauge: Gauge | None, first: float, last: float) -> Gauge | None:
 def _edges(stages: Sequence[StageFacts]) -> list[_Edge]:
     """Return each stage with those that it gets its items from.
 
-    A job goes through the stages of its own way and those that all ways share. How many jobs each way has is not counted, so
-    that nothing is known of where shared stages hand over to a way.
+    A job goes through the stages of its own route and those that all routes share. How many jobs take each route is not
+    counted, so nothing is known of where shared stages hand over to a route.
     """
-    ways = sorted({stage.way for stage in stages if stage.way})
-    if not ways:
+    names = sorted({stage.route for stage in stages if stage.route})
+    if not names:
         return [_Edge((), stages[0], False), *_edges_of_route(stages)]
-    routes = [[stage for stage in stages if stage.way == way] for way in ways]
+    routes = [[stage for stage in stages if stage.route == name] for name in names]
     edges = [edge for route in routes for edge in _edges_of_route(route)]
-    last = max(number for number, stage in enumerate(stages) if stage.way)
+    last = max(number for number, stage in enumerate(stages) if stage.route)
     if stages[last + 1 :]:
         edges += [
             _Edge(tuple(route[-1] for route in routes), stages[last + 1], False),

@@ -53,7 +53,7 @@ def predict(replay: Replay, change: Change, record: TrackRecord | None = None) -
     replay.check_understood()
     base, after, plan = replay.simulate(), replay.simulate(change), replay.changed_plan(change)
     document = replay.document
-    check_costs(replay.plan, plan, change, replay.needs.stages)
+    check_costs(replay.plan, plan, change, replay.demands.stages)
     ratio = _interval(replay, change, replay.ratio(change), record)
     return PredictionDocument(
         created_unix_seconds=time.time(),
@@ -109,7 +109,7 @@ def naive_ratio(replay: Replay, change: Change) -> float | None:
     def rate(at: Change) -> float:
         plan = replay.changed_plan(at)
         rates = []
-        for group in group_stages(replay.needs.stages, plan):
+        for group in group_stages(replay.demands.stages, plan):
             settings = plan.stages[group[0].name]
             workers = plan.source.receivers if settings.executor == "inline" else settings.workers or 1
             seconds = sum(
@@ -278,7 +278,7 @@ def _warnings(replay: Replay, change: Change) -> tuple[str, ...]:
 def _idle_devices(replay: Replay, change: Change) -> list[str]:
     """Return a warning for each stage whose workers cannot keep all devices busy: each makes one call at a time."""
     plan, found = replay.changed_plan(change), []
-    for group in group_stages(replay.needs.stages, plan):
+    for group in group_stages(replay.demands.stages, plan):
         settings = plan.stages[group[0].name]
         key = "source.receivers" if settings.executor == "inline" else f"{group[0].name}.workers"
         workers = plan.source.receivers if settings.executor == "inline" else settings.workers or 1

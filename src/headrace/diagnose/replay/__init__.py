@@ -1,10 +1,11 @@
 """From a run folder to a simulation of it, as it was or under another Plan.
 
-Read in this order: `needs` (what each recorded job needed), `costs` (what a batch costs), `machine` (what was shared), `plans`
-(the changed Plan), `decoding` (another scale), `structure` (all of it as a description for the simulator), `replay` (the door).
+Read in this order: `demands` (what each recorded job needed), `costs` (what a batch costs), `machine` (what was shared),
+`plans` (the changed Plan), `decoding` (another scale), `structure` (all of it as a description for the simulator),
+`replay` (the door).
 """
 
-from headrace.diagnose.replay.needs import CannotReplay
+from headrace.diagnose.replay.demands import CannotReplay
 from headrace.diagnose.replay.replay import Replay, Simulated
 
 __all__ = ["CannotReplay", "Replay", "Simulated"]

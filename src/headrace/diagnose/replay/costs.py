@@ -15,7 +15,7 @@ import numpy as np
 from headrace.base.plan import ModelPlan
 from headrace.base.units import parse_duration
 from headrace.diagnose.evidence import Evidence
-from headrace.diagnose.replay.needs import CannotReplay, StageNeeds
+from headrace.diagnose.replay.demands import CannotReplay, StageDemands
 from headrace.diagnose.span_columns import Array
 
 #: How far warm-up and run may be apart to be of one kind.
@@ -84,17 +84,17 @@ class Spread:
         return 1.0 + each * (threads - 1)
 
 
-def batch_cost(evidence: Evidence, needs: StageNeeds, model: ModelPlan) -> BatchCost:
+def batch_cost(evidence: Evidence, demands: StageDemands, model: ModelPlan) -> BatchCost:
     """Return the cost curve of a device stage that runs this model.
 
     In-run batches count where there are enough of a size; sizes that only warm-up measured are scaled to them, because the
     rest of the pipeline was not yet at work then.
     """
-    stage = needs.name
-    in_run = _in_run(evidence, needs)
-    cpu_share = _cpu_share(needs)
-    exact = emulated_seconds(model.options) if needs.is_emulated else None
-    warm = _warm_up(evidence, needs, cpu_share)
+    stage = demands.name
+    in_run = _in_run(evidence, demands)
+    cpu_share = _cpu_share(demands)
+    exact = emulated_seconds(model.options) if demands.is_emulated else None
+    warm = _warm_up(evidence, demands, cpu_share)
     common = [size for size in in_run if size in warm]
     scale = float(np.median([in_run[size] / warm[size] for size in common])) if common else 1.0
     left_out = ""
@@ -104,7 +104,7 @@ def batch_cost(evidence: Evidence, needs: StageNeeds, model: ModelPlan) -> Batch
             "says nothing of the run"
         )
         warm = {}  # first calls, or a machine that was busy with something else: they say nothing of the run
-    if not warm and needs.info.kind == "device" and len(in_run) == 0:
+    if not warm and demands.info.kind == "device" and len(in_run) == 0:
         raise CannotReplay(f"no batch of stage {stage} was measured")
     curve = {size: seconds * scale for size, seconds in warm.items()} | in_run
     if exact is not None:
@@ -127,10 +127,10 @@ def given_cost(curve: Mapping[int, float], cpu_share: float) -> BatchCost:
     return BatchCost(np.array(sizes, float), np.array([curve[size] for size in sizes], float), cpu_share)
 
 
-def _in_run(evidence: Evidence, needs: StageNeeds) -> dict[int, float]:
+def _in_run(evidence: Evidence, demands: StageDemands) -> dict[int, float]:
     """Return {size: mean seconds without what others did to it} of sizes with enough batches; else of the most frequent."""
-    seconds = needs.cpu + needs.wait
-    sizes = needs.batch_size.astype(int)
+    seconds = demands.cpu + demands.wait
+    sizes = demands.batch_size.astype(int)
     found = {}
     for size in np.unique(sizes):
         own = seconds[sizes == size]
@@ -142,15 +142,15 @@ def _in_run(evidence: Evidence, needs: StageNeeds) -> dict[int, float]:
     return found
 
 
-def _cpu_share(needs: StageNeeds) -> float:
-    total = float((needs.cpu + needs.wait).sum())
-    return float(needs.cpu.sum()) / total if total > 0 else 1.0
+def _cpu_share(demands: StageDemands) -> float:
+    total = float((demands.cpu + demands.wait).sum())
+    return float(demands.cpu.sum()) / total if total > 0 else 1.0
 
 
-def _warm_up(evidence: Evidence, needs: StageNeeds, cpu_share: float) -> dict[int, float]:
+def _warm_up(evidence: Evidence, demands: StageDemands, cpu_share: float) -> dict[int, float]:
     """Return {size: seconds} of warm-up: the fastest of the calls, since others may have held them up."""
-    walls = evidence.info.cost_curves.get(needs.name, {})
-    cpus = getattr(evidence.info, "cost_curve_cpu", {}).get(needs.name, {})
+    walls = evidence.info.cost_curves.get(demands.name, {})
+    cpus = getattr(evidence.info, "cost_curve_cpu", {}).get(demands.name, {})
     found = {}
     for size, calls in walls.items():
         cpu = cpus.get(size)

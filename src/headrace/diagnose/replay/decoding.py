@@ -16,7 +16,7 @@ import numpy as np
 
 from headrace.base.plan import Plan
 from headrace.diagnose.evidence import Evidence
-from headrace.diagnose.replay.needs import CannotReplay, Needs
+from headrace.diagnose.replay.demands import CannotReplay, Demands
 from headrace.diagnose.span_columns import Array
 
 _PIXELS_PER_BYTE = 13.0
@@ -26,7 +26,7 @@ _COVER = 256 / 224
 _SHAPE = re.compile(r"(\d+)x(\d+)|\((\d+), (\d+)")
 
 
-def scale_factors(evidence: Evidence, needs: Needs, recorded: Plan, changed: Plan) -> dict[str, float]:
+def scale_factors(evidence: Evidence, demands: Demands, recorded: Plan, changed: Plan) -> dict[str, float]:
     """Return {stage: factor on its time} of another `decode.scale`; empty where it stays as it was.
 
     Raises:
@@ -40,16 +40,16 @@ def scale_factors(evidence: Evidence, needs: Needs, recorded: Plan, changed: Pla
             "measure it: headrace profile ... --set decode.scale=full"
         )
     factors = {}
-    names = [stage.name for stage in needs.stages]
-    for number, stage in enumerate(needs.stages):
+    names = [stage.name for stage in demands.stages]
+    for number, stage in enumerate(demands.stages):
         if stage.info.work != "decode":
             continue
         pixels, sides, sizes = _images(evidence, stage.name)
-        out = _output_side(evidence, names[number + 1 :], needs)
+        out = _output_side(evidence, names[number + 1 :], demands)
         reduced = np.array([_reduction(side, out * _COVER) for side in sides], float)
         left = _PIXELS_PER_BYTE * sizes + pixels / reduced**2
         factors[stage.name] = float(left.sum() / (_PIXELS_PER_BYTE * sizes + pixels).sum())
-        resize = next((later for later in needs.stages[number + 1 :] if later.info.work == "resize"), None)
+        resize = next((later for later in demands.stages[number + 1 :] if later.info.work == "resize"), None)
         if resize is not None:
             target = _PIXELS_PER_OUTPUT_PIXEL * out**2
             factors[resize.name] = float((pixels / reduced**2 + target).sum() / (pixels + target).sum())
@@ -74,9 +74,9 @@ def _images(evidence: Evidence, stage: str) -> tuple[Array, Array, Array]:
     )
 
 
-def _output_side(evidence: Evidence, later: list[str], needs: Needs) -> float:
+def _output_side(evidence: Evidence, later: list[str], demands: Demands) -> float:
     """Return the shorter side of what the module wants: the shape after resizing."""
-    works = {stage.name: stage.info.work for stage in needs.stages}
+    works = {stage.name: stage.info.work for stage in demands.stages}
     spans = evidence.spans
     for name in later:
         if works[name] == "resize":

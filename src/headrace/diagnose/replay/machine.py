@@ -6,7 +6,7 @@ import numpy as np
 
 from headrace.diagnose.cpu_account import OUTSIDE
 from headrace.diagnose.evidence import Evidence
-from headrace.diagnose.replay.needs import Needs
+from headrace.diagnose.replay.demands import Demands
 from headrace.diagnose.replay.structure import MOST_TAKEN, Machine
 from headrace.runs.formats.profile import ProfileDocument
 
@@ -18,7 +18,7 @@ _OVERHEAD_SECONDS = 8e-6
 _MOST_OVERHEADS = 5
 
 
-def find_machine(evidence: Evidence, document: ProfileDocument, needs: Needs) -> Machine:
+def find_machine(evidence: Evidence, document: ProfileDocument, demands: Demands) -> Machine:
     """Return what the run had to share; `others` is the most it can have been, before calibration."""
     hardware = evidence.info.hardware
     cores = min(float(hardware.num_cores), hardware.cpu_quota or float("inf"))
@@ -33,7 +33,7 @@ def find_machine(evidence: Evidence, document: ProfileDocument, needs: Needs) ->
         cores=cores,
         others=others,
         taken=taken,
-        overhead=_overhead(document, needs),
+        overhead=_overhead(document, demands),
         bytes_in=bytes_in,
         bytes_out=bytes_out,
     )
@@ -47,11 +47,11 @@ def _speed(evidence: Evidence) -> float:
     return cpu / (cpu + delay) if cpu > 0 else 1.0
 
 
-def _overhead(document: ProfileDocument, needs: Needs) -> float:
+def _overhead(document: ProfileDocument, demands: Demands) -> float:
     """Return CPU seconds per job that workers spend outside stages: taking, handing on, settling."""
     jobs = int(document.counters.get("delivered", 0))
     # Each child of a fan-out is taken and handed on as well.
-    usual = _OVERHEAD_SECONDS * sum(len(stage.cpu) for stage in needs.stages) / needs.num_jobs
+    usual = _OVERHEAD_SECONDS * sum(len(stage.cpu) for stage in demands.stages) / demands.num_jobs
     if document.cpu is None or jobs < 1:
         return usual
     seconds = sum(line.seconds for line in document.cpu.lines if line.name in OUTSIDE.values())

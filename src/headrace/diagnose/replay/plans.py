@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan, StageDefaults, StagePlan, model_key, resolve
-from headrace.diagnose.replay.needs import CannotReplay, StageNeeds
+from headrace.diagnose.replay.demands import CannotReplay, StageDemands
 from headrace.runs.formats.prediction import Change
 
 #: Settings whose effect is not simulated: they bound memory, time and failures, and seldom decide the throughput.
@@ -22,7 +22,7 @@ _OTHER_SETTINGS = (
 )
 
 
-def changed_plan(recorded: Plan, settings: tuple[str, ...], stages: tuple[StageNeeds, ...], cores: int) -> Plan:
+def changed_plan(recorded: Plan, settings: tuple[str, ...], stages: tuple[StageDemands, ...], cores: int) -> Plan:
     """Return the recorded Plan with settings replaced, resolved as the runtime would.
 
     A recorded Plan is resolved: every queue has its bound. A bound that is just what the runtime gives by default is taken for
@@ -39,12 +39,12 @@ def changed_plan(recorded: Plan, settings: tuple[str, ...], stages: tuple[StageN
     """
     defaults = [
         StageDefaults(
-            name=needs.name,
-            kind=needs.info.kind,  # type: ignore[arg-type]
-            executor=needs.info.executor,  # type: ignore[arg-type]
-            task=needs.info.task,
+            name=demands.name,
+            kind=demands.info.kind,  # type: ignore[arg-type]
+            executor=demands.info.executor,  # type: ignore[arg-type]
+            task=demands.info.task,
         )
-        for needs in stages
+        for demands in stages
     ]
     open_plan = dataclasses.replace(
         recorded,
@@ -82,34 +82,34 @@ def _input_sides(plan: Plan) -> dict[str, int | None]:
     return {f"{table}.input_side": model.input_side for table, model in tables.items()}
 
 
-def check_costs(recorded: Plan, changed: Plan, change: Change, stages: Sequence[StageNeeds]) -> None:
+def check_costs(recorded: Plan, changed: Plan, change: Change, stages: Sequence[StageDemands]) -> None:
     """Raise CannotReplay where a changed setting makes a stage do other work, unless the change says what that costs."""
-    for needs in stages:
-        name = needs.name
+    for demands in stages:
+        name = demands.name
         if name in change.speedups or name in change.cost_curves or name in change.drop:
             continue
-        what = _other_work(recorded, changed, needs)
+        what = _other_work(recorded, changed, demands)
         if what:
-            curve = f" or --curve {name}=RUN" if needs.info.kind == "device" else ""
+            curve = f" or --curve {name}=RUN" if demands.info.kind == "device" else ""
             raise CannotReplay(
                 f"{what} is changed, and what {name} costs then was not measured; measure it (headrace profile ... --set ...), "
                 f"or say it: --speedup {name}=TIMES{curve}"
             )
 
 
-def _other_work(recorded: Plan, changed: Plan, needs: StageNeeds) -> str:
+def _other_work(recorded: Plan, changed: Plan, demands: StageDemands) -> str:
     """Return the setting that makes a stage do other work than was recorded; empty if there is none."""
-    name = needs.name
+    name = demands.name
     if recorded.stages[name].options != changed.stages[name].options:
         return f"{name}.options"
-    if needs.info.work == "decode" and recorded.decode.decoder != changed.decode.decoder:
+    if demands.info.work == "decode" and recorded.decode.decoder != changed.decode.decoder:
         return "decode.decoder"
-    if needs.info.kind != "device":
+    if demands.info.kind != "device":
         return ""
-    key = model_key(needs.info.task, name)
+    key = model_key(demands.info.task, name)
     before, after = recorded.model_of(key), changed.model_of(key)
     keys = (
-        ["engine", "artifact", "input_side"] if needs.is_emulated else ["engine", "artifact", "input_side", "options"]
+        ["engine", "artifact", "input_side"] if demands.is_emulated else ["engine", "artifact", "input_side", "options"]
     )
     table = f"models.{key}" if key in changed.models else "model"
     return next((f"{table}.{key}" for key in keys if getattr(before, key) != getattr(after, key)), "")
@@ -134,14 +134,14 @@ def _without_defaults(
     return dataclasses.replace(stage, queue_items=None if stage.queue_items == by_default else stage.queue_items)
 
 
-def _check(plan: Plan, stages: tuple[StageNeeds, ...]) -> None:
-    for needs in stages:
-        settings = plan.stages[needs.name]
-        if settings.executor == "process" and needs.info.role != "map":
+def _check(plan: Plan, stages: tuple[StageDemands, ...]) -> None:
+    for demands in stages:
+        settings = plan.stages[demands.name]
+        if settings.executor == "process" and demands.info.role != "map":
             raise SettingsError(
-                f"stage {needs.name} ({needs.info.role}) cannot run in a process; allowed: thread or inline"
+                f"stage {demands.name} ({demands.info.role}) cannot run in a process; allowed: thread or inline"
             )
-        if settings.executor == "inline" and needs.info.role == "join":
+        if settings.executor == "inline" and demands.info.role == "join":
             raise SettingsError(
-                f"stages.{needs.name}.executor = 'inline' is not possible: a join waits for all children"
+                f"stages.{demands.name}.executor = 'inline' is not possible: a join waits for all children"
             )

@@ -26,14 +26,14 @@ from headrace.diagnose.cpu_account import NATIVE
 from headrace.diagnose.evidence import Evidence
 from headrace.diagnose.replay.costs import BatchCost, Spread, batch_cost, emulated_seconds, given_cost
 from headrace.diagnose.replay.decoding import scale_factors
+from headrace.diagnose.replay.demands import CannotReplay, Demands, StageDemands, find_demands
 from headrace.diagnose.replay.machine import find_machine
-from headrace.diagnose.replay.needs import CannotReplay, Needs, StageNeeds, find_needs
 from headrace.diagnose.replay.plans import changed_plan
 from headrace.diagnose.replay.structure import (
     GIL_MATTERS,
+    GilAcquisitions,
     Machine,
     Scenario,
-    Touches,
     build,
     group_stages,
     model_threads,
@@ -65,16 +65,16 @@ _BLOCKS = 12
 _HALVINGS = 5
 #: Shares of the CPU time with the GIL that calibration tries.
 _GIL_SHARES = (1.0, 0.75, 0.5, 0.3, 0.15, 0.05)
-_GIL_ROUNDS, _TOUCH_ROUNDS = 2, 3
+_GIL_ROUNDS, _ACQUISITION_ROUNDS = 2, 3
 #: How far the waiting that was seen may be off: what a hundred samples tell of a share of a half.
 _GIL_SLACK = 0.15
 #: A stage that waits less for the GIL than this is not held up by it, seconds.
 _LEAST_GIL_WAIT = 100e-6
 #: Most times that a unit takes the GIL back, and the least CPU time between two of them: shorter calls do not let go of it.
-_MOST_TOUCHES, _LEAST_BETWEEN_TOUCHES = 60, 50e-6
-#: Most that waking up to take the GIL takes, and how far the pace of the cores may be from 1; and in how many steps they are
-#: narrowed down.
-_MOST_WAKE_SECONDS, _MOST_PACE, _SPEED_ROUNDS = 200e-6, 1.25, 5
+_MOST_ACQUISITIONS, _LEAST_BETWEEN_ACQUISITIONS = 60, 50e-6
+#: Most that waking up to take the GIL takes, and how far the slowdown of the cores may be from 1; and in how many steps they
+#: are narrowed down.
+_MOST_WAKE_SECONDS, _MOST_SLOWDOWN, _SPEED_ROUNDS = 200e-6, 1.25, 5
 #: As near to the measured throughput as makes no difference; and how much of what was missing one of these may leave.
 _SPEED_FOUND, _MOST_LEFT = 0.005, 0.5
 #: Models that compute less than this share of a call wait for a device, and use no threads of this machine.
@@ -117,7 +117,7 @@ class Replay:
         evidence: What it holds.
         document: Its analysis.
         plan: The Plan as it ran, resolved.
-        needs: What each recorded job needed in each stage.
+        demands: What each recorded job needed in each stage.
         machine: What the run had to share.
         costs: {device stage: what a batch costs}.
         budget: How long a diagnosis may simulate it; no limit until a diagnosis sets one.
@@ -128,7 +128,7 @@ class Replay:
         evidence: Evidence,
         document: ProfileDocument,
         plan: Plan,
-        needs: Needs,
+        demands: Demands,
         machine: Machine,
         costs: dict[str, BatchCost],
     ) -> None:
@@ -136,15 +136,15 @@ class Replay:
         self.run: Run = evidence.run
         self.document = document
         self.plan = plan
-        self.needs = needs
+        self.demands = demands
         self.machine = machine
         self.costs = costs
         self.budget = Budget()
         self._known: dict[tuple[Hashable, ...], Simulated] = {}
         self._most_jobs = 4 * _MOST_JOBS
         self.num_simulations = self.num_events = 0
-        self.holds_gil = {stage.name: stage.holds_gil for stage in needs.stages}
-        self.touches: dict[str, Touches] = {}
+        self.holds_gil = {stage.name: stage.holds_gil for stage in demands.stages}
+        self.gil_acquisitions: dict[str, GilAcquisitions] = {}
         self.spreads = self._find_spreads()
         self.is_open = _is_open(evidence, document)
         self._calibrate_others()
@@ -164,7 +164,7 @@ class Replay:
         Raises:
             CannotReplay: If it does not hold what is needed; the message says what, and the next command.
         """
-        needs = find_needs(evidence, document)
+        demands = find_demands(evidence, document)
         if document.throughput is None:
             raise CannotReplay("the run delivered too few jobs for a rate; profile more items")
         if document.latency.num_samples < FEWEST_JOBS:
@@ -173,15 +173,15 @@ class Replay:
                 f"prediction needs {FEWEST_JOBS}: profile more items"
             )
         plan = Plan.from_table(document.plan)
-        machine = find_machine(evidence, document, needs)
+        machine = find_machine(evidence, document, demands)
         costs = {}
-        for stage in needs.stages:
+        for stage in demands.stages:
             if stage.info.kind == "device":
                 model = plan.model_of(stage.info.task, stage.name)
                 stage.is_emulated = model.engine in emulated_engines(evidence.info.variants)
                 stage.is_exclusive = stage.is_emulated or _is_accelerator(evidence, stage)
                 costs[stage.name] = batch_cost(evidence, stage, model)
-        return cls(evidence, document, plan, needs, machine, costs)
+        return cls(evidence, document, plan, demands, machine, costs)
 
     @property
     def throughput(self) -> float:
@@ -268,12 +268,12 @@ class Replay:
     def _calibration(self) -> tuple[Hashable, ...]:
         """Return all of a scenario that calibration changes."""
         machine = self.machine
-        found = (machine.others, machine.taken, machine.pace, machine.wake_seconds)
-        return (*found, *self.holds_gil.items(), *self.touches.items())
+        found = (machine.others, machine.taken, machine.slowdown, machine.wake_seconds)
+        return (*found, *self.holds_gil.items(), *self.gil_acquisitions.items())
 
     def changed_plan(self, change: Change) -> Plan:
         """Return the Plan of a changed run, resolved; raises SettingsError if a setting is unknown or impossible."""
-        return changed_plan(self.plan, change.settings, self.needs.stages, int(change.cores or self.cores))
+        return changed_plan(self.plan, change.settings, self.demands.stages, int(change.cores or self.cores))
 
     def applicable(self, settings: Sequence[str]) -> tuple[str, ...]:
         """Return settings so that they can be applied: a stage that ran inline is told to have threads, if it gets workers."""
@@ -291,7 +291,7 @@ class Replay:
         """Return all that decides how a changed run goes; raises what `simulate` raises."""
         self._check(change)
         plan = self.changed_plan(change)
-        factors = scale_factors(self.evidence, self.needs, self.plan, plan)
+        factors = scale_factors(self.evidence, self.demands, self.plan, plan)
         if factors:
             speedups = {name: 1.0 / factor for name, factor in factors.items()}
             for name, value in change.speedups.items():
@@ -301,7 +301,7 @@ class Replay:
         sample = self._sample(count, seed if resampled else None)
         call_seconds, jobs_per_call = self._calls()
         return Scenario(
-            needs=self.needs,
+            demands=self.demands,
             plan=plan,
             costs=self._costs(change, plan),
             recorded_costs=self.costs,
@@ -312,7 +312,7 @@ class Replay:
             call_seconds=call_seconds,
             jobs_per_call=jobs_per_call,
             holds_gil=self._holding(plan),
-            touches=self.touches,
+            gil_acquisitions=self.gil_acquisitions,
             spreads=self.spreads,
         )
 
@@ -320,7 +320,7 @@ class Replay:
 
     def _holding(self, plan: Plan) -> dict[str, float]:
         """Return {stage: share of its CPU time with the GIL}: what comes back from processes of its own has to have it."""
-        infos = [stage.info for stage in self.needs.stages]
+        infos = [stage.info for stage in self.demands.stages]
         back = [info.name for info in infos if info.executor == "process" and not info.releases_gil]
         return self.holds_gil | {name: 1.0 for name in back if plan.stages[name].executor != "process"}
 
@@ -334,7 +334,7 @@ class Replay:
         found, lines = {}, self.document.cpu.lines if self.document.cpu else ()
         names = [
             stage.name
-            for stage in self.needs.stages
+            for stage in self.demands.stages
             if stage.name in self.costs
             and not stage.is_exclusive
             and self.costs[stage.name].cpu_share >= _LEAST_CPU_SHARE
@@ -343,7 +343,7 @@ class Replay:
         native = sum(line.seconds for line in lines if line.name == NATIVE)
         profiling = self.evidence.profiling
         is_measured = called > 0 and profiling is not None and profiling.native_cpu_seconds is not None
-        for group in group_stages(self.needs.stages, self.plan):
+        for group in group_stages(self.demands.stages, self.plan):
             for stage in group:
                 if stage.name in names:
                     threads = model_threads(self.plan, group[0].name, stage.info, self.cores)
@@ -352,7 +352,7 @@ class Replay:
         return found
 
     def _check(self, change: Change) -> None:
-        names = [stage.name for stage in self.needs.stages]
+        names = [stage.name for stage in self.demands.stages]
         for name in (*change.speedups, *change.drop, *change.cache_hits, *change.cost_curves):
             if name not in names and name != "receiving":
                 raise unknown_key(name, "the stages of this run", names)
@@ -362,13 +362,13 @@ class Replay:
             check(0 <= share <= 1, f"cache hits of {name}", share, "a share from 0 to 1")
         check(change.cores is None or change.cores > 0, "cores", change.cores, "more than 0")
         check(change.devices is None or change.devices >= 1, "devices", change.devices, "a whole number >= 1")
-        has_device = any(stage.is_exclusive for stage in self.needs.stages)
+        has_device = any(stage.is_exclusive for stage in self.demands.stages)
         allowed = "only where a model runs on a device of its own; here it runs on the cores: --cores"
         check(change.devices is None or has_device, "devices", change.devices, allowed)
         rate = change.arrival_rate
         check(rate is None or rate > 0, "arrival rate", rate, "more than 0 jobs per second")
         for name in change.drop:
-            role = next(stage.info.role for stage in self.needs.stages if stage.name == name)
+            role = next(stage.info.role for stage in self.demands.stages if stage.name == name)
             check(role == "map", "dropped stage", name, f"a stage that maps; {name} is a {role}")
 
     def _num_jobs(self, plan: Plan) -> int:
@@ -377,7 +377,7 @@ class Replay:
             for name, stage in plan.stages.items()
             if name != "deliver" and stage.executor != "inline"
         )
-        wanted = min(4 * _MOST_JOBS, max(_FEWEST_JOBS, min(_MOST_JOBS, self.needs.num_jobs), _ROUNDS * at_once))
+        wanted = min(4 * _MOST_JOBS, max(_FEWEST_JOBS, min(_MOST_JOBS, self.demands.num_jobs), _ROUNDS * at_once))
         return self.affordable(wanted, max(_LEAST_JOBS, _LEAST_ROUNDS * at_once))
 
     def affordable(self, wanted: int, least: int = _LEAST_JOBS) -> int:
@@ -393,7 +393,7 @@ class Replay:
 
         Of more jobs than that, blocks from all over the run: the first ones alone may be of another kind.
         """
-        recorded = self.needs.num_jobs
+        recorded = self.demands.num_jobs
         if seed is None:
             length = -(-count // _BLOCKS)
             apart = max(0, recorded - length) / (_BLOCKS - 1) if count < recorded else length
@@ -412,7 +412,7 @@ class Replay:
             return [float(when) for when in np.cumsum(gaps)]
         if not self.is_open:
             return None
-        recorded = self.needs.arrived - self.needs.arrived[0]
+        recorded = self.demands.arrived - self.demands.arrived[0]
         around = recorded[-1] + recorded[-1] / max(1, len(recorded) - 1)
         turns = np.arange(count) // len(recorded)
         return [float(when) for when in recorded[np.arange(count) % len(recorded)] + turns * around]
@@ -442,7 +442,7 @@ class Replay:
 
     def _costs(self, change: Change, plan: Plan) -> dict[str, BatchCost]:
         costs = {}
-        for stage in self.needs.stages:
+        for stage in self.demands.stages:
             name = stage.name
             if name not in self.costs:
                 continue
@@ -506,15 +506,16 @@ class Replay:
         that does not promise to. And a call of C code that lets go of it has to have it back, each time it returns to Python,
         and may wait for a whole switch interval then.
         """
-        holding = [stage.name for stage in self.needs.stages if stage.holds_gil > 0]
+        holding = [stage.name for stage in self.demands.stages if stage.holds_gil > 0]
         held = (
-            sum(float(stage.demand.sum()) for stage in self.needs.stages if stage.holds_gil > 0) / self.needs.num_jobs
+            sum(float(stage.cpu_demand.sum()) for stage in self.demands.stages if stage.holds_gil > 0)
+            / self.demands.num_jobs
         )
         if held * self.throughput < GIL_MATTERS or not self._gil_was_sampled():
             return
         for _ in range(_GIL_ROUNDS):
             self._fit_holding(holding)
-            self._fit_touches(holding)
+            self._fit_gil_acquisitions(holding)
 
     def _fit_holding(self, holding: list[str]) -> None:
         measured = sum(self._measured_gil_wait(name) for name in holding)
@@ -532,20 +533,20 @@ class Replay:
         best = max(-share for miss, share in found if miss <= least + slack)
         self.holds_gil = base | dict.fromkeys(holding, best)
 
-    def _fit_touches(self, holding: list[str]) -> None:
+    def _fit_gil_acquisitions(self, holding: list[str]) -> None:
         """Make stages that let go of the GIL take it back as often as it takes for them to wait as long as they did."""
-        for _ in range(_TOUCH_ROUNDS):
+        for _ in range(_ACQUISITION_ROUNDS):
             waits = self._simulated_gil_wait()
-            for stage in self.needs.stages:
+            for stage in self.demands.stages:
                 name, measured = stage.name, stage.gil_wait
                 if name in holding or name not in self.holds_gil or measured < _LEAST_GIL_WAIT:
                     continue
-                known = self.touches.get(name, Touches(1.0, stage.gil_wait_grows))
+                known = self.gil_acquisitions.get(name, GilAcquisitions(1.0, stage.gil_wait_grows))
                 size = stage.batch_size.mean() if stage.info.kind == "device" else 1.0
                 seen = max(waits[name] * size, 0.1 * measured)
-                most = min(_MOST_TOUCHES, float(stage.cpu.mean()) / _LEAST_BETWEEN_TOUCHES)
+                most = min(_MOST_ACQUISITIONS, float(stage.cpu.mean()) / _LEAST_BETWEEN_ACQUISITIONS)
                 times = max(1.0, min(most, known.times * measured / seen))
-                self.touches[name] = Touches(times, known.grows)
+                self.gil_acquisitions[name] = GilAcquisitions(times, known.grows)
 
     def _simulated_gil_wait(self) -> dict[str, float]:
         """Return {stage: seconds per unit}; what a station waits is shared among its stages by what was measured of them."""
@@ -553,7 +554,7 @@ class Replay:
         self._bound_jobs(simulated)
         waits = simulated.gil_wait
         found = {}
-        for group in group_stages(self.needs.stages, self.plan):
+        for group in group_stages(self.demands.stages, self.plan):
             total = sum(self._measured_gil_wait(stage.name) for stage in group)
             for stage in group:
                 share = self._measured_gil_wait(stage.name) / total if total > 0 else 1.0 / len(group)
@@ -561,7 +562,7 @@ class Replay:
         return found
 
     def _measured_gil_wait(self, name: str) -> float:
-        stage = next(one for one in self.needs.stages if one.name == name)
+        stage = next(one for one in self.demands.stages if one.name == name)
         return stage.gil_wait / (float(stage.batch_size.mean()) if stage.info.kind == "device" else 1.0)
 
     def _calibrate_speed(self) -> None:
@@ -576,13 +577,13 @@ class Replay:
         if busy["gil"] > busy["cores"]:
             self._fit_speed(self._set_wake, 0.0, 0.0, _MOST_WAKE_SECONDS)
         else:
-            self._fit_speed(self._set_pace, 1 / _MOST_PACE, 1.0, _MOST_PACE)
+            self._fit_speed(self._set_slowdown, 1 / _MOST_SLOWDOWN, 1.0, _MOST_SLOWDOWN)
 
     def _set_wake(self, seconds: float) -> None:
         self.machine = dataclasses.replace(self.machine, wake_seconds=seconds)
 
-    def _set_pace(self, pace: float) -> None:
-        self.machine = dataclasses.replace(self.machine, pace=pace)
+    def _set_slowdown(self, slowdown: float) -> None:
+        self.machine = dataclasses.replace(self.machine, slowdown=slowdown)
 
     def _fit_speed(self, slow: Callable[[float], None], least: float, usual: float, most: float) -> None:
         """Find how much of something that slows the run makes it as fast as it was; the usual where it has no part in that."""
@@ -609,7 +610,7 @@ class Replay:
         splits = [stage.blocked_split for stage in self.document.stages if stage.blocked_split is not None]
         threads = sum(
             (self.plan.stages[group[0].name].workers or 1)
-            for group in group_stages(self.needs.stages, self.plan)
+            for group in group_stages(self.demands.stages, self.plan)
             if self.plan.stages[group[0].name].executor == "thread" and group[0].info.role != "deliver"
         )
         return sum(split.num_samples for split in splits) >= _FEWEST_SAMPLES and threads >= 2
@@ -668,7 +669,7 @@ def _is_polled(evidence: Evidence) -> bool:
     return receiving.empty_calls > 0 if age is None else age < 0.5
 
 
-def _is_accelerator(evidence: Evidence, stage: StageNeeds) -> bool:
+def _is_accelerator(evidence: Evidence, stage: StageDemands) -> bool:
     """Return whether a device works beside this machine's cores, one call at a time."""
     busy = float((stage.wait + stage.cpu).sum())
     return (

@@ -1,7 +1,7 @@
-"""Makes the simulator's description of a run under a Plan: stations from stages, programs from needs.
+"""Makes the simulator's description of a run under a Plan: stations from stages, programs from demands.
 
 Where what comes from: the Plan says which stages share a worker (inline), how many workers there are and how long the queues;
-`needs` says what each unit costs; `costs` what a batch costs; the machine how many cores there are and what others take.
+`demands` says what each unit costs; `costs` what a batch costs; the machine how many cores there are and what others take.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from headrace.base.plan import Plan
 from headrace.base.policies.batching import BatchingPolicy
 from headrace.diagnose.replay.costs import BatchCost, Spread
-from headrace.diagnose.replay.needs import CannotReplay, Needs, StageNeeds
+from headrace.diagnose.replay.demands import CannotReplay, Demands, StageDemands
 from headrace.diagnose.simulator.system import (
     CPU,
     GIL,
@@ -59,7 +59,7 @@ class Machine:
     """Cores that they used during the run."""
     overhead: float
     """CPU seconds per job that workers spend outside stages: taking, handing on, settling."""
-    pace: float = 1.0
+    slowdown: float = 1.0
     """Seconds of a core that a second of recorded CPU time took while all cores were wanted; calibrated."""
     wake_seconds: float = 0.0
     """What a thread that waited for the GIL takes to go on when it has it; calibrated."""
@@ -70,7 +70,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Touches:
+class GilAcquisitions:
     """How often a stage that lets go of the GIL has to have it back."""
 
     times: float
@@ -87,7 +87,7 @@ class Touches:
 class Scenario:
     """Everything that decides how a run goes."""
 
-    needs: Needs
+    demands: Demands
     plan: Plan
     costs: dict[str, BatchCost]
     """As changed."""
@@ -101,7 +101,7 @@ class Scenario:
     jobs_per_call: int
     holds_gil: dict[str, float]
     """{stage: share of its CPU time with the GIL}."""
-    touches: Mapping[str, Touches] = field(default_factory=dict)
+    gil_acquisitions: Mapping[str, GilAcquisitions] = field(default_factory=dict)
     """{stage: how often it takes the GIL back}; of the others once."""
     spreads: Mapping[str, Spread] = field(default_factory=dict)
     """{device stage: how its calls were spread over threads}; of the others not at all."""
@@ -118,13 +118,13 @@ def model_threads(plan: Plan, head: str, device: StageInfo, cores: float) -> int
     return plan.model_of(device.task, device.name).threads or max(1, int(cores) // workers)
 
 
-def group_stages(stages: Sequence[StageNeeds], plan: Plan) -> list[list[StageNeeds]]:
+def group_stages(stages: Sequence[StageDemands], plan: Plan) -> list[list[StageDemands]]:
     """Return the stages of each station: a new one before every stage that is not inline."""
-    cut: list[list[StageNeeds]] = []
-    for needs in stages:
-        if not cut or plan.stages[needs.name].executor != "inline":
+    cut: list[list[StageDemands]] = []
+    for demands in stages:
+        if not cut or plan.stages[demands.name].executor != "inline":
             cut.append([])
-        cut[-1].append(needs)
+        cut[-1].append(demands)
     return cut
 
 
@@ -141,8 +141,8 @@ class _Builder:
         self.named: dict[str, int] = {}
         dropped = set(scenario.change.drop)
         # Inline stages stay in the workers of the one that is dropped.
-        groups = group_stages(scenario.needs.stages, self.plan)
-        self.groups = [group for group in groups if any(needs.name not in dropped for needs in group)]
+        groups = group_stages(scenario.demands.stages, self.plan)
+        self.groups = [group for group in groups if any(demands.name not in dropped for demands in group)]
         self.units = self._units()
         self._check_ways()
         self.overhead = scenario.machine.overhead / max(1.0, self._visits())
@@ -168,7 +168,7 @@ class _Builder:
             cores=cores,
             others=0.0 if scenario.change.quiet else scenario.machine.others,
             taken=0.0 if scenario.change.quiet else min(scenario.machine.taken, MOST_TAKEN * cores),
-            pace=scenario.machine.pace,
+            slowdown=scenario.machine.slowdown,
             wake_seconds=scenario.machine.wake_seconds,
             switch_seconds=scenario.switch_seconds,
             resources=tuple(self.resources),
@@ -181,19 +181,19 @@ class _Builder:
 
     def _visits(self) -> float:
         """Return through how many stations' workers a job goes, on an average, with its children."""
-        needs, jobs = self.scenario.needs, self.scenario.sample
-        ways = needs.way[jobs]
+        demands, jobs = self.scenario.demands, self.scenario.sample
+        routes = demands.route[jobs]
         visits = 0.0
         for group in self.groups:
-            way = group[0].way
-            share = float((ways == needs.ways.index(way)).mean()) if way else 1.0
+            route = group[0].route
+            share = float((routes == demands.routes.index(route)).mean()) if route else 1.0
             visits += share * len(self.units[group[0].name]) / len(jobs)
         return visits
 
     def _check_ways(self) -> None:
-        """Raise CannotReplay where a worker would run stages of jobs of one way alone: the runtime then has several of it."""
+        """Raise CannotReplay where a worker would run stages of jobs of one route alone: the runtime then has several of it."""
         for group in self.groups:
-            other = next((needs for needs in group if needs.way != group[0].way), None)
+            other = next((demands for demands in group if demands.route != group[0].route), None)
             if other is not None:
                 raise CannotReplay(
                     f"stage {other.name} runs inline in the workers of {group[0].name}, which serve other tasks as well, and "
@@ -205,30 +205,32 @@ class _Builder:
         jobs, units = self.scenario.sample, {}
         level = jobs
         outer: list[Array] = []
-        for needs in self.scenario.needs.stages:
-            if needs.info.role == "join":
+        for demands in self.scenario.demands.stages:
+            if demands.info.role == "join":
                 level = outer.pop()
-            units[needs.name] = level
-            if needs.num_children is not None:
+            units[demands.name] = level
+            if demands.num_children is not None:
                 outer.append(level)
-                level = _children_of(needs.num_children, level)
+                level = _children_of(demands.num_children, level)
         return units
 
     def _routes(
-        self, stations: Sequence[Station], groups: Sequence[Sequence[StageNeeds]]
+        self, stations: Sequence[Station], groups: Sequence[Sequence[StageDemands]]
     ) -> tuple[list[list[int]] | None, list[int]]:
-        needs = self.scenario.needs
-        if len(needs.ways) == 1:
+        demands = self.scenario.demands
+        if len(demands.routes) == 1:
             return None, []
-        routes = [[number for number, group in enumerate(groups) if group[0].way in ("", way)] for way in needs.ways]
-        return routes, needs.way[self.scenario.sample].tolist()
+        routes = [
+            [number for number, group in enumerate(groups) if group[0].route in ("", route)] for route in demands.routes
+        ]
+        return routes, demands.route[self.scenario.sample].tolist()
 
     # --- stations
 
-    def _station(self, group: Sequence[StageNeeds]) -> Station:
+    def _station(self, group: Sequence[StageDemands]) -> Station:
         head, last = group[0], group[-1]
         settings = self.plan.stages[head.name]
-        device = next((needs for needs in group if needs.info.kind == "device"), None)
+        device = next((demands for demands in group if demands.info.kind == "device"), None)
         workers = settings.workers or 1
         programs = [] if device is not None else self._programs(group)
         batch = (self.plan.stages[device.name].batch or 1) if device is not None else 1
@@ -250,18 +252,18 @@ class _Builder:
             retries=self._retries(group),
         )
 
-    def _batching(self, device: StageNeeds | None) -> BatchingPolicy | None:
+    def _batching(self, device: StageDemands | None) -> BatchingPolicy | None:
         if device is None:
             return None
         settings = self.plan.stages[device.name]
         return BatchingPolicy(max_size=settings.batch or 1, max_wait_ns=int(settings.max_wait_seconds * 1e9))
 
-    def _num_children(self, last: StageNeeds) -> list[int] | None:
+    def _num_children(self, last: StageDemands) -> list[int] | None:
         if last.num_children is None:
             return None
         return [int(number) for number in last.num_children[self.units[last.name]]]
 
-    def _busy(self, device: StageNeeds | None, head: StageNeeds) -> float:
+    def _busy(self, device: StageDemands | None, head: StageDemands) -> float:
         """Return how many cores a call of a station's device keeps busy."""
         spread = None if device is None else self.scenario.spreads.get(device.name)
         if device is None or spread is None:
@@ -269,7 +271,7 @@ class _Builder:
         cores = self.scenario.change.cores or self.scenario.machine.cores
         return spread.at(model_threads(self.plan, head.name, device.info, cores))
 
-    def _receivers(self, group: Sequence[StageNeeds] | None) -> Receivers:
+    def _receivers(self, group: Sequence[StageDemands] | None) -> Receivers:
         scenario = self.scenario
         source = self.plan.source
         common = {
@@ -279,7 +281,7 @@ class _Builder:
         }
         if group is None:
             return Receivers(**common)  # type: ignore[arg-type]
-        device = next((needs for needs in group if needs.info.kind == "device"), None)
+        device = next((demands for demands in group if demands.info.kind == "device"), None)
         if device is None:
             return Receivers(**common, programs=self._programs(group))  # type: ignore[arg-type]
         return Receivers(
@@ -291,36 +293,36 @@ class _Builder:
 
     # --- programs
 
-    def _programs(self, group: Sequence[StageNeeds]) -> list[Program]:
+    def _programs(self, group: Sequence[StageDemands]) -> list[Program]:
         """Return what each unit needs in a station without a device."""
-        columns = [self._columns(needs, group[0]) for needs in group]
-        locks = {needs.name: self._resource(f"lock:{needs.name}", 1) for needs in group if needs.mean_lock}
+        columns = [self._columns(demands, group[0]) for demands in group]
+        locks = {demands.name: self._resource(f"lock:{demands.name}", 1) for demands in group if demands.mean_lock}
         tail = self._handing_on()
         count = len(self.units[group[0].name])
-        touches = [self._touches(needs, group[0]) for needs in group]
-        if len(columns) == 1 and not locks and not touches[0]:
+        gil_acquisitions = [self._gil_acquisitions(demands, group[0]) for demands in group]
+        if len(columns) == 1 and not locks and not gil_acquisitions[0]:
             wait, cpu, gil = columns[0]
             return [_phases(w, c, g) + tail for w, c, g in zip(wait, cpu, gil, strict=True)]
         programs = []
         for unit in range(count):
             phases: list[Phase] = []
-            for needs, (wait, cpu, gil), times in zip(group, columns, touches, strict=True):
+            for demands, (wait, cpu, gil), times in zip(group, columns, gil_acquisitions, strict=True):
                 own = _touching(_phases(wait[unit], cpu[unit], gil[unit]), times)
-                if needs.name in locks and own:
-                    own = ((TAKE, locks[needs.name]), *own, (GIVE, locks[needs.name]))
+                if demands.name in locks and own:
+                    own = ((TAKE, locks[demands.name]), *own, (GIVE, locks[demands.name]))
                 phases.extend(own)
             programs.append((*phases, *tail))
         return programs
 
-    def _touches(self, needs: StageNeeds, head: StageNeeds) -> int:
-        touches = self.scenario.touches.get(needs.name)
-        if touches is None or not self.gil_matters or self.plan.stages[head.name].executor == "process":
+    def _gil_acquisitions(self, demands: StageDemands, head: StageDemands) -> int:
+        gil_acquisitions = self.scenario.gil_acquisitions.get(demands.name)
+        if gil_acquisitions is None or not self.gil_matters or self.plan.stages[head.name].executor == "process":
             return 0
-        return touches.at(1.0)
+        return gil_acquisitions.at(1.0)
 
-    def _columns(self, needs: StageNeeds, head: StageNeeds) -> tuple[list[float], list[float], list[float]]:
+    def _columns(self, demands: StageDemands, head: StageDemands) -> tuple[list[float], list[float], list[float]]:
         """Return waiting, CPU, and CPU with the GIL of each unit, as changed."""
-        change, name = self.scenario.change, needs.name
+        change, name = self.scenario.change, demands.name
         units = self.units[name]
         factor = 1.0 / change.speedups.get(name, 1.0)
         if name in change.drop:
@@ -330,18 +332,18 @@ class _Builder:
         if hits > 0:  # spread evenly: the i-th unit is a hit when the running sum of the share passes a whole number
             running = np.floor(np.arange(1, len(units) + 1) * hits) > np.floor(np.arange(len(units)) * hits)
             factors[running] = 0.0
-        wait, cpu = needs.wait[units] * factors, needs.cpu[units] * factors
+        wait, cpu = demands.wait[units] * factors, demands.cpu[units] * factors
         in_process = self.plan.stages[head.name].executor == "process"
         share = 0.0 if in_process else self.scenario.holds_gil.get(name, 0.0)
         gil = cpu * share
-        if in_process and needs is head:
+        if in_process and demands is head:
             machine, last = self.scenario.machine, self._last_of(head)
             moved = machine.bytes_in.get(name, 0.0) + machine.bytes_out.get(last, 0.0)
             gil = gil + _PROCESS_SECONDS + moved / _PROCESS_BYTES_PER_SECOND
             cpu = cpu + _CHILD_SECONDS + moved / _CHILD_BYTES_PER_SECOND
         return wait.tolist(), (cpu * (1.0 - share)).tolist(), gil.tolist()
 
-    def _last_of(self, head: StageNeeds) -> str:
+    def _last_of(self, head: StageDemands) -> str:
         """Return the stage that hands on what a station has done: inline stages between pass arrays within the process."""
         return next(group[-1].name for group in self.groups if group[0] is head)
 
@@ -350,7 +352,7 @@ class _Builder:
             return ()
         return ((GIL if self.gil_matters else CPU, self.overhead),)
 
-    def _batch_program(self, group: Sequence[StageNeeds], device: StageNeeds) -> Callable[[int, int], Program]:
+    def _batch_program(self, group: Sequence[StageDemands], device: StageDemands) -> Callable[[int, int], Program]:
         """Return what gives a batch its program: inline stages for each of its units, the device once for all."""
         cost = self.scenario.costs[device.name]
         change = self.scenario.change
@@ -363,19 +365,19 @@ class _Builder:
         spread = self.scenario.spreads.get(device.name)
         faster = 1.0 if spread is None else self._busy(device, group[0]) / spread.busy
         gil_share = self.scenario.holds_gil.get(device.name, 0.0)
-        touches = self.scenario.touches.get(device.name) if self.gil_matters else None
+        gil_acquisitions = self.scenario.gil_acquisitions.get(device.name) if self.gil_matters else None
         if self.plan.stages[group[0].name].executor == "process":
-            touches = None
+            gil_acquisitions = None
         usual = max(1e-12, cost.at(round(float(device.batch_size.mean()))))
-        times = [0 if touches is None else touches.at(one / usual) for one in seconds]
+        times = [0 if gil_acquisitions is None else gil_acquisitions.at(one / usual) for one in seconds]
         resource = None
         if device.is_exclusive:
             # One for all models, as an accelerator is.
-            owners = [needs.name for needs in self.scenario.needs.stages if needs.is_exclusive]
+            owners = [demands.name for demands in self.scenario.demands.stages if demands.is_exclusive]
             resource = self._resource(f"device:{','.join(owners)}", self.scenario.change.devices or 1)
         at = group.index(device)
-        before = [self._columns(needs, group[0]) for needs in group[:at]]
-        behind = [self._columns(needs, group[0]) for needs in group[at + 1 :]]
+        before = [self._columns(demands, group[0]) for demands in group[:at]]
+        behind = [self._columns(demands, group[0]) for demands in group[at + 1 :]]
         overhead = self.overhead
         aside = device is group[0] and largest > 1
         own_kind = GIL if self.gil_matters else CPU
@@ -402,18 +404,18 @@ class _Builder:
 
         return program
 
-    def _retries(self, group: Sequence[StageNeeds]) -> dict[int, list[Retry]]:
+    def _retries(self, group: Sequence[StageDemands]) -> dict[int, list[Retry]]:
         """Return {unit: tries of the group that fail}: each runs the stages up to the one that fails."""
         head, found = group[0], dict[int, list[Retry]]()
-        for position, needs in enumerate(group):
-            if not needs.tries or needs.name in self.scenario.change.drop:
+        for position, demands in enumerate(group):
+            if not demands.tries or demands.name in self.scenario.change.drop:
                 continue
             before = [self._columns(earlier, head) for earlier in group[:position] if earlier.info.kind != "device"]
-            factor = 1.0 / self.scenario.change.speedups.get(needs.name, 1.0)
+            factor = 1.0 / self.scenario.change.speedups.get(demands.name, 1.0)
             in_process = self.plan.stages[head.name].executor == "process"
-            share = 0.0 if in_process else self.scenario.holds_gil.get(needs.name, 0.0)
-            for unit, recorded in enumerate(self.units[needs.name].tolist()):
-                for one in needs.tries.get(recorded, ()):
+            share = 0.0 if in_process else self.scenario.holds_gil.get(demands.name, 0.0)
+            for unit, recorded in enumerate(self.units[demands.name].tolist()):
+                for one in demands.tries.get(recorded, ()):
                     phases = [phase for column in before for phase in _phases(*(values[unit] for values in column))]
                     cpu = one.cpu * factor
                     phases.extend(_phases(one.wait * factor, cpu * (1.0 - share), cpu * share))
@@ -429,10 +431,10 @@ class _Builder:
     def _gil_share(self) -> float:
         """Return seconds with the GIL per second of CPU demand, as the recorded run has it."""
         total = held = 0.0
-        for needs in self.scenario.needs.stages:
-            demand = float(needs.demand.sum())
-            total += demand
-            held += demand * self.scenario.holds_gil.get(needs.name, 0.0)
+        for demands in self.scenario.demands.stages:
+            cpu_demand = float(demands.cpu_demand.sum())
+            total += cpu_demand
+            held += cpu_demand * self.scenario.holds_gil.get(demands.name, 0.0)
         return held / total if total > 0 else 0.0
 
 
@@ -476,7 +478,7 @@ def _chunk(programs: Sequence[Program]) -> int:
     return max(1, min(_MOST_AT_ONCE, int(_CHUNK_SECONDS / max(mean, 1e-7))))
 
 
-def _residuals(device: StageNeeds, cost: BatchCost) -> Array:
+def _residuals(device: StageDemands, cost: BatchCost) -> Array:
     """Return for each recorded unit how its batch's cost compared with the curve's."""
     expected = np.interp(device.batch_size, cost.sizes, cost.seconds)
     residuals = (device.cpu + device.wait) / np.maximum(expected, 1e-9)
@@ -484,7 +486,7 @@ def _residuals(device: StageNeeds, cost: BatchCost) -> Array:
     return np.asarray(residuals / mean) if mean > 0 else np.ones(len(residuals))
 
 
-def _shape_codes(device: StageNeeds | None, units: dict[str, Array]) -> list[int] | None:
+def _shape_codes(device: StageDemands | None, units: dict[str, Array]) -> list[int] | None:
     if device is None or device.shapes is None:
         return None
     return [int(code) for code in device.shapes[units[device.name]]]

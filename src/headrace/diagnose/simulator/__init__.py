@@ -1,7 +1,7 @@
 """Replays a run under another Plan. Knows no run folder: `system` describes what is simulated, `diagnose.replay` makes that.
 
-Read in this order: `system` (the description), `places` (workers and stations at work), `engine` (the loop), `trace` (what came
-of it).
+Read in this order: `system` (the description), `station_states` (workers and stations at work), `engine` (the loop),
+`trace` (what came of it).
 """
 
 from headrace.diagnose.simulator.engine import simulate

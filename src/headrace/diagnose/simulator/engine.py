@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from headrace.base.policies.batching import Release, Waiting
-from headrace.diagnose.simulator.places import Place, Worker, connect
+from headrace.diagnose.simulator.station_states import StationState, Worker, connect
 from headrace.diagnose.simulator.system import CPU, GIL, SPREAD, TAKE, WAIT, Program, System
 from headrace.diagnose.simulator.trace import Trace
 
@@ -53,7 +53,7 @@ class Engine:
         self._threads = 0.0
         self._virtual = 0.0
         self._speed = 1.0
-        self._pace = 1.0
+        self._slowdown = 1.0
         self._speeds: dict[float, tuple[float, float]] = {}
         self._cpu_seconds = 0.0
         self._delay_seconds = 0.0
@@ -75,7 +75,7 @@ class Engine:
         self._num_claimed = 0
         self._inside = 0
         # Places
-        self._receiving, self._places = connect(system)
+        self._receiving, self._states = connect(system)
         self._waiting_room: deque[Worker] = deque()
         self._waiting_jobs: deque[Worker] = deque()
         self._next_arrival = 0
@@ -86,8 +86,8 @@ class Engine:
 
     def run(self) -> Trace:
         """Run until every job is done and return what happened; see `simulate`."""
-        for place in self._places:
-            place.idle.extend(reversed(place.workers))
+        for state in self._states:
+            state.idle.extend(reversed(state.workers))
         for receiver in self._receiving.workers:
             self._receive(receiver)
         timers, running, count = self._timers, self._running, self.system.num_jobs
@@ -122,7 +122,7 @@ class Engine:
         if self._threads:
             work = (when - self.now) * self._speed
             self._virtual += work
-            self._cpu_seconds += work * self._threads * self._pace
+            self._cpu_seconds += work * self._threads * self._slowdown
         self.now = when
 
     def _later(self, when: float, call: Callable[[Any], None], argument: Any) -> None:
@@ -156,7 +156,7 @@ class Engine:
                 self._want_gil(worker)
                 return
             if kind == SPREAD:
-                self._compute(worker, amount, worker.place.threads)
+                self._compute(worker, amount, worker.state.threads)
                 return
             if kind == TAKE:
                 if not self._take_resource(worker, int(amount)):
@@ -190,17 +190,17 @@ class Engine:
         known = self._speeds.get(threads)
         if known is None:  # the same few numbers of threads come again some ten thousand times
             known = self._speeds[threads] = self._speed_of(threads)
-        self._speed, self._pace = known
+        self._speed, self._slowdown = known
 
     def _speed_of(self, threads: float) -> tuple[float, float]:
-        """Return how fast the virtual clock runs with so many threads at work, and the pace of the cores then."""
+        """Return how fast the virtual clock runs with so many threads at work, and the slowdown of the cores then."""
         # Fair shares among all that want a core; but more threads than before take nothing more from the others, who may
         # be groups of their own to the scheduler.
         system = self.system
         wanted, cores, left = threads + system.others, system.cores, system.cores - system.taken
         speed = 1.0 if wanted <= cores else cores / wanted
-        pace = 1.0 if wanted < cores else system.pace
-        return (speed if threads * speed <= left else left / threads) / pace, pace
+        slowdown = 1.0 if wanted < cores else system.slowdown
+        return (speed if threads * speed <= left else left / threads) / slowdown, slowdown
 
     # --- the GIL
 
@@ -252,7 +252,7 @@ class Engine:
         if self._gil_waiting:
             worker = self._gil_waiting.popleft()
             if worker.is_within:
-                worker.place.gil_wait += self.now - worker.since
+                worker.state.gil_wait += self.now - worker.since
             if self.system.wake_seconds > 0.0:
                 self._holder = worker
                 self._later(self.now + self.system.wake_seconds, self._grant_gil, worker)
@@ -284,93 +284,93 @@ class Engine:
 
     # --- queues
 
-    def _put(self, place: Place, unit: int) -> None:
-        place.queue.append((unit, self.now))
-        if len(place.queue) >= place.capacity and place.full_since < 0.0:
-            place.full_since = self.now
-        if place.idle:
-            self._offer(place)
+    def _put(self, state: StationState, unit: int) -> None:
+        state.queue.append((unit, self.now))
+        if len(state.queue) >= state.capacity and state.full_since < 0.0:
+            state.full_since = self.now
+        if state.idle:
+            self._offer(state)
 
-    def _offer(self, place: Place) -> None:
+    def _offer(self, state: StationState) -> None:
         """Give idle workers what is in the queue."""
-        while place.idle and place.queue:
-            count = self._count(place)
+        while state.idle and state.queue:
+            count = self._count(state)
             if count == 0:
                 return
-            worker = place.idle.pop()
-            place.idle_time += self.now - worker.since
+            worker = state.idle.pop()
+            state.idle_time += self.now - worker.since
             self._serve(worker, count)
 
     def _take_next(self, worker: Worker) -> None:
         """Give a worker that has nothing to do its next units, or let it be idle."""
-        place = worker.place
-        count = self._count(place) if place.queue else 0
+        state = worker.state
+        count = self._count(state) if state.queue else 0
         if count:
             self._serve(worker, count)
         else:
             worker.since = self.now
-            place.idle.append(worker)
+            state.idle.append(worker)
 
-    def _count(self, place: Place) -> int:
+    def _count(self, state: StationState) -> int:
         """Return how many units a worker takes now; 0: it waits for more."""
-        station, queue = place.station, place.queue
+        station, queue = state.station, state.queue
         if station.batching is None:
             return 1 if station.chunk == 1 else min(station.chunk, -(-len(queue) // station.workers))
-        count, closed = place.alike(station.batching.max_size)
+        count, closed = state.alike(station.batching.max_size)
         draining = self._num_claimed >= self.system.num_jobs
         waiting = Waiting(count, int(queue[0][1] * 1e9), closed, draining)
         decision = station.batching.decide(int(self.now * 1e9), waiting)
         if isinstance(decision, Release):
             return decision.size
         due = decision.until_ns / 1e9 + 1e-8  # the policy counts whole nanoseconds
-        if due != place.due:
-            place.due = due
-            self._later(max(due, self.now), self._offer, place)
+        if due != state.due:
+            state.due = due
+            self._later(max(due, self.now), self._offer, state)
         return 0
 
     def _serve(self, worker: Worker, count: int) -> None:
-        place, now = worker.place, self.now
-        queue, station = place.queue, place.station
+        state, now = worker.state, self.now
+        queue, station = state.queue, state.station
         units = []
         for _ in range(count):
             unit, came = queue.popleft()
-            place.wait += now - came
+            state.wait += now - came
             units.append(unit)
-        place.taken += count
-        if place.full_since >= 0.0 and len(queue) < place.capacity:
-            place.full += now - place.full_since
-            place.full_since = -1.0
+        state.taken += count
+        if state.full_since >= 0.0 and len(queue) < state.capacity:
+            state.full += now - state.full_since
+            state.full_since = -1.0
         worker.units, worker.index = units, 0
         if station.batch_program is not None:
-            place.batches += 1
+            state.batches += 1
             self._begin(worker, station.batch_program(count, units[0]))
         elif count > 1:
-            self._begin(worker, place.merged(units))
+            self._begin(worker, state.merged(units))
         else:
-            self._begin(worker, place.program(units[0]))
-        if place.producers and len(queue) <= place.capacity // 2:
-            self._let_producers(place)
+            self._begin(worker, state.program(units[0]))
+        if state.producers and len(queue) <= state.capacity // 2:
+            self._let_producers(state)
 
-    def _let_producers(self, place: Place) -> None:
-        for _ in range(len(place.producers)):
-            if len(place.queue) >= place.capacity:
+    def _let_producers(self, state: StationState) -> None:
+        for _ in range(len(state.producers)):
+            if len(state.queue) >= state.capacity:
                 return
-            worker = place.producers.popleft()
+            worker = state.producers.popleft()
             if worker.master is None:  # who hands on for a worker does not keep it from working
-                worker.place.blocked += self.now - worker.since
+                worker.state.blocked += self.now - worker.since
             self._hand_on(worker)
 
     # --- handing on
 
     def _served(self, worker: Worker) -> None:
-        place = worker.place
-        if place.station.retries:
-            worker.units = [unit for unit in worker.units if not self._failed(place, unit)]
+        state = worker.state
+        if state.station.retries:
+            worker.units = [unit for unit in worker.units if not self._failed(state, unit)]
             if not worker.units:
                 self._take_next(worker)
                 return
-        if place.first_child is not None:
-            worker.units = self._fan_out(place, worker.units)
+        if state.first_child is not None:
+            worker.units = self._fan_out(state, worker.units)
         aside = worker.aside
         if aside is None:
             self._hand_on(worker)
@@ -390,21 +390,21 @@ class Engine:
         units = worker.units
         while worker.index < len(units):
             unit = units[worker.index]
-            place = worker.place.after(unit)
-            if place is None:
+            state = worker.state.after(unit)
+            if state is None:
                 self._finish(unit)
-            elif place.joined is not None:
-                if place.gathers(unit):
-                    self._put(place, place.joined.parent[unit])
-            elif place.station.ordered:
-                for ready in place.in_order(unit):
-                    self._put(place, ready)
-            elif len(place.queue) >= place.capacity:
+            elif state.joined is not None:
+                if state.gathers(unit):
+                    self._put(state, state.joined.parent[unit])
+            elif state.station.ordered:
+                for ready in state.in_order(unit):
+                    self._put(state, ready)
+            elif len(state.queue) >= state.capacity:
                 worker.since = self.now
-                place.producers.append(worker)
+                state.producers.append(worker)
                 return
             else:
-                self._put(place, unit)
+                self._put(state, unit)
             worker.index += 1
         worker.handed_on(worker)
 
@@ -417,28 +417,28 @@ class Engine:
         aside.units, aside.index, master.parked = master.parked, 0, None
         if master.is_stuck:
             master.is_stuck = False
-            master.place.blocked += self.now - master.since
+            master.state.blocked += self.now - master.since
             master.parked = master.units
             self._take_next(master)
         self._later(self.now, self._hand_on, aside)
 
-    def _fan_out(self, place: Place, units: list[int]) -> list[int]:
+    def _fan_out(self, state: StationState, units: list[int]) -> list[int]:
         children: list[int] = []
         for unit in units:
-            first, last = place.children(unit)
+            first, last = state.children(unit)
             children.extend(range(first, last))
-            if first == last and place.join is not None:
-                self._put(place.join, unit)
+            if first == last and state.join is not None:
+                self._put(state.join, unit)
         return children
 
-    def _failed(self, place: Place, unit: int) -> bool:
+    def _failed(self, state: StationState, unit: int) -> bool:
         """Return whether the try of a unit has failed; then it comes back later."""
-        if not place.fails(unit):
+        if not state.fails(unit):
             return False
-        self._later(self.now + place.note_failure(unit), self._come_back, (place, unit))
+        self._later(self.now + state.note_failure(unit), self._come_back, (state, unit))
         return True
 
-    def _come_back(self, where: tuple[Place, int]) -> None:
+    def _come_back(self, where: tuple[StationState, int]) -> None:
         self._put(*where)
 
     def _finish(self, unit: int) -> None:
@@ -520,8 +520,8 @@ class Engine:
 
     def _wire(self) -> None:
         """Tell every worker what to do when its program has ended, and when its units have been handed on."""
-        for place in self._places:
-            for worker in place.workers:
+        for state in self._states:
+            for worker in state.workers:
                 worker.ended = self._served
                 worker.handed_on = self._take_next
                 if worker.aside is not None:
@@ -532,34 +532,34 @@ class Engine:
 
     def _trace(self) -> Trace:
         elapsed = max(self.now, 1e-12)
-        for place in self._places:
-            place.close(elapsed)
+        for state in self._states:
+            state.close(elapsed)
         for number in range(len(self._free)):
             self._account_resource(number)
         if self._holder is not None:
             self._gil_seconds += self.now - self._held_since
         num_receivers = len(self._receiving.workers)
-        by_name = {place.station.name: place for place in self._places}
-        worker_time = {name: max(1, place.station.workers) * elapsed for name, place in by_name.items()}
+        by_name = {state.station.name: state for state in self._states}
+        worker_time = {name: max(1, state.station.workers) * elapsed for name, state in by_name.items()}
         return Trace(
             received=self._received,
             done=self._done,
             elapsed=elapsed,
             workers_busy={
-                name: max(0.0, 1.0 - (place.idle_time + place.blocked) / worker_time[name])
-                for name, place in by_name.items()
+                name: max(0.0, 1.0 - (state.idle_time + state.blocked) / worker_time[name])
+                for name, state in by_name.items()
             },
-            starved={name: place.idle_time / worker_time[name] for name, place in by_name.items()},
-            blocked={name: place.blocked / worker_time[name] for name, place in by_name.items()},
-            queue_mean={name: place.wait / elapsed for name, place in by_name.items()},
-            full={name: place.full / elapsed for name, place in by_name.items()},
-            wait={name: place.wait / max(1, place.taken) for name, place in by_name.items()},
-            batch_mean={name: place.taken / place.batches for name, place in by_name.items() if place.batches},
+            starved={name: state.idle_time / worker_time[name] for name, state in by_name.items()},
+            blocked={name: state.blocked / worker_time[name] for name, state in by_name.items()},
+            queue_mean={name: state.wait / elapsed for name, state in by_name.items()},
+            full={name: state.full / elapsed for name, state in by_name.items()},
+            wait={name: state.wait / max(1, state.taken) for name, state in by_name.items()},
+            batch_mean={name: state.taken / state.batches for name, state in by_name.items() if state.batches},
             cpu_seconds=self._cpu_seconds,
             delay_seconds=self._delay_seconds,
             gil_seconds=self._gil_seconds,
-            gil_wait={name: place.gil_wait / max(1, place.taken) for name, place in by_name.items()},
-            gil_wait_seconds=self._receiving.gil_wait + sum(place.gil_wait for place in self._places),
+            gil_wait={name: state.gil_wait / max(1, state.taken) for name, state in by_name.items()},
+            gil_wait_seconds=self._receiving.gil_wait + sum(state.gil_wait for state in self._states),
             resource_seconds=tuple(self._resource_seconds),
             receivers_busy=self._call_seconds / (num_receivers * elapsed),
             receivers_idle=self._receiving.idle_time / (num_receivers * elapsed),

@@ -92,15 +92,15 @@ class System:
     num_jobs: int
     receivers: Receivers = Receivers()
     routes: Sequence[Sequence[int]] | None = None
-    """The numbers of the stations on each way that a job may take; None: one way, through all of them."""
+    """The numbers of the stations on each route that a job may take; None: one route, through all of them."""
     route_of: Sequence[int] = ()
-    """For each job the number of its way; empty with one way."""
+    """For each job the number of its route; empty with one route."""
     cores: float = 1.0
     others: float = 0.0
     """Threads of other programs that want a core all the time."""
     taken: float = 0.0
     """Cores that other programs are given whatever happens, less than `cores`."""
-    pace: float = 1.0
+    slowdown: float = 1.0
     """Seconds of a core that a second of CPU phases takes while all cores are wanted: switching, shared caches and memory."""
     wake_seconds: float = 0.0
     """What a thread that waited for the GIL takes to go on when it is given it."""

@@ -2,7 +2,7 @@
 
 How this works: the simulator says *where* a run loses its throughput (which resource, made 20 % faster, gains most); it cannot
 say *why* a stage is slow, because a stage 20 % faster is the same for it whatever the reason. The rules say why: each looks at
-facts and makes proposals, with evidence and the share of the place's time that its cause takes. The ranking joins the two.
+facts and makes proposals, with evidence and the share of the resource's time that its cause takes. The ranking joins the two.
 
 Read in this order:
 
@@ -11,7 +11,7 @@ Read in this order:
 3. `trends`      how a stage's cost changes with time, size and company
 4. `proposal`    what a rule hands over
 5. `cores`, `python`, `network`, `storage`, `device`, `model_cost`, `flow`, `intake`, `inputs`   one family of rules each
-6. `agreement`   three kinds of evidence that a place really is the bottleneck
+6. `agreement`   three kinds of evidence that a resource really is the bottleneck
 7. `ranking`     which proposal is the verdict, which the runner-up
 8. `remedies`    what a change would buy, by simulation
 9. `goals`       whether what the user asked for is met

@@ -125,7 +125,7 @@ def _own_work(facts: Facts, view: StageView) -> Proposal:
             f"{counted(view.workers, 'worker')}"
         ),
         rule="its stage gains most, and nothing special explains its time",
-        resources=view.place,
+        resources=view.resources,
         share=0.0,
         evidence=tuple(lines),
         advice=tuple(advice),
@@ -151,7 +151,7 @@ def _saturation(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"more workers than cores, at least {_WAITS_FOR_CORE:.0%} of the service waiting for a core, "
             f"and the run itself uses at least {_OWN:.0%} of the cores"
         ),
-        resources=view.place,
+        resources=view.resources,
         share=delay,
         evidence=(
             at_least("run_delay", f"share of {view.name}'s service waiting for a core", delay, _WAITS_FOR_CORE),
@@ -313,7 +313,7 @@ def _oversubscription(facts: Facts) -> Iterator[Proposal]:
             "of them in calls as there are cores"
         ),
         # Threads of the model take cores from every stage.
-        resources=("cores", *view.place),
+        resources=("cores", *view.resources),
         share=1 - facts.cores / total,
         evidence=(
             line("threads", f"{total} threads for {facts.cores:g} cores", total, most, True),
@@ -380,7 +380,7 @@ def _thermal(facts: Facts) -> Iterator[Proposal]:
         return
     listed = ", ".join(f"{view.name} x{found.ratio:.2f}" for view, found, _ in rises)
     frequency = _frequency(facts)
-    names = [name for view, _, _ in rises for name in view.place]
+    names = [name for view, _, _ in rises for name in view.resources]
     yield Proposal(
         verdict=VerdictClass.THERMAL,
         stage=None,

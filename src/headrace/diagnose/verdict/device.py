@@ -112,7 +112,7 @@ def _own_work(facts: Facts, view: StageView) -> Proposal:
         stage=view.name,
         says=f"the model{emulated} takes {format_duration(each)} per item at batches of {mean_batch(view):.3g}, {why}",
         rule="the model's stage gains most and nothing special explains its time",
-        resources=view.place,
+        resources=view.resources,
         share=0.0,
         evidence=(busy_line(view), *memory),
         advice=tuple(advice),
@@ -231,7 +231,7 @@ def _underfill(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"mean batch at most {_FILL:.0%} of the largest, at most {_FEW:.0%} of them full, the device at work or waiting "
             f"for company at least {_BUSY:.0%} of the time, and full batches would be at least {WORTH_NAMING:.0%} cheaper"
         ),
-        resources=("in_flight", f"batch:{view.name}", *view.place),
+        resources=("in_flight", f"batch:{view.name}", *view.resources),
         share=share,
         evidence=(
             line("fill", f"mean batch {fill:.0%} of the largest (up to {_FILL:.0%})", fill, _FILL, fill <= _FILL),
@@ -306,7 +306,7 @@ def _delay(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"it and {_OF_LATENCY:.0%} of their latency, the device is at work at most {_BUSY:.0%}, "
             "and more jobs may be in flight"
         ),
-        resources=("arrivals", *view.place),
+        resources=("arrivals", *view.resources),
         share=of_latency,
         evidence=(
             at_least("max_wait", "share of the batches that left because the wait was over", by_wait, _MOST),
@@ -345,7 +345,7 @@ def _launch(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"at least {_FIXED:.0%} of a call is fixed (a of a + b n, fitted to warm-up), batches are full, and larger ones "
             f"save at least {WORTH_NAMING:.0%} per item"
         ),
-        resources=(f"batch:{view.name}", *view.place),
+        resources=(f"batch:{view.name}", *view.resources),
         share=share,
         evidence=(
             at_least("fixed", "share of a call that does not depend on the batch", fixed, _FIXED, "cost a + b n"),
@@ -386,7 +386,7 @@ def _sync(facts: Facts, view: StageView) -> Iterator[Proposal]:
             "clock: the worker waits for it after each step, and the device for the worker"
         ),
         rule=f"the device's own clock shows less than {_OWN_CLOCK:.0%} of the call, and the worker is blocked in it",
-        resources=view.place,
+        resources=view.resources,
         share=1 - own,
         evidence=(
             line("device_clock", f"device at work in {own:.0%} of the call", own, _OWN_CLOCK, own < _OWN_CLOCK),

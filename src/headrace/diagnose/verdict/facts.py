@@ -47,7 +47,7 @@ class StageView:
         return self.account.name
 
     @property
-    def place(self) -> tuple[str, ...]:
+    def resources(self) -> tuple[str, ...]:
         """The candidates that stand for this stage's own work: itself, its device, the workers that it keeps busiest."""
         own = (f"stage:{self.name}", f"device:{self.name}")
         return (*own, f"workers:{self.account.station}") if self.is_largest else own

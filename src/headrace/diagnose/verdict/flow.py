@@ -70,7 +70,7 @@ def _retries(facts: Facts) -> Iterator[Proposal]:
         worst,
         stage=failing.name,
         says=f"{failing.name} fails: {worst.says}",
-        resources=(*worst.resources, *failing.place),
+        resources=(*worst.resources, *failing.resources),
         advice=(dataclasses.replace(worst.advice[0], change=Change(speedups=speedups)), *worst.advice[1:]),
     )
 
@@ -115,7 +115,7 @@ def _retry(facts: Facts, view: StageView, share: float) -> Proposal:
         cause="redelivery" if is_lease else "failures",
         says=f"{share:.0%} of {view.name}'s time goes to work that is done again or in vain: {why}",
         rule=f"at least {WORTH_NAMING:.0%} of a stage's service is spent on tries that fail or items served before",
-        resources=("retries", "in_flight", *view.place),
+        resources=("retries", "in_flight", *view.resources),
         share=share,
         evidence=(
             at_least("wasted", f"share of {view.name}'s service in vain", share, WORTH_NAMING),
@@ -174,7 +174,7 @@ def _ordering(facts: Facts) -> Iterator[Proposal]:
             f"one to be delivered first; the most uneven stage is {slowest.name}"
         ),
         rule=f"done items are held {_HELD:.0%} of the latency or more, or the order costs {WORTH_NAMING:.0%} of throughput",
-        resources=("order", "in_flight", *facts.stages[-1].place, *slowest.place),
+        resources=("order", "in_flight", *facts.stages[-1].resources, *slowest.resources),
         share=of_latency if is_latency else costs,
         evidence=(
             at_least("held", "time held in order over the latency", of_latency, _HELD),

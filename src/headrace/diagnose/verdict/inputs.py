@@ -49,7 +49,7 @@ def _skew(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"cost per item rises by at least {_RISE - 1:.0%}, as does the size of the items, and what size does not explain "
             f"changes by at most {_UNCHANGED:.0%}"
         ),
-        resources=view.place,
+        resources=view.resources,
         share=risen.excess_share,
         evidence=(
             line("cost_rise", f"cost per item, end over beginning: x{risen.ratio:.2f}", risen.ratio, _RISE, True),

@@ -53,7 +53,7 @@ def _warm_up(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"at least {_SHAPES} shapes, whose first items take {_TIMES:g} times as long as those after them (median), and "
             f"{WORTH_NAMING:.0%} of the stage's time in excess"
         ),
-        resources=view.place,
+        resources=view.resources,
         share=share,
         evidence=(
             at_least("first_sights", "share of the time in first sights of a shape", share, WORTH_NAMING),
@@ -112,8 +112,8 @@ def _shapes_given(facts: Facts, view: StageView) -> Array:
         int32, a code for each of the stage's spans; -1 where that one noted none: lists and tuples have no shape.
     """
     spans, own = facts.evidence.spans, facts.evidence.stage_rows(view.name)
-    way = {stage.name: stage.way for stage in facts.evidence.stages}
-    before = [one for one in facts.stages[: view.index] if way[one.name] in ("", way[view.name])]
+    route = {stage.name: stage.route for stage in facts.evidence.stages}
+    before = [one for one in facts.stages[: view.index] if route[one.name] in ("", route[view.name])]
     shape_of = np.full(len(spans.unit_ids), -1, np.int32)
     if before:
         rows = facts.evidence.stage_rows(before[-1].name)
@@ -157,7 +157,7 @@ def _anomaly(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"same batch size and shape, yet the dearest twentieth costs at least {_TIMES:g} times the cheapest tenth, and the "
             f"excess is at least {WORTH_NAMING:.0%} of the time"
         ),
-        resources=view.place,
+        resources=view.resources,
         share=max(of_all, min(share, 0.95)),
         evidence=(
             line("same_kind", f"dearest over cheapest calls of one kind: x{times:.1f}", times, _TIMES, True),

@@ -106,7 +106,7 @@ def _latency(facts: Facts, view: StageView, verdict: VerdictClass) -> Proposal:
         stage=view.name,
         says=says,
         rule=f"its stage gains most, and is blocked at least {_WAITS:.0%} of the service, waiting for the outside",
-        resources=view.place,
+        resources=view.resources,
         share=0.0,
         evidence=tuple(_waiting_lines(view)),
         advice=(more_workers(view), more_workers(view, 4)),
@@ -137,7 +137,7 @@ def _tail(facts: Facts, view: StageView, verdict: VerdictClass) -> Iterator[Prop
             f"at most {_TAIL_ITEMS:.0%} of the items, each slower than {_TAIL_MEDIANS:g} medians, take at least "
             f"{WORTH_NAMING:.0%} of the time"
         ),
-        resources=view.place,
+        resources=view.resources,
         share=share,
         evidence=(
             at_least("tail", f"share of {view.name}'s time in the slow few", share, WORTH_NAMING),
@@ -175,7 +175,7 @@ def _set_up(facts: Facts, view: StageView, verdict: VerdictClass) -> Iterator[Pr
         cause="set-up",
         says=f"{connections:,} connections were set up for {view.account.items:,} items{each}: they are not kept alive",
         rule=f"at least {_NEW_CONNECTIONS:g} new connections per item, and at least {WORTH_NAMING:.0%} of the time in them",
-        resources=view.place,
+        resources=view.resources,
         share=share if share is not None else WORTH_NAMING,
         evidence=(
             at_least("connections", "new connections per item", per_item, _NEW_CONNECTIONS),
@@ -229,7 +229,7 @@ def _bandwidth(facts: Facts, view: StageView) -> Iterator[Proposal]:
         rule=(
             "two of: time grows with bytes, bytes/s steadier than items/s, time grows with the number of downloads side by side"
         ),
-        resources=view.place,
+        resources=view.resources,
         share=max(by_size or 0.0, by_company or 0.0, _BY_SIZE),
         evidence=(*signs, *_waiting_lines(view)),
         advice=(

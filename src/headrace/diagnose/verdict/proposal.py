@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from headrace.runs.formats.diagnosis import EvidenceLine, VerdictClass
+import msgspec
+
+from headrace.runs.formats.diagnosis import EvidenceLine, Finding, Remedy, VerdictClass
 from headrace.runs.formats.prediction import Change
 
 #: A cause that takes less of the bottleneck's time than this is not named: removed altogether, it would give a ninth more at
@@ -35,9 +38,9 @@ class Proposal:
     says: str
     rule: str
     resources: tuple[str, ...]
-    """Names of the candidates whose gain is this one's: the place that it explains."""
+    """Names of the candidates whose gain is this one's: the resource that it explains."""
     share: float
-    """Of the place's time that this cause takes, 0 to 1; 0 for the place's own work, which is left when nothing special
+    """Of the resource's time that this cause takes, 0 to 1; 0 for the resource's own work, which is left when nothing special
     explains it."""
     evidence: tuple[EvidenceLine, ...] = ()
     advice: tuple[Advice, ...] = ()
@@ -47,6 +50,15 @@ class Proposal:
     """Throughput ratio for a fifth more of it, worked out from time that was seen to be lost; None: only simulated."""
     is_latency: bool = False
     """It costs latency, not throughput."""
+
+    def as_finding(self, **shown: Any) -> Finding:
+        """Return it as a finding of high confidence whose gain is not known; `shown` names fields that are otherwise."""
+        remedies = tuple(Remedy(says=advice.says) for advice in self.advice)
+        finding = Finding(
+            verdict=self.verdict, stage=self.stage, cause=self.cause, says=self.says, rule=self.rule, confidence="high",
+            gain=None, evidence=self.evidence, remedies=remedies,
+        )  # fmt: skip
+        return msgspec.structs.replace(finding, **shown)
 
 
 def line(

@@ -49,7 +49,7 @@ def _gil(facts: Facts, view: StageView) -> Iterator[Proposal]:
             f"interpreter lock, which one thread holds at a time; {holder.name} needs it most"
         ),
         rule=f"at least {_GIL_WAIT:.0%} of the service waiting for the GIL, by samples of its threads",
-        resources=("gil", *view.place),
+        resources=("gil", *view.resources),
         share=waits,
         evidence=(
             at_least("gil_wait", f"share of {view.name}'s service waiting for the GIL", waits, _GIL_WAIT),
@@ -107,7 +107,7 @@ def _lock(facts: Facts, view: StageView) -> Iterator[Proposal]:
             "waiting for a lock that is not the GIL: they take turns"
         ),
         rule=f"at least {_LOCK_WAIT:.0%} of the service of a stage with several workers waiting for a lock",
-        resources=view.place,
+        resources=view.resources,
         share=waits,
         evidence=(
             at_least("lock_wait", f"share of {view.name}'s service waiting for a lock", waits, _LOCK_WAIT),
@@ -152,7 +152,7 @@ def _gc(facts: Facts) -> Iterator[Proposal]:
             f"stages computed, most of it in {most.name}"
         ),
         rule=f"at least {WORTH_NAMING:.0%} of the stages' computing is the collector",
-        resources=("cores", "gil", *most.place),
+        resources=("cores", "gil", *most.resources),
         share=share,
         evidence=(
             at_least("gc", "share of the stages' computing that is the collector", share, WORTH_NAMING),

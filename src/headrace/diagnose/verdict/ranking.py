@@ -1,9 +1,9 @@
 """Joins simulation and rules: which proposal is the verdict, which the runner-up, and how sure that is.
 
 How this works: a proposal's gain is that of the resource it explains, made 20 % faster in simulation, or what follows from
-time that was seen to be lost, where that is more: a simulation does not know why threads stood still. Of two proposals for
-one place, the one whose cause takes more of the place's time comes first, and any special cause (from a tenth of the time on)
-before the place's own work: removed altogether it gives at least a ninth more. Then, in this order:
+time that was seen to be lost, where that is more: a simulation does not know why threads stood still. Proposals for one
+resource are ordered by the share of its time that their causes take, and any special cause (from a tenth of the time on) comes
+before the resource's own work: removed altogether it gives at least a ninth more. Then, in this order:
 
 1. a run whose numbers cannot be believed, or that profiling slowed, is UNTRUSTED;
 2. if nothing gains 3 %, and no two stages together do, it is ARRIVAL_LIMITED or HEALTHY, unless something costs latency; what
@@ -458,12 +458,7 @@ def _finding(facts: Facts, scored: _Scored, confidence: Confidence) -> Finding:
         evidence += [one for one in agreement.lines(facts, view) if one.name not in known]
     if scored.gain is not None:
         evidence.insert(0, _gain_line(facts, proposal, scored.gain))
-    return Finding(
-        verdict=proposal.verdict,
-        stage=proposal.stage,
-        cause=proposal.cause,
-        says=proposal.says,
-        rule=proposal.rule,
+    return proposal.as_finding(
         confidence=confidence,
         gain=scored.gain,
         evidence=tuple(evidence),
@@ -510,12 +505,9 @@ def _next(facts: Facts, first: Proposal) -> Finding | None:
     if found is None:
         return None
     says = f"with the first out of the way the run does x{fixed:.2f}; then {view.name} limits: {found.says}"
-    return Finding(
-        verdict=found.verdict,
+    return found.as_finding(
         stage=view.name,
-        cause=found.cause,
         says=says,
-        rule=found.rule,
         confidence="low",
         gain=gain,
         evidence=(line("gain", f"20 % faster gives x{gain:.2f} then", gain - 1, WORTH_GAINING, True),),

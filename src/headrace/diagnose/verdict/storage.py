@@ -77,7 +77,7 @@ def _disk(facts: Facts, view: StageView, waits: float) -> Proposal:
             f"at least {WORTH_NAMING:.0%} of the service is waiting for a disk, in a stage that reads data, or where bytes "
             "read and written were not measured"
         ),
-        resources=view.place,
+        resources=view.resources,
         share=waits,
         evidence=(
             *_disk_lines(facts, view, waits),
@@ -109,7 +109,7 @@ def _logging(facts: Facts, view: StageView, waits: float) -> Proposal:
             "per item: it writes something down, such as a log, and waits until it is there"
         ),
         rule=f"at least {WORTH_NAMING:.0%} of the service of a stage that does not read data is waiting for a disk",
-        resources=view.place,
+        resources=view.resources,
         share=waits,
         evidence=tuple(_disk_lines(facts, view, waits)),
         advice=(
@@ -135,7 +135,7 @@ def _memory(facts: Facts, view: StageView, waits: float) -> Proposal:
             "were put out and must be read again"
         ),
         rule=f"waiting for a disk, with memory pressure of at least {_PRESSURE:.0%} or pages coming from swap",
-        resources=view.place,
+        resources=view.resources,
         share=waits,
         evidence=(
             at_least(

@@ -17,8 +17,8 @@ from headrace.diagnose.bounds import bound_ratio, find_bounds
 from headrace.diagnose.candidates import find_candidates
 from headrace.diagnose.replay import CannotReplay, Replay
 from headrace.diagnose.replay.costs import BatchCost
-from headrace.diagnose.replay.needs import FailedTry
-from headrace.diagnose.replay.structure import Touches, build
+from headrace.diagnose.replay.demands import FailedTry
+from headrace.diagnose.replay.structure import GilAcquisitions, build
 from headrace.runs.formats.prediction import Change
 
 Make = Callable[..., Replay]
@@ -288,7 +288,7 @@ def test_a_lock_is_not_taken_for_the_device(replay_of: Make) -> None:
         step("deliver", cpu=1e-6),
     ]
     replay = replay_of(steps)
-    decode, process, _ = replay.needs.stages
+    decode, process, _ = replay.demands.stages
     decode.mean_lock, process.is_exclusive = 0.001, True
     assert replay.simulate().utilization["device:process"] == pytest.approx(1.0, abs=0.02)
     bounds = {bound.name: bound.throughput for bound in find_bounds(replay)}
@@ -300,7 +300,7 @@ def test_another_cost_curve_does_not_bend_the_spread_of_the_measured_one(replay_
     """Batches of 1 and 2 that cost what the curve says differ in nothing else: a flat curve then costs the same for all."""
     size = np.where(np.arange(120) % 3 == 0, 1, 2)
     replay = replay_of([step("process", wait=size * 0.01, kind="device"), step("deliver", cpu=1e-6)])
-    device = replay.needs.stages[0]
+    device = replay.demands.stages[0]
     device.batch_size = np.where(device.wait < 0.015, 1.0, 2.0)
     replay.costs["process"] = BatchCost(np.array([1.0, 2.0]), np.array([0.01, 0.02]), 0.0)
     flat = replay.scenario(Change(cost_curves={"process": {1: 0.02, 2: 0.02}}))
@@ -315,7 +315,7 @@ def test_moments_with_the_gil_are_part_of_the_measured_time(replay_of: Make) -> 
         [step("loop", cpu=0.0002, releases_gil=False), step("work", cpu=0.0002), step("deliver", cpu=1e-6)]
     )
     before = replay.simulate().cpu_per_job
-    replay.touches["work"] = Touches(60, 0.0)
+    replay.gil_acquisitions["work"] = GilAcquisitions(60, 0.0)
     assert replay.simulate(Change(cores=2)).cpu_per_job == pytest.approx(before, rel=0.001)
 
 
@@ -358,7 +358,7 @@ def test_a_fan_out_between_the_tasks_of_chained_modules(fan_of: Callable[..., Re
 def test_jobs_without_children_are_replayed(fan_of: Callable[..., Replay]) -> None:
     """A picture without objects is a whole job: it passes the fan-out and the join, and nothing between them."""
     replay = fan_of(whole=0.004, child=0.001, children=3, childless=4)
-    assert replay.needs.num_jobs == 60
+    assert replay.demands.num_jobs == 60
     assert replay.simulate().cpu_per_job == pytest.approx(0.004 + 0.75 * 0.003, rel=0.02)
 
 
@@ -400,7 +400,7 @@ def test_nothing_left_is_no_throughput_without_limit(replay_of: Make) -> None:
 def test_tries_that_failed_stay_where_stages_are_fused(replay_of: Make) -> None:
     """Each download fails once: 2 workers do 2 / 40 ms; with decoding in them 2 / 44 ms, and not as if none had failed."""
     replay = replay_of(WAITING)
-    fetch, decode, _ = replay.needs.stages
+    fetch, decode, _ = replay.demands.stages
     fetch.tries = {unit: [FailedTry(wait=0.02, cpu=0.0, delay=0.0)] for unit in range(120)}
     assert replay.simulate().throughput == pytest.approx(50, rel=0.02)
     fused = Change(settings=("decode.executor=inline",))

@@ -245,7 +245,7 @@ def test_more_devices_need_a_device_and_workers_for_them(replay_of: Make) -> Non
     replay = replay_of(MODEL)
     with pytest.raises(SettingsError, match="--cores"):
         predict(replay, Change(devices=2))
-    replay.needs.stages[1].is_exclusive = True
+    replay.demands.stages[1].is_exclusive = True
     (warning,) = own_warnings(predict(replay, Change(devices=2)))
     assert "--set process.workers=2" in warning
     both = predict(replay, Change(devices=2, settings=("process.workers=2",)))

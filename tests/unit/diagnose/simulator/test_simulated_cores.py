@@ -251,9 +251,9 @@ def test_each_handing_over_of_the_gil_takes_as_long_as_waking_up():
 
 @pytest.mark.parametrize(("workers", "throughput"), [(1, 100), (2, 160), (4, 160)])
 def test_work_takes_longer_only_while_all_cores_are_wanted(workers, throughput):
-    """10 ms of CPU at a pace of 1.25 on two cores: as long as they are for one thread, 12.5 ms of a core for two or more."""
+    """10 ms of CPU at a slowdown of 1.25 on two cores: 10 ms for one thread, 12.5 ms of a core for two or more."""
     station = Station(name="work", workers=workers, capacity=16, programs=[((CPU, 0.010),)] * 4000)
-    trace = simulate(System(stations=[station], num_jobs=4000, cores=2, pace=1.25))
+    trace = simulate(System(stations=[station], num_jobs=4000, cores=2, slowdown=1.25))
 
     assert trace.throughput == pytest.approx(throughput, rel=0.002)
     assert trace.cpu_seconds == pytest.approx(4000 * (0.010 if workers == 1 else 0.0125), rel=0.002)

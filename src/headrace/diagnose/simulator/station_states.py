@@ -13,11 +13,11 @@ class Worker:
 
     __slots__ = (
         "aside", "at", "claimed", "ended", "ends", "handed_on", "index", "is_stuck", "is_within", "left", "master", "parked",
-        "place", "program", "since", "threads", "token", "units",
+        "program", "since", "state", "threads", "token", "units",
     )  # fmt: skip
 
-    def __init__(self, place: Place, master: Worker | None = None) -> None:
-        self.place = place
+    def __init__(self, state: StationState, master: Worker | None = None) -> None:
+        self.state = state
         self.program: Program = ()
         self.at = 0
         """Phases of the program that have begun."""
@@ -56,7 +56,7 @@ def _not_wired(worker: Worker) -> None:
     raise RuntimeError("a worker was not told what to do next")
 
 
-class Place:
+class StationState:
     """A station at work."""
 
     __slots__ = (
@@ -80,9 +80,9 @@ class Place:
         """Who waits for room in the queue."""
         self.due = -1.0
         """When the batch that is waited for is looked at again."""
-        self.joined: Place | None = None
+        self.joined: StationState | None = None
         """Of a join: the fan-out whose units come together here."""
-        self.join: Place | None = None
+        self.join: StationState | None = None
         """Of a fan-out: where its units come together."""
         self.first_child: list[int] | None = None
         """Of a fan-out: the first child of each unit, and one more for the end."""
@@ -92,7 +92,7 @@ class Place:
         self._held: set[int] = set()
         self._next_in_order = 0
         self._tries: dict[int, int] = {}
-        self._followers: list[Place | None] = [None]
+        self._followers: list[StationState | None] = [None]
         self._route_of: Sequence[int] = ()
         self.wait = 0.0
         self.taken = 0
@@ -103,11 +103,11 @@ class Place:
         self.full = 0.0
         self.full_since = -1.0
 
-    def follow(self, followers: list[Place | None], route_of: Sequence[int]) -> None:
-        """Say which place comes after this one on each way."""
+    def follow(self, followers: list[StationState | None], route_of: Sequence[int]) -> None:
+        """Say which station comes after this one on each route."""
         self._followers, self._route_of = followers, route_of
 
-    def after(self, unit: int) -> Place | None:
+    def after(self, unit: int) -> StationState | None:
         """Return where a unit goes from here; None: it is done."""
         return self._followers[self._route_of[unit]] if self._route_of else self._followers[0]
 
@@ -190,44 +190,46 @@ class Place:
             self.idle_time += elapsed - worker.since
         for worker in self.producers:
             if worker.master is None:
-                worker.place.blocked += elapsed - worker.since
+                worker.state.blocked += elapsed - worker.since
             elif worker.master.is_stuck:
-                worker.place.blocked += elapsed - worker.master.since
+                worker.state.blocked += elapsed - worker.master.since
         if self.full_since >= 0.0:
             self.full += elapsed - self.full_since
 
 
-def connect(system: System) -> tuple[Place, list[Place]]:
-    """Return the place of the receivers, and those of the stations, each told what comes after it."""
-    places = [Place(station) for station in system.stations]
-    _pair_fan_outs(places)
-    routes = [list(range(len(places)))] if system.routes is None else [list(route) for route in system.routes]
+def connect(system: System) -> tuple[StationState, list[StationState]]:
+    """Return the state of the receivers, and those of the stations, each knowing what comes after it."""
+    states = [StationState(station) for station in system.stations]
+    _pair_fan_outs(states)
+    routes = [list(range(len(states)))] if system.routes is None else [list(route) for route in system.routes]
     receivers = system.receivers
-    receiving = Place(Station(name="receiving", workers=receivers.num, capacity=1, threads=receivers.threads))
-    # By the runtime's rules the way of a job is known from its task when it is received.
-    receiving.follow([places[route[0]] if route else None for route in routes], system.route_of)
+    receiving = StationState(Station(name="receiving", workers=receivers.num, capacity=1, threads=receivers.threads))
+    # By the runtime's rules the route of a job is known from its task when it is received.
+    receiving.follow([states[route[0]] if route else None for route in routes], system.route_of)
     outer: list[Sequence[int]] = []
     route_of = system.route_of
-    for number, place in enumerate(places):
-        if place.joined is not None:
+    for number, state in enumerate(states):
+        if state.joined is not None:
             route_of = outer.pop()
-        if place.first_child is not None:  # what goes on from here are children, on the way of what they were cut from
+        if (
+            state.first_child is not None
+        ):  # what goes on from here are children, on the route of what they were cut from
             outer.append(route_of)
-            route_of = [route_of[unit] for unit in place.parent] if route_of else route_of
-        followers: list[Place | None] = []
+            route_of = [route_of[unit] for unit in state.parent] if route_of else route_of
+        followers: list[StationState | None] = []
         for route in routes:
             at = route.index(number) + 1 if number in route else len(route)
-            followers.append(places[route[at]] if at < len(route) else None)
-        place.follow(followers, route_of)
-    return receiving, places
+            followers.append(states[route[at]] if at < len(route) else None)
+        state.follow(followers, route_of)
+    return receiving, states
 
 
-def _pair_fan_outs(places: Sequence[Place]) -> None:
-    open_ones: list[Place] = []
-    for place in places:
-        if place.station.joins:
-            place.joined = open_ones.pop()
-            place.joined.join = place
-        if place.station.children is not None:
-            place.cut(place.station.children)
-            open_ones.append(place)
+def _pair_fan_outs(states: Sequence[StationState]) -> None:
+    open_ones: list[StationState] = []
+    for state in states:
+        if state.station.joins:
+            state.joined = open_ones.pop()
+            state.joined.join = state
+        if state.station.children is not None:
+            state.cut(state.station.children)
+            open_ones.append(state)

@@ -45,12 +45,12 @@ class FailedTry:
 
 
 @dataclass(slots=True, kw_only=True)
-class StageNeeds:
+class StageDemands:
     """One stage; arrays are float64, seconds, one value for each unit of its level."""
 
     info: StageInfo
-    way: str
-    """The way of jobs that it lies on; empty where all jobs go through it."""
+    route: str
+    """The route of jobs that it lies on; empty where all jobs go through it."""
     wait: Array
     cpu: Array
     """For a device: of its whole batch."""
@@ -79,27 +79,27 @@ class StageNeeds:
         return self.info.name
 
     @property
-    def demand(self) -> Array:
+    def cpu_demand(self) -> Array:
         """CPU seconds of one unit: of a batch its share."""
         return np.asarray(self.cpu / self.batch_size) if len(self.batch_size) else self.cpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
+class Demands:
     """All jobs that can be replayed, in the order in which they came."""
 
     num_jobs: int
     arrived: Array
     """(arrivals,) float64 seconds, growing: when jobs came, also those that were not recorded whole. The meters rest now and
     then, and without these jobs the others would seem to come more slowly than they did."""
-    way: Array
-    """(jobs,) int: index into `ways`."""
-    ways: tuple[str, ...]
-    """One empty name where all jobs go one way; see `diagnose.ways`."""
-    stages: tuple[StageNeeds, ...]
+    route: Array
+    """(jobs,) int: index into `routes`."""
+    routes: tuple[str, ...]
+    """One empty name where all jobs take one route; see `diagnose.routes`."""
+    stages: tuple[StageDemands, ...]
 
 
-def find_needs(evidence: Evidence, document: ProfileDocument) -> Needs:
+def find_demands(evidence: Evidence, document: ProfileDocument) -> Demands:
     """Return what the recorded jobs needed.
 
     Raises:
@@ -110,23 +110,25 @@ def find_needs(evidence: Evidence, document: ProfileDocument) -> Needs:
         raise CannotReplay("the run folder names no stages: it was written by an older headrace; profile again")
     _check_clocks(evidence)
     jobs = _whole_jobs(evidence, document.window)
-    ways = tuple(dict.fromkeys(stage.way for stage in evidence.stages if stage.way)) or ("",)
-    way = _ways_of(evidence, jobs, ways)
+    routes = tuple(dict.fromkeys(stage.route for stage in evidence.stages if stage.route)) or ("",)
+    route = _routes_of(evidence, jobs, routes)
     accounts = {stage.name: stage for stage in document.stages}
     stages, units = [], jobs
     parents: list[Array] = []
     for number, info in enumerate(infos):
         if info.role == "join":
             units = parents.pop()
-        needs = _stage_needs(evidence, info, accounts[info.name], units)
-        stages.append(needs)
+        demands = _stage_demands(evidence, info, accounts[info.name], units)
+        stages.append(demands)
         if info.role == "fan_out":
             if parents:
                 raise CannotReplay(f"stage {info.name} is a fan-out within a fan-out, which is not simulated")
-            children, needs.num_children = _children(evidence, infos[number + 1].name, units)
+            children, demands.num_children = _children(evidence, infos[number + 1].name, units)
             parents.append(units)
             units = children
-    return Needs(num_jobs=len(jobs), arrived=_arrivals(evidence, jobs), way=way, ways=ways, stages=tuple(stages))
+    return Demands(
+        num_jobs=len(jobs), arrived=_arrivals(evidence, jobs), route=route, routes=routes, stages=tuple(stages)
+    )
 
 
 def _arrivals(evidence: Evidence, jobs: Array) -> Array:
@@ -147,7 +149,7 @@ def _check_clocks(evidence: Evidence) -> None:
 
 
 def _whole_jobs(evidence: Evidence, window: Window) -> Array:
-    """Return the roots of jobs with a good span in every stage of their way, in the order of arrival."""
+    """Return the roots of jobs with a good span in every stage of their route, in the order of arrival."""
     spans, stages = evidence.spans, evidence.stages
     count = len(spans.unit_ids)
     passed = np.zeros((len(stages), count), bool)
@@ -157,8 +159,8 @@ def _whole_jobs(evidence: Evidence, window: Window) -> Array:
         passed[number, spans.root[rows]] = True
     _pass_the_childless(evidence, passed)
     whole = np.zeros(count, bool)
-    for way in {stage.way for stage in stages if stage.way} or {""}:
-        whole |= np.logical_and.reduce([passed[at] for at, stage in enumerate(stages) if stage.way in ("", way)])
+    for route in {stage.route for stage in stages if stage.route} or {""}:
+        whole |= np.logical_and.reduce([passed[at] for at, stage in enumerate(stages) if stage.route in ("", route)])
     first = np.full(count or 1, np.iinfo(np.int64).max)
     np.minimum.at(first, spans.root, spans.arrived)
     roots = np.flatnonzero(whole)
@@ -186,13 +188,13 @@ def _pass_the_childless(evidence: Evidence, passed: Array) -> None:
         among_children |= stage.role == "fan_out"
 
 
-def _ways_of(evidence: Evidence, jobs: Array, ways: tuple[str, ...]) -> Array:
+def _routes_of(evidence: Evidence, jobs: Array, routes: tuple[str, ...]) -> Array:
     spans = evidence.spans
-    way = np.zeros(len(spans.unit_ids), np.int64)
+    route = np.zeros(len(spans.unit_ids), np.int64)
     for stage in evidence.stages:
-        if stage.way:
-            way[spans.root[spans.of(stage.name)]] = ways.index(stage.way)
-    return np.asarray(way[jobs])
+        if stage.route:
+            route[spans.root[spans.of(stage.name)]] = routes.index(stage.route)
+    return np.asarray(route[jobs])
 
 
 def _children(evidence: Evidence, stage: str, parents: Array) -> tuple[Array, Array]:
@@ -208,7 +210,7 @@ def _children(evidence: Evidence, stage: str, parents: Array) -> tuple[Array, Ar
     return units[order], np.bincount(parent, minlength=len(parents))
 
 
-def _stage_needs(evidence: Evidence, info: StageInfo, account: StageAccount, units: Array) -> StageNeeds:
+def _stage_demands(evidence: Evidence, info: StageInfo, account: StageAccount, units: Array) -> StageDemands:
     spans = evidence.spans
     rows = np.arange(len(spans))[spans.of(info.name)]
     place = np.full(len(spans.unit_ids), -1)
@@ -225,9 +227,9 @@ def _stage_needs(evidence: Evidence, info: StageInfo, account: StageAccount, uni
         name: _filled(len(units), at, value)
         for name, value in (("wait", blocked * kept), ("cpu", cpu), ("size", spans.batch_size[good].astype(float)))
     }
-    needs = StageNeeds(
+    demands = StageDemands(
         info=info,
-        way=next(stage.way for stage in evidence.stages if stage.name == info.name),
+        route=next(stage.route for stage in evidence.stages if stage.name == info.name),
         wait=values["wait"],
         cpu=values["cpu"],
         holds_gil=_may_hold_gil(info),
@@ -235,13 +237,13 @@ def _stage_needs(evidence: Evidence, info: StageInfo, account: StageAccount, uni
         shapes=_shapes(evidence, info, good, at, len(units)),
         tries=_tries(evidence, rows, place, kept),
     )
-    _note_lock(needs, info, account, lock)
+    _note_lock(demands, info, account, lock)
     split = account.blocked_split
     if split is not None and info.executor != "process" and split.unknown <= 0.5 * (account.blocked or 0.0):
-        needs.gil_wait = split.gil
+        demands.gil_wait = split.gil
         if info.kind == "device":
-            needs.gil_wait_grows = _growing_share(blocked, spans.batch_size[good].astype(float))
-    return needs
+            demands.gil_wait_grows = _growing_share(blocked, spans.batch_size[good].astype(float))
+    return demands
 
 
 def _may_hold_gil(info: StageInfo) -> float:
@@ -342,11 +344,11 @@ def _failed_try(evidence: Evidence, row: int, after: int, kept: float) -> Failed
     )
 
 
-def _note_lock(needs: StageNeeds, info: StageInfo, account: StageAccount, share: float) -> None:
+def _note_lock(demands: StageDemands, info: StageInfo, account: StageAccount, share: float) -> None:
     """Tell a lock of the stage's own, which only one worker passes at a time, from one that is rarely waited for."""
     blocked, service = account.blocked or 0.0, account.service.mean or 0.0
     waited = share * blocked
     if info.executor == "process" or (info.workers or 1) < 2 or info.kind == "device":
         return
     if share >= _LOCK_SHARE_OF_BLOCKED and waited >= _LOCK_SHARE_OF_SERVICE * service:
-        needs.mean_lock = waited
+        demands.mean_lock = waited
