@@ -17,7 +17,7 @@ from typing import Any
 
 import headrace as hr
 from benchmarks import ladder, measure, ours
-from headrace.base.plan_changes import changed_settings
+from headrace.base.plan_changes import list_changed_settings
 from headrace.diagnose.analysis import Analysis
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.whatif import predict
@@ -74,7 +74,7 @@ def predict_and_measure(folder: Path, quick: bool) -> dict[str, Any]:
     with Ledger.open(folder / "ledger.sqlite") as ledger:
         predicted: dict[str, tuple[str, Estimate]] = {}
         for name in RUNGS:
-            document = predict(replay, Change(settings=changed_settings(_plan("sequential"), _plan(name))))
+            document = predict(replay, Change(settings=list_changed_settings(_plan("sequential"), _plan(name))))
             ratio, told = document.throughput.ratio, document.throughput.predicted
             if ratio is None or told is None:
                 raise RuntimeError(f"{name} was not predicted: {document.throughput.refused}")

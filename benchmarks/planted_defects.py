@@ -30,7 +30,7 @@ from headrace.optimize.equalization import equalize
 from headrace.optimize.group_revert import revert
 from headrace.optimize.int8 import quantize
 from headrace.optimize.onnx_files import fold
-from headrace.runs.cpu_features import cpu_flags, why_slow
+from headrace.runs.cpu_features import cpu_flags, explain_slowness
 from headrace.runs.formats.variants import ValidationDocument
 from headrace.samples import generator
 from headrace.validate.disjoint import check_disjoint
@@ -621,7 +621,7 @@ def honest() -> Iterator[Variant]:
 
     bf16 = "@openvino,precision=bf16"
     # A processor without the instructions computes in float32, and the gates say so: there it is not honest.
-    halves = (bf16, f"{bf16},threads=2") if why_slow("bf16", cpu_flags()) is None else ()
+    halves = (bf16, f"{bf16},threads=2") if explain_slowness("bf16", cpu_flags()) is None else ()
     for text in ("", "@onnx,threads=2", "@openvino", "@openvino,threads=2", *halves):
         yield Variant(f"the same file{text}", same(text))
         yield Variant(f"folded{text}", folded(text))

@@ -29,7 +29,7 @@ from headrace.base.errors import HeadraceError
 from headrace.base.meaning import Declared
 from headrace.optimize.int8 import quantize
 from headrace.optimize.onnx_files import fold
-from headrace.runs.cpu_features import cpu_flags, why_slow
+from headrace.runs.cpu_features import cpu_flags, explain_slowness
 from headrace.runs.formats.variants import GateName
 from headrace.validate.golden import Golden
 from headrace.validate.policy import Policy
@@ -470,7 +470,7 @@ def honest(tasks: Sequence[str]) -> Iterator[Variant]:
         )
         yield Variant(task, "noise of 0.1 % in the weights", edited(on_floats(noisy(0.001, 6))))
         yield Variant(task, "weights of 12 bits, on OpenVINO", edited(on_floats(rounded(12)), "@openvino"))
-        if why_slow("bf16", cpu_flags()) is None:
+        if explain_slowness("bf16", cpu_flags()) is None:
             yield Variant(task, "bfloat16 on OpenVINO", lambda own, _: f"{own.model}@openvino,precision=bf16")
         if task != "detector":  # its second moments are no numbers for int8: there the file is a defect
             yield Variant(task, "int8", int8)

@@ -83,7 +83,7 @@ RANGES = (
 )
 
 
-def unmapped(address: Address) -> Address:
+def unmap_address(address: Address) -> Address:
     """Return the IPv4 address inside an IPv4-mapped one (a connection goes there), else the address itself, without zone."""
     if isinstance(address, IPv6Address):
         return address.ipv4_mapped or IPv6Address(int(address))
@@ -92,5 +92,5 @@ def unmapped(address: Address) -> Address:
 
 def special_range(address: Address) -> AddressRange | None:
     """Return the row that an address belongs to; None for one of the public internet."""
-    address = unmapped(address)
+    address = unmap_address(address)
     return next((row for row in RANGES if row.network.version == address.version and address in row.network), None)

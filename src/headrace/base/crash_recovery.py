@@ -62,7 +62,7 @@ _BLAME_BYTES, _QUEUE_BYTES = 64 * 2**20, 2**16
 
 _Params = ParamSpec("_Params")
 _Result = TypeVar("_Result")
-_Method = Callable[Concatenate["Estate", _Params], _Result]
+_Method = Callable[Concatenate["RecoveryFolder", _Params], _Result]
 
 
 def _or_without(
@@ -72,7 +72,7 @@ def _or_without(
 
     def decorate(method: _Method[_Params, _Result]) -> _Method[_Params, _Result]:
         @functools.wraps(method)
-        def call(self: Estate, /, *args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
+        def call(self: RecoveryFolder, /, *args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
             try:
                 return method(self, *args, **kwargs)
             except (OSError, ValueError) as error:
@@ -84,12 +84,12 @@ def _or_without(
     return decorate
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     return None
 
 
 @dataclass
-class Left:
+class Recovered:
     """What was taken over."""
 
     folder: str
@@ -97,11 +97,11 @@ class Left:
     messages: list[InFlight] = field(default_factory=list)
 
 
-def _none_found() -> list[Left]:
+def _find_nothing() -> list[Recovered]:
     return []
 
 
-class Estate:
+class RecoveryFolder:
     """The folder of this process. One thread at a time."""
 
     def __init__(self, folder: Path, lock: int) -> None:
@@ -117,7 +117,7 @@ class Estate:
             log.warning(_FORGOTTEN, error)
 
     @classmethod
-    def create(cls) -> Estate | None:
+    def create(cls) -> RecoveryFolder | None:
         """Return a new one; None where the machine gives no memory for it, which is logged."""
         try:
             root = _root()
@@ -132,8 +132,8 @@ class Estate:
         """Return a table that outlives this process, or where there is no memory for that, one that does not."""
         return InFlightTable(file=self._table(name))
 
-    @_or_without(_none_found)
-    def serve(self, queue: str) -> list[Left]:
+    @_or_without(_find_nothing)
+    def serve(self, queue: str) -> list[Recovered]:
         """Note which queue it is, and take over what others left who served it."""
         label = f"{_VERSION}\n{_boot()}\n{queue}"
         try:
@@ -147,18 +147,18 @@ class Estate:
                     folder.rename(self._folder / folder.name)
                 except OSError:  # another was faster
                     continue
-                found.append(self.inherited(folder.name))
+                found.append(self.read_recovered(folder.name))
         return found
 
-    def inherited(self, name: str) -> Left:
+    def read_recovered(self, name: str) -> Recovered:
         """Return what is in a folder that was taken over; nothing where it cannot be read."""
         try:
             return _read(self._folder / name)
         except OSError as error:
             self.warn(error)
-            return Left(name)
+            return Recovered(name)
 
-    @_or_without(_nothing)
+    @_or_without(_do_nothing)
     def keep(self, blame: BlameBook, counted: str = "") -> None:
         """Keep what is known, and remove the table, or the folder taken over, whose deaths are in it now.
 
@@ -172,13 +172,13 @@ class Estate:
         while self._counted:
             self.drop(self._counted.pop())
 
-    @_or_without(_nothing)
+    @_or_without(_do_nothing)
     def drop(self, name: str) -> None:
         """Remove the table of a worker that has ended, or a folder that was taken over."""
         self._table(name).unlink(missing_ok=True)
         shutil.rmtree(self._folder / name, ignore_errors=True)
 
-    @_or_without(_nothing)
+    @_or_without(_do_nothing)
     def end(self, records: Mapping[str, Record]) -> None:
         """Leave nothing but what is known, if anything still matters."""
         try:
@@ -280,8 +280,8 @@ def _boot() -> str:
         return ""
 
 
-def _read(folder: Path) -> Left:
-    left = Left(folder.name)
+def _read(folder: Path) -> Recovered:
+    left = Recovered(folder.name)
     counted = _read_blame(folder, left.book)
     for file in sorted(folder.glob("*.table")):
         if file.stem in counted:
@@ -291,7 +291,7 @@ def _read(folder: Path) -> Left:
         except (OSError, ValueError) as error:
             log.warning("what was in flight in a process that died is not known: %s", error)
             continue
-        left.book.died(death_of(messages))
+        left.book.note_death(death_of(messages))
         left.messages += messages
     if _label(folder)[0] != _boot():
         left.messages = []  # their times are of another clock

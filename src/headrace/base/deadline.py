@@ -1,6 +1,6 @@
 """Until when the job is wanted that a thread works on: waits on the outside are cut to it, and what is late is not begun.
 
-How this works: the worker notes the deadline of the job in its hands for as long as its stages run (`working_until`), and
+How this works: the worker notes the deadline of the job in its hands for as long as its stages run (`limit_to_deadline`), and
 whoever waits on their behalf asks how much is left (`seconds_left`). A job without a deadline, which most are, is not noted.
 """
 
@@ -24,7 +24,7 @@ _in_hand = _InHand()
 
 
 @contextlib.contextmanager
-def working_until(deadline_ns: int) -> Iterator[None]:
+def limit_to_deadline(deadline_ns: int) -> Iterator[None]:
     """Note the deadline (ns of the host's monotonic clock) of what this thread works on, for the length of a block."""
     _in_hand.deadline_ns = deadline_ns
     try:
@@ -50,7 +50,7 @@ def refuse_late(deadline_ns: int, now_ns: int) -> None:
         raise late(deadline_ns, now_ns)
 
 
-def without_late_tries(outcome: Outcome, deadline_ns: int | None, now_ns: int) -> Outcome:
+def drop_late_tries(outcome: Outcome, deadline_ns: int | None, now_ns: int) -> Outcome:
     """Return an outcome, or the end of a job whose next try would come after its deadline."""
     if (
         deadline_ns is None

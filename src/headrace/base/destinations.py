@@ -41,22 +41,22 @@ class _Place:
         self.how = ""
         self._failing: set[str] = set()
 
-    def failed(self, now: float, how: str, part: str = "") -> bool:
+    def note_failure(self, now: float, how: str, part: str = "") -> bool:
         """Note a failure of the place, or of a part of it; return whether that opened its breaker."""
         self.how = how
         if part and part in self._failing and self.breaker.state(now) is BreakerState.CLOSED:
             return False  # it is known to fail, which says nothing of the others
         self._failing.add(part)
         before = self.breaker.num_opened
-        self.breaker.failed(now)
+        self.breaker.note_failure(now)
         if self.breaker.num_opened > before:
             self._failing.clear()
         return self.breaker.num_opened > before
 
-    def succeeded(self) -> None:
+    def note_success(self) -> None:
         """Note that something below it answered as one does that works."""
         self._failing.clear()
-        self.breaker.succeeded()
+        self.breaker.note_success()
 
 
 class Destination:
@@ -81,7 +81,7 @@ class Destination:
                 if wait is not None:
                     self.last_failure = place.how
                     for other in admitted:
-                        other.breaker.withdrawn()
+                        other.breaker.withdraw()
                     return wait
                 admitted.append(place)
             self._known.budget(self._levels[0]).deposit()
@@ -89,19 +89,19 @@ class Destination:
                 address.budget.deposit()
             return None
 
-    def answered(self) -> None:
+    def note_answer(self) -> None:
         """Note that it answered as one does that works."""
         with self._known.lock:
             for place in self._places():
-                place.succeeded()
+                place.note_success()
 
     def was_not_called(self) -> None:
         """Note that a call that was admitted did not take place."""
         with self._known.lock:
             for place in self._places():
-                place.breaker.withdrawn()
+                place.breaker.withdraw()
 
-    def failed(self, now: float, how: str, *, whole_host: bool = False) -> bool:
+    def note_failure(self, now: float, how: str, *, whole_host: bool = False) -> bool:
         """Note that it did not answer, or could not do what it was asked to; return whether that opened a breaker.
 
         Args:
@@ -111,10 +111,10 @@ class Destination:
         """
         with self._known.lock:
             if whole_host:
-                return self._known.make(self._levels[0]).failed(now, how)
-            opened = self._known.make(self._levels[-1]).failed(now, how)
+                return self._known.make(self._levels[0]).note_failure(now, how)
+            opened = self._known.make(self._levels[-1]).note_failure(now, how)
             for above, part in zip(self._levels[-2::-1], self._levels[:0:-1], strict=True):
-                opened |= self._known.make(above).failed(now, how, part)
+                opened |= self._known.make(above).note_failure(now, how, part)
             return opened
 
     def retry_in(self, now: float) -> float | None:
@@ -147,7 +147,7 @@ class Destinations:
         self._budgets: OrderedDict[str, RetryBudget] = OrderedDict()
         self._gone: OrderedDict[str, None] = OrderedDict()
 
-    def of(self, url: str) -> Destination:
+    def find(self, url: str) -> Destination:
         """Return the destination of an address."""
         return Destination(self, _levels(url))
 

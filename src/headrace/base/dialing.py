@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pycurl
 
 from headrace.base.address_ranges import Address
-from headrace.base.network_rules import NOT_PLAIN, NetworkRules, Refusal, Target, as_addresses, origin, parse_target
+from headrace.base.network_rules import NOT_PLAIN, NetworkRules, Refusal, Target, origin, parse_addresses, parse_target
 
 #: How long a judgement holds; libcurl's own default for what it has resolved.
 JUDGED_SECONDS = 60
@@ -99,7 +99,7 @@ class Dialer:
         self._gate.admitted = judged.resolved.addresses
         self._gate.strayed = False
 
-    def after_request(self) -> Refusal | None:
+    def finish_request(self) -> Refusal | None:
         """Return what was refused while the request ran, and tidy up."""
         self._gate.close_sockets()
         return _STRAYED if self._gate.strayed else None
@@ -141,7 +141,7 @@ class _Gate:
         """Return a socket for an address that was judged, else what tells libcurl not to connect."""
         family, kind, protocol, address = wanted
         try:
-            known = family in (socket.AF_INET, socket.AF_INET6) and as_addresses([address[0]])[0] in self.admitted
+            known = family in (socket.AF_INET, socket.AF_INET6) and parse_addresses([address[0]])[0] in self.admitted
         except ValueError:
             known = False
         if not known:
@@ -172,7 +172,7 @@ def look_up(host: str, port: int, seconds: float) -> tuple[Address, ...]:
     def ask() -> None:
         try:
             rows = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM)
-            answer.put(as_addresses(str(row[4][0]) for row in rows))
+            answer.put(parse_addresses(str(row[4][0]) for row in rows))
         except (OSError, ValueError) as error:
             answer.put(error)
         finally:

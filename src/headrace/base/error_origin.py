@@ -102,7 +102,7 @@ def find_origin(error: BaseException, *, own_too: bool = False) -> Origin | None
     if not shown:
         return None
     place = next((frame for frame in reversed(shown) if not _is_installed(frame.file)), shown[-1])
-    return Origin(type(error).__name__, _short(place.file), place.line, place.function, _as_text(shown))
+    return Origin(type(error).__name__, _short(place.file), place.line, place.function, _format_frames(shown))
 
 
 def place_of(function: object) -> str:
@@ -122,19 +122,19 @@ def _short(file: str) -> str:
     return encodable(file)
 
 
-def _as_text(frames: list[_Frame]) -> str:
+def _format_frames(frames: list[_Frame]) -> str:
     half = MOST_FRAMES // 2
     if len(frames) > MOST_FRAMES:
         left_out = f"  ... {len(frames) - MOST_FRAMES} more frames ..."
-        lines = [*map(_shown, frames[:half]), left_out, *map(_shown, frames[-half:])]
+        lines = [*map(_format_frame, frames[:half]), left_out, *map(_format_frame, frames[-half:])]
     else:
-        lines = list(map(_shown, frames))
+        lines = list(map(_format_frame, frames))
     text = "\n".join(lines)
     text = encodable(text)
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
 
 
-def _shown(frame: _Frame) -> str:
+def _format_frame(frame: _Frame) -> str:
     where = f'  File "{_short(frame.file)}", line {frame.line}, in {frame.function}'
     code = linecache.getline(frame.file, frame.line).strip()
     return f"{where}\n    {code}" if code else where

@@ -136,7 +136,7 @@ class ItemError(HeadraceError):
         found = _CODE.match(self.reason)
         return found[1] if found else type(self).__name__
 
-    def located(self, stage: str, item_id: str) -> ItemError:
+    def locate(self, stage: str, item_id: str) -> ItemError:
         """Fill in stage and item unless they are known, and return this error."""
         self.stage = self.stage or stage
         self.item_id = self.item_id or item_id

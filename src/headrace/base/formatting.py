@@ -15,7 +15,7 @@ _MOST_BAR_COLUMNS = 24
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def counted(number: int, what: str) -> str:
+def pluralize(number: int, what: str) -> str:
     """Return a number of things: `1 item`, `1,200 items`."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
@@ -25,17 +25,17 @@ def showable(text: object) -> str:
     return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], str(text))
 
 
-def escaped(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Return JSON or TOML without what a terminal would obey: as escapes that both read as the same characters."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def quoted(argument: object) -> str:
+def quote_arg(argument: object) -> str:
     """Return an argument as a shell takes it, for commands that people copy: `'my plan.toml'`."""
     return shlex.quote(str(argument))
 
 
-def wrapped(lines: Iterable[str]) -> list[str]:
+def wrap_lines(lines: Iterable[str]) -> list[str]:
     """Return lines of at most 80 columns; what is cut off goes on in the next one, further in. Words stay whole."""
     found: list[str] = []
     for line in lines:
@@ -52,7 +52,7 @@ def wrapped(lines: Iterable[str]) -> list[str]:
     return found
 
 
-def aligned(table: Iterable[Sequence[str | None]], *, num_left: int = 1) -> list[str]:
+def align_columns(table: Iterable[Sequence[str | None]], *, num_left: int = 1) -> list[str]:
     """Return rows as lines, the first columns to the left and the others to the right; None, not measured, becomes `-`."""
     rows = [["-" if cell is None else cell for cell in row] for row in table]
     widths = [max(map(_num_cells, column)) for column in zip(*rows, strict=True)]
@@ -71,7 +71,7 @@ def with_bars(lines: Sequence[str], values: Sequence[float | None]) -> list[str]
     """Return a table's lines, each but the heading with a bar in the columns that are left.
 
     Args:
-        lines: As `aligned` returns them.
+        lines: As `align_columns` returns them.
         values: One for each line below the heading, as long as its bar; None: no bar.
     """
     width = max(map(len, lines))

@@ -53,7 +53,7 @@ def parse_rate(text: str) -> float:
     Raises:
         ValueError: If it is not a rate above 0.
     """
-    rate = _per_second(text)
+    rate = _parse_rate(text)
     if rate is None or not 0 < rate <= MOST_PER_SECOND:
         raise ValueError(f"expected a rate above 0 such as 3M/h, 100/s or 50k/day, up to 1e9/s, got {text!r}")
     return rate
@@ -65,13 +65,13 @@ def parse_price(text: str) -> float:
     Raises:
         ValueError: If it is not a price.
     """
-    price = _per_second(text)
+    price = _parse_rate(text)
     if price is None:
         raise ValueError(f"expected the price of one machine such as 0.75/h, got {text!r}")
     return price * 3600.0
 
 
-def _per_second(text: str) -> float | None:
+def _parse_rate(text: str) -> float | None:
     match = _RATE.fullmatch(text)
     if not match or match[3] not in _SECONDS:
         return None

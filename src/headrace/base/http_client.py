@@ -72,7 +72,7 @@ class HttpError(Exception):
     """
 
     def __init__(self, code: str, url: str, message: str, *, permanent: bool) -> None:
-        super().__init__(f"{code}: {without_secrets(url)}: {message}")
+        super().__init__(f"{code}: {strip_secrets(url)}: {message}")
         self.code = code
         self.permanent = permanent
         self.is_unreachable = code in ("http.resolve", "http.connect", "http.tls")
@@ -177,7 +177,7 @@ class HttpClient:
             self._forget_head()
             body = io.BytesIO()
             status = self._perform(url, body, deadline)
-            moved_to = self._moved_to() if status in _REDIRECTS else ""
+            moved_to = self._find_redirect() if status in _REDIRECTS else ""
             if not moved_to:
                 self._refuse_incomplete(url)
                 if status < 300 and b"\ncontent-encoding:" in self._head.getvalue().lower():
@@ -236,13 +236,13 @@ class HttpClient:
     def _perform(self, url: str, body: FirstBytes | io.BytesIO, deadline: float) -> int:
         """Send the request and return the status; what comes back is written to `body`."""
         try:
-            address = as_ascii(url)
+            address = encode_ascii(url)
             self._admit(address, deadline)
             self._curl.setopt(pycurl.URL, address)
             self._curl.setopt(pycurl.WRITEDATA, body)
             self._perform_and_tell()
         except pycurl.error as error:
-            refusal = self._dialer.after_request()
+            refusal = self._dialer.finish_request()
             if refusal is not None:
                 raise HttpError(refusal.code, url, refusal.why, permanent=False) from None
             code, message = error.args
@@ -250,7 +250,7 @@ class HttpClient:
             if code in _NO_CONNECTION:
                 _refuse_without_files(url)
             if code == pycurl.E_OUT_OF_MEMORY:
-                raise MemoryError(f"{without_secrets(url)} was not called: {message}") from None
+                raise MemoryError(f"{strip_secrets(url)} was not called: {message}") from None
             name, permanent = _CAUSES.get(code, ("http.failed", False))
             raise HttpError("http.slow" if "too slow" in message else name, url, message, permanent=permanent) from None
         except Refused as error:
@@ -261,7 +261,7 @@ class HttpClient:
             raise HttpError("http.resolve", url, str(error), permanent=False) from None
         except (UnicodeError, ValueError) as error:
             raise HttpError("ssrf.url", url, f"not an address ({error})", permanent=True) from None
-        self._dialer.after_request()
+        self._dialer.finish_request()
         return int(self._curl.getinfo(pycurl.RESPONSE_CODE))
 
     def _deadline(self) -> float:
@@ -274,7 +274,7 @@ class HttpClient:
         # The job's own end, and no failure of the server: it may have had no more than a moment.
         if (left := seconds_left()) is not None and left <= 0:
             raise DeadlinePassed(
-                f"deadline.passed: the job's deadline passed before {without_secrets(url)} had answered"
+                f"deadline.passed: the job's deadline passed before {strip_secrets(url)} had answered"
             ) from None
 
     def _admit(self, url: str, deadline: float) -> None:
@@ -301,7 +301,7 @@ class HttpClient:
         self._curl.setopt(pycurl.LOW_SPEED_TIME, math.ceil(self._settings.slow_seconds))
         self._is_set_to_get = True
 
-    def _moved_to(self) -> str:
+    def _find_redirect(self) -> str:
         # Raw: the server's bytes need not be UTF-8. libcurl has made it absolute and left out user and password.
         return quote(self._curl.getinfo_raw(pycurl.REDIRECT_URL) or b"", safe=string.punctuation)
 
@@ -333,7 +333,7 @@ def _refuse_without_files(url: str) -> None:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
-            what = f"{without_secrets(url)} was not called: no socket could be opened, {error.strerror}; see ulimit -n"
+            what = f"{strip_secrets(url)} was not called: no socket could be opened, {error.strerror}; see ulimit -n"
             raise OSError(error.errno, what) from None
 
 
@@ -341,7 +341,7 @@ def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))  # 0 would mean no limit
 
 
-def as_ascii(url: str) -> str:
+def encode_ascii(url: str) -> str:
     """Return an address as it is contacted: what is beyond ASCII is percent-encoded."""
     return url if url.isascii() else quote(url, safe=string.punctuation)
 
@@ -354,7 +354,7 @@ def is_permanent(status: int) -> bool:
     return (status < 200 or 300 <= status < 500) and status not in (408, 425, 429)
 
 
-def without_secrets(url: str) -> str:
+def strip_secrets(url: str) -> str:
     """Return an address without user, password and query, and no longer than a line, for messages and logs."""
     try:
         parts = urlsplit(url)

@@ -102,7 +102,7 @@ class InFlightTable:
         """Note that one more stage works on the message (1) or one less (-1); any thread."""
         with self._lock:
             if place.slot is not None:
-                at = _at(place.slot)
+                at = _find_offset(place.slot)
                 # A fan-out has many of one job in work; beyond 255 it stays in work until it leaves, which errs safely.
                 works = self._memory[at]
                 self._memory[at] = works if works == 255 else max(0, works + change)
@@ -113,17 +113,17 @@ class InFlightTable:
             if place.slot is not None:
                 self._write(place.slot, message_id.encode(errors="surrogateescape"), receipt, lent_at)
 
-    def delivered(self, place: Place) -> None:
+    def note_delivery(self, place: Place) -> None:
         """Note that the message's result is where it should be, and only the queue does not know."""
         with self._lock:
             if place.slot is not None:
-                self._memory[_at(place.slot) + 1] = 1
+                self._memory[_find_offset(place.slot) + 1] = 1
 
     def leave(self, place: Place) -> None:
         """Take the message out."""
         with self._lock:
             if place.slot is not None:
-                _SLOT.pack_into(self._memory, _at(place.slot), 0, False, 0, 0, 0.0)
+                _SLOT.pack_into(self._memory, _find_offset(place.slot), 0, False, 0, 0, 0.0)
                 self._free.append(place.slot)
                 place.slot = None
 
@@ -131,7 +131,7 @@ class InFlightTable:
         """Give a sign of life."""
         self._add(0)
 
-    def heard(self) -> None:
+    def note_news(self) -> None:
         """Note that one more piece of news was taken."""
         with self._lock:
             self._add(1)
@@ -176,7 +176,7 @@ class InFlightTable:
     def _reserve(self) -> bool:
         """Make sure of memory for some more slots: writing where there is none would kill the process (SIGBUS)."""
         try:
-            os.posix_fallocate(self._file, _at(self._num_reserved), _SLOTS_AT_ONCE * _SLOT_BYTES)
+            os.posix_fallocate(self._file, _find_offset(self._num_reserved), _SLOTS_AT_ONCE * _SLOT_BYTES)
         except OSError:
             return False
         self._num_reserved += _SLOTS_AT_ONCE
@@ -185,7 +185,7 @@ class InFlightTable:
     def _write(self, slot: int, message_id: bytes, receipt: str, lent_at: float) -> None:
         kept = receipt.encode()
         kept = kept if len(kept) <= _RECEIPT_BYTES else b""
-        at = _at(slot)
+        at = _find_offset(slot)
         text = at + _SLOT.size
         self._memory[text : text + len(message_id)] = message_id
         self._memory[text + _ID_BYTES : text + _ID_BYTES + len(kept)] = kept
@@ -215,7 +215,7 @@ def read_table(file: Path) -> list[InFlight]:
         OSError: If the file cannot be read.
         ValueError: If it is damaged, or another version's.
     """
-    content = read_regular(file, _at(NUM_SLOTS))
+    content = read_regular(file, _find_offset(NUM_SLOTS))
     num_slots, rest = divmod(len(content) - _HEADER.size, _SLOT_BYTES)
     if rest or not content.startswith(_LAYOUT):
         raise ValueError(f"{file} is damaged or of another version of headrace: {len(content)} bytes, {content[:8]!r}")
@@ -225,7 +225,7 @@ def read_table(file: Path) -> list[InFlight]:
 def _messages(memory: mmap.mmap | bytes, num_slots: int) -> list[InFlight]:
     found = []
     for slot in range(num_slots):
-        at = _at(slot)
+        at = _find_offset(slot)
         works, delivered, id_length, receipt_length, lent_at = _SLOT.unpack_from(memory, at)
         if not id_length:
             continue
@@ -236,7 +236,7 @@ def _messages(memory: mmap.mmap | bytes, num_slots: int) -> list[InFlight]:
     return found
 
 
-def _at(slot: int) -> int:
+def _find_offset(slot: int) -> int:
     return _HEADER.size + slot * _SLOT_BYTES
 
 

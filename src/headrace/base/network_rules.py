@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-from headrace.base.address_ranges import Address, AddressRange, Network, special_range, unmapped
+from headrace.base.address_ranges import Address, AddressRange, Network, special_range, unmap_address
 from headrace.base.settings import check
 
 #: Ports of public servers.
@@ -69,7 +69,7 @@ class NetworkPlan:
         """
         return dataclasses.replace(self, allow=[*self.allow, *entries])
 
-    def for_operator(self) -> NetworkPlan:
+    def relax_for_operator(self) -> NetworkPlan:
         """Return the rules for an address that the operator wrote: only `deny` and `schemes` hold."""
         return self.allowing(["0.0.0.0/0", "::/0"])
 
@@ -197,7 +197,7 @@ class NetworkRules:
         is_named = self._names(target)
         if not addresses:
             return self._judge_unlisted(target, None, is_named)
-        for address in map(unmapped, addresses):
+        for address in map(unmap_address, addresses):
             if any(entry.holds(address, target.port) for entry in self._deny):
                 return Refusal("ssrf.denied", "[network] deny names its network")
             if not any(entry.holds(address, target.port) for entry in self._allow):
@@ -222,7 +222,7 @@ class NetworkRules:
     def _wrong_port(self, target: Target) -> Refusal:
         return Refusal(
             "ssrf.port",
-            f"port {target.port} is not among [network] ports = {self._plan.ports}; to allow it: {_allowing(target)}",
+            f"port {target.port} is not among [network] ports = {self._plan.ports}; to allow it: {_explain_allowing(target)}",
         )
 
 
@@ -231,13 +231,13 @@ _CREDENTIALS = Refusal("ssrf.credentials", "it holds a user name, which only hos
 
 
 def _special(target: Target, row: AddressRange) -> Refusal:
-    way = "to allow it: " + _allowing(target)
+    way = "to allow it: " + _explain_allowing(target)
     if target.address is None and not row.is_site:
         way = "a host is never allowed there by name, only as a network: --allow NETWORK or [network] allow"
     return Refusal("ssrf.address", f"its host is no public one ({row.name}); {way}")
 
 
-def _allowing(target: Target) -> str:
+def _explain_allowing(target: Target) -> str:
     """Return how to allow a target, in the words of the job alone: its sender may read this."""
     host = f"[{target.host}]" if isinstance(target.address, IPv6Address) else target.host
     return f"--allow {host}:{target.port} or [network] allow"
@@ -286,6 +286,6 @@ class _Entry:
         return network is not None and self.takes(port) and address.version == network.version and address in network
 
 
-def as_addresses(texts: Iterable[str]) -> tuple[Address, ...]:
+def parse_addresses(texts: Iterable[str]) -> tuple[Address, ...]:
     """Return addresses as the system writes them, each once."""
     return tuple(dict.fromkeys(ip_address(text) for text in texts))

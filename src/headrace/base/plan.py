@@ -112,7 +112,7 @@ class StagePlan:
             'only with executor = "process": the memory of a thread is that of all threads',
         )
 
-    def moved_to(self, executor: Executor, workers: int | None) -> StagePlan:
+    def with_executor(self, executor: Executor, workers: int | None) -> StagePlan:
         """Return this stage with another executor, without the limits that only a process of its own can have."""
         return dataclasses.replace(
             self, executor=executor, workers=workers, time_limit_seconds=None, memory_limit_bytes=None

@@ -10,14 +10,14 @@ from typing import Any
 from headrace.base.plan import Plan
 
 
-def changed_settings(before: Plan, after: Plan) -> tuple[str, ...]:
+def list_changed_settings(before: Plan, after: Plan) -> tuple[str, ...]:
     """Return the settings that make one resolved Plan into another, each `KEY=VALUE` as `Plan.with_settings` takes them.
 
     What the second leaves open (None) cannot be written so, and is left out.
     """
     old, new = _flat(before.as_table()), _flat(after.as_table())
     changed = [(path, value) for path, value in new.items() if old.get(path) != value]
-    return tuple(f"{_short(path)}={_written(value)}" for path, value in changed)
+    return tuple(f"{_short(path)}={_format_value(value)}" for path, value in changed)
 
 
 def _flat(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
@@ -36,5 +36,5 @@ def _short(path: tuple[str, ...]) -> str:
     return ".".join(path[1:] if is_clear else path)
 
 
-def _written(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)

@@ -146,10 +146,10 @@ class Job:
         Raises:
             RuntimeError: If it was called before: a bug of the runtime, never of a user's stage.
         """
-        settle, self._settle = self._settle, _settled_before
+        settle, self._settle = self._settle, _refuse_second_settle
         settle(self, outcome)
 
-    def answered_by(self, settle: Callable[[Job, Outcome], None]) -> Callable[[Outcome], None]:
+    def intercept_settle(self, settle: Callable[[Job, Outcome], None]) -> Callable[[Outcome], None]:
         """Replace the receiver of the outcome, and return a function that answers the source instead."""
         answer, self._settle = self._settle, settle
         return functools.partial(answer, self)
@@ -162,7 +162,7 @@ def _ignore(job: Job, outcome: Outcome) -> None:
     """Do nothing: the source needs no answer."""
 
 
-def _settled_before(job: Job, outcome: Outcome) -> None:
+def _refuse_second_settle(job: Job, outcome: Outcome) -> None:
     raise RuntimeError(f"job {job.id} was settled twice; the second outcome was {outcome.kind}: report this as a bug")
 
 

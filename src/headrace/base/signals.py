@@ -16,7 +16,7 @@ _OF_THE_PARENT = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def blocked(*signals: signal.Signals) -> Iterator[None]:
+def block_signals(*signals: signal.Signals) -> Iterator[None]:
     """Let signals wait that come to this thread, and to what is started here."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
@@ -28,7 +28,7 @@ def blocked(*signals: signal.Signals) -> Iterator[None]:
 def start_sheltered(process: BaseProcess) -> None:
     """Start a process that calls `ignore_signals` first of all; until then Ctrl-C and SIGTERM wait."""
     resource_tracker.ensure_running()  # it lets both signals through again when it has to start its own process
-    with blocked(*_OF_THE_PARENT):
+    with block_signals(*_OF_THE_PARENT):
         process.start()
 
 

@@ -28,7 +28,7 @@ def check_takes(function: Callable[..., Any], arguments: Sequence[str], what: st
     if not callable(function):
         raise SettingsError(f"{what} is {function!r}; expected a function of ({', '.join(arguments)})")
     _check_returns(function, what)
-    own, bound = _behind(function)
+    own, bound = _find_callable(function)
     signature = _signature(own)
     if signature is None:
         return
@@ -46,7 +46,7 @@ def check_takes(function: Callable[..., Any], arguments: Sequence[str], what: st
 
 def _check_returns(function: Any, what: str) -> None:
     """Raise SettingsError for a function that returns a coroutine or generator when it is called, and has done nothing yet."""
-    inner = _unpacked(function)
+    inner = _unwrap_partial(function)
     if not (inspect.isroutine(inner) or inspect.isclass(inner)):
         inner = type(inner).__call__
     if inspect.iscoroutinefunction(inner):
@@ -62,16 +62,16 @@ def _check_returns(function: Any, what: str) -> None:
     )
 
 
-def _unpacked(function: Any) -> Any:
+def _unwrap_partial(function: Any) -> Any:
     """Return what `functools.partial` was given."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
-def _behind(function: Any) -> tuple[Any, int]:
+def _find_callable(function: Any) -> tuple[Any, int]:
     """Return what says how a function is called, None if nothing surely does; and the arguments that come in front: `self`."""
-    inner = _unpacked(function)
+    inner = _unwrap_partial(function)
     if inspect.ismethod(inner):
         is_sure, own, bound = inspect.isfunction(inner.__func__), inner.__func__, 1
     elif inspect.isclass(inner):

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from headrace.base.crash_recovery import Estate
+from headrace.base.crash_recovery import RecoveryFolder
 from headrace.base.in_flight import InFlight, InFlightTable
 from headrace.base.observer import Observer
 from headrace.base.policies.blame import BlameBook, Death, Known, Record, Redriven
@@ -47,12 +47,12 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 
 @dataclass
-class Seat:
+class WorkerSlot:
     """What one worker process has of its supervisor, from its fork on. Thread-safe."""
 
     number: int
     """Which worker, from 0."""
-    life: int
+    generation: int
     """Which process in that seat, from 1."""
     num_workers: int
     """Workers that share the machine."""
@@ -63,15 +63,15 @@ class Seat:
     """News of deaths come in, the worker's result goes out; None: there is no supervisor."""
     orphans: Sequence[InFlight] = ()
     """What the process before had in flight."""
-    estate: Estate | None = None
+    estate: RecoveryFolder | None = None
     """Where what is in flight outlives the supervisor too; None: nowhere."""
     _is_changed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def alone(cls) -> Seat | None:
+    def alone(cls) -> WorkerSlot | None:
         """Return the seat of a run without a supervisor; None where nothing could outlive it."""
-        estate = Estate.create()
+        estate = RecoveryFolder.create()
         if estate is None:
             return None
         return cls(0, 1, 1, estate.table(ALONE), BlameBook(), None, (), estate)
@@ -107,12 +107,12 @@ class Seat:
                     return
                 match _news.decode(news):
                     case Redriven(id=message_id):
-                        self.blame.redriven(message_id)
+                        self.blame.forget(message_id)
                     case Known(records=records):
                         self.blame.learn(records)
                     case death:
-                        self.blame.died(death)
-                self.table.heard()
+                        self.blame.note_death(death)
+                self.table.note_news()
 
     def inherit(self, queue: str) -> list[InFlight]:
         """Take over what processes that died knew about the queue, and return what they had in flight."""
@@ -146,7 +146,7 @@ class Seat:
                 return record
             # Each death was a delivery. Fewer of them: somebody redrove the message, and its count began anew. Nobody is to
             # remember, or its later deliveries, which count on from here, would be judged by what it did before.
-            self.blame.redriven(message_id)
+            self.blame.forget(message_id)
             self._is_changed = True
             self._say(Redriven(message_id))
             return None
@@ -164,10 +164,10 @@ class Seat:
 
 
 @runtime_checkable
-class TakesSeat(Protocol):
+class TakesWorkerSlot(Protocol):
     """A source that several workers can share, because somebody else decides who gets what."""
 
-    def take(self, seat: Seat) -> None:
+    def take(self, seat: WorkerSlot) -> None:
         """Note what is received there, and heed what is known; before `open`."""
         ...
 
@@ -184,15 +184,15 @@ class OutcomeCounter(Observer):
 
 
 @contextmanager
-def seated_alone(source: object, seat: Seat | None) -> Iterator[None]:
+def provide_own_slot(source: object, seat: WorkerSlot | None) -> Iterator[None]:
     """Give a source a seat as long as a run without a supervisor lasts, whether or not it ever opens its queue.
 
     Args:
         source: Any; those that no workers can share get none.
         seat: Of a supervisor's worker, which has its own; None: there is no supervisor.
     """
-    alone = Seat.alone() if seat is None and isinstance(source, TakesSeat) else None
-    if alone is None or not isinstance(source, TakesSeat):
+    alone = WorkerSlot.alone() if seat is None and isinstance(source, TakesWorkerSlot) else None
+    if alone is None or not isinstance(source, TakesWorkerSlot):
         yield
         return
     source.take(alone)

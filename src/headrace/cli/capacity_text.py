@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from headrace.base.formatting import COLUMNS, aligned, wrapped
+from headrace.base.formatting import COLUMNS, align_columns, wrap_lines
 from headrace.base.units import format_duration, format_number
 from headrace.tune.capacity_words import money
 
@@ -26,10 +26,10 @@ def as_text(document: CapacityDocument) -> str:
     ]
     record = f"Predictions: {document.record.says}."
     parts = [
-        wrapped([document.pipeline or document.run, *document.says]),
+        wrap_lines([document.pipeline or document.run, *document.says]),
         _table(document),
         _bars(document),
-        wrapped([*notes, *refused, record, *(f"warning: {warning}" for warning in document.warnings)]),
+        wrap_lines([*notes, *refused, record, *(f"warning: {warning}" for warning in document.warnings)]),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
@@ -40,9 +40,9 @@ def _table(document: CapacityDocument) -> list[str]:
     heading += ["p99"] if has_latency else []
     heading += ["million", "a month", "saves"] if has_price else []
     rows = [heading, *(_row(option, has_price=has_price, has_latency=has_latency) for option in document.options)]
-    room = COLUMNS - max(len(line) for line in aligned([["", *row[1:]] for row in rows]))
+    room = COLUMNS - max(len(line) for line in align_columns([["", *row[1:]] for row in rows]))
     names = [row[0] if len(row[0]) <= min(room, _MOST_NAME_COLUMNS) else "" for row in rows]
-    lines = aligned([[name, *row[1:]] for name, row in zip(names, rows, strict=True)])
+    lines = align_columns([[name, *row[1:]] for name, row in zip(names, rows, strict=True)])
     long_names = [row[0] if not name else "" for name, row in zip(names, rows, strict=True)]
     return [part for name, line in zip(long_names, lines, strict=True) for part in (*_wrapped_name(name), line)]
 
@@ -78,7 +78,7 @@ def _bars(document: CapacityDocument) -> list[str]:
         )
         for option in options
     ]
-    lines = aligned([(name, number) for name, number, _ in rows]) if rows else []
+    lines = align_columns([(name, number) for name, number, _ in rows]) if rows else []
     return [f"{line}  {bar}" for line, (_, _, bar) in zip(lines, rows, strict=True)]
 
 

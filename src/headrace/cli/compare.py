@@ -215,7 +215,7 @@ def _recorded_plan(recorded: Run) -> Any:
 def _print(document: ComparisonDocument) -> None:
     from rich.table import Table
 
-    from headrace.base.formatting import wrapped
+    from headrace.base.formatting import wrap_lines
     from headrace.base.units import format_duration
 
     def time(seconds: float | None) -> str:
@@ -232,7 +232,7 @@ def _print(document: ComparisonDocument) -> None:
     for stage in dict.fromkeys((*document.a.stages, *document.b.stages)):
         table.add_row(f"{stage}, per item", *(time(side.stages.get(stage)) for side in sides))
     console.print(table)
-    for line in wrapped([*document.says, *(f"warning: {warning}" for warning in document.warnings)]):
+    for line in wrap_lines([*document.says, *(f"warning: {warning}" for warning in document.warnings)]):
         console.print(line, soft_wrap=True)
 
 

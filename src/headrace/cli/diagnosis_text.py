@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.base.formatting import aligned, wrapped
+from headrace.base.formatting import align_columns, wrap_lines
 from headrace.runs.formats.profile import EMULATED
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def wrapped_part(lines: Sequence[str]) -> list[str]:
     """Return lines of at most 80 columns; commands to type stay whole."""
     found: list[str] = []
     for line in lines:
-        found += [line] if line.lstrip().startswith("headrace ") else wrapped([line])
+        found += [line] if line.lstrip().startswith("headrace ") else wrap_lines([line])
     return found
 
 
@@ -137,7 +137,7 @@ def _candidates(candidates: Sequence[Candidate]) -> list[str]:
         (one.says, f"x{one.gain:.3f}", "-" if one.utilization is None else f"{one.utilization:.0%}")
         for one in candidates[:_MOST_CANDIDATES]
     ]
-    return ["By simulation:", *_indented(aligned([("change", "throughput", "in use"), *rows]))]
+    return ["By simulation:", *_indented(align_columns([("change", "throughput", "in use"), *rows]))]
 
 
 def _bounds(document: DiagnosisDocument) -> list[str]:

@@ -67,11 +67,11 @@ def _named(text: str) -> str:
 
 
 def _lines(listed: dict[str, str]) -> list[str]:
-    from headrace.base.formatting import wrapped
+    from headrace.base.formatting import wrap_lines
 
     found: list[str] = []
     for name, says in listed.items():
-        found += [name, *wrapped([f"  {says}"])]
+        found += [name, *wrap_lines([f"  {says}"])]
     return found
 
 

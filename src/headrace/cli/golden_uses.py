@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import LedgerError
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 
 if TYPE_CHECKING:
     from headrace.ledger.ledger import Ledger
@@ -65,4 +65,4 @@ def _count(ledger: Ledger, document: ValidationDocument, say: Callable[[str], ob
         )
     )  # fmt: skip
     uses = ledger.attempts.golden_uses(document.golden_sha256)
-    say(f"{document.golden} has judged {counted(uses, 'time')}, by {ledger.path}")
+    say(f"{document.golden} has judged {pluralize(uses, 'time')}, by {ledger.path}")

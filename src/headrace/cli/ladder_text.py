@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.base.formatting import aligned, with_bars, wrapped
+from headrace.base.formatting import align_columns, with_bars, wrap_lines
 from headrace.base.units import format_number
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def as_text(document: LadderDocument) -> str:
         [f"{document.pipeline}, step by step{' (the device was emulated)' if document.is_emulated else ''}"],
         _table(document),
         _changes(document.steps),
-        wrapped([*document.says, *(f"warning: {warning}" for warning in document.warnings)]),
+        wrap_lines([*document.says, *(f"warning: {warning}" for warning in document.warnings)]),
     ]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
@@ -45,7 +45,7 @@ def _table(document: LadderDocument) -> list[str]:
         if has_cost:
             row.append("-" if step.cost_per_thousand is None else f"{step.cost_per_thousand:.3g}")
         rows.append(row)
-    return with_bars(aligned(rows), [step.throughput for step in document.steps])
+    return with_bars(align_columns(rows), [step.throughput for step in document.steps])
 
 
 def _ratio(ratio: Estimate | None) -> str:
@@ -65,4 +65,4 @@ def _changes(steps: Sequence[LadderStep]) -> list[str]:
             lines.append(f"  {' '.join(step.settings[:_MOST_SETTINGS])}{rest}")
         if step.refused:
             lines.append(f"  not predicted: {step.refused}")
-    return wrapped(lines)
+    return wrap_lines(lines)

@@ -43,7 +43,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.cli import EXIT_DONE
 from headrace.cli.pipeline_arguments import positive
 from headrace.cli.terminal import speaker, write, write_json, write_machine_readable
@@ -152,7 +152,7 @@ def _of_pipeline(ledger: Ledger, pipeline: str, most: int) -> tuple[list[Attempt
     decisions = [one for one in decided if f"a{one.attempt}" in numbers]
     left = len(known) - len(attempts), len(decided) - len(decisions)
     if any(left):
-        _say(f"not of {pipeline}, and so not shown: {counted(left[0], 'attempt')}, {counted(left[1], 'decision')}")
+        _say(f"not of {pipeline}, and so not shown: {pluralize(left[0], 'attempt')}, {pluralize(left[1], 'decision')}")
     return attempts[:most], decisions[:most]
 
 
@@ -216,7 +216,7 @@ def _show_event(ledger: Ledger, args: argparse.Namespace) -> None:
 
 
 def _replay(ledger: Ledger, args: argparse.Namespace) -> int:
-    from headrace.base.formatting import wrapped
+    from headrace.base.formatting import wrap_lines
     from headrace.cli.golden_argument import read_items
     from headrace.cli.metric_argument import find_metric
     from headrace.ledger.ledger import hardware_fingerprint
@@ -237,7 +237,7 @@ def _replay(ledger: Ledger, args: argparse.Namespace) -> int:
     if args.json:
         _print_json(ledger, [], None, attempts=[attempt], events=[event], replayed=found)
     else:
-        write("\n".join(wrapped([found.says])))
+        write("\n".join(wrap_lines([found.says])))
     return EXIT_DONE if found.is_same else EXIT_OTHERWISE
 
 
@@ -245,7 +245,7 @@ def _export(ledger: Ledger, args: argparse.Namespace) -> None:
     from headrace.ledger.mlflow_export import EXPERIMENT, export_attempts
 
     number = export_attempts(ledger.attempts.attempts(), args.mlflow, ledger=str(ledger.path.resolve()))
-    write(f"{counted(number, 'new attempt')} written to the experiment {EXPERIMENT} of {args.mlflow}")
+    write(f"{pluralize(number, 'new attempt')} written to the experiment {EXPERIMENT} of {args.mlflow}")
 
 
 def _why_not(ledger: Ledger, args: argparse.Namespace) -> None:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.base.formatting import aligned, counted, quoted, wrapped
+from headrace.base.formatting import align_columns, pluralize, quote_arg, wrap_lines
 from headrace.base.plan import DEFAULT_ENGINE
 from headrace.base.toml import parse_toml
 from headrace.base.units import format_number, format_time
@@ -28,7 +28,7 @@ def listed(entries: Sequence[PredictionEntry], record: TrackRecord) -> str:
     if not entries:
         return "no prediction\n"
     rows = [_COLUMNS, *(_row(entry) for entry in entries)]
-    return "\n".join([*_table(rows), "", *wrapped([record.says])]) + "\n"
+    return "\n".join([*_table(rows), "", *wrap_lines([record.says])]) + "\n"
 
 
 def shown(entry: PredictionEntry, ledger_option: str | None) -> str:
@@ -40,7 +40,7 @@ def shown(entry: PredictionEntry, ledger_option: str | None) -> str:
     """
     assert entry.document is not None
     head = f"{entry.id}, written {format_time(entry.created_unix_seconds)} by headrace {entry.headrace_version}"
-    below = wrapped([_came_of(entry)])
+    below = wrap_lines([_came_of(entry)])
     if entry.measured is None:
         # The ledger knows the run's name, not where it is.
         below += how_to_prove(entry.document, Shown(run_folder="RUN", ledger=None, ledger_option=ledger_option))
@@ -68,11 +68,11 @@ def why_not_told(attempts: Sequence[Attempt], skips: Sequence[Event]) -> str:
     """
     lines: list[str] = [attempts_listed(attempts)] if attempts else []
     for attempt in attempts:
-        lines += [*wrapped([f"{attempt.id}: {attempt.says}"]), *_otherwise(would_change(attempt))]
+        lines += [*wrap_lines([f"{attempt.id}: {attempt.says}"]), *_otherwise(would_change(attempt))]
     newest = {(skip.technique, skip.says): skip for skip in reversed(skips)}
     for skip in sorted(newest.values(), key=lambda one: -one.created_unix_seconds):
         head = f"{skip.id}, {format_time(skip.created_unix_seconds)}: {skip.technique} was not tried: {skip.says}"
-        lines += [*wrapped([head]), *_otherwise(skip.would_change)]
+        lines += [*wrap_lines([head]), *_otherwise(skip.would_change)]
     return "\n".join(lines) + "\n"
 
 
@@ -85,7 +85,9 @@ def events_listed(events: Sequence[Event]) -> str:
     lines = []
     for group in same.values():
         ids = ", ".join(event.id for event in group)
-        lines += wrapped([f"{ids}, {format_time(group[0].created_unix_seconds)}: {_head(group[0])}: {group[0].says}"])
+        lines += wrap_lines(
+            [f"{ids}, {format_time(group[0].created_unix_seconds)}: {_head(group[0])}: {group[0].says}"]
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -98,11 +100,11 @@ def events_counted(counts: Mapping[EventKind, int], num_shown: int, ledger_optio
         ledger_option: The ledger's file as the user gave it, for the command to type.
     """
     num = sum(counts.values())
-    told = ", ".join(counted(number, kind) for kind, number in counts.items())
-    ledger = f" --ledger {quoted(ledger_option)}" if ledger_option else ""
+    told = ", ".join(pluralize(number, kind) for kind, number in counts.items())
+    ledger = f" --ledger {quote_arg(ledger_option)}" if ledger_option else ""
     more = f" -n {num}" if num_shown else ""
     shown = f"{num_shown:,} of " if num_shown else ""
-    return f"{shown}{counted(num, 'event')} ({told}): headrace ledger list --events{more}{ledger}\n"
+    return f"{shown}{pluralize(num, 'event')} ({told}): headrace ledger list --events{more}{ledger}\n"
 
 
 def _head(event: Event) -> str:
@@ -115,12 +117,12 @@ def event_told(event: Event) -> str:
     head = f"{event.id}, written {format_time(event.created_unix_seconds)}: {_head(event)}"
     golden = [f"golden data: sha256 {event.golden_sha256[:16]}"] if event.golden_sha256 else []
     predicted = [f"predicted by {event.prediction}"] if event.prediction else []
-    lines = [head, "", *wrapped([event.says]), *_otherwise(event.would_change), *predicted, *golden]
+    lines = [head, "", *wrap_lines([event.says]), *_otherwise(event.would_change), *predicted, *golden]
     return "\n".join(lines) + "\n"
 
 
 def _otherwise(what: str) -> list[str]:
-    return [f"  {line}" for line in wrapped([f"what would change it: {what}"])] if what else []
+    return [f"  {line}" for line in wrap_lines([f"what would change it: {what}"])] if what else []
 
 
 def attempt_shown(attempt: Attempt, events: Sequence[Event] = ()) -> str:
@@ -143,10 +145,10 @@ def attempt_shown(attempt: Attempt, events: Sequence[Event] = ()) -> str:
     for event in events:
         prediction = f" (predicted by {event.prediction})" if event.prediction else ""
         lines += [f"{event.kind} {event.id}, {format_time(event.created_unix_seconds)}: {event.says}{prediction}"]
-    again = f"headrace validate {quoted(attempt.validation.a.name)} {quoted(attempt.candidate)}"
+    again = f"headrace validate {quote_arg(attempt.validation.a.name)} {quote_arg(attempt.candidate)}"
     if attempt.asked is not None:
         again = f"headrace ledger replay {attempt.id}"
-    return "\n".join([*wrapped(lines), f"again: {again}"]) + "\n"
+    return "\n".join([*wrap_lines(lines), f"again: {again}"]) + "\n"
 
 
 def _expectation(attempt: Attempt) -> list[str]:
@@ -199,14 +201,14 @@ def decision_told(decision: Decision) -> str:
     head = (
         f"d{decision.number}, {format_time(decision.created_unix_seconds)}, {decision.who}: {decision.action}{proof}: "
     )
-    return "\n".join(wrapped([f"{head}{decision.plan} {what}: {decision.why}"])) + "\n"
+    return "\n".join(wrap_lines([f"{head}{decision.plan} {what}: {decision.why}"])) + "\n"
 
 
 def decision_shown(decision: Decision) -> str:
     """Return one decision with what it changed in the Plan's file, line by line."""
     before, after = ((text or "").splitlines() for text in (decision.before, decision.after))
     changes = list(difflib.unified_diff(before, after, "before", "after", lineterm=""))
-    back = [f"take it back: headrace ledger rollback {quoted(decision.plan)}"] if decision.action == "accept" else []
+    back = [f"take it back: headrace ledger rollback {quote_arg(decision.plan)}"] if decision.action == "accept" else []
     return decision_told(decision) + "\n".join(["", *(changes or ["nothing was changed"]), "", *back]).rstrip() + "\n"
 
 
@@ -270,7 +272,8 @@ def _model_of(plan_text: str) -> str:
 def outcome(entry: PredictionEntry, record: TrackRecord) -> str:
     """Return what came of a prediction, and what that makes of the record."""
     return (
-        "\n".join(wrapped([f"{entry.id}: {entry.says}", _came_of(entry), f"record of this tool: {record.says}"])) + "\n"
+        "\n".join(wrap_lines([f"{entry.id}: {entry.says}", _came_of(entry), f"record of this tool: {record.says}"]))
+        + "\n"
     )
 
 
@@ -284,7 +287,7 @@ def recorded(entries: Sequence[PredictionEntry], record: TrackRecord, num_waitin
     """
     lines = [record.says]
     if num_waiting:
-        lines.append(f"not measured, and so not judged: {counted(num_waiting, 'prediction')}")
+        lines.append(f"not measured, and so not judged: {pluralize(num_waiting, 'prediction')}")
     if not entries:
         return "\n".join(lines) + "\n"
     lines.append(f"measured within the predicted interval: {record.num_inside} of {record.num}")
@@ -294,12 +297,12 @@ def recorded(entries: Sequence[PredictionEntry], record: TrackRecord, num_waitin
         )
     worst = sorted(entries, key=lambda entry: -abs(entry.error or 0.0))
     rows = [_COLUMNS, *(_row(entry) for entry in worst)]
-    return "\n".join([*wrapped(lines), "", *_table(rows)]) + "\n"
+    return "\n".join([*wrap_lines(lines), "", *_table(rows)]) + "\n"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
     # The change, which may be long, stands last and to the left.
-    before = aligned([row[:-1] for row in rows], num_left=2)
+    before = align_columns([row[:-1] for row in rows], num_left=2)
     width = max(map(len, before))
     return [f"{line:<{width}}  {row[-1]}" for line, row in zip(before, rows, strict=True)]
 

@@ -122,7 +122,7 @@ def choose_source(own: Source, text: str | None, *, drain: bool) -> Source:
             f"--drain is for a queue, and the pipeline's source is a {type(own).__name__}: leave it out, or name a queue "
             "with --source"
         )
-    chosen = own.changed(text, drain=drain)
+    chosen = own.replace_address(text, drain=drain)
     if drain:
         chosen.check_is_there()
     return chosen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.base.formatting import aligned
+from headrace.base.formatting import align_columns
 
 if TYPE_CHECKING:
     from headrace.runs.formats.variants import SliceResult, WorstItem
@@ -21,7 +21,7 @@ def slices_told(slices: Sequence[SliceResult], num_slices: int) -> list[str]:
     rows = [("part", "allowed drop", "items", "A", "B", "points", "interval"), *(one.cells for one in slices[:_MOST])]
     shown = min(_MOST, len(slices))
     of = "the part" if num_slices == 1 else f"{shown} of {num_slices} parts, those that lost most"
-    return ["", *aligned(rows, num_left=2), "", f"{of}; what is not known is too small to tell"]
+    return ["", *align_columns(rows, num_left=2), "", f"{of}; what is not known is too small to tell"]
 
 
 def worst_told(worst: Sequence[WorstItem]) -> list[str]:
@@ -29,4 +29,4 @@ def worst_told(worst: Sequence[WorstItem]) -> list[str]:
     if not worst:
         return []
     rows = [("item", "right", "A", "B", "lost"), *(one.cells for one in worst[:_MOST])]
-    return ["", *aligned(rows, num_left=4)]
+    return ["", *align_columns(rows, num_left=4)]

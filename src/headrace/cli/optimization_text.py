@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.base.formatting import aligned, quoted, wrapped
+from headrace.base.formatting import align_columns, quote_arg, wrap_lines
 from headrace.base.plan import DEFAULT_ENGINE
 from headrace.base.units import format_duration, format_size
 from headrace.cli.variants_legend import variants_legend
@@ -38,8 +38,8 @@ def as_text(document: OptimizationDocument, plan_file: str | None) -> str:
     """
     said = [document.says, *([document.business.says] if document.business else [])]
     parts = [
-        wrapped(said), [*_table(document), *variants_legend(document)], _bars(document), _layouts(document), _reasons(document),
-        _end(document, plan_file),
+        wrap_lines(said), [*_table(document), *variants_legend(document)], _bars(document), _layouts(document),
+        _reasons(document), _end(document, plan_file),
     ]  # fmt: skip
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
@@ -54,8 +54,8 @@ def census_text(document: CensusDocument) -> str:
         f"{document.artifact} on {document.engine}, batch {document.batch_size}, threads {document.threads}: "
         f"{format_duration(document.latency_seconds)} a call"
     )
-    advice = [line for one in document.advice for line in wrapped([f"- {one}"])]
-    lines = [head, "", *aligned(rows), "", *wrapped([document.says]), *advice]
+    advice = [line for one in document.advice for line in wrap_lines([f"- {one}"])]
+    lines = [head, "", *align_columns(rows), "", *wrap_lines([document.says]), *advice]
     return "\n".join([*lines, *layers_told(document.layers, document.diverges_at)]) + "\n"
 
 
@@ -72,7 +72,12 @@ def layers_told(layers: Sequence[LayerError], diverges_at: str) -> list[str]:
         if diverges_at
         else "none is beyond what its precision explains"
     )
-    return ["", *aligned(rows, num_left=3), "", f"{len(shown)} of {len(layers)} tensors, the furthest off; {said}"]
+    return [
+        "",
+        *align_columns(rows, num_left=3),
+        "",
+        f"{len(shown)} of {len(layers)} tensors, the furthest off; {said}",
+    ]
 
 
 def _off(error: LayerError) -> float:
@@ -87,9 +92,9 @@ def portability_text(document: PortabilityDocument) -> str:
         options = ", ".join(f"{key}={value}" for key, value in place.options.items())
         rows.append([place.engine, options, place.outcome])
         name = f"{place.engine} {options}".strip()
-        reasons += [line for one in place.findings for line in wrapped([f"- {name}: {one}"])]
+        reasons += [line for one in place.findings for line in wrap_lines([f"- {name}: {one}"])]
     head = f"{document.artifact}: opset {document.opset}, {document.precision}"
-    parts = [[head], aligned(rows), reasons]
+    parts = [[head], align_columns(rows), reasons]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
 
 
@@ -116,7 +121,7 @@ def _table(document: OptimizationDocument) -> list[str]:
             [*row, *own]
             for row, own in zip(rows, [_OWN, *(laid_out.get(name, ("", "")) for name in names)], strict=True)
         ]
-    return aligned(rows)
+    return align_columns(rows)
 
 
 def _first_row(document: OptimizationDocument) -> list[str]:
@@ -168,7 +173,7 @@ def _bars(document: OptimizationDocument) -> list[str]:
         sure, maybe = (round(_BAR_COLUMNS * value / most) for value in (attempt.speedup.low, attempt.speedup.high))
         drop = "" if attempt.drop is None else f"{100 * attempt.drop.mid:+z.2f} points"
         rows.append([attempt.name, "=" * max(1, sure) + "-" * (maybe - sure), drop or attempt.verdict])
-    return aligned(rows)
+    return align_columns(rows)
 
 
 def _layouts(document: OptimizationDocument) -> list[str]:
@@ -187,7 +192,7 @@ def _layouts(document: OptimizationDocument) -> list[str]:
                 "" if ratio is None else ratio.interval(".2f"), one.against,
             ]
         )  # fmt: skip
-    return [*aligned(rows), "", *wrapped([f"layout: {layout.says}"])]
+    return [*align_columns(rows), "", *wrap_lines([f"layout: {layout.says}"])]
 
 
 def _high(estimate: Estimate | None) -> float:
@@ -199,17 +204,17 @@ def _reasons(document: OptimizationDocument) -> list[str]:
     for attempt in document.attempts:
         if attempt.verdict == "reject" or attempt.says.startswith(UNASKED):
             known = f" (known from {attempt.id})" if attempt.is_recalled else ""
-            lines += wrapped([f"{attempt.name}{known}: {attempt.says}"])
+            lines += wrap_lines([f"{attempt.name}{known}: {attempt.says}"])
     for skipped in document.skipped:
-        lines += wrapped([f"{skipped.technique}: not tried: {skipped.why}"])
+        lines += wrap_lines([f"{skipped.technique}: not tried: {skipped.why}"])
     return lines
 
 
 def _end(document: OptimizationDocument, plan_file: str | None) -> Sequence[str]:
-    lines = [line for warning in document.warnings for line in wrapped([f"note: {warning}"])]
+    lines = [line for warning in document.warnings for line in wrap_lines([f"note: {warning}"])]
     laid_out = document.layout is not None and document.layout.verdict == "accept"
     if (document.recommended or laid_out) and plan_file:
-        lines.append(f"written: {plan_file}; take it back: headrace ledger rollback {quoted(plan_file)}")
+        lines.append(f"written: {plan_file}; take it back: headrace ledger rollback {quote_arg(plan_file)}")
     elif document.recommended or laid_out:
         lines.append(
             "next: the same with -o plan.toml writes a Plan that uses it, at once: what was tried is in the ledger"

@@ -40,7 +40,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.base.formatting import quoted
+from headrace.base.formatting import quote_arg
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.metric_argument import find_metric
 from headrace.cli.optimize_arguments import declare
@@ -206,11 +206,11 @@ def _measuring_command(args: argparse.Namespace) -> str:
     switches = {"--robustness": args.robustness, "--no-layout": args.no_layout, "--force": args.output}
     words += [option for option, is_set in switches.items() if is_set]
     words += ["--pipeline", args.pipeline or "MODULE:ATTRIBUTE", "--source", "SOURCE"]
-    command = f"headrace optimize {' '.join(map(quoted, words))}"
+    command = f"headrace optimize {' '.join(map(quote_arg, words))}"
     if not (args.output and args.plan and Path(args.output).resolve() == Path(args.plan).resolve()):
         return command
     back = ["rollback", args.output, *(["--ledger", args.ledger] if args.ledger else [])]
-    return f"headrace ledger {' '.join(map(quoted, back))} && {command}"
+    return f"headrace ledger {' '.join(map(quote_arg, back))} && {command}"
 
 
 def _device_stage(args: argparse.Namespace, plan: Plan) -> tuple[str, str]:
@@ -393,7 +393,7 @@ def _accept(args: argparse.Namespace, ledger: Ledger, plan: Plan, document: Opti
         reasons,
         [
             document.says,
-            f"Attempt {proof.id} of the ledger; headrace ledger rollback {quoted(args.output)} takes it back.",
+            f"Attempt {proof.id} of the ledger; headrace ledger rollback {quote_arg(args.output)} takes it back.",
         ],
         made_by="optimize",
         subject=args.model,

@@ -27,7 +27,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.formatting import quoted
+from headrace.base.formatting import quote_arg
 from headrace.cli.pipeline_arguments import add_pipeline_arguments, live_view, open_pipeline, positive, stdout_kept
 from headrace.cli.terminal import say, write, write_json
 
@@ -180,7 +180,7 @@ def _print(folder: Path, *, as_json: bool) -> None:
     if document.isolation is not None:
         parts.append(stage_bench.as_text(document.isolation))
     parts += [hot_spots_text(folder / file) for file in document.hot_spots.values()]
-    parts.append(f"run folder: {folder}\nlook at it: headrace report {quoted(folder)}\n")
+    parts.append(f"run folder: {folder}\nlook at it: headrace report {quote_arg(folder)}\n")
     write("\n".join(parts), end="")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headrace.base.documents import decode_document
-from headrace.base.formatting import aligned, counted, wrapped
+from headrace.base.formatting import align_columns, pluralize, wrap_lines
 from headrace.base.units import format_duration
 from headrace.runs.formats.profile import EMULATED
 
@@ -29,11 +29,11 @@ _CAUSES = {
 
 def as_text(document: ProfileDocument) -> str:
     """Return the document as plain text."""
-    parts = [wrapped(_head(document))]
+    parts = [wrap_lines(_head(document))]
     if document.stages:
         parts += [_times(document.stages), _work(document.stages)]
     below = (_cpu(document), _overhead(document), _checks(document), _missing(document))
-    parts += [wrapped(part) for part in below if part]
+    parts += [wrap_lines(part) for part in below if part]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
@@ -72,12 +72,12 @@ def hot_spots_text(record: Path, *, limit: int = 12) -> str:
         for spot in found.top[:limit]
     ]
     measured = (
-        counted(found.num_calls or 0, "call") if found.num_samples is None else counted(found.num_samples, "sample")
+        pluralize(found.num_calls or 0, "call") if found.num_samples is None else pluralize(found.num_samples, "sample")
     )
     lines = [
         f"Python lines of {found.stage} ({found.method}, {measured}):",
-        *aligned([("self  total", "function", "where"), *rows], num_left=3),
-        *wrapped(f"note: {note}" for note in found.notes),
+        *align_columns([("self  total", "function", "where"), *rows], num_left=3),
+        *wrap_lines(f"note: {note}" for note in found.notes),
         f"flame graph: open {record} in https://www.speedscope.app",
     ]
     return "\n".join(lines) + "\n"
@@ -130,7 +130,7 @@ def _times(stages: Sequence[StageAccount]) -> list[str]:
     ]
     return [
         "Where an item's time goes (means; a batch's service counts for each item):",
-        *aligned([_TIMES, *rows]),
+        *align_columns([_TIMES, *rows]),
     ]
 
 
@@ -147,7 +147,7 @@ def _work(stages: Sequence[StageAccount]) -> list[str]:
         )
         for stage in stages
     ]
-    return ["What the stages did (percentiles of service):", *aligned([_WORK, *rows])]
+    return ["What the stages did (percentiles of service):", *align_columns([_WORK, *rows])]
 
 
 def _causes(split: BlockedSplit | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.base.formatting import quoted
+from headrace.base.formatting import quote_arg
 
 
 def where_refused(address: str | None, errors: str | None) -> list[str]:
@@ -13,7 +13,7 @@ def where_refused(address: str | None, errors: str | None) -> list[str]:
         errors: The file that has a line for each job; None: no run folder was asked for.
     """
     if address:
-        shown = quoted(address)
+        shown = quote_arg(address)
         return [
             f"look at them:    headrace queue peek {shown} --dead",
             f"try them again:  headrace queue redrive {shown}",

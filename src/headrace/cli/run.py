@@ -47,7 +47,7 @@ from headrace.cli.refused_text import where_refused
 from headrace.cli.terminal import open_console, speaker, write_json
 
 if TYPE_CHECKING:
-    from headrace.base.worker_slot import Ended, Seat
+    from headrace.base.worker_slot import Ended, WorkerSlot
     from headrace.pipeline.execute import Result
     from headrace.pipeline.following import Following
     from headrace.pipeline.watching import Watch
@@ -121,7 +121,7 @@ def _status(result: Result) -> int:
     return EXIT_NEGATIVE if result.ended_early or result.is_in_vain else EXIT_DONE
 
 
-def _run_worker(args: argparse.Namespace, seat: Seat) -> Ended:
+def _run_worker(args: argparse.Namespace, seat: WorkerSlot) -> Ended:
     """Run the pipeline in a worker process and return what came of it, the result as JSON."""
     from headrace.base.documents import encode_document
     from headrace.base.worker_slot import Ended
@@ -137,7 +137,7 @@ def _run_worker(args: argparse.Namespace, seat: Seat) -> Ended:
 
 
 def _execute(
-    args: argparse.Namespace, watch: Watch | None, seat: Seat | None = None
+    args: argparse.Namespace, watch: Watch | None, seat: WorkerSlot | None = None
 ) -> tuple[Result, ShadowDocument | None]:
     """Run the pipeline that the arguments name."""
     from headrace.base.plan import model_key

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.base.formatting import quoted
+from headrace.base.formatting import quote_arg
 from headrace.cli.pipeline_arguments import chosen_by
 
 if TYPE_CHECKING:
@@ -70,13 +70,12 @@ class Candidate:
             given = list(chosen_by(argparse.Namespace(**{**vars(args), "limit": None})))
             for key, value in self._settings(result, task):
                 given += ["--set", f"{key}={value}"]
-            return " ".join(["headrace run", *(quoted(one) for one in (args.pipeline, *given))])
+            return " ".join(["headrace run", *(quote_arg(one) for one in (args.pipeline, *given))])
         if found.advice == "keep":
-            return (
-                f"headrace validate {quoted(incumbent_text(result, task))} {quoted(self.spec.text)} --golden GOLDEN.npz"
-            )
-        plan = quoted(args.plan) if args.plan else "PLAN"
-        return f"headrace ledger rollback {plan} --why {quoted(f'shadow: {found.says}')}"
+            variants = f"{quote_arg(incumbent_text(result, task))} {quote_arg(self.spec.text)}"
+            return f"headrace validate {variants} --golden GOLDEN.npz"
+        plan = quote_arg(args.plan) if args.plan else "PLAN"
+        return f"headrace ledger rollback {plan} --why {quote_arg(f'shadow: {found.says}')}"
 
     def _settings(self, result: Result, task: str) -> Iterator[tuple[str, str]]:
         """Give what `--set` has to change so that the Plan in use names the candidate: of its task, where it names one."""

@@ -89,7 +89,7 @@ def _note_refused(callback: str) -> None:
     """Say on stderr where a worker's rules refuse a callback address unless its operator allows it."""
     from ipaddress import IPv4Address
 
-    from headrace.base.http_client import without_secrets
+    from headrace.base.http_client import strip_secrets
     from headrace.base.network_rules import NetworkPlan, NetworkRules, Refusal, parse_target
 
     target = parse_target(callback)
@@ -101,7 +101,7 @@ def _note_refused(callback: str) -> None:
         refusal = NetworkRules(NetworkPlan()).judge(target, [known] if known else [])
     if refusal is not None:
         say(
-            f"headrace submit: workers refuse the callback {without_secrets(callback)} ({refusal.code}) unless told "
+            f"headrace submit: workers refuse the callback {strip_secrets(callback)} ({refusal.code}) unless told "
             f"otherwise: {refusal.why}"
         )
 

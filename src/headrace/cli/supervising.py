@@ -12,7 +12,7 @@ from headrace.base.records import OutcomeKind
 from headrace.cli.terminal import say, speaker, write, write_json
 
 if TYPE_CHECKING:
-    from headrace.base.worker_slot import Ended, Seat
+    from headrace.base.worker_slot import Ended, WorkerSlot
     from headrace.pipeline.supervisor import Supervised
 
 _say = speaker("run")
@@ -21,7 +21,7 @@ _say = speaker("run")
 MOST_WORKERS = 256
 
 
-def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace, Seat], Ended]) -> int:
+def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace, WorkerSlot], Ended]) -> int:
     """Run the command's workers and return the exit status.
 
     Args:
@@ -31,7 +31,7 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
     import msgspec
 
     import headrace.pipeline.execute  # noqa: F401 - once, here: every worker is forked with it
-    from headrace.base.crash_recovery import Estate
+    from headrace.base.crash_recovery import RecoveryFolder
     from headrace.base.worker_slot import Ended
     from headrace.cli import EXIT_DONE, EXIT_NEGATIVE, reported
     from headrace.cli.pipeline_arguments import open_plan, stdout_kept
@@ -42,10 +42,10 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
     plan = open_plan(args)
     limit_library_threads()
 
-    def work(seat: Seat) -> int:
+    def work(seat: WorkerSlot) -> int:
         worker_args = argparse.Namespace(**vars(args))
         if args.output:
-            worker_args.output = str(Path(args.output) / f"worker-{seat.number}-{seat.life}")
+            worker_args.output = str(Path(args.output) / f"worker-{seat.number}-{seat.generation}")
         ended = Ended()
 
         def run() -> int:
@@ -70,7 +70,7 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
             grace_seconds=plan.run.grace_seconds,
             silent_seconds=plan.run.silent_seconds,
             note=functools.partial(_write, args),
-            estate=Estate.create(),
+            estate=RecoveryFolder.create(),
         )
         result = supervisor.run()
     if result.reason:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any
 
-from headrace.base.formatting import escaped, showable
+from headrace.base.formatting import escape_controls, showable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +28,7 @@ def write(text: object = "", end: str = "\n") -> None:
 
 def write_machine_readable(text: str) -> None:
     """Print JSON or TOML: control characters in it become escapes that both understand."""
-    sys.stdout.write(escaped(text))
+    sys.stdout.write(escape_controls(text))
 
 
 def write_json(document: Any, *, indented: bool = False) -> None:

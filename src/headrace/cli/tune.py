@@ -20,7 +20,7 @@ import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.base.formatting import escaped
+from headrace.base.formatting import escape_controls
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
 from headrace.cli.pipeline_arguments import (
     add_allow_argument,
@@ -206,6 +206,6 @@ def _write(args: argparse.Namespace, tuned: Tuned) -> tuple[TuningDocument, Exce
         with Ledger.open(args.ledger) as ledger:
             ledger.attempts.accept(Path(args.output), text, why=" ".join(tuned.document.says))
     except (SettingsError, LedgerError) as error:
-        say(escaped(text), end="")  # minutes were spent on it
+        say(escape_controls(text), end="")  # minutes were spent on it
         return tuned.document, error
     return msgspec.structs.replace(tuned.document, plan_file=args.output), None

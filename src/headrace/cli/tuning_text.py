@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.base.formatting import aligned, quoted, with_bars, wrapped
+from headrace.base.formatting import align_columns, quote_arg, with_bars, wrap_lines
 from headrace.base.units import format_duration, format_size
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def as_text(document: TuningDocument) -> str:
     """Return the document as plain text."""
     parts = [
-        wrapped(document.says),
+        wrap_lines(document.says),
         _trials(document.trials),
         _sweep(document.sweep),
         _end(document),
@@ -40,9 +40,9 @@ def _trials(trials: Sequence[Trial]) -> list[str]:
                 trial.outcome,
             ]
         )
-    lines = ["throughput to that of the present Plan", *aligned(rows)]
+    lines = ["throughput to that of the present Plan", *align_columns(rows)]
     for number, trial in enumerate(measured, 1):
-        lines += wrapped([f"{number}: {trial.name}", f"   {trial.why}"])
+        lines += wrap_lines([f"{number}: {trial.name}", f"   {trial.why}"])
     return lines
 
 
@@ -50,7 +50,7 @@ def _sweep(points: Sequence[SweepPoint]) -> list[str]:
     """Return a line for each batch size, with a bar of its throughput and the sweet spot marked."""
     if sum(point.throughput is not None for point in points) < 2:
         return []
-    lines = aligned([("batch", "items/s", "latency", "memory", ""), *map(_row, points)])
+    lines = align_columns([("batch", "items/s", "latency", "memory", ""), *map(_row, points)])
     return ["batch sizes, with the best Plan otherwise", *with_bars(lines, [point.throughput for point in points])]
 
 
@@ -67,12 +67,12 @@ def _row(point: SweepPoint) -> tuple[str, ...]:
 def _end(document: TuningDocument) -> list[str]:
     lines, commands = [f"predictions so far: {document.record.says}"], {}
     if document.plan_file:
-        changed = quoted(f"{document.pipeline}@{document.plan_file}")
+        changed = quote_arg(f"{document.pipeline}@{document.plan_file}")
         commands = {
-            f"written: {document.plan_file}; take it back": f"headrace ledger rollback {quoted(document.plan_file)}",
-            "look again": f"headrace compare {quoted(document.pipeline)} {changed}",
+            f"written: {document.plan_file}; take it back": f"headrace ledger rollback {quote_arg(document.plan_file)}",
+            "look again": f"headrace compare {quote_arg(document.pipeline)} {changed}",
         }
-    said = wrapped([*lines, *(f"warning: {warning}" for warning in document.warnings)])
+    said = wrap_lines([*lines, *(f"warning: {warning}" for warning in document.warnings)])
     return said + [f"{what}: {command}" for what, command in commands.items()]  # whole, to be copied
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.base.formatting import wrapped
+from headrace.base.formatting import wrap_lines
 from headrace.runs.formats.optimization import ON_THE_FRONT
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def variants_legend(document: OptimizationDocument) -> list[str]:
         said.append("memory: at its peak, of a process that opens and calls it, engine included")
     if len(document.laid_out) > 1:
         said.append(_of_layouts(document))
-    return wrapped(["; ".join(said)]) if said else []
+    return wrap_lines(["; ".join(said)]) if said else []
 
 
 def _of_layouts(document: OptimizationDocument) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.base.formatting import aligned, quoted, wrapped
+from headrace.base.formatting import align_columns, quote_arg, wrap_lines
 from headrace.base.units import format_duration, format_number, format_rate
 from headrace.runs.formats.profile import EMULATED
 from headrace.runs.rerun_command import pipeline_address
@@ -42,23 +42,23 @@ def what_was_said(document: PredictionDocument) -> str:
     """Return one prediction as plain text, without the last line's end."""
     parts = [_head(document), _metrics(document), _grounds(document)]
     notes = [f"warning: {warning}" for warning in document.warnings]
-    return "\n\n".join("\n".join(part) for part in (*parts, wrapped(notes)) if part)
+    return "\n\n".join("\n".join(part) for part in (*parts, wrap_lines(notes)) if part)
 
 
 def as_table(documents: Sequence[PredictionDocument], refused: Mapping[str, str], shown: Shown) -> str:
     """Return several predictions of one run as plain text, in the order asked for."""
     lines: list[str] = []
     if documents:
-        lines += wrapped([_origin(documents[0]), *([EMULATED] if documents[0].is_emulated else [])])
+        lines += wrap_lines([_origin(documents[0]), *([EMULATED] if documents[0].is_emulated else [])])
         rows: list[tuple[str, ...]] = [("id", "change", "throughput", "ratio", "9 in 10 within", "p50")]
         rows += [_row(document) for document in documents]
-        lines += ["", *aligned(rows, num_left=2), "", *_best(documents)]
-    lines += wrapped(f"not predicted: {change}: {why}" for change, why in (*_refusals(documents), *refused.items()))
+        lines += ["", *align_columns(rows, num_left=2), "", *_best(documents)]
+    lines += wrap_lines(f"not predicted: {change}: {why}" for change, why in (*_refusals(documents), *refused.items()))
     warnings = dict.fromkeys(warning for document in documents for warning in document.warnings)
-    lines += wrapped(f"warning: {warning}" for warning in warnings)
+    lines += wrap_lines(f"warning: {warning}" for warning in warnings)
     if documents:
-        lines += wrapped([f"record of this tool: {documents[0].record.says}"])
-    lines += wrapped([_ledger_line("", shown)])
+        lines += wrap_lines([f"record of this tool: {documents[0].record.says}"])
+    lines += wrap_lines([_ledger_line("", shown)])
     return "\n".join(lines).lstrip("\n") + "\n"
 
 
@@ -88,7 +88,7 @@ def _head(document: PredictionDocument) -> list[str]:
         )
     if document.is_emulated:
         lines.append(EMULATED)
-    return wrapped(lines)
+    return wrap_lines(lines)
 
 
 def _metrics(document: PredictionDocument) -> list[str]:
@@ -105,7 +105,7 @@ def _metrics(document: PredictionDocument) -> list[str]:
         if metric.predicted is None and metric is not document.throughput:
             refused.append((name, metric.refused or "it was not measured"))
     reasons = {why: " and ".join(name for name, same in refused if same == why) for _, why in refused}
-    return [*aligned(rows), *wrapped(f"not predicted: {names}: {why}" for why, names in reasons.items())]
+    return [*align_columns(rows), *wrap_lines(f"not predicted: {names}: {why}" for why, names in reasons.items())]
 
 
 def _predicted(metric: PredictedMetric, form: Callable[[float], str]) -> tuple[str, str, str]:
@@ -128,7 +128,7 @@ def _grounds(document: PredictionDocument) -> list[str]:
     lines += _naive(document)
     lines += _check(document)
     lines.append(f"record of this tool: {document.record.says}")
-    return wrapped(lines)
+    return wrap_lines(lines)
 
 
 def _naive(document: PredictionDocument) -> list[str]:
@@ -153,7 +153,7 @@ def _check(document: PredictionDocument) -> list[str]:
 def _next(document: PredictionDocument, shown: Shown) -> list[str]:
     if document.throughput.ratio is None:
         return ["nothing was written to the ledger: there is nothing to score"]
-    lines = wrapped([_ledger_line(document.id, shown)])
+    lines = wrap_lines([_ledger_line(document.id, shown)])
     if shown.ledger is None:
         return lines
     return [*lines, *how_to_prove(document, shown)]
@@ -184,11 +184,11 @@ def _ledger_line(id_: str, shown: Shown) -> str:
 
 def proof(document: PredictionDocument, shown: Shown) -> list[str]:
     """Return the commands that measure a prediction and write down what came of it."""
-    change, run = document.change, quoted(shown.run_folder)
-    pipeline = quoted(pipeline_address(document.pipeline))
-    option = f" --ledger {quoted(shown.ledger_option)}" if shown.ledger_option else ""
+    change, run = document.change, quote_arg(shown.run_folder)
+    pipeline = quote_arg(pipeline_address(document.pipeline))
+    option = f" --ledger {quote_arg(shown.ledger_option)}" if shown.ledger_option else ""
     if _is_elsewhere(change):
-        changed = quoted(f"{shown.run_folder}-changed")
+        changed = quote_arg(f"{shown.run_folder}-changed")
         return [
             f"headrace profile {pipeline} -o {changed}",
             f"headrace ledger measured {document.id} {run} {changed}{option}",
@@ -239,4 +239,4 @@ def _best(documents: Sequence[PredictionDocument]) -> list[str]:
     lines = [f"best: {best.says}, x{format_number(ratio.mid)}; then limits: {best.limit_after or 'not known'}"]
     if alike:
         lines.append(f"within its interval as well, and so not surely worse: {'; '.join(alike)}")
-    return wrapped(lines)
+    return wrap_lines(lines)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.base.formatting import quoted
+from headrace.base.formatting import quote_arg
 
 if TYPE_CHECKING:
     from headrace.diagnose.analysis import Analysis
@@ -101,5 +101,5 @@ def _not_begun(args: argparse.Namespace, why: str, says: str) -> OptimizationDoc
         ),
         objective=args.objective, max_drop=args.max_drop, batch=args.batch or 1, golden="", attempts=(),
         stopped=why,  # type: ignore[arg-type]
-        says=f"{says}; --anyway goes on", next_command=f"headrace diagnose {quoted(args.run_folder)}",
+        says=f"{says}; --anyway goes on", next_command=f"headrace diagnose {quote_arg(args.run_folder)}",
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.compare.judging import MOST_LOST, lost_share
 from headrace.runs.formats.comparison import ComparisonDocument
 from headrace.runs.formats.profile import EMULATED
@@ -23,7 +23,9 @@ def describe(document: ComparisonDocument) -> tuple[str, ...]:
     if document.environment.get("emulated"):
         lines.append(EMULATED)
     if document.interrupted:
-        lines.append(f"It was interrupted: this is from the {counted(document.num_pairs, 'pair')} measured until then.")
+        lines.append(
+            f"It was interrupted: this is from the {pluralize(document.num_pairs, 'pair')} measured until then."
+        )
     return tuple(line for line in lines if line)
 
 
@@ -49,7 +51,7 @@ def _underpowered(document: ComparisonDocument) -> str:
     if not document.paired:
         return f"{head}; recorded runs only tell differences beyond {document.margin:.0%}. --measure runs them again in pairs."
     needed = document.pairs_needed or 0
-    more = counted(needed, "more pair")
+    more = pluralize(needed, "more pair")
     if document.num_pairs + needed > MOST_PAIRS:
         return f"{head}; it would take about {more}: quieten the machine, or lengthen the blocks with --seconds."
     return f"{head}; about {more} would tell (--blocks {document.num_pairs + needed}, or --until-sure)."
@@ -59,7 +61,7 @@ def _effect(document: ComparisonDocument) -> str:
     metric = _METRICS[document.metric]
     if document.ratio_low is None or document.ratio_high is None:
         (ratio,) = _in_one_form(document.ratio)
-        return f"{metric} of B is {ratio} in {counted(document.num_pairs, 'pair')}, too few for an interval"
+        return f"{metric} of B is {ratio} in {pluralize(document.num_pairs, 'pair')}, too few for an interval"
     confidence = document.environment.get("confidence", 0.95)
     ratio, low, high = _in_one_form(document.ratio, document.ratio_low, document.ratio_high)
     return f"{metric} of B is {ratio} ({100 * confidence:.4g} % interval {low} to {high})"
@@ -90,4 +92,4 @@ def _method(document: ComparisonDocument) -> str:
             "as none."
         )
     items = document.environment.get("items_per_block")
-    return f"{counted(document.num_pairs, 'pair')} of blocks of {items:,} items, run in turn." if items else ""
+    return f"{pluralize(document.num_pairs, 'pair')} of blocks of {items:,} items, run in turn." if items else ""

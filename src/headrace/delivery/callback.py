@@ -19,9 +19,9 @@ from headrace.base.http_client import (
     HttpError,
     HttpSettings,
     Response,
-    as_ascii,
+    encode_ascii,
     is_permanent,
-    without_secrets,
+    strip_secrets,
 )
 from headrace.base.network_rules import NetworkPlan, NetworkRules
 from headrace.base.policies.breaker import BreakerPolicy
@@ -173,7 +173,7 @@ class Callback:
         """Post one result; see `protocols.Delivery.deliver`."""
         url = self._address(job)
         body = encode(self._body(job, result))
-        destination = self._admitted(url)
+        destination = self._admit(url)
         try:
             response = self._client(is_ours=not job.attributes.get("callback")).post(
                 url, body, self._headers(job, body)
@@ -183,21 +183,21 @@ class Callback:
                 destination.was_not_called()
                 raise DeliveryRejected(str(error)) from None
             self._count("no_answer")
-            self._failed(destination, "no answer", str(error), whole_host=error.is_unreachable)
+            self._note_failure(destination, "no answer", str(error), whole_host=error.is_unreachable)
         except BaseException:
             destination.was_not_called()
             raise
         self._count(f"answers_{response.status // 100}xx")
         if not 200 <= response.status < 300:
-            self._refused(destination, url, response)
-        destination.answered()
+            self._handle_refusal(destination, url, response)
+        destination.note_answer()
         return True
 
     def check(self, job: Job, result: Any) -> bytes:
         """Return the body that would be posted, and send nothing; call after `open`. See `protocols.Checkable`."""
         url = self._address(job)
         body = encode(self._body(job, result))
-        refusal = self._rules(is_ours=not job.attributes.get("callback")).judge_unresolved(as_ascii(url))
+        refusal = self._rules(is_ours=not job.attributes.get("callback")).judge_unresolved(encode_ascii(url))
         if refusal is not None:
             raise DeliveryRejected(str(HttpError(refusal.code, url, refusal.why, permanent=True)))
         return body
@@ -233,18 +233,18 @@ class Callback:
         if self._destinations.is_disabled(url):
             self._count("refused_as_gone")
             raise DeliveryRejected(
-                f"{without_secrets(url)} answered {_GONE} Gone before and gets nothing more in this run; "
+                f"{strip_secrets(url)} answered {_GONE} Gone before and gets nothing more in this run; "
                 "if it is back, start the run again and redrive"
             )
         return url
 
-    def _admitted(self, url: str) -> Destination:
-        destination = self._destinations.of(url)
+    def _admit(self, url: str) -> Destination:
+        destination = self._destinations.find(url)
         wait = destination.admit(self._now())
         if wait is not None:
             self._count("refused_while_open")
             how = destination.last_failure
-            self._postpone(f"{without_secrets(url)} was not called: it failed too often of late ({how})", wait)
+            self._postpone(f"{strip_secrets(url)} was not called: it failed too often of late ({how})", wait)
         return destination
 
     def _headers(self, job: Job, body: bytes) -> dict[str, str]:
@@ -255,17 +255,17 @@ class Callback:
             headers["webhook-signature"] = self._secrets.sign(key, timestamp, body)
         return headers
 
-    def _refused(self, destination: Destination, url: str, response: Response) -> NoReturn:
-        what = f"{without_secrets(url)} answered {response.status}, expected 2xx"
+    def _handle_refusal(self, destination: Destination, url: str, response: Response) -> NoReturn:
+        what = f"{strip_secrets(url)} answered {response.status}, expected 2xx"
         if not is_permanent(response.status):
-            self._failed(destination, f"answered {response.status}", what, response.retry_after_seconds or 0.0)
-        destination.answered()
+            self._note_failure(destination, f"answered {response.status}", what, response.retry_after_seconds or 0.0)
+        destination.note_answer()
         if response.status == _GONE:
             self._destinations.disable(url)
             self._count("disabled_addresses")
         raise DeliveryRejected(what)
 
-    def _failed(
+    def _note_failure(
         self,
         destination: Destination,
         how: str,
@@ -275,7 +275,7 @@ class Callback:
         whole_host: bool = False,
     ) -> NoReturn:
         now = self._now()
-        if destination.failed(now, how, whole_host=whole_host):
+        if destination.note_failure(now, how, whole_host=whole_host):
             self._count("breaker_opened")
         wait = destination.retry_in(now)
         if wait is not None:
@@ -302,7 +302,7 @@ class Callback:
         return clients[is_ours]
 
     def _rules(self, *, is_ours: bool) -> NetworkRules:
-        return NetworkRules(self._network.for_operator() if is_ours else self._network)
+        return NetworkRules(self._network.relax_for_operator() if is_ours else self._network)
 
     def _count_connection(self, number: int, seconds: float) -> None:
         self._count("connections", number)

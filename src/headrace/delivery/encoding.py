@@ -33,7 +33,7 @@ class _NotFinite(ValueError):
     """The value holds a NaN or an infinity."""
 
 
-def _looked_at(value: Any) -> Any:
+def _inspect_array(value: Any) -> Any:
     """Skip an array whose numbers are all finite: visiting each would cost more than encoding it."""
     if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.itemsize <= _NUM_BYTES:
         if not np.isfinite(value).all():
@@ -61,7 +61,7 @@ def _check_finite(value: Any) -> None:
             left.extend(one)
 
 
-def _with_texts(value: Any) -> Any:
+def _replace_nonfinite(value: Any) -> Any:
     """Return plain values with a text instead of each NaN and infinity."""
     # Loops, for a comprehension would be a second frame for each level.
     if isinstance(value, float):
@@ -69,12 +69,12 @@ def _with_texts(value: Any) -> Any:
     if isinstance(value, dict):
         mapped = {}
         for key, one in value.items():
-            mapped[_with_texts(key) if isinstance(key, float) else key] = _with_texts(one)
+            mapped[_replace_nonfinite(key) if isinstance(key, float) else key] = _replace_nonfinite(one)
         return mapped
     if isinstance(value, list | tuple | set | frozenset):
         texts = []
         for one in value:
-            texts.append(_with_texts(one))  # noqa: PERF401
+            texts.append(_replace_nonfinite(one))  # noqa: PERF401
         return texts
     return value
 
@@ -93,7 +93,7 @@ def encode(record: Any) -> bytes:
         encoded = _encoder.encode(record)
         # Checking every number would cost more than encoding. A number that is not finite leaves a null, or one of these keys.
         if b"null" in encoded or b'"nan":' in encoded or b'inf":' in encoded:
-            _check_finite(msgspec.to_builtins(record, enc_hook=_looked_at))
+            _check_finite(msgspec.to_builtins(record, enc_hook=_inspect_array))
         return encoded
     except _NotFinite:
         raise DeliveryRejected(
@@ -101,10 +101,10 @@ def encode(record: Any) -> bytes:
             "from the last stage, or write the results as Parquet, which has both"
         ) from None
     except _UNENCODABLE as error:
-        raise _rejected(error) from None
+        raise _make_rejection(error) from None
 
 
-def _rejected(error: Exception) -> DeliveryRejected:
+def _make_rejection(error: Exception) -> DeliveryRejected:
     code = "type" if isinstance(error, TypeError) else "encoding"
     return DeliveryRejected(
         f"result.{code}: the result cannot be written as JSON: {error}; return numbers, text, lists, dicts or NumPy arrays "
@@ -124,9 +124,9 @@ def encode_any_number(record: Any) -> bytes:
         if rejected.code != "result.not_finite":
             raise
     try:
-        return _encoder.encode(_with_texts(msgspec.to_builtins(record, enc_hook=_plain)))
+        return _encoder.encode(_replace_nonfinite(msgspec.to_builtins(record, enc_hook=_plain)))
     except _UNENCODABLE as error:
-        raise _rejected(error) from None
+        raise _make_rejection(error) from None
 
 
 def attributes_of(job: Job) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class JsonLines:
         """
         offset = int(mark.get("offset", 0))
         found: set[str] = set()
-        with self.path.open("rb+") as file, _locked(file):
+        with self.path.open("rb+") as file, _lock_file(file):
             end = file.seek(0, os.SEEK_END)
             if end < offset:
                 raise SettingsError(f"{self.path} has {end:,} bytes; it had {offset:,} when the run began")
@@ -97,7 +97,7 @@ class JsonLines:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("ab+", buffering=0)
-            with _locked(self._file, complains=True):
+            with _lock_file(self._file, complains=True):
                 if _is_unfinished(self._file):
                     self._file.write(b"\n")
         except OSError as error:
@@ -109,7 +109,7 @@ class JsonLines:
         if self._file is None:
             raise RuntimeError("deliver() before open()")
         try:
-            with self._lock, _locked(self._file):
+            with self._lock, _lock_file(self._file):
                 _append(self._file, line)
         except OSError as error:
             raise DeliveryFailed(f"{self.path} cannot be written: {error.strerror or error}") from None
@@ -149,7 +149,7 @@ def _is_unfinished(file: IO[bytes]) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(file: IO[bytes], *, complains: bool = False) -> Iterator[None]:
+def _lock_file(file: IO[bytes], *, complains: bool = False) -> Iterator[None]:
     """Keep other processes from writing to a file; a pipe or a terminal is not locked."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -41,7 +41,7 @@ def keep(job: Job, kept: Kept, secrets: Secrets | None) -> bytes:
         DeliveryRejected: If JSON cannot hold the result.
     """
     result = kept.result if kept.result is msgspec.UNSET else msgspec.Raw(encode(kept.result))
-    seal = secrets.sign(job.id, _SEAL, _sealed(job, kept, result)) if secrets else ""
+    seal = secrets.sign(job.id, _SEAL, _seal(job, kept, result)) if secrets else ""
     return encode(_Kept(KEPT_VERSION, kept.since, kept.tries, seal, result))
 
 
@@ -54,10 +54,10 @@ def take_up(job: Job, secrets: Secrets | None) -> Kept | None:
     if found.v != KEPT_VERSION:
         return None
     kept = Kept(found.result, found.since, found.tries)
-    if secrets and not secrets.are_behind(found.seal, job.id, _SEAL, _sealed(job, kept, found.result)):
+    if secrets and not secrets.are_behind(found.seal, job.id, _SEAL, _seal(job, kept, found.result)):
         return None
     return kept
 
 
-def _sealed(job: Job, kept: Kept, result: msgspec.Raw | msgspec.UnsetType) -> bytes:
+def _seal(job: Job, kept: Kept, result: msgspec.Raw | msgspec.UnsetType) -> bytes:
     return encode([job.task, kept.since, kept.tries]) + (b"" if result is msgspec.UNSET else bytes(result))

@@ -37,7 +37,7 @@ def column_of(values: Sequence[Any]) -> tuple[pyarrow.Array, bool]:
     """Return values as a column, and whether it holds them as JSON text since Parquet has no type that holds them all."""
     # Whatever Arrow raises on a value (it has errors of Python's own too) must cost no other value its part.
     with contextlib.suppress(Exception):
-        column = pyarrow.array([_as_list(value) for value in values])
+        column = pyarrow.array([_convert_to_lists(value) for value in values])
         if not _has_empty_struct(column.type) and _depth(column.type) <= _MOST_LEVELS:
             return column, False
     return pyarrow.array([encode_any_number(value).decode() for value in values]), True
@@ -65,13 +65,13 @@ def add_part(file: Path, table: pyarrow.Table, schemas: Schemas) -> None:
         OSError: If something cannot be written; nothing was changed.
         pyarrow.ArrowException: Likewise.
     """
-    with _locked(file.parent):
+    with _lock_folder(file.parent):
         _write_as_one({file: lambda: table}, {**schemas.read(file.parent), file: table.schema})
 
 
 def unify_parts(folder: Path, schemas: Schemas) -> None:
     """Put parts right whose schemas differ: of a run that was killed on its way, or of an older headrace."""
-    with _locked(folder):
+    with _lock_folder(folder):
         _write_as_one({}, schemas.read(folder))
 
 
@@ -200,7 +200,7 @@ def _is_json(field: pyarrow.Field) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     """Keep others from adding parts; where the file system has no locks, nobody is kept."""
     handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -211,7 +211,7 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _as_list(value: Any) -> Any:
+def _convert_to_lists(value: Any) -> Any:
     """Return an array of several axes as lists, which Arrow takes."""
     return value.tolist() if getattr(value, "ndim", 0) > 1 else value
 

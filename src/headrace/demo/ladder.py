@@ -96,7 +96,7 @@ def climb(
     with DemoServers(folder / "images", delay_seconds) as servers:
         for path in sorted(PLANS.glob("*.toml")):
             name, explanation = _introduction(path)
-            plan = _for_this_machine(Plan.load(path), name, rungs)
+            plan = _fit_to_machine(Plan.load(path), name, rungs)
             # One image after the other takes its time; the faster rungs need more images to be timed at all.
             repeats = REPEATS if rungs else 1
             progress(f"running {name} ({repeats * count} images)")
@@ -107,7 +107,7 @@ def climb(
     return Ladder(rungs, truth)
 
 
-def _for_this_machine(plan: Plan, name: str, rungs: Sequence[Rung]) -> Plan:
+def _fit_to_machine(plan: Plan, name: str, rungs: Sequence[Rung]) -> Plan:
     settings = []
     if plan.stages["decode"].workers == 2:
         settings.append(f"decode.workers={usable_cores()}")

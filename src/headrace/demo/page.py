@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headrace.base.formatting import quoted
+from headrace.base.formatting import quote_arg
 from headrace.demo.ladder import Ladder, Rung, describe
 from headrace.demo.workload import PIPELINE
 from headrace.report.charts import horizontal_bars
@@ -66,13 +66,13 @@ def name_limit(found: DiagnosisDocument | str | None) -> str | None:
 
 def suggest_commands(folder: Path) -> dict[str, str]:
     """Return {what for: command to type next}, in the folder where the demo was started."""
-    first, last = (quoted(folder / "runs" / name) for name in ("1-sequential", "5-decode-at-scale"))
-    plan, own = quoted(folder / "plans" / "5-decode-at-scale.toml"), quoted(folder / "runs" / "own")
+    first, last = (quote_arg(folder / "runs" / name) for name in ("1-sequential", "5-decode-at-scale"))
+    plan, own = quote_arg(folder / "plans" / "5-decode-at-scale.toml"), quote_arg(folder / "runs" / "own")
     return {
         "why the first run was slow": f"headrace diagnose {first}",
         "what more downloads at once would give it": f"headrace whatif {first} --set fetch.workers=8",
         "try a setting of your own": (
-            f"headrace profile {quoted(folder / PIPELINE)}:pipeline --plan {plan} --set fetch.workers=8 -o {own}"
+            f"headrace profile {quote_arg(folder / PIPELINE)}:pipeline --plan {plan} --set fetch.workers=8 -o {own}"
         ),
         "what it changed": f"headrace compare {last} {own}",
         "the page of another run": f"headrace report {first}",

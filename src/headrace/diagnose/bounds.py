@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.units import format_duration
 from headrace.diagnose.replay import Replay
 from headrace.diagnose.replay.structure import Scenario, build
@@ -95,7 +95,7 @@ def _workers(station: Station, demand: Demand, times: float) -> list[Bound]:
         return []
     workers = round(station.workers * times)
     rate = workers / demand.total
-    says = f"{counted(workers, 'worker')} of {station.name} / {format_duration(demand.total)} per job = {rate:.4g}/s"
+    says = f"{pluralize(workers, 'worker')} of {station.name} / {format_duration(demand.total)} per job = {rate:.4g}/s"
     return [Bound(name=f"workers:{station.name}", stage=station.name, throughput=rate, says=says)]
 
 
@@ -108,7 +108,7 @@ def _resources(system: System, demands: Sequence[Demand]) -> list[Bound]:
         rate = capacity / kept
         what, _, stage = name.partition(":")
         only = stage if "," not in stage else None
-        says = f"{counted(capacity, what)} of {stage} / {format_duration(kept)} per job = {rate:.4g}/s"
+        says = f"{pluralize(capacity, what)} of {stage} / {format_duration(kept)} per job = {rate:.4g}/s"
         found.append(Bound(name=name, stage=only, throughput=rate, says=says))
     return found
 
@@ -121,8 +121,8 @@ def _outside(system: System, scenario: Scenario, inline: Demand) -> list[Bound]:
     if per_job > 0:
         rate = receivers.num / per_job
         says = (
-            f"{counted(receivers.num, 'receiver')} / ({format_duration(receivers.call_seconds)} per call of "
-            f"{counted(per_call, 'job')} + {format_duration(inline.total)} of stages that they run, per job) = {rate:.4g}/s"
+            f"{pluralize(receivers.num, 'receiver')} / ({format_duration(receivers.call_seconds)} per call of "
+            f"{pluralize(per_call, 'job')} + {format_duration(inline.total)} of stages that they run, per job) = {rate:.4g}/s"
         )
         found.append(Bound(name="receiving", stage=None, throughput=rate, says=says))
     if system.arrivals is not None and len(system.arrivals) > 1:

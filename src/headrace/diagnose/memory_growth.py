@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.units import format_size
 from headrace.diagnose.estimates import RESAMPLES
 from headrace.diagnose.evidence import Evidence
@@ -40,8 +40,8 @@ def memory_growth(evidence: Evidence, done: Completions, window: Window) -> Memo
     part = gauge.between(window.from_seconds, window.to_seconds)
     if len(part.values) < FEWEST_SAMPLES:
         return (
-            f"{counted(len(part.values), 'sample')} of memory after the warm-up, {FEWEST_SAMPLES} are needed; profile a longer "
-            "run"
+            f"{pluralize(len(part.values), 'sample')} of memory after the warm-up, {FEWEST_SAMPLES} are needed; profile a "
+            "longer run"
         )
     items = done.at(part.seconds)
     if items[-1] <= items[0]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.diagnose.estimates import bootstrap_mean
 from headrace.runs.formats.profiling import OverheadBlock, OverheadEstimate, ProfilingInfo
 
@@ -50,7 +50,7 @@ def overhead_estimate(profile: ProfilingInfo | None, cpu_demand: Mapping[str, fl
             says += f", of which the clocks {mid - _with_beside(1.0, beside):+z.1%}, {_listed(beside)}"
     else:
         says = (
-            f"what the clocks cost is not measured: {counted(len(ratios), 'pair')} of blocks with the clocks on and off, "
+            f"what the clocks cost is not measured: {pluralize(len(ratios), 'pair')} of blocks with the clocks on and off, "
             f"at least {FEWEST_PAIRS} are needed; profile a longer run"
         )
         if beside:

@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.statistics import percentile
 from headrace.diagnose.bounds import bound_ratio
 from headrace.diagnose.prediction_interval import USUAL_ERROR, interval, nine_in_ten
@@ -88,7 +88,7 @@ def in_words(change: Change) -> str:
     if change.cores is not None:
         parts.append(f"{change.cores:g} cores")
     if change.devices is not None:
-        parts.append(counted(change.devices, "device"))
+        parts.append(pluralize(change.devices, "device"))
     if change.arrival_rate is not None:
         parts.append(f"{change.arrival_rate:g} jobs per second")
     if change.quiet:
@@ -284,7 +284,7 @@ def _idle_devices(replay: Replay, change: Change) -> list[str]:
         workers = plan.source.receivers if settings.executor == "inline" else settings.workers or 1
         if change.devices and workers < change.devices and any(stage.is_exclusive for stage in group):
             found.append(
-                f"{counted(workers, 'worker')} of {group[0].name}, each with one call at a time, cannot keep "
-                f"{counted(change.devices, 'device')} busy; ask for both: --set {key}={change.devices}"
+                f"{pluralize(workers, 'worker')} of {group[0].name}, each with one call at a time, cannot keep "
+                f"{pluralize(change.devices, 'device')} busy; ask for both: --set {key}={change.devices}"
             )
     return found

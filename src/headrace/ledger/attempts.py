@@ -132,7 +132,7 @@ class Attempts(Entries[Attempt]):
         """
 
         def choose() -> _Choice:
-            standing = self._standing(plan)
+            standing = self._list_standing(plan)
             if not standing:
                 raise LedgerError(
                     f"there is nothing to take back: the ledger {self._path} holds no decision about {plan} that still "
@@ -181,7 +181,7 @@ class Attempts(Entries[Attempt]):
         ).fetchall()
         return [Decision(*row) for row in rows]
 
-    def _standing(self, plan: Path) -> list[Decision]:
+    def _list_standing(self, plan: Path) -> list[Decision]:
         """Return the decisions that were not taken back, the oldest first."""
         stack: list[Decision] = []
         for decision in reversed(self._decisions(plan)):
@@ -208,7 +208,7 @@ class Attempts(Entries[Attempt]):
                     headrace_version(),
                 ),
             )  # fmt: skip
-            with _writing(plan):
+            with _translate_write_errors(plan):
                 if choice.after is None:
                     plan.unlink(missing_ok=True)
                 else:
@@ -245,12 +245,12 @@ def _number(attempt_id: str) -> int:
 def _text_of(plan: Path) -> str | None:
     if not plan.exists():
         return None
-    with _writing(plan):
+    with _translate_write_errors(plan):
         return plan.read_text()
 
 
 @contextmanager
-def _writing(plan: Path) -> Iterator[None]:
+def _translate_write_errors(plan: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:

@@ -140,7 +140,7 @@ def connect(path: Path, *, must_exist: bool = False) -> sqlite3.Connection:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LedgerError(f"the folder of the ledger {path} cannot be made: {error.strerror}; {_ELSEWHERE}") from error
-    with translated(path):
+    with translate_errors(path):
         connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             _prepare(connection, path)
@@ -165,7 +165,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def translated(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """Turn SQLite's errors into LedgerError with what to do next."""
     try:
         yield

@@ -73,9 +73,9 @@ class Entries(Generic[Entry]):
         with self._using():
             query = f"SELECT number, document FROM {self.table} {condition}"
             rows = self._connection.execute(query, values).fetchall()
-        return [self._decoded(number, text) for number, text in rows]
+        return [self._decode(number, text) for number, text in rows]
 
-    def _decoded(self, number: int, text: str) -> Entry:
+    def _decode(self, number: int, text: str) -> Entry:
         try:
             return msgspec.structs.replace(decode_document(text, self.kind), id=f"{self.letter}{number}")
         except msgspec.DecodeError as error:

@@ -75,7 +75,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._closed = False
         self._connection = database.connect(self.path, must_exist=must_exist)
-        self.attempts = Attempts(self._connection, self._using, self._clock, self.path)
+        self.attempts = Attempts(self._connection, self._use_connection, self._clock, self.path)
         self.events = self.attempts.events
 
     @classmethod
@@ -104,13 +104,13 @@ class Ledger:
             document.pipeline,
             document.plan_id,
             hardware_fingerprint(hardware) if hardware else "",
-            _encoded(document.change),
+            _encode(document.change),
             document.says,
             *_numbers(ratio),
             document.headrace_version,
-            _encoded(document),
+            _encode(document),
         )
-        with self._using(), database.transaction(self._connection):
+        with self._use_connection(), database.transaction(self._connection):
             # The moment is taken after waiting for other writers.
             cursor = self._connection.execute(
                 "INSERT INTO predictions (created, run, pipeline, plan_id, hardware, change, says, low, mid, high,"
@@ -136,7 +136,7 @@ class Ledger:
         """
         _check_ratio(ratio)
         number = _number(prediction_id)
-        with self._using(), database.transaction(self._connection):
+        with self._use_connection(), database.transaction(self._connection):
             entry = self._entry(number)
             moment = self._clock.unix_seconds() if measured_at is None else measured_at
             if entry.measured is not None:
@@ -180,12 +180,12 @@ class Ledger:
             LedgerError: If there is no such prediction.
         """
         number = _number(prediction_id)
-        with self._using():
+        with self._use_connection():
             entry = self._entry(number)
             (document,) = self._connection.execute(
                 "SELECT document FROM predictions WHERE number = ?", (number,)
             ).fetchone()
-        told = self._decoded(document, PredictionDocument)
+        told = self._decode(document, PredictionDocument)
         return msgspec.structs.replace(entry, document=msgspec.structs.replace(told, id=entry.id))
 
     def track_record(self, last: int = 40, *, pipeline: str | None = None) -> TrackRecord:
@@ -213,15 +213,15 @@ class Ledger:
         self.close()
 
     @contextlib.contextmanager
-    def _using(self) -> Iterator[None]:
-        with self._lock, database.translated(self.path):
+    def _use_connection(self) -> Iterator[None]:
+        with self._lock, database.translate_errors(self.path):
             if self._closed:
                 raise LedgerError(f"the ledger {self.path} was closed; open it again")
             yield
 
     def _read(self, statement: str, values: dict[str, Any]) -> list[PredictionEntry]:
-        with self._using():
-            return [self._as_entry(row) for row in self._connection.execute(statement, values)]
+        with self._use_connection():
+            return [self._read_entry(row) for row in self._connection.execute(statement, values)]
 
     def _entry(self, number: int) -> PredictionEntry:
         row = self._connection.execute(f"{_ENTRIES} WHERE p.number = ?", (number,)).fetchone()
@@ -231,9 +231,9 @@ class Ledger:
             raise LedgerError(
                 f"the ledger {self.path} has no prediction p{number}; {held}: look with `headrace ledger list`"
             )
-        return self._as_entry(row)
+        return self._read_entry(row)
 
-    def _as_entry(self, row: Sequence[Any]) -> PredictionEntry:
+    def _read_entry(self, row: Sequence[Any]) -> PredictionEntry:
         number, created, version, run, pipeline, plan_id, hardware, change, says = row[:9]
         predicted = Estimate(*row[9:12])
         measured = None
@@ -247,14 +247,14 @@ class Ledger:
             pipeline=pipeline,
             plan_id=plan_id,
             hardware=hardware,
-            change=self._decoded(change, Change),
+            change=self._decode(change, Change),
             says=says,
             predicted=predicted,
             measured=measured,
             error=None if measured is None else predicted.mid / measured.ratio.mid - 1,
         )
 
-    def _decoded(self, text: str, kind: Any) -> Any:
+    def _decode(self, text: str, kind: Any) -> Any:
         try:
             return decode_document(text, kind)
         except msgspec.DecodeError as error:
@@ -290,7 +290,7 @@ def _numbers(ratio: Estimate) -> tuple[float, float, float]:
     return ratio.low, ratio.mid, ratio.high
 
 
-def _encoded(record: msgspec.Struct) -> str:
+def _encode(record: msgspec.Struct) -> str:
     """Return JSON of a record; what could not be read back must not be written."""
     content = encode_document(record)
     try:

@@ -39,7 +39,7 @@ def export_attempts(attempts: Sequence[Attempt], uri: str, *, ledger: str) -> in
         client = mlflow.MlflowClient(tracking_uri=uri)
         found = client.get_experiment_by_name(EXPERIMENT)
         experiment = found.experiment_id if found else client.create_experiment(EXPERIMENT)
-        known = _known(client, experiment)
+        known = _list_known(client, experiment)
         new = [attempt for attempt in attempts if f"{ledger}#{attempt.id}" not in known]
         for attempt in sorted(new, key=lambda one: one.created_unix_seconds):
             _write(client, experiment, attempt, f"{ledger}#{attempt.id}")
@@ -48,7 +48,7 @@ def export_attempts(attempts: Sequence[Attempt], uri: str, *, ledger: str) -> in
     return len(new)
 
 
-def _known(client: Any, experiment: str) -> set[str]:
+def _list_known(client: Any, experiment: str) -> set[str]:
     found, token = set(), None
     while True:
         page = client.search_runs([experiment], page_token=token)

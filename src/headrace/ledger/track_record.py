@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.runs.formats.prediction import TrackRecord
 from headrace.runs.formats.profile import Estimate
 
@@ -47,7 +47,7 @@ def _says(num: int, mean: float, p90: float, largest: float) -> str:
     if num == 1:
         return f"the only prediction measured so far: error {_percent(mean)}"
     reach = f"90 % within {_percent(p90)}" if num >= _ENOUGH_FOR_P90 else f"largest {_percent(largest)}"
-    return f"last {counted(num, 'prediction')}: mean error {_percent(mean)}, {reach}"
+    return f"last {pluralize(num, 'prediction')}: mean error {_percent(mean)}, {reach}"
 
 
 def _percent(share: float) -> str:

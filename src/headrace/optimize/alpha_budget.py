@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.runs.formats.optimization import Attempt
 
 
@@ -40,7 +40,7 @@ class AlphaBudget:
         """Return why a candidate is not tested; None if it may be, or was."""
         if candidate in self.tested or len(self.tested) < self.max_tests:
             return None
-        return f"{counted(self.max_tests, 'candidate')} {'was' if self.max_tests == 1 else 'were'} asked already"
+        return f"{pluralize(self.max_tests, 'candidate')} {'was' if self.max_tests == 1 else 'were'} asked already"
 
     def accepts_earlier(self, known: Attempt) -> bool:
         """Count an earlier test, and return whether its outcome stands; if not, the candidate is tested again.

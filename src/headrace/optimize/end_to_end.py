@@ -19,9 +19,9 @@ from pathlib import Path
 import msgspec
 
 from headrace.base.errors import HeadraceError, Interrupted
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.plan import Plan, resolve
-from headrace.base.plan_changes import changed_settings
+from headrace.base.plan_changes import list_changed_settings
 from headrace.compare.blocks import FEWEST_ITEMS, Contender, SameItems, measure_block, over
 from headrace.compare.comparison import METRICS, compare_pipelines
 from headrace.compare.comparison import Question as Compared
@@ -120,7 +120,7 @@ def judge_end_to_end(
     measured = _measured(_throughput(compared))
     if ledger and number and measured is not None:
         ledger.write_measurement(
-            number, measured, f"{counted(compared.num_pairs, 'interleaved pair')}", measured_at=began
+            number, measured, f"{pluralize(compared.num_pairs, 'interleaved pair')}", measured_at=began
         )
     return _kept(question, ledger, _told(question, run, compared, predicted, number, refused, ceiling), run)
 
@@ -183,7 +183,7 @@ def _predicted(question: Question, run: Run) -> tuple[PredictionDocument | None,
 def _change(question: Question, replay: Replay) -> Change:
     """Return what is done otherwise: the Plan's settings, and what the model costs now."""
     after = resolve(question.after, [stage.defaults() for stage in question.pipeline.stages], usable_cores())
-    settings = changed_settings(replay.plan, after)
+    settings = list_changed_settings(replay.plan, after)
     concurrency = accepted_concurrency(question.found)
     if concurrency is None:
         times = speedup_at(question.found, after.stages[question.stage].batch or 1)

@@ -26,7 +26,7 @@ import numpy as np
 import onnxruntime
 
 from headrace.base.errors import EngineError
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.engines.onnx_engine import tensor_specs
 from headrace.optimize.int8 import feed_of
 from headrace.optimize.onnx_files import Graph, load, onnx, save
@@ -92,7 +92,7 @@ def revert(
             if group not in chosen and not stop()
         ]
         if stop():
-            raise EngineError(f"stopped by the budget with {len(chosen)} of {counted(len(groups), 'group')} put back")
+            raise EngineError(f"stopped by the budget with {len(chosen)} of {pluralize(len(groups), 'group')} put back")
         nearest, group = min(found, default=(error, ()))
         if nearest > (1 - _WORTH_REVERTING) * error:
             break
@@ -100,7 +100,7 @@ def revert(
         chosen.append(group)
     if error > goal and before < _LEAST_GAIN * error:
         raise EngineError(
-            f"no few groups are to blame: with {len(chosen)} of {counted(len(groups), 'group')} back in float32 the answers "
+            f"no few groups are to blame: with {len(chosen)} of {pluralize(len(groups), 'group')} back in float32 the answers "
             f"are still {error:.2g} off (relative L2, from {before:.2g})"
         )
     save(without(model, source, _joined(chosen)), output)

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from headrace.base.errors import EngineError, MissingExtra, SettingsError
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.plan import ModelPlan
 from headrace.engines import TORCH, file_engines, open_model, reads, traits_of, why_not
 from headrace.optimize.onnx_files import load, numpy_helper, onnx, opset_of
@@ -262,7 +262,7 @@ def _why_no_answer(trial: Trial, size: int, file: _File, asked: _Asked) -> str:
         : 1 if file.has_states else None
     ]:
         if len(shape) <= axis or shape[axis] != size:
-            return f"{counted(size, 'item')} give an answer of the shape {shape}"
+            return f"{pluralize(size, 'item')} give an answer of the shape {shape}"
     return ""
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from headrace.base.errors import EngineError, MissingExtra, SettingsError
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.plan import ModelPlan
 from headrace.base.settings import check
 from headrace.ledger.attempts import Attempts
@@ -331,7 +331,7 @@ class Search:
         golden = self.conditions.golden
         shown = sample_size_told(len(golden), self.conditions.policy("lossy", budget.alpha)) if golden else ""
         if shown:
-            self.log.say(f"{of}: {shown}, for {counted(budget.max_tests, 'candidate')} may be asked about")
+            self.log.say(f"{of}: {shown}, for {pluralize(budget.max_tests, 'candidate')} may be asked about")
 
 
 def _document(

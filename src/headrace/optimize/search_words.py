@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.units import format_duration
 from headrace.optimize.better_plan import recommended
 from headrace.optimize.goal import Goal
@@ -66,7 +66,7 @@ class Words:
         num_open = sum(one.verdict == "inconclusive" and one.drop is not None for one in found.attempts)
         if num_open:
             said.append(
-                f"{counted(num_open, 'candidate')} could not be decided with {num_golden} golden items; more items would"
+                f"{pluralize(num_open, 'candidate')} could not be decided with {num_golden} golden items; more items would"
             )
         return said
 

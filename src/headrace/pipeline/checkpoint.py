@@ -37,9 +37,9 @@ from typing import Any
 from headrace.base.errors import CheckpointError
 from headrace.base.policies.suspects import Suspects
 from headrace.base.records import Outcome, OutcomeKind
-from headrace.runs.in_flight_file import InHand, read_in_hand
+from headrace.runs.in_flight_file import InFlightFile, read_in_flight
 from headrace.runs.journal import Journal
-from headrace.sources.finite import Agenda, Entry
+from headrace.sources.finite import Entry, WorkList
 
 logger = logging.getLogger("headrace")
 
@@ -96,7 +96,7 @@ class Past:
             case {"done": str(item), "as": str(kind)}:
                 self.done[item] = kind
             case {"crashed": list(items), "alone": alone}:
-                self.suspects.crashed(items, alone=bool(alone))
+                self.suspects.note_crash(items, alone=bool(alone))
                 self.crashed = False
             case {"alone": alone}:
                 self.alone = alone
@@ -134,11 +134,11 @@ class Checkpoint:
         self._noted_stopping = False
         self._is_stopping: Callable[[], bool] = bool
         self._blame(folder, delivered, {entry.id for entry in entries})
-        self.observer = InHand(folder / IN_HAND)
+        self.observer = InFlightFile(folder / IN_HAND)
         journal.must_append({"began": time.time(), "pid": os.getpid(), "host": socket.gethostname()})
         given_up = self._give_up_guilty(delivered, max_crashes)
         todo = {entry.id: entry for entry in entries if entry.id not in delivered and entry.id not in past.done}
-        first = past.suspects.in_order(todo)
+        first = past.suspects.sort_suspects(todo)
         self.num_alone = len(first)
         self.left = [*(todo.pop(item) for item in first), *todo.values()]
         self.before: Before | None = None
@@ -158,14 +158,14 @@ class Checkpoint:
         """Entries that ended before this start of the run, or with it."""
         return 0 if self.before is None else self.before.done + len(self.before.given_up_now)
 
-    def agenda(self, is_stopping: Callable[[], bool]) -> Agenda:
+    def agenda(self, is_stopping: Callable[[], bool]) -> WorkList:
         """Return what the source is to follow.
 
         Args:
             is_stopping: Whether the run was asked to stop.
         """
         self._is_stopping = is_stopping
-        return Agenda(self.left, self.num_alone, self._given_alone, self._settled, self._tend)
+        return WorkList(self.left, self.num_alone, self._given_alone, self._settled, self._tend)
 
     def check_models(self, variants: Sequence[Mapping[str, Any]], force: bool) -> None:
         """Note which models were opened; the answers of others must not stand beside those that are there.
@@ -205,7 +205,7 @@ class Checkpoint:
         past = self._past
         if not past.crashed:
             return
-        in_hand = [past.alone] if past.alone else [_entry_of(item, known) for item in read_in_hand(folder / IN_HAND)]
+        in_hand = [past.alone] if past.alone else [_entry_of(item, known) for item in read_in_flight(folder / IN_HAND)]
         crashed = sorted(
             {item for item in in_hand if item in known and item not in delivered and item not in past.done}
         )

@@ -56,7 +56,7 @@ class _TrialSource:
         """Return jobs; None once there are none at the moment."""
         jobs = self._source.receive(limit, wait_seconds)
         for job in jobs or ():
-            self._held.append(job.answered_by(self._note))
+            self._held.append(job.intercept_settle(self._note))
         return jobs or None
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from headrace.base.plan import Plan, StageDefaults, resolve
 from headrace.base.protocols import Instrument, TellsBacklog
 from headrace.base.records import Counters
 from headrace.base.settings import check
-from headrace.base.worker_slot import OutcomeCounter, Seat, TakesSeat, seated_alone
+from headrace.base.worker_slot import OutcomeCounter, TakesWorkerSlot, WorkerSlot, provide_own_slot
 from headrace.engines import check_engine
 from headrace.pipeline.building import Equipment
 from headrace.pipeline.checkpoint import Before, Checkpoint
@@ -141,7 +141,7 @@ def run(
     instruments: Sequence[Instrument] = (),
     watch: Watch | None = None,
     beside: Following | Shadow | None = None,
-    seat: Seat | None = None,
+    seat: WorkerSlot | None = None,
     measuring: Measuring | None = None,
 ) -> Result:
     """Run a pipeline until its source has no more, or until SIGTERM, Ctrl-C or `stop`.
@@ -205,7 +205,7 @@ def run(
         running.record = _Record.create(output, pipeline, runtime, force=force, resumed=resume)
         running.tell(observers, seat)
         follower = PlanFollower(follow, slots, context.plan, running.switched) if follow and slots else None
-        with seated_alone(pipeline.source, seat):
+        with provide_own_slot(pipeline.source, seat):
             return running.to_the_end(watch, follower or shadow)
 
 
@@ -279,7 +279,7 @@ class _Run:
         plan = self.runtime.context.plan
         self.in_force = {plan.plan_id: plan}
 
-    def tell(self, observers: Sequence[Observer], seat: Seat | None) -> None:
+    def tell(self, observers: Sequence[Observer], seat: WorkerSlot | None) -> None:
         """Let all who observe know of the run: its own summary, folder and checkpoint, the supervisor, and others."""
         beside = [*([OutcomeCounter(seat.table)] if seat else ()), *([self.kept.observer] if self.kept else ())]
         beside += [self.limit_failed] if self.limit_failed else []
@@ -368,9 +368,9 @@ class _Run:
         )
 
 
-def _seat_source(pipeline: Pipeline, seat: Seat) -> None:
+def _seat_source(pipeline: Pipeline, seat: WorkerSlot) -> None:
     """Let the source know of its supervisor; raise SettingsError where workers could not share it."""
-    if not isinstance(pipeline.source, TakesSeat):
+    if not isinstance(pipeline.source, TakesWorkerSlot):
         raise SettingsError(
             f"{type(pipeline.source).__name__} cannot be shared by several workers, and each would do all of it; "
             "--supervise needs a queue: put the items into one with `headrace submit`, or run without --supervise"

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Collection
 
 from headrace.base.clock import Clock
-from headrace.base.deadline import without_late_tries
+from headrace.base.deadline import drop_late_tries
 from headrace.base.errors import (
     DeadlinePassed,
     DeliveryFailed,
@@ -23,7 +23,7 @@ from headrace.base.errors import (
     ItemRejected,
     Shortage,
 )
-from headrace.base.formatting import counted, showable
+from headrace.base.formatting import pluralize, showable
 from headrace.base.policies.brake import Brake, BrakePolicy, Fault
 from headrace.base.policies.task_brakes import TaskBrakes
 from headrace.base.protocols import KeepsResults
@@ -86,7 +86,7 @@ class Failing:
 
     def outcome(self, item: Item, error: ItemError) -> Outcome:
         """Return how an item's job ends that failed with an error, which says where."""
-        outcome = without_late_tries(self._by_itself(item, error), item.job.deadline_ns, self._clock.now_ns())
+        outcome = drop_late_tries(self._by_itself(item, error), item.job.deadline_ns, self._clock.now_ns())
         is_receivers = self._has_keeper(item) and not isinstance(error, ItemRejected)
         if is_receivers or outcome.spared or isinstance(error, DeadlinePassed):
             return outcome  # who delivers or fetches has a patience of its own; or it came too late to say anything
@@ -106,7 +106,7 @@ class Failing:
         if outcome.kind is OutcomeKind.RETURNED:
             return outcome
         reason = reason or outcome.reason
-        brake, delays = self._tasks.of(job.task), [self._held_by_its_task(job, fault, reason)]
+        brake, delays = self._tasks.find_brake(job.task), [self._held_by_its_task(job, fault, reason)]
         if brake is None or not brake.is_on or self._brake.is_on:
             delays.append(self._held_by_the_run(job, fault, reason))
         delay = max((seconds for seconds in delays if seconds is not None), default=None)
@@ -119,7 +119,7 @@ class Failing:
         with self._lock:
             brake, now = self._brake, self._now()
             was_on, tries = brake.is_on, brake.num_tries
-            delay = brake.failed(job.id, fault, now)
+            delay = brake.note_failure(job.id, fault, now)
             if brake.is_on and not was_on:
                 self._since = now
             is_news = brake.is_on and (not was_on or brake.num_tries > tries)
@@ -127,26 +127,27 @@ class Failing:
         if is_news and not is_hopeless:
             self._say(reason, is_first=not was_on)
         if is_hopeless:
-            self._end(f"none of the last {counted(brake.num_failed, 'job')} succeeded; the last: {reason}")
+            self._end(f"none of the last {pluralize(brake.num_failed, 'job')} succeeded; the last: {reason}")
         return delay
 
     def _held_by_its_task(self, job: Job, fault: Fault, reason: str) -> float | None:
         """Do the same with the brake of a job's task."""
-        brake = self._tasks.of(job.task)
+        brake = self._tasks.find_brake(job.task)
         if brake is None:
             return None
         with self._lock:
             was_on, was_hopeless = brake.is_on, brake.is_hopeless
-            delay = self._tasks.failed(job.task, job.id, fault, self._now())
+            delay = self._tasks.note_failure(job.task, job.id, fault, self._now())
             is_given_up = brake.is_hopeless and not was_hopeless
             if is_given_up:
-                what = f"none of the last {counted(brake.num_failed, 'job')} of task {job.task!r} succeeded; the last: {reason}"
+                jobs = pluralize(brake.num_failed, "job")
+                what = f"none of the last {jobs} of task {job.task!r} succeeded; the last: {reason}"
                 self.given_up = "; ".join(filter(None, (self.given_up, what)))
         if brake.is_on and not was_on:
             logger.error(
                 "nothing of task %r succeeds: its last %s failed. Its jobs are given back, which does not count, but for a few "
                 "that are tried from time to time; the other tasks go on. The last reason: %s",
-                *(showable(job.task), counted(brake.num_failed, "job"), showable(reason)),
+                *(showable(job.task), pluralize(brake.num_failed, "job"), showable(reason)),
             )
         if is_given_up:
             logger.error("task %r is given up for this run; its jobs stay where they are", showable(job.task))
@@ -162,7 +163,7 @@ class Failing:
         with self._lock:
             seconds = self._tasks.seconds_away(job.task, job.id, self._now())
             is_all = seconds is not None and self._tasks.is_all_there_is(job.task, job.id)
-            given_up = self._tasks.given_up()
+            given_up = self._tasks.list_given_up()
         if seconds is None:
             return None
         if is_all and not self._is_busy_beyond(given_up):
@@ -174,20 +175,20 @@ class Failing:
         """Note that a job has ended, however it did."""
         if self._tasks.is_any_on:
             with self._lock:
-                self._tasks.left(job.task, job.id)
+                self._tasks.note_end(job.task, job.id)
 
     def succeeded(self, job: Job) -> None:
         """Note that the work on a job succeeded; cheap while nothing fails."""
-        if self._tasks.succeeded(job.task):
+        if self._tasks.note_success(job.task):
             logger.warning("jobs of task %r succeed again", showable(job.task))
-        if self._brake.succeeded():
+        if self._brake.note_success():
             logger.warning(
                 "jobs succeed again, after %s; receiving goes on", format_duration(self._now() - self._since)
             )
 
     def allowed(self) -> int | None:
         """Return how many jobs may be inside; None: any number."""
-        return self._brake.allowed(self._now()) if self._brake.is_on else None
+        return self._brake.find_limit(self._now()) if self._brake.is_on else None
 
     def seconds_to_try(self) -> float | None:
         """Return how long whoever waits for `allowed` may sleep; None: until something changes."""
@@ -232,12 +233,12 @@ class Failing:
             logger.error(
                 "nothing succeeds: the last %s failed, and nothing more is received. What fails now is given back and does "
                 "not count; a job is tried in %s. The last reason: %s",
-                *(counted(brake.num_failed, "job"), pause, showable(reason)),
+                *(pluralize(brake.num_failed, "job"), pause, showable(reason)),
             )
         elif brake.num_tries & (brake.num_tries - 1) == 0:
             logger.warning(
                 "still nothing succeeds, after %s; the next try is in %s: %s",
-                *(counted(brake.num_failed, "failure"), pause, showable(reason)),
+                *(pluralize(brake.num_failed, "failure"), pause, showable(reason)),
             )
 
     def _now(self) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.base.errors import SettingsError
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.observer import Observer
 from headrace.base.records import Job, Outcome, OutcomeKind
 
@@ -87,4 +87,4 @@ class FailureLimit(Observer):
 
     def _says(self) -> str:
         of = f" of {self._failed + self._delivered:,}" if self._most.share is not None else ""
-        return f"{counted(self._failed, 'job')}{of} failed, allowed were {self._most} (max_failed)"
+        return f"{pluralize(self._failed, 'job')}{of} failed, allowed were {self._most} (max_failed)"

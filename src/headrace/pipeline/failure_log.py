@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import Any
 
-from headrace.base.formatting import counted, showable
+from headrace.base.formatting import pluralize, showable
 from headrace.base.observer import Observer
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.pipeline.reasons import Failure, failure_of
@@ -59,4 +59,4 @@ class FailureLog(Observer):
                     if first.origin is None
                     else f"{first.origin.error} at {first.origin.place}"
                 )
-                logger.warning("and %s like this one: %s", counted(more, "more failure"), showable(what))
+                logger.warning("and %s like this one: %s", pluralize(more, "more failure"), showable(what))

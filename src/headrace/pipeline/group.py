@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace.base.clock import Clock
 from headrace.base.current_job import hands
-from headrace.base.deadline import refuse_late, working_until
+from headrace.base.deadline import limit_to_deadline, refuse_late
 from headrace.base.errors import ItemRejected, as_item_error
 from headrace.base.metering import Metering, Reading, ThreadMeter
 from headrace.base.policies.batching import ReleaseReason
@@ -152,7 +152,7 @@ class Group:
         if deadline is None:
             self._run_calls(calls, item)
             return
-        with working_until(deadline):
+        with limit_to_deadline(deadline):
             self._run_calls(calls, item, deadline)
 
     def _run_calls(self, calls: Sequence[_Call], item: Item, deadline: int | None = None) -> None:
@@ -169,7 +169,7 @@ class Group:
                 value = call(item.job, value) if wants_job else call(value)
             except BaseException as error:
                 raise_if_of_the_run(error)
-                item.error = as_item_error(error).located(self.stages[index].name, item.id)
+                item.error = as_item_error(error).locate(self.stages[index].name, item.id)
                 item.timings.append(_timing(index, before, read(), bytes_in, 0, None, _outcome(error)))
                 return
             after = read()
@@ -226,7 +226,7 @@ class Group:
         for item in items:
             item.timings.append(_timing(call[0], before, after, item.num_bytes, 0, None, _outcome(error), batch))
         if len(items) == 1:
-            items[0].error = as_item_error(error).located(self.stages[call[0]].name, items[0].id)
+            items[0].error = as_item_error(error).locate(self.stages[call[0]].name, items[0].id)
             return
         for item, value in zip(items, inputs, strict=True):
             # One that was written in place may have been moved forward, and is overwritten when the parts are stacked.

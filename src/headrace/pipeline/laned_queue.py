@@ -116,7 +116,7 @@ class LanedQueue(BoundedQueue):
             for item, key, group in addressed:
                 now = self._now_ns() / 1e9
                 lane = self._shares.lane(key, group)
-                self._shares.arrived(lane, now)
+                self._shares.note_arrival(lane, now)
                 while not (force or self._closed):
                     seconds = self._refused_for(lane, item, now)
                     if seconds is not None:

@@ -70,7 +70,7 @@ class Prefetch:
         if self._is_set:
             return
         self._throughput.read(now, self._counters.delivered, self._admission.num_inside > 0)
-        rate = self._throughput.per_second()
+        rate = self._throughput.estimate_rate()
         if rate is None:
             return
         batch = max(station.max_batch for station in self._stations)

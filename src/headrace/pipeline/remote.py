@@ -162,7 +162,7 @@ class RemoteGroup:
             self._accept(items, answer)
         elif len(items) == 1:
             (item,) = items
-            item.error = answer.located(self._spec.stages[0].name, item.id)
+            item.error = answer.locate(self._spec.stages[0].name, item.id)
             item.timings.append(StageTiming(0, started, _now_ns(), item.num_bytes, 0, None, "failed"))
         else:
             for item in items:
@@ -259,7 +259,7 @@ class RemoteGroup:
         for item, value, rows, failure in zip(items, values, answer.timings, answer.failures, strict=True):
             item.timings.extend(rows)
             if failure is not None:
-                item.error = self._of_item(_revived(failure)).located(self._spec.stages[0].name, item.id)
+                item.error = self._of_item(_revived(failure)).locate(self._spec.stages[0].name, item.id)
             else:
                 item.value = value
                 item.num_bytes, item.shape_key = measure(value)

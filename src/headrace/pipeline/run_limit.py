@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.base.formatting import counted, showable
+from headrace.base.formatting import pluralize, showable
 from headrace.base.records import Job, Outcome
 
 #: Where a task has its share in flight, and its turn comes within seconds; see `task_shares`.
@@ -46,6 +46,6 @@ class RunLimit:
             return ""
         last = next(reversed(self._aside.values()))
         return (
-            f"put aside and not done before this run ended by its limit: {counted(len(self._aside), 'job')}, left at the "
+            f"put aside and not done before this run ended by its limit: {pluralize(len(self._aside), 'job')}, left at the "
             f"source. The last: {showable(last)}"
         )

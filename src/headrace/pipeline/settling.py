@@ -67,7 +67,7 @@ class Settling:
 
     def fail(self, item: Item, error: ItemError, stage: str) -> None:
         """End an item's job as rejected or for another try, with the reason."""
-        error.located(stage, item.id)
+        error.locate(stage, item.id)
         outcome = self._failing.outcome(item, error)
         drop_frames(error)
         item.error = None
@@ -75,7 +75,7 @@ class Settling:
 
     def give_up(self, item: Item, error: ItemError, stage: str) -> None:
         """End an item's job for good: another try would end like this one."""
-        error.located(stage, item.id)
+        error.locate(stage, item.id)
         self.judge(item, Outcome(OutcomeKind.DEAD_LETTERED, str(error), origin=error.origin), Fault.WORK)
 
     def judge(self, item: Item, outcome: Outcome, fault: Fault) -> None:

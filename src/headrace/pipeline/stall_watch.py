@@ -62,7 +62,7 @@ class StallWatch:
         self._next_look = now + min(_LOOK_SECONDS, self._limit / 4)
         where = {worker: station for station in self._stations for worker in list(station.workers)}
         hands = {worker: hand for worker in where if (hand := worker.hand)}
-        for worker in self._policy.stalled(now, hands):
+        for worker in self._policy.find_stalled(now, hands):
             if worker.hand is hands[worker]:  # or it came back this moment, and may have taken others since
                 self._leave_behind(where[worker], worker, hands[worker][1])
 

@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.base.clock import Clock, SystemClock
-from headrace.base.formatting import aligned
+from headrace.base.formatting import align_columns
 from headrace.base.observer import Observer
 from headrace.base.records import BatchFormed, Counters, Job, Outcome, OutcomeKind, QueueStatistics, Span
 from headrace.base.statistics import percentile, samples_needed, utilization
@@ -341,7 +341,9 @@ class Summary(Observer):
     def as_text(self) -> str:
         """Return the summary for people, as plain text."""
         parts = _readable(self.as_dict())
-        return "\n\n".join("\n".join(aligned(part) if isinstance(part[0], tuple) else part) for part in parts) + "\n"
+        return (
+            "\n\n".join("\n".join(align_columns(part) if isinstance(part[0], tuple) else part) for part in parts) + "\n"
+        )
 
     def as_table(self) -> RenderableType:
         """Return the summary for people, as something that a rich console prints."""
@@ -351,7 +353,7 @@ class Summary(Observer):
         parts: list[RenderableType] = []
         for part in _readable(self.as_dict()):
             is_table = isinstance(part[0], tuple)
-            lines = aligned(part) if is_table else part
+            lines = align_columns(part) if is_table else part
             text = Text("\n".join(["", *lines] if parts else lines), no_wrap=is_table)
             if is_table:
                 text.stylize("bold", 1, len(lines[0]) + 1)

@@ -2,11 +2,12 @@
 
 How this works. The supervisor has one thread, runs no user code and opens no model: nothing of what kills workers is in it.
 It forks each worker, so that a new one is there in milliseconds and shares the memory of what was imported; what the two
-share is a `Seat`: a table of what the worker has in flight, which outlives the worker, and a pipe.
+share is a `WorkerSlot`: a table of what the worker has in flight, which outlives the worker, and a pipe.
 
     worker dies -> its table is read -> the others hear of it -> a successor, after a pause, gives back what it had lent
 
-Tables, and what is known of deaths, are in an `Estate`, which outlives the supervisor: the next one's workers find it there.
+Tables, and what is known of deaths, are in a `RecoveryFolder`, which outlives the supervisor: the next one's workers find it
+there.
 
 How it ends. SIGTERM and Ctrl-C ask the workers to drain, a second one to give everything back at once. Workers that end by
 themselves (a drained queue) are not replaced. What is still there some seconds after the grace period is killed. Workers
@@ -35,13 +36,13 @@ from typing import Any
 import msgspec
 
 from headrace.base.clock import Clock, SystemClock
-from headrace.base.crash_recovery import Estate
+from headrace.base.crash_recovery import RecoveryFolder
 from headrace.base.in_flight import InFlight, InFlightTable
 from headrace.base.policies.blame import BlameBook, Death, Known, Redriven
 from headrace.base.policies.restart import RestartPolicy, Restarts
 from headrace.base.records import OutcomeKind
-from headrace.base.signals import blocked
-from headrace.base.worker_slot import Ended, Inherited, Seat
+from headrace.base.signals import block_signals
+from headrace.base.worker_slot import Ended, Inherited, WorkerSlot
 from headrace.pipeline.memory_killer import memory_kills
 
 logger = logging.getLogger("headrace")
@@ -61,7 +62,7 @@ _DEFECT, _INTERRUPTED = 70, 130
 _said = msgspec.msgpack.Decoder(Redriven | Inherited | Ended)
 
 #: Runs in the worker and returns its exit status; raises what the command line knows how to report.
-Work = Callable[[Seat], int]
+Work = Callable[[WorkerSlot], int]
 
 
 def outcomes_in_words(outcomes: Counter[OutcomeKind]) -> str:
@@ -111,7 +112,7 @@ class _Worker:
     """One process."""
 
     pid: int
-    seat: Seat
+    seat: WorkerSlot
     connection: Connection
     started_at: float
     ended: Ended | None = None
@@ -166,7 +167,7 @@ class Supervisor:
         policy: RestartPolicy | None = None,
         note: Callable[[Supervised], object] = lambda result: None,
         progress: Callable[[str], object] = lambda text: None,
-        estate: Estate | None = None,
+        estate: RecoveryFolder | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.result = Supervised()
@@ -249,7 +250,7 @@ class Supervisor:
             self._put_off(post, error)
             return
         ours, theirs = pipe
-        seat = Seat(
+        seat = WorkerSlot(
             post.number, post.lives + 1, len(self._posts), table, self._blame, theirs, post.orphans, self._estate
         )
         if pid == 0:
@@ -266,7 +267,7 @@ class Supervisor:
             with suppress(OSError, ValueError):
                 stream.flush()
         parent = os.getpid()
-        with blocked(signal.SIGINT, signal.SIGTERM):  # a worker has a handler of its own before it hears one
+        with block_signals(signal.SIGINT, signal.SIGTERM):  # a worker has a handler of its own before it hears one
             pid = os.fork()
             if pid == 0:
                 try:
@@ -336,7 +337,7 @@ class Supervisor:
             while not worker.ended and worker.connection.poll():
                 said = _said.decode(worker.connection.recv_bytes())
                 if isinstance(said, Redriven):
-                    self._blame.redriven(said.id)
+                    self._blame.forget(said.id)
                     self._is_blame_kept = False
                     self._tell_workers([said])
                     continue
@@ -354,7 +355,7 @@ class Supervisor:
         delivered = self._total()[OutcomeKind.DELIVERED]
         if delivered > self._num_delivered:
             self._num_delivered = delivered
-            self._restarts.delivered()
+            self._restarts.note_delivery()
         for post in self._workers():
             worker = post.worker
             beats = worker.seat.table.num_beats
@@ -416,7 +417,7 @@ class Supervisor:
         """Learn what a worker found that had been left behind; it knows already."""
         if self._estate is None:
             return
-        records = list(self._estate.inherited(folder).book.records.items())
+        records = list(self._estate.read_recovered(folder).book.records.items())
         self._blame.learn(dict(records))
         self._keep_blame(folder)
         portions = range(0, len(records), _IDS_AT_ONCE)
@@ -513,7 +514,7 @@ class Supervisor:
         return False, "SIGKILL, from outside or out of memory: the kernel's counters cannot be read here"
 
     def _tell_others(self, death: Death) -> None:
-        self._blame.died(death)
+        self._blame.note_death(death)
         portions = range(0, max(1, len(death.waiting)), _IDS_AT_ONCE)
         news = [
             Death(

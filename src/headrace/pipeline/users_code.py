@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import WrongResultCount
-from headrace.stages.module import checked_results
+from headrace.stages.module import check_results
 
 
 def raise_if_of_the_run(error: BaseException) -> None:
@@ -30,7 +30,7 @@ def members_of(results: Any, num_inputs: int, stage: str) -> Sequence[Any] | np.
         WrongResultCount: If there are not as many as inputs.
         BaseException: What an object of the user's raises when it is asked for its members.
     """
-    checked_results(results, num_inputs, stage)
+    check_results(results, num_inputs, stage)
     if isinstance(results, np.ndarray):
         return results
     members = list(results)

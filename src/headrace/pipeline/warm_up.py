@@ -20,7 +20,7 @@ from headrace.base.policies.batching import warm_up_sizes
 from headrace.pipeline.batch_buffer import BatchBuffer
 from headrace.pipeline.sizes import measure
 from headrace.pipeline.users_code import raise_if_of_the_run
-from headrace.stages.module import checked_results
+from headrace.stages.module import check_results
 
 #: How long what goes beyond the Plan's own sizes may take, about.
 _BUDGET_SECONDS = 1.5
@@ -189,5 +189,5 @@ class _Trial:
         results = self._call(inputs)
         ended, cpu_ended = self._now_ns(), time.thread_time_ns()
         self.curve.num_calls += 1
-        checked_results(results, size, self.curve.stage)
+        check_results(results, size, self.curve.stage)
         return (ended - began) / 1e9, (cpu_ended - cpu_began) / 1e9

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headrace.base.documents import decode_document
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.plan import DEFAULT_ENGINE
 from headrace.base.units import format_time
 from headrace.report.charts import Chart, axis, plot
@@ -98,7 +98,7 @@ class _Race:
         }  # fmt: skip
         told = ", ".join(f"{key} {value}" for key, value in settings.items() if value is not None)
         place = machine or (f"machine {self.hardware}" if self.hardware else "a machine that is not told")
-        return f"held against {name}{f' ({told})' if told else ''}, {counted(self.batch, 'item')} a call, on {place}"
+        return f"held against {name}{f' ({told})' if told else ''}, {pluralize(self.batch, 'item')} a call, on {place}"
 
 
 def _pictures(attempts: Sequence[Attempt]) -> list[Section]:
@@ -120,7 +120,7 @@ def _pictures(attempts: Sequence[Attempt]) -> list[Section]:
     for number, (race, own) in enumerate(races.items()):
         machine = next((one.asked.machine for one in own if one.asked and one.asked.machine), "")
         charts.append(_picture(number, race, own, _change_in_use(race, attempts)))
-        parts += [charts[-1].element(), note(f"{counted(len(own), 'attempt')}, {race.says(machine)}")]
+        parts += [charts[-1].element(), note(f"{pluralize(len(own), 'attempt')}, {race.says(machine)}")]
     return [Section(anchor="pareto", title="Accuracy and speed", parts=parts, charts=charts)]
 
 

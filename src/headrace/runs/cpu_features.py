@@ -28,7 +28,7 @@ def cpu_flags(root: Path = Path("/")) -> frozenset[str]:
     )
 
 
-def why_slow(precision: str, flags: frozenset[str]) -> str | None:
+def explain_slowness(precision: str, flags: frozenset[str]) -> str | None:
     """Return why a precision is no gain on a processor; None if it may be one, or the system tells no flags.
 
     Args:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.registry import installed_packages
 from headrace.runs.cpu_features import cpu_flags
 
@@ -103,7 +103,10 @@ def find_hardware(root: Path = Path("/")) -> Hardware:
 def machine_in_words(hardware: Hardware) -> str:
     """Return a machine in words: `AMD EPYC (AuthenticAMD 26/2/1; avx2 fma avx512_vnni), 2 cores, 16 GiB`."""
     cpu = "; ".join(part for part in (hardware.cpu_id, " ".join(hardware.cpu_flags)) if part)
-    parts = [(hardware.cpu_model or "a processor") + (f" ({cpu})" if cpu else ""), counted(hardware.num_cores, "core")]
+    parts = [
+        (hardware.cpu_model or "a processor") + (f" ({cpu})" if cpu else ""),
+        pluralize(hardware.num_cores, "core"),
+    ]
     parts += [] if hardware.cpu_quota is None else [f"at most {hardware.cpu_quota:g} of them at once"]
     parts += [] if hardware.memory_bytes is None else [f"{whole_gib(hardware.memory_bytes)} GiB"]
     return ", ".join([*parts, *hardware.accelerators])

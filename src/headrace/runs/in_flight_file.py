@@ -22,7 +22,7 @@ _SLOT_BYTES = 16_384
 _LENGTH_BYTES = 4
 
 
-class InHand(Observer):
+class InFlightFile(Observer):
     """Writes what each worker takes; thread-safe.
 
     Args:
@@ -43,7 +43,7 @@ class InHand(Observer):
         slot = getattr(self._mine, "slot", None)
         if slot is None:
             slot = self._mine.slot = next(self._slots)
-        content = _encoded(item_ids)
+        content = _encode_ids(item_ids)
         with self._lock, contextlib.suppress(OSError):  # a full disk, or a worker left behind: then nobody is suspected
             os.pwrite(self._file, content, slot * _SLOT_BYTES)
 
@@ -55,7 +55,7 @@ class InHand(Observer):
             self._file = -1
 
 
-def _encoded(item_ids: Sequence[str]) -> bytes:
+def _encode_ids(item_ids: Sequence[str]) -> bytes:
     content = msgspec.msgpack.encode(item_ids)
     while len(content) > _SLOT_BYTES - _LENGTH_BYTES:
         item_ids = item_ids[: len(item_ids) // 2]
@@ -63,7 +63,7 @@ def _encoded(item_ids: Sequence[str]) -> bytes:
     return len(content).to_bytes(_LENGTH_BYTES, "little") + content
 
 
-def read_in_hand(path: Path) -> list[str]:
+def read_in_flight(path: Path) -> list[str]:
     """Return the items that workers took last, each once; [] where there is no such file. What cannot be read is left out."""
     try:
         content = path.read_bytes()

@@ -60,7 +60,7 @@ class Journal:
         except BaseException:
             os.close(self._file)
             raise
-        records = [_decoded(line) for line in content.splitlines()]
+        records = [_decode_record(line) for line in content.splitlines()]
         self.header: dict[str, Any] | None = records[0] if records else None
         self.records = [record for record in records[1:] if record is not None]
         self.num_damaged = records.count(None)
@@ -154,7 +154,7 @@ def _whole_lines(file: int) -> bytes:
     return content[:end]
 
 
-def _decoded(line: bytes) -> dict[str, Any] | None:
+def _decode_record(line: bytes) -> dict[str, Any] | None:
     try:
         record = decode_document(line, Any)
     except msgspec.DecodeError:

@@ -108,7 +108,7 @@ class Run:
             try:
                 lines.append(decode_document(line, ErrorLine))
             except msgspec.DecodeError:
-                not_written = _not_written(line)
+                not_written = _read_not_written(line)
                 if not_written is None:
                     num_unreadable += bool(line)
                 else:
@@ -207,7 +207,7 @@ def _read_span_file(file: Path, room: int) -> Any:
     return table.select(SPAN_SCHEMA.names).cast(SPAN_SCHEMA)
 
 
-def _not_written(line: bytes) -> dict[str, int] | None:
+def _read_not_written(line: bytes) -> dict[str, int] | None:
     try:
         return decode_document(line, dict[str, dict[str, int]])["not_written"]
     except (msgspec.DecodeError, KeyError):

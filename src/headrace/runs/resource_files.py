@@ -403,7 +403,7 @@ def _read(folder: Path, raw: str, name: str) -> tuple[Any, list[str]]:
     if not tables:
         tables = list(lines.tables())
         problems += lines.problems
-    return _in_order(pa.concat_tables([lines.schema.empty_table(), *tables]).unify_dictionaries()), problems
+    return _sort_by_time(pa.concat_tables([lines.schema.empty_table(), *tables]).unify_dictionaries()), problems
 
 
 def _table(file: Path) -> Any:
@@ -415,7 +415,7 @@ def _table(file: Path) -> Any:
     return content.read()
 
 
-def _in_order(table: Any) -> Any:
+def _sort_by_time(table: Any) -> Any:
     """Return the table in order of time; several writers' rows stand one after another."""
     import numpy as np
 

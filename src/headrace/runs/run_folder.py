@@ -186,7 +186,7 @@ class RunFolder:
                 _remove_earlier_run(path)
             (path / SPANS_FOLDER).mkdir(exist_ok=True)
         except OSError as error:
-            raise _not_writable(path, error) from error
+            raise _explain_unwritable(path, error) from error
         host = socket.gethostname()
         info = RunInfo(
             schema_version=SCHEMA_VERSION,
@@ -228,7 +228,7 @@ class RunFolder:
             try:
                 replace_file(self.path / RUN_JSON, content + b"\n")
             except OSError as error:
-                raise _not_writable(self.path, error) from error
+                raise _explain_unwritable(self.path, error) from error
 
     def finish(self, status: Status, *, clock: Clock | None = None, **changes: Any) -> None:
         """Write how and when the run ended, with any last changes; raises like `update`."""
@@ -294,7 +294,7 @@ def _remove_earlier_run(path: Path) -> None:
                 file.unlink()
 
 
-def _not_writable(path: Path, error: OSError) -> RunFolderError:
+def _explain_unwritable(path: Path, error: OSError) -> RunFolderError:
     return RunFolderError(
         f"run folder {path} cannot be written: {error.strerror or error}; "
         "choose another with -o, free space on the disk or change the folder's rights"

@@ -1,7 +1,7 @@
 """The base of sources that end: jobs in a fixed order, retries kept in memory, outcomes counted.
 
 Nothing here survives the run: a job that was retried too often is counted as dead-lettered and logged with its reason. To
-resume a run, `pipeline.checkpoint` passes in an `Agenda`: it holds the remaining jobs and records how they end.
+resume a run, `pipeline.checkpoint` passes in an `WorkList`: it holds the remaining jobs and records how they end.
 
 A job for which nothing was tried, because its host is slow or its circuit breaker open, is put aside until all other jobs were
 given out. Then it is offered again as if it was new. This happens once, so that the run ends: afterwards it waits, or each
@@ -54,7 +54,7 @@ MOST_ASIDE = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Agenda:
+class WorkList:
     """The remaining jobs of a source, and the functions that record how they end."""
 
     entries: Sequence[Entry]
@@ -82,7 +82,7 @@ class FiniteSource(Source):
         check(max_receives >= 1, "max_receives", max_receives, "a whole number >= 1")
         self._max_receives = max_receives
         self._open: _OpenFinite | None = None
-        self._agenda: Agenda | None = None
+        self._agenda: WorkList | None = None
 
     @property
     def where(self) -> str | None:
@@ -94,7 +94,7 @@ class FiniteSource(Source):
         """Tries of one job, unless a Plan sets them."""
         return self._max_receives
 
-    def follow(self, agenda: Agenda | None) -> None:
+    def follow(self, agenda: WorkList | None) -> None:
         """Give out the jobs of an agenda from the next `open` on; None: all jobs."""
         self._agenda = agenda
 
@@ -114,7 +114,7 @@ class FiniteSource(Source):
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         """Return up to limit jobs; [] while others may still be retried; None at the end."""
-        return self._opened().receive(limit, wait_seconds)
+        return self._require_open().receive(limit, wait_seconds)
 
     @property
     def is_exhausted(self) -> bool:
@@ -128,21 +128,21 @@ class FiniteSource(Source):
 
     def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
         """Return the Plan's limit: a finite source sets none."""
-        return self._opened().max_in_flight
+        return self._require_open().max_in_flight
 
     def statistics(self) -> FiniteCounts:
         """Return the counts so far."""
-        return replace(self._opened().counts)
+        return replace(self._require_open().counts)
 
     def notes(self) -> dict[str, int]:
         """Return how many jobs were put aside, if any were: `source.postponed`."""
-        num_postponed = self._opened().counts.postponed
+        num_postponed = self._require_open().counts.postponed
         return {"source.postponed": num_postponed} if num_postponed else {}
 
     @property
     def num_in_flight(self) -> int:
         """Jobs received and not settled."""
-        return self._opened().num_in_flight
+        return self._require_open().num_in_flight
 
     def close(self) -> None:
         """End it: nothing more is given out. Repeating it does nothing."""
@@ -153,7 +153,7 @@ class FiniteSource(Source):
         """Leave the state of a run behind when pickled."""
         return {**self.__dict__, "_open": None, "_agenda": None}
 
-    def _opened(self) -> _OpenFinite:
+    def _require_open(self) -> _OpenFinite:
         if self._open is None:
             raise RuntimeError("open the source before using it")
         return self._open
@@ -163,7 +163,7 @@ class _OpenFinite:
     """The part of a FiniteSource that exists between open and close."""
 
     def __init__(
-        self, entries: Iterator[Entry], max_receives: int, max_in_flight: int | None, agenda: Agenda | None = None
+        self, entries: Iterator[Entry], max_receives: int, max_in_flight: int | None, agenda: WorkList | None = None
     ) -> None:
         self.counts = FiniteCounts()
         self.num_in_flight = 0

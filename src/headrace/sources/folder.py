@@ -81,7 +81,7 @@ def find_files(
             listed = ", ".join(f"{kind}: {number}" for kind, number in (+left_out).most_common())
             log.warning("%s: %d files are taken; left out are %s", path, len(files), encodable(listed))
     else:
-        root = _fixed_part(path)
+        root = _find_fixed_part(path)
         if root == path or not root.is_dir():
             raise SourceError(f"{path} does not exist; expected a folder, a file or a pattern such as photos/*.jpg")
         try:
@@ -121,7 +121,7 @@ def _walk(path: Path, recursive: bool, left_out: collections.Counter[str]) -> It
         yield from (Path(folder, name) for name in names if not name.startswith("."))
 
 
-def _fixed_part(path: Path) -> Path:
+def _find_fixed_part(path: Path) -> Path:
     """Return the folders of a pattern before its first wild part."""
     fixed: list[str] = []
     for part in path.parts:

@@ -30,7 +30,7 @@ from headrace.base.errors import BadMessage
 from headrace.base.records import Job, Message, Outcome
 from headrace.sources.parsing import Parser
 from headrace.sources.strict_json import refuse_duplicates
-from headrace.sources.untrusted import described
+from headrace.sources.untrusted import describe_error
 
 #: Version of the format. 1: 2026-11, first.
 WIRE_VERSION = 1
@@ -144,14 +144,14 @@ def decode_message(
     except BadMessage:
         raise
     except Exception as error:  # a defect of a decoder ends one message, not every worker that receives it
-        raise BadMessage(f"message.malformed: the message cannot be read: {described(error)}") from error
+        raise BadMessage(f"message.malformed: the message cannot be read: {describe_error(error)}") from error
 
 
 def _own(body: bytes) -> _WireJob:
     try:
         wire = _decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadMessage(_what_is_wrong(body, error)) from error
+        raise BadMessage(_explain_bad_body(body, error)) from error
     _refuse_excess(wire, len(body))
     refuse_duplicates(body)
     return wire
@@ -164,7 +164,9 @@ def _foreign(body: bytes, parse: Parser) -> _WireJob:
         raise
     except Exception as error:
         origin = find_origin(error)
-        refused = BadMessage(f"message.parse: parse raised {described(error)}{f' ({origin.place})' if origin else ''}")
+        refused = BadMessage(
+            f"message.parse: parse raised {describe_error(error)}{f' ({origin.place})' if origin else ''}"
+        )
         refused.origin = origin
         raise refused from error
     try:
@@ -188,7 +190,7 @@ def _job(wire: _WireJob, message: Message, clock: Clock, settle: Callable[[Job, 
         _payload(wire),
         task=wire.task,
         attributes=attributes,
-        deadline_ns=None if wire.deadline is None else _on_clock(wire.deadline, clock),
+        deadline_ns=None if wire.deadline is None else _convert_deadline(wire.deadline, clock),
         attempt=message.receive_count,
         settle=settle,
     )
@@ -236,13 +238,13 @@ def _payload(wire: _WireJob) -> str | bytes | Path:
     return path
 
 
-def _on_clock(deadline: float, clock: Clock) -> int:
+def _convert_deadline(deadline: float, clock: Clock) -> int:
     if not math.isfinite(deadline) or not 0 < deadline < 1e11:
         raise BadMessage(f"message.deadline: deadline = {deadline!r} is not a moment in Unix seconds")
     return clock.now_ns() + round((deadline - clock.unix_seconds()) * 1e9)
 
 
-def _what_is_wrong(body: bytes, error: Exception) -> str:
+def _explain_bad_body(body: bytes, error: Exception) -> str:
     try:
         version = _version_decoder.decode(body).v
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

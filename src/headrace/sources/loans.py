@@ -35,9 +35,9 @@ from headrace.base.policies.blame import Record
 from headrace.base.policies.visibility import VisibilityPolicy
 from headrace.base.protocols import FINAL, STALE, Queue
 from headrace.base.records import DELIVERED, Burial, Job, Message, Outcome, OutcomeKind, Postponed
-from headrace.base.worker_slot import Seat
+from headrace.base.worker_slot import WorkerSlot
 from headrace.sources.pending_calls import Action, Lane, Pauses
-from headrace.sources.untrusted import described
+from headrace.sources.untrusted import describe_error
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +170,7 @@ class Loan:
         """Return the message with its latest receipt: it may have been delivered a second time."""
         return replace(self.message, receipt=self.receipt)
 
-    def postponed(self) -> Postponed:
+    def make_postponed(self) -> Postponed:
         """Return the message to offer again later."""
         assert self.outcome is not None
         kept = self.outcome.kept or self.message.kept
@@ -215,7 +215,7 @@ class LoanBook:
         clock: Clock,
         ack_items: int = ACK_ITEMS,
         ack_seconds: float = ACK_SECONDS,
-        seat: Seat | None = None,
+        seat: WorkerSlot | None = None,
     ) -> None:
         self._seat = seat
         self.settled: deque[Loan] = deque()
@@ -286,7 +286,7 @@ class LoanBook:
         if job is None:
             self._seat.table.count(outcome.kind)
         if outcome.kind is OutcomeKind.DELIVERED and loan.place is not None:
-            self._seat.table.delivered(loan.place)
+            self._seat.table.note_delivery(loan.place)
 
     def _enter(self, loan: Loan) -> str:
         """Enter the loan where the supervisor sees it; return why it must not run, or an empty text."""
@@ -377,7 +377,7 @@ class LoanBook:
             counts.returned += 1
             if outcome.excused and count + 1 >= loan.max_receives:
                 return "postpone"  # the service counts the delivery all the same, and would bury the message soon
-            loan.delay_seconds = _rounded(outcome.delay_seconds)
+            loan.delay_seconds = _round_delay(outcome.delay_seconds)
             return "nack"
         if outcome.kind is OutcomeKind.RETRY and (outcome.kept or outcome.spared):
             counts.retried += 1
@@ -385,7 +385,7 @@ class LoanBook:
             return "postpone"
         if outcome.kind is OutcomeKind.RETRY and count < loan.max_receives:
             counts.retried += 1
-            loan.delay_seconds = _rounded(outcome.delay_seconds)
+            loan.delay_seconds = _round_delay(outcome.delay_seconds)
             return "nack"
         if outcome.kind is OutcomeKind.RETRY:
             reason = f"{outcome.reason or 'failed'} (delivery {count} of {loan.max_receives})"
@@ -433,13 +433,13 @@ class LoanBook:
         if action == "nack":
             return self._queue.nack(receipts, delay_seconds=loans[0].delay_seconds)
         if action == "postpone":
-            return self._queue.postpone([loan.postponed() for loan in loans])
+            return self._queue.postpone([loan.make_postponed() for loan in loans])
         try:
             return self._queue.dead_letter([loan.burial() for loan in loans])
         except SourceError:
             raise
         except Exception as error:  # letters are made of what strangers sent: a defect there must not end the worker
-            raise QueueRefused(f"{self._queue.name}: {described(error)}") from error
+            raise QueueRefused(f"{self._queue.name}: {describe_error(error)}") from error
 
     def _conclude(self, lane: Lane[Loan], loans: list[Loan], receipts: list[str], failures: dict[str, str]) -> None:
         now = self._now()
@@ -494,10 +494,10 @@ class LoanBook:
         heapq.heappush(self._due, (at, self._num_due, loan.key))
         if len(self._due) > 2 * len(self._loans) + _FEW:
             # Ended loans would otherwise stay for half of the visibility timeout.
-            self._due = [entry for entry in self._due if self._scheduled(entry) is not None]
+            self._due = [entry for entry in self._due if self._find_scheduled(entry) is not None]
             heapq.heapify(self._due)
 
-    def _scheduled(self, entry: tuple[float, int, Key]) -> Loan | None:
+    def _find_scheduled(self, entry: tuple[float, int, Key]) -> Loan | None:
         """Return the loan of an entry; None if it has ended, or the message was lent again since."""
         loan = self._loans.get(entry[2])
         return loan if loan is not None and loan.due_number == entry[1] else None
@@ -508,7 +508,7 @@ class LoanBook:
         with self._lock:
             until = now
             while self._due and self._due[0][0] <= until and len(due) < MOST_EXTENDED:
-                loan = self._scheduled(heapq.heappop(self._due))
+                loan = self._find_scheduled(heapq.heappop(self._due))
                 if loan is None:
                     continue
                 extend_at = self._policy.extend_at(loan.lent_at)
@@ -573,20 +573,20 @@ class LoanBook:
         self._end(loan)
 
     def _note_answer(self, pauses: Pauses) -> None:
-        self._silence.answered()
-        if pauses.answered():
+        self._silence.note_success()
+        if pauses.note_success():
             log.info("%s answers again", self._queue.name)
 
     def _note_failure(self, pauses: Pauses, error: QueueUnavailable, what: str) -> None:
         now = self._now()
         self.counts.failed_calls += 1
-        pauses.failed(now)
+        pauses.note_failure(now)
         if pauses.is_to_be_said(now):
             log.warning("%s: %s", what, error)
         if not isinstance(error, QueueRefused):
             # One call may fail by itself. After two in a row, of any kind, the service is down: no other call need wait for
             # it.
-            self._silence.failed(now)
+            self._silence.note_failure(now)
             if self._silence.num_failures == 1:
                 self._silence.resume_at = 0.0
 
@@ -597,6 +597,6 @@ def _remember(keys: OrderedDict[Key, None], key: Key) -> None:
         keys.popitem(last=False)
 
 
-def _rounded(seconds: float) -> float:
+def _round_delay(seconds: float) -> float:
     """Round to quarters of a second, so that delays with jitter still share calls."""
     return round(seconds * 4) / 4

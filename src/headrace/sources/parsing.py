@@ -41,10 +41,10 @@ def find_parser(name: str | Parser) -> Parser:
     first, _, rest = name.partition("+")
     if first == "sns":
         inner = find_parser(rest) if rest else read_object
-        return lambda body: _from_sns(body, inner)
+        return lambda body: _parse_sns(body, inner)
     if first.startswith("json:"):
         places = _places(first.removeprefix("json:"), name)
-        return lambda body: _from_json(body, places)
+        return lambda body: _parse_json(body, places)
     if not rest and first in _PLAIN:
         return _PLAIN[first]
     raise SettingsError(
@@ -65,7 +65,7 @@ def read_object(body: bytes) -> Mapping[str, Any]:
     return found
 
 
-def _from_url(body: bytes) -> str:
+def _parse_url(body: bytes) -> str:
     return body.decode().strip()
 
 
@@ -85,10 +85,10 @@ def _places(text: str, name: str) -> dict[str, list[str]]:
     return places
 
 
-def _from_json(body: bytes, places: Mapping[str, list[str]]) -> Mapping[str, Any]:
+def _parse_json(body: bytes, places: Mapping[str, list[str]]) -> Mapping[str, Any]:
     """Return the fields of a job; its attributes are the whole object."""
     found = read_object(body)
-    values = {field: _at(found, place) for field, place in places.items()}
+    values = {field: _find_at(found, place) for field, place in places.items()}
     if values["url"] is None:
         raise BadMessage(f"message.field: there is no {'.'.join(places['url'])} in it; it has {', '.join(found)[:200]}")
     for field in ("id", "task"):  # producers count with numbers
@@ -99,13 +99,13 @@ def _from_json(body: bytes, places: Mapping[str, list[str]]) -> Mapping[str, Any
     return {**{field: value for field, value in values.items() if value is not None}, "attributes": attributes}
 
 
-def _at(found: Any, place: list[str]) -> Any:
+def _find_at(found: Any, place: list[str]) -> Any:
     for key in place:
         found = found.get(key) if isinstance(found, dict) else None
     return found
 
 
-def _from_sns(body: bytes, inner: Parser) -> str | Mapping[str, Any]:
+def _parse_sns(body: bytes, inner: Parser) -> str | Mapping[str, Any]:
     envelope = read_object(body)
     message = envelope.get("Message")
     if envelope.get("Type") != "Notification" or not isinstance(message, str):
@@ -118,7 +118,7 @@ def _from_sns(body: bytes, inner: Parser) -> str | Mapping[str, Any]:
     return {"id": str(envelope.get("MessageId") or ""), **fields}
 
 
-def _from_s3(body: bytes) -> Mapping[str, Any]:
+def _parse_s3(body: bytes) -> Mapping[str, Any]:
     """Return the job of one new object; its id differs for each version of the object."""
     event = read_object(body)
     if isinstance(event.get("detail"), dict):  # EventBridge, which does not escape names
@@ -139,4 +139,4 @@ def _from_s3(body: bytes) -> Mapping[str, Any]:
     }
 
 
-_PLAIN: dict[str, Parser] = {"url": _from_url, "s3": _from_s3}
+_PLAIN: dict[str, Parser] = {"url": _parse_url, "s3": _parse_s3}

@@ -35,12 +35,12 @@ class Pauses:
         self.resume_at = 0.0
         self._say_at = 0.0
 
-    def failed(self, now: float) -> None:
+    def note_failure(self, now: float) -> None:
         """Note a failure."""
         self.num_failures += 1
         self.resume_at = now + pause_seconds(self.num_failures, self._longest)
 
-    def answered(self) -> bool:
+    def note_success(self) -> bool:
         """Note a success and return whether it ends a series of failures."""
         had_failed = self.num_failures > 0
         self.num_failures = 0

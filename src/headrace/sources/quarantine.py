@@ -16,7 +16,7 @@ from headrace.base.records import Job, Outcome, OutcomeKind
 Settle = Callable[[Job | None, Outcome], None]
 
 
-class Isolation:
+class Quarantine:
     """Holds back what is not to run beside something else. Thread-safe."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Isolation:
         self._suspects: deque[Job] = deque()
         self._others: deque[Job] = deque()
 
-    def counted(self, settle: Settle) -> Settle:
+    def track_settle(self, settle: Settle) -> Settle:
         """Return a job's settle that tells when it is no longer out."""
 
         def settled(job: Job | None, outcome: Outcome) -> None:

@@ -23,13 +23,13 @@ from headrace.base.protocols import AdoptsLoans, CostsCalls, HasIdentity, Limits
 from headrace.base.records import Job, Message, Outcome, OutcomeKind, QueueStatistics
 from headrace.base.settings import check
 from headrace.base.units import parse_duration
-from headrace.base.worker_slot import Seat
+from headrace.base.worker_slot import WorkerSlot
 from headrace.sources.addresses import hide_secrets, open_queue, parse_address
 from headrace.sources.jobs import decode_message
 from headrace.sources.loans import Loan, LoanBook, LoanCounts
 from headrace.sources.parsing import Parser, find_parser
 from headrace.sources.pending_calls import FIRST_PAUSE_SECONDS, SAID_EVERY_SECONDS, pause_seconds
-from headrace.sources.quarantine import Isolation, Settle
+from headrace.sources.quarantine import Quarantine, Settle
 
 log = logging.getLogger(__name__)
 
@@ -98,9 +98,9 @@ class QueueSource(Source):
         self._parse = None if parse is None else find_parser(parse)
         self._clock: Clock = clock or SystemClock()
         self._open: _OpenSource | None = None
-        self._seat: Seat | None = None
+        self._seat: WorkerSlot | None = None
 
-    def changed(self, address: str | None, *, drain: bool) -> QueueSource:
+    def replace_address(self, address: str | None, *, drain: bool) -> QueueSource:
         """Return this source with another address, or as one that drains its queue; all else stays.
 
         Args:
@@ -124,7 +124,7 @@ class QueueSource(Source):
                 f"there is no queue to drain at {self.shown_address}: {path} does not exist; look at the address"
             )
 
-    def take(self, seat: Seat) -> None:
+    def take(self, seat: WorkerSlot) -> None:
         """Record received messages where the supervisor sees them, and run suspects alone; call before `open`."""
         self._seat = seat
 
@@ -185,19 +185,19 @@ class QueueSource(Source):
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         """Return up to limit jobs, [] if none came within wait_seconds, None once there are no more."""
-        return self._opened().receive(limit, wait_seconds)
+        return self._require_open().receive(limit, wait_seconds)
 
     def tend(self) -> None:
         """Send acks, extend loans; tolerates a service that does not answer."""
-        self._opened().book.tend()
+        self._require_open().book.tend()
 
     def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
         """Return how many jobs may be in flight so that each can be finished within its visibility timeout."""
-        return self._opened().in_flight_limit(throughput, at_least)
+        return self._require_open().in_flight_limit(throughput, at_least)
 
     def statistics(self) -> LoanCounts:
         """Return the counts so far."""
-        return self._opened().book.statistics()
+        return self._require_open().book.statistics()
 
     def backlog(self) -> QueueStatistics:
         """Return the state of the queue now; thread-safe. Calls the service, so it may take time.
@@ -205,7 +205,7 @@ class QueueSource(Source):
         Raises:
             QueueUnavailable: If the service does not answer.
         """
-        return self._opened().queue.statistics()
+        return self._require_open().queue.statistics()
 
     def notes(self) -> dict[str, int]:
         """Return the counts of loans that are not 0, beside the outcomes of jobs: `source.extended`, ..."""
@@ -215,7 +215,7 @@ class QueueSource(Source):
     @property
     def num_in_flight(self) -> int:
         """Messages that were received and whose end the queue has not confirmed."""
-        return self._opened().book.num_in_flight
+        return self._require_open().book.num_in_flight
 
     def close(self) -> None:
         """Send the last acks and disconnect. Repeating it does nothing; statistics stay readable."""
@@ -226,7 +226,7 @@ class QueueSource(Source):
         """Leave the connection behind when pickled."""
         return {**self.__dict__, "_open": None, "_seat": None}
 
-    def _opened(self) -> _OpenSource:
+    def _require_open(self) -> _OpenSource:
         if self._open is None:
             raise RuntimeError("open the source before using it")
         return self._open
@@ -245,13 +245,13 @@ class _OpenSource:
         parse: Parser | None,
         clock: Clock,
         owned: bool,
-        seat: Seat | None,
+        seat: WorkerSlot | None,
     ) -> None:
         self.queue = queue
         policy = VisibilityPolicy(timeout_seconds=queue.visibility_seconds)
         self.book = LoanBook(queue, policy, max_receives=max_receives, clock=clock, seat=seat)
         self._seat = seat
-        self._isolation = Isolation() if seat else None
+        self._isolation = Quarantine() if seat else None
         if seat is not None:
             found = seat.inherit(queue.identity if isinstance(queue, HasIdentity) else queue.name)
             _settle_orphans(queue, [*seat.orphans, *found], clock)
@@ -311,10 +311,10 @@ class _OpenSource:
     def _enter(self, loan: Loan) -> Job:
         """Return the job of a message just received; the body of a suspect is read only once it runs alone."""
         message = loan.message
-        settle = loan.settle if self._isolation is None else self._isolation.counted(loan.settle)
+        settle = loan.settle if self._isolation is None else self._isolation.track_settle(loan.settle)
         if loan.refused_for:
             # The same for a message that may not run again: `parse` is code of the user, and may be what kills.
-            return _refused(message, settle, Outcome(OutcomeKind.DEAD_LETTERED, loan.refused_for))
+            return _make_refused_job(message, settle, Outcome(OutcomeKind.DEAD_LETTERED, loan.refused_for))
         if loan.is_suspect:
             loan.job = unread = _Unread(message.id, b"", attempt=message.receive_count, settle=settle)
             unread.read = functools.partial(self._read_alone, loan, settle)
@@ -346,7 +346,7 @@ class _OpenSource:
         try:
             job = decode_message(message, parse=self._parse, clock=self._clock, settle=settle)
         except BadMessage as error:
-            return _refused(message, settle, Outcome(OutcomeKind.REJECTED, error.reason))
+            return _make_refused_job(message, settle, Outcome(OutcomeKind.REJECTED, error.reason))
         job.lost = loan.lost
         loan.job = job
         job.max_attempts = loan.max_receives
@@ -449,7 +449,7 @@ class _Unread(Job):
     read: Callable[[], Job]
 
 
-def _refused(message: Message, settle: Callable[[Job, Outcome], None], verdict: Outcome) -> Job:
+def _make_refused_job(message: Message, settle: Callable[[Job, Outcome], None], verdict: Outcome) -> Job:
     """Return a job that carries only its verdict, so that it is counted, recorded and observed like any other."""
     refused = Job(message.id, b"", attempt=message.receive_count, settle=settle)
     refused.verdict = verdict

@@ -41,7 +41,7 @@ from headrace.base.errors import MissingExtra, QueueRefused, QueueUnavailable, S
 from headrace.base.protocols import STALE
 from headrace.base.records import Burial, DeadLetter, Message, Postponed, QueueStatistics
 from headrace.base.settings import check
-from headrace.sources.untrusted import as_bytes, read_guarded
+from headrace.sources.untrusted import encode_entry, read_guarded
 
 try:
     import redis
@@ -423,7 +423,7 @@ class RedisQueue:
     def __init__(self, url: str, *, queue: str = "jobs", visibility_seconds: float = 30.0) -> None:
         check(0 < visibility_seconds <= 43_200, "visibility_seconds", visibility_seconds, "above 0, up to 43200 (12 h)")
         check(bool(queue) and not set(queue) & set("{}"), "queue", queue, "a name without braces")
-        self._name = f"{_shown(url)}?queue={queue}"
+        self._name = f"{_hide_password(url)}?queue={queue}"
         self._visibility_seconds = float(visibility_seconds)
         stream = f"headrace:{{{queue}}}"
         self._keys = [stream, f"{stream}:lent", f"{stream}:held", f"{stream}:delayed", f"{stream}:dead"]
@@ -431,11 +431,11 @@ class RedisQueue:
         self._scripts: dict[str, Callable[..., Any]] = {}
         self._closed = False
         self._redis: Any = None
-        with self._translated():
+        with self._translate_errors():
             self._redis = self._connect(url)
         try:
-            with self._translated():
-                self._redis = _of_cluster(self._redis, url)
+            with self._translate_errors():
+                self._redis = _connect_cluster(self._redis, url)
                 self._run(_OPEN, [round(visibility_seconds * 1000)])
         except BaseException:
             self._redis.close()
@@ -463,7 +463,7 @@ class RedisQueue:
     def send(self, bodies: Sequence[bytes], *, delay_seconds: float = 0.0) -> list[str]:
         """Store messages and return their ids in order; how durable, see the module."""
         ids = [os.urandom(16).hex() for _ in bodies]
-        with self._translated():
+        with self._translate_errors():
             for start in range(0, len(bodies), MOST_PER_CALL):
                 pairs = zip(ids[start : start + MOST_PER_CALL], bodies[start : start + MOST_PER_CALL], strict=True)
                 arguments: list[Any] = [_ms(delay_seconds)]
@@ -476,7 +476,7 @@ class RedisQueue:
         """Return up to max_messages (500 at most per call), first those offered again; wait for the first."""
         give_up_at = time.monotonic() + wait_seconds
         most = min(max_messages, MOST_PER_CALL)
-        with self._translated():
+        with self._translate_errors():
             while True:
                 rows, due_ms = self._run(_RECEIVE, [most, _ms(self._visibility_seconds)])
                 messages = [_message(*row) for row in rows]
@@ -518,7 +518,7 @@ class RedisQueue:
     def _move(self, script: str, rows: Sequence[list[Any]]) -> dict[str, str]:
         """Run a script that takes three arguments for each message, and return those that are stale."""
         failures: dict[str, str] = {}
-        with self._translated():
+        with self._translate_errors():
             for start in range(0, len(rows), MOST_PER_CALL):
                 arguments = [argument for row in rows[start : start + MOST_PER_CALL] for argument in row]
                 failures.update((receipt.decode(), STALE) for receipt in self._run(script, arguments))
@@ -526,7 +526,7 @@ class RedisQueue:
 
     def statistics(self) -> QueueStatistics:
         """Return counts of one moment; the oldest age looks at the first hundred of those offered again."""
-        with self._translated():
+        with self._translate_errors():
             visible, in_flight, delayed, dead, age_ms = self._run(_STATISTICS, [])
         return QueueStatistics(
             visible=visible,
@@ -538,7 +538,7 @@ class RedisQueue:
 
     def peek(self, max_messages: int, *, dead: bool = False) -> list[Message] | list[DeadLetter]:
         """Return messages that could be received now, or dead letters, without touching them; receipts are empty."""
-        with self._translated():
+        with self._translate_errors():
             if dead:
                 letters = cast("list[Any]", self._redis.xrange(self._keys[4], count=max_messages))
                 return [_dead_letter(entry, fields) for entry, fields in letters]
@@ -547,7 +547,7 @@ class RedisQueue:
     def redrive(self, max_messages: int | None = None, *, rework: bool = False) -> int:
         """Move the oldest dead letters back with a receive count of zero and return how many."""
         moved = 0
-        with self._translated():
+        with self._translate_errors():
             while max_messages is None or moved < max_messages:
                 left = MOST_PER_CALL if max_messages is None else min(MOST_PER_CALL, max_messages - moved)
                 count = self._run(_REDRIVE, [left, int(rework)])
@@ -558,7 +558,7 @@ class RedisQueue:
 
     def purge(self, *, dead: bool = False) -> int:
         """Remove all messages, those in flight included, or all dead letters, and return how many."""
-        with self._translated():
+        with self._translate_errors():
             if dead:
                 return int(self._redis.xtrim(self._keys[4], maxlen=0, approximate=False))
             return int(self._run(_PURGE, []))
@@ -571,7 +571,7 @@ class RedisQueue:
     def _each(self, script: str, arguments: list[Any], receipts: Sequence[str]) -> dict[str, str]:
         wanted = list(dict.fromkeys(receipts))
         failures: dict[str, str] = {}
-        with self._translated():
+        with self._translate_errors():
             for start in range(0, len(wanted), MOST_PER_CALL):
                 stale = self._run(script, [*arguments, *wanted[start : start + MOST_PER_CALL]])
                 failures.update((receipt.decode(), STALE) for receipt in stale)
@@ -589,7 +589,7 @@ class RedisQueue:
             return self._scripts[script](keys=self._keys, args=arguments)
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         if self._closed:
             raise QueueUnavailable(f"{self._name} was closed")
         try:
@@ -621,7 +621,7 @@ _PASSING = (
 )
 
 
-def _shown(url: str) -> str:
+def _hide_password(url: str) -> str:
     """Return an address without user and password."""
     if url.startswith(SCHEME):
         return str(SentinelAddress.parse(url))
@@ -634,7 +634,7 @@ def _timeouts() -> dict[str, Any]:
     return {"socket_timeout": SOCKET_SECONDS, "socket_connect_timeout": SOCKET_SECONDS}
 
 
-def _of_cluster(client: redis.Redis, url: str) -> Any:
+def _connect_cluster(client: redis.Redis, url: str) -> Any:
     """Return a client of the whole cluster where the server is one of a cluster, else the client itself."""
     if url.startswith(SCHEME):
         return client  # Sentinels watch over no cluster
@@ -665,7 +665,7 @@ def _message(entry: bytes, count: int, says: list[bytes]) -> Message:
             raise ValueError(f"its field `id` is not UTF-8: {id_[:60]!r}; leave it out, or send text") from None
 
     def read_malformed(_: object, reason: str) -> Message:
-        return Message(entry.decode(), body or as_bytes(body), receipt, count, sent_at, malformed=reason)
+        return Message(entry.decode(), body or encode_entry(body), receipt, count, sent_at, malformed=reason)
 
     return read_guarded(None, read, read_malformed)
 
@@ -678,12 +678,12 @@ def _dead_letter(entry: bytes, by: dict[bytes, bytes]) -> DeadLetter:
         return DeadLetter(by[b"id"].decode(), by[b"body"], reason, count, _moment(entry), by.get(b"kept", b""))
     except (KeyError, UnicodeDecodeError):
         found = {name: value for name, value in by.items() if name not in (b"reason", b"count")}
-        return DeadLetter(entry.decode(), _as_found(found), reason, count, _moment(entry))
+        return DeadLetter(entry.decode(), _format_entry(found), reason, count, _moment(entry))
 
 
-def _as_found(by: dict[bytes, bytes]) -> bytes:
+def _format_entry(by: dict[bytes, bytes]) -> bytes:
     """Return what a foreign entry holds: its body, or all of its fields as JSON."""
-    return by.get(b"body") or as_bytes({as_bytes(name).decode(): value for name, value in by.items()})
+    return by.get(b"body") or encode_entry({encode_entry(name).decode(): value for name, value in by.items()})
 
 
 def _moment(entry: bytes) -> float:

@@ -31,7 +31,7 @@ from headrace.base.protocols import STALE
 from headrace.base.records import Burial, DeadLetter, Message, Postponed, QueueStatistics
 from headrace.base.settings import check
 from headrace.sources.steady_time import SteadyClock
-from headrace.sources.untrusted import as_bytes, read_guarded
+from headrace.sources.untrusted import encode_entry, read_guarded
 
 #: Version of the tables. 1: 2026-11, first. 2: 2026-11, column `kept`.
 SCHEMA_VERSION = 2
@@ -143,7 +143,7 @@ class SqliteQueue:
 
     def _steady_clock(self) -> Clock:
         try:
-            with self._translated():
+            with self._translate_errors():
                 return SteadyClock(self._connection)
         except BaseException:
             self._connection.close()
@@ -188,7 +188,7 @@ class SqliteQueue:
         while True:
             try:
                 # Looking before locking: an idle worker must not take the write lock twenty times a second.
-                messages = self._lend(max_messages) if self._any_visible() else []
+                messages = self._lend(max_messages) if self._has_visible() else []
             except (QueueRefused, QueueUnavailable):
                 if not self._closed.is_set():
                     self._look_at_file()  # SQLite mixes the old file with the log of the new one: the reason is the file
@@ -254,7 +254,7 @@ class SqliteQueue:
     def statistics(self) -> QueueStatistics:
         """Return exact counts; costs about 0.1 us per message in the queue."""
         now = self._clock.unix_seconds()
-        with self._reading() as connection:
+        with self._use_connection() as connection:
             # One statement, so that the counts belong to one moment.
             visible, oldest, in_flight, delayed, dead = connection.execute(
                 "SELECT visible, oldest, in_flight, hidden - in_flight,"
@@ -270,7 +270,7 @@ class SqliteQueue:
 
     def peek(self, max_messages: int, *, dead: bool = False) -> list[Message] | list[DeadLetter]:
         """Return messages that could be received now, or dead letters, without touching them; receipts are empty."""
-        with self._reading() as connection:
+        with self._use_connection() as connection:
             if dead:
                 rows = connection.execute(
                     "SELECT CAST(id AS BLOB), CAST(body AS BLOB), CAST(reason AS BLOB), CAST(receive_count AS INTEGER),"
@@ -279,7 +279,7 @@ class SqliteQueue:
                     (self._queue, max_messages),
                 ).fetchall()
                 return [
-                    DeadLetter(as_bytes(id_).decode(), body, as_bytes(reason).decode(), *rest)
+                    DeadLetter(encode_entry(id_).decode(), body, encode_entry(reason).decode(), *rest)
                     for id_, body, reason, *rest in rows
                 ]
             rows = connection.execute(
@@ -316,8 +316,8 @@ class SqliteQueue:
         with self._lock:
             self._connection.close()
 
-    def _any_visible(self) -> bool:
-        with self._reading() as connection:
+    def _has_visible(self) -> bool:
+        with self._use_connection() as connection:
             found = connection.execute(
                 "SELECT 1 FROM messages WHERE queue = ? AND visible_at <= ? LIMIT 1",
                 (self._queue, self._clock.unix_seconds()),
@@ -358,13 +358,13 @@ class SqliteQueue:
         return failures
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._lock, self._translated():
+    def _use_connection(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, self._translate_errors():
             yield self._connection
 
     @contextlib.contextmanager
     def _transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        with self._reading() as connection:
+        with self._use_connection() as connection:
             # NORMAL syncs at checkpoints alone. After a power cut the last acks may be missing: the messages are then
             # delivered again, which at-least-once allows, while an fsync per ack would cost milliseconds. A send that
             # was confirmed must never be missing, hence FULL.
@@ -386,7 +386,7 @@ class SqliteQueue:
                     connection.execute("PRAGMA synchronous = NORMAL")
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         if self._closed.is_set():
             raise QueueUnavailable(f"{self.name} was closed")
         try:
@@ -411,7 +411,7 @@ def _message(receipt: str, id_: bytes, body: bytes, count: int, sent_type: str, 
         return Message(id_.decode(), body, receipt, count, sent_at, kept)
 
     def read_malformed(_: object, reason: str) -> Message:
-        return Message(as_bytes(id_).decode(), body, receipt, count, sent_at, malformed=reason)
+        return Message(encode_entry(id_).decode(), body, receipt, count, sent_at, malformed=reason)
 
     return read_guarded(None, read, read_malformed)
 

@@ -41,7 +41,7 @@ from headrace.base.errors import MissingExtra, QueueRefused, QueueUnavailable, S
 from headrace.base.protocols import FINAL, STALE
 from headrace.base.records import Burial, DeadLetter, Message, Postponed, QueueStatistics
 from headrace.base.settings import check
-from headrace.sources.untrusted import as_bytes, read_guarded
+from headrace.sources.untrusted import encode_entry, read_guarded
 
 try:
     import boto3
@@ -205,7 +205,7 @@ class SqsQueue:
                 if messages:  # what was lent is ours; the next call tells what is wrong
                     return messages
                 raise
-            messages += [_as_message(one, receipt=one["ReceiptHandle"]) for one in raw]
+            messages += [_convert_message(one, receipt=one["ReceiptHandle"]) for one in raw]
             enough = len(messages) >= max_messages or len(raw) < most
             if (messages and enough) or (not messages and time.monotonic() >= give_up_at):
                 return messages
@@ -293,7 +293,7 @@ class SqsQueue:
     def _store(self, url: str, entries: dict[str, dict[str, Any]], failures: dict[str, str]) -> list[str]:
         """Send entries and return the receipts of those stored; note why others were not."""
         receipts = list(entries)
-        batches = list(_fitting(list(entries.values()), self._max_bytes))
+        batches = list(_split_batches(list(entries.values()), self._max_bytes))
         stored: list[str] = []
         errors = []
         for batch, future in zip(
@@ -347,7 +347,7 @@ class SqsQueue:
                 found.setdefault(raw["MessageId"], raw)
             num_barren = num_barren + 1 if len(found) == before else 0
         chosen = list(found.values())[:max_messages]
-        return [_letter(raw) for raw in chosen] if dead else [_as_message(raw, receipt="") for raw in chosen]
+        return [_letter(raw) for raw in chosen] if dead else [_convert_message(raw, receipt="") for raw in chosen]
 
     def redrive(self, max_messages: int | None = None, *, rework: bool = False) -> int:
         """Move dead letters back with a receive count of zero and return how many; at least once, like a send."""
@@ -359,13 +359,13 @@ class SqsQueue:
             letters = self._receive(url, most, 60, 1, self._client)
             if not letters:
                 break
-            messages = [_as_message(raw, receipt="") for raw in letters]
+            messages = [_convert_message(raw, receipt="") for raw in letters]
             entries = [
                 self._entry_as_fits(message.body, _identity(message), b"" if rework else message.kept)
                 for message in messages
             ]
             self._send(self._url, entries)
-            with self._translated():
+            with self._translate_errors():
                 answer = self._client.delete_message_batch(
                     QueueUrl=url,
                     Entries=[{"Id": str(i), "ReceiptHandle": raw["ReceiptHandle"]} for i, raw in enumerate(letters)],
@@ -381,7 +381,7 @@ class SqsQueue:
         if not url:
             return 0
         state = self.statistics()
-        with self._translated():
+        with self._translate_errors():
             self._client.purge_queue(QueueUrl=url)
         if not dead:
             with self._lock:
@@ -398,7 +398,7 @@ class SqsQueue:
 
     def _receive(self, url: str, most: int, visibility: int, wait: int, client: Any) -> list[dict[str, Any]]:
         before = time.monotonic()
-        with self._translated():
+        with self._translate_errors():
             answer = client.receive_message(
                 QueueUrl=url,
                 MaxNumberOfMessages=most,
@@ -483,7 +483,7 @@ class SqsQueue:
                 {"Id": str(number), "ReceiptHandle": receipt, **extra.get(receipt, {})}
                 for number, receipt in enumerate(again)
             ]
-            with self._translated():
+            with self._translate_errors():
                 answer = getattr(self._client, method)(QueueUrl=self._url, Entries=entries)
             passing = []
             for failed in answer.get("Failed", []):
@@ -500,7 +500,7 @@ class SqsQueue:
     def _send(self, url: str, entries: list[dict[str, Any]]) -> list[str]:
         """Send entries in batches that fit by number and size; return the ids in order."""
         ids: dict[int, str] = {}
-        batches = list(_fitting(entries, self._max_bytes))
+        batches = list(_split_batches(entries, self._max_bytes))
         if len(batches) == 1:
             ids |= self._send_ten(url, batches[0])
         else:
@@ -528,7 +528,7 @@ class SqsQueue:
         again = dict(batch)
         failed: list[dict[str, Any]] = []
         for _ in range(2):
-            with self._translated():
+            with self._translate_errors():
                 answer = self._client.send_message_batch(
                     QueueUrl=url, Entries=[{"Id": str(number), **entry} for number, entry in again.items()]
                 )
@@ -539,7 +539,7 @@ class SqsQueue:
             if not again or not all(_may_pass(one) for one in failed):
                 break
         why = dict.fromkeys(again, "SQS did not say why")
-        return stored, why | {int(one["Id"]): _why(one) for one in failed}
+        return stored, why | {int(one["Id"]): _explain_failure(one) for one in failed}
 
     def _entry(self, body: bytes, attributes: dict[str, str], kept: bytes = b"", brief: bytes = b"") -> dict[str, Any]:
         if not body:
@@ -580,7 +580,7 @@ class SqsQueue:
             return self._entry(body, {})
 
     def _attributes(self, *names: str, url: str | None = None) -> dict[str, str]:
-        with self._translated():
+        with self._translate_errors():
             answer = self._client.get_queue_attributes(QueueUrl=url or self._url, AttributeNames=list(names))
         found: dict[str, str] = answer.get("Attributes", {})
         return found
@@ -605,7 +605,7 @@ class SqsQueue:
             except SourceError:
                 if not make:
                     return ""
-                with self._translated():
+                with self._translate_errors():
                     # Fourteen days, the longest: a dead letter is kept for a person to look at.
                     created = self._client.create_queue(
                         QueueName=name, Attributes={"MessageRetentionPeriod": str(14 * 86_400)}
@@ -615,7 +615,7 @@ class SqsQueue:
 
     def _url_of(self, name: str, owner: str | None = None) -> str:
         account = {"QueueOwnerAWSAccountId": owner} if owner else {}
-        with self._translated():
+        with self._translate_errors():
             return str(self._client.get_queue_url(QueueName=name, **account)["QueueUrl"])
 
     def _side_by_side(self, call: Callable[[Part], Answer], parts: Sequence[Part]) -> list[Future[Answer]]:
@@ -639,7 +639,7 @@ class SqsQueue:
             raise QueueUnavailable(f"{self._name} was closed") from error
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         if self._closed:
             raise QueueUnavailable(f"{self._name} was closed")
         try:
@@ -702,7 +702,7 @@ def _redrive_policy(attributes: Mapping[str, str]) -> dict[str, Any]:
     return found if isinstance(found, dict) and "deadLetterTargetArn" in found else {}
 
 
-def _fitting(entries: list[dict[str, Any]], max_bytes: int) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+def _split_batches(entries: list[dict[str, Any]], max_bytes: int) -> Iterator[list[tuple[int, dict[str, Any]]]]:
     """Yield batches of numbered entries, each of at most ten and max_bytes."""
     batch: list[tuple[int, dict[str, Any]]] = []
     size = 0
@@ -729,10 +729,10 @@ def _reason(failed: dict[str, Any]) -> str:
     # The only InvalidParameterValue of a receipt that is still ours: the loan has lasted twelve hours.
     if _short(failed) in _STALE_CODES and "Total VisibilityTimeout" not in str(failed.get("Message", "")):
         return STALE
-    return _why(failed)
+    return _explain_failure(failed)
 
 
-def _why(failed: dict[str, Any]) -> str:
+def _explain_failure(failed: dict[str, Any]) -> str:
     return f"{'' if _may_pass(failed) else FINAL}{_short(failed)}: {failed.get('Message', '')}"
 
 
@@ -782,7 +782,7 @@ def _id(raw: dict[str, Any], body: bytes) -> str:
     return str(raw["MessageId"])
 
 
-def _kept(raw: dict[str, Any]) -> bytes:
+def _read_kept(raw: dict[str, Any]) -> bytes:
     value = raw.get("MessageAttributes", {}).get("headrace.kept")
     return bytes(value.get("BinaryValue", b"")) if value else b""
 
@@ -797,31 +797,31 @@ def _body(raw: dict[str, Any]) -> bytes:
     return body
 
 
-def _as_message(raw: dict[str, Any], *, receipt: str) -> Message:
+def _convert_message(raw: dict[str, Any], *, receipt: str) -> Message:
     return read_guarded(raw, functools.partial(_read, receipt), functools.partial(_read_malformed, receipt))
 
 
 def _read(receipt: str, raw: dict[str, Any]) -> Message:
     body = _body(raw)
-    return Message(_id(raw, body), body, receipt, _receive_count(raw), _sent_at(raw), _kept(raw))
+    return Message(_id(raw, body), body, receipt, _receive_count(raw), _read_sent_time(raw), _read_kept(raw))
 
 
 def _read_malformed(receipt: str, raw: dict[str, Any], reason: str) -> Message:
-    body = as_bytes(raw.get("Body", ""))
-    return Message(str(raw["MessageId"]), body, receipt, _receive_count(raw), _sent_at(raw), malformed=reason)
+    body = encode_entry(raw.get("Body", ""))
+    return Message(str(raw["MessageId"]), body, receipt, _receive_count(raw), _read_sent_time(raw), malformed=reason)
 
 
 def _receive_count(raw: dict[str, Any]) -> int:
     return _number(raw.get("Attributes", {}).get("ApproximateReceiveCount"), 1)
 
 
-def _sent_at(raw: dict[str, Any]) -> float:
+def _read_sent_time(raw: dict[str, Any]) -> float:
     """Return when SQS took the message, Unix seconds."""
     return _number(raw.get("Attributes", {}).get("SentTimestamp")) / 1000
 
 
 def _letter(raw: dict[str, Any]) -> DeadLetter:
-    message = _as_message(raw, receipt="")
+    message = _convert_message(raw, receipt="")
     return DeadLetter(
         message.id,
         message.body,

@@ -16,7 +16,7 @@ def refuse_duplicates(body: bytes) -> None:
         raise BadMessage(f"message.json: the message is not a job: {error!s:.200}") from None
 
 
-def no_duplicates(pairs: list[tuple[str, Any]]) -> None:
+def reject_duplicates(pairs: list[tuple[str, Any]]) -> None:
     """Raise BadMessage if two pairs of an object have one key."""
     seen: set[str] = set()
     for key, _ in pairs:
@@ -26,4 +26,4 @@ def no_duplicates(pairs: list[tuple[str, Any]]) -> None:
 
 
 # Numbers are not looked at: Python refuses those of more than 4,300 digits.
-_strict = json.JSONDecoder(object_pairs_hook=no_duplicates, parse_int=len)
+_strict = json.JSONDecoder(object_pairs_hook=reject_duplicates, parse_int=len)

@@ -28,10 +28,10 @@ def read_guarded(raw: Raw, read: Callable[[Raw], Read], read_malformed: Callable
     try:
         return read(raw)
     except Exception as error:
-        return read_malformed(raw, f"message.malformed: it cannot be read from the queue: {described(error)}")
+        return read_malformed(raw, f"message.malformed: it cannot be read from the queue: {describe_error(error)}")
 
 
-def described(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return type and text of an error, shortened; works even if `str(error)` raises."""
     try:
         text = str(error)
@@ -40,14 +40,14 @@ def described(error: Exception) -> str:
     return f"{type(error).__name__}: {text:.{_LONGEST_TEXT}}"
 
 
-def as_bytes(found: Any) -> bytes:
+def encode_entry(found: Any) -> bytes:
     """Return an entry as UTF-8 bytes that are not empty: text unchanged, anything else as JSON with escapes."""
     if isinstance(found, bytes):
         found = found.decode("utf-8", "backslashreplace")
     if not isinstance(found, str):
-        found = json.dumps(found, default=_as_text, skipkeys=True)
+        found = json.dumps(found, default=_decode_text, skipkeys=True)
     return found.encode("utf-8", "backslashreplace") or b"(empty)"
 
 
-def _as_text(found: object) -> str:
+def _decode_text(found: object) -> str:
     return found.decode("utf-8", "backslashreplace") if isinstance(found, bytes) else repr(found)

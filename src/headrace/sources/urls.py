@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import SourceError
-from headrace.base.http_client import without_secrets
+from headrace.base.http_client import strip_secrets
 from headrace.sources.finite import Entry, FiniteSource
 
 
@@ -63,7 +63,7 @@ def _files(lines: list[tuple[int, str]], where: str, folder: Path) -> Iterator[E
     for number, name in lines:
         if "://" in name:
             raise SourceError(
-                f"{where}: entry {number} is a URL, and those before it are files: {without_secrets(name)[:100]!r}; make two "
+                f"{where}: entry {number} is a URL, and those before it are files: {strip_secrets(name)[:100]!r}; make two "
                 "lists"
             )
     return _entries((name, folder / name) for _, name in lines)
@@ -87,5 +87,5 @@ def _entries(named: Iterable[tuple[str, Any]]) -> Iterator[Entry]:
 
 def _name(url: str) -> str:
     # An id goes into logs, spans and results; a password or a signed query must not. The hash keeps shortened ids apart.
-    shown = without_secrets(url)
+    shown = strip_secrets(url)
     return url if shown == url else f"{shown}~{hashlib.sha256(url.encode()).hexdigest()[:8]}"

@@ -25,14 +25,14 @@ import numpy as np
 from headrace.base.errors import DecodeRejected
 from headrace.base.plan import DecodePlan
 from headrace.base.settings import refuse_options
-from headrace.stages.decode_limits import admitted, factor_of
+from headrace.stages.decode_limits import check_limits, factor_of
 from headrace.stages.decoders import Decoder, TurboJpeg, decode_opencv, decode_pillow, read_jpeg
 from headrace.stages.image_header import ImageHeader
 from headrace.stages.images import fit
 from headrace.stages.inputs import ImageInput, TextInput
 from headrace.stages.placement import note_decoded, note_resized
 from headrace.stages.stage import Stage, StageContext
-from headrace.stages.stripped_files import still_png
+from headrace.stages.stripped_files import make_still_png
 
 if "OPENCV_LOG_LEVEL" not in os.environ:
     # OpenCV would write a line to stderr for each damaged file; the item's reason has it already.
@@ -108,10 +108,10 @@ class DecodeChain:
 
     def decode(self, data: bytes) -> np.ndarray:
         """Return the image; see `decode`."""
-        with counted_rejections(self._counts):
+        with count_rejections(self._counts):
             if not isinstance(data, bytes):
-                raise _refused_type("an image", data)
-            header = admitted(data, self._plan, self._cover, self._cover_long)
+                raise _reject_type("an image", data)
+            header = check_limits(data, self._plan, self._cover, self._cover_long)
             upright = (header.height, header.width)
             self.file_size = upright if header.orientation < 5 else upright[::-1]
             return self._decode(data, header)
@@ -119,7 +119,7 @@ class DecodeChain:
     def _decode(self, data: bytes, header: ImageHeader) -> np.ndarray:
         factor = factor_of(header, self._cover, self._cover_long)
         if header.format == "png" and header.is_misread:
-            data = still_png(data)
+            data = make_still_png(data)
         elif header.format == "jpeg" and (header.components == 4 or next(iter(self._decoders)) != "simplejpeg"):
             _refuse_torn(data, header)
         refusals: dict[str, Exception] = {}
@@ -139,7 +139,7 @@ class DecodeChain:
                 continue
             self._count(f"decode.decoder.{name}")
             return image
-        raise _refused(data, header, refusals)
+        raise _make_rejection(data, header, refusals)
 
     def _count(self, name: str) -> None:
         self._counts[name] = self._counts.get(name, 0) + 1
@@ -156,7 +156,7 @@ class DecodeChain:
 
 
 @contextlib.contextmanager
-def counted_rejections(counts: dict[str, int]) -> Iterator[None]:
+def count_rejections(counts: dict[str, int]) -> Iterator[None]:
     """Count a rejection under its code, such as `decode.rejected.bomb`, so that each rate can be watched."""
     try:
         yield
@@ -184,7 +184,7 @@ def _raise_if_torn(error: Exception) -> None:
         raise DecodeRejected(f"decode.corrupt: {said}; check what the sender stored") from None
 
 
-def _refused(data: bytes, header: ImageHeader, refusals: dict[str, Exception]) -> DecodeRejected:
+def _make_rejection(data: bytes, header: ImageHeader, refusals: dict[str, Exception]) -> DecodeRejected:
     said = "; ".join(f"{name}: {str(error).strip() or type(error).__name__}" for name, error in refusals.items())
     if any(_is_memory(error) for error in refusals.values()):
         code = "memory"
@@ -227,7 +227,7 @@ class DecodeStage(Stage):
     def open(self, context: StageContext) -> Callable[[bytes | np.ndarray], np.ndarray]:
         """Return a decoder; it reuses its buffer when the same worker resizes next."""
         refuse_options(context.options, self.name)
-        wanted = _wanted(self, context)
+        wanted = _find_input(self, context)
         chain = DecodeChain(
             context.plan.decode,
             wanted.short_side,
@@ -261,10 +261,10 @@ class ResizeStage(Stage):
     def open(self, context: StageContext) -> Callable[[np.ndarray], np.ndarray]:
         """Return the resize; its result never shares memory with its argument."""
         refuse_options(context.options, self.name)
-        wanted = _wanted(self, context)
+        wanted = _find_input(self, context)
 
         def resize(image: np.ndarray) -> np.ndarray:
-            with counted_rejections(context.counts):
+            with count_rejections(context.counts):
                 fitted = fit(image, wanted)
             note_resized(image, wanted)
             return fitted
@@ -272,7 +272,7 @@ class ResizeStage(Stage):
         return resize
 
 
-def _wanted(stage: DecodeStage | ResizeStage, context: StageContext) -> ImageInput:
+def _find_input(stage: DecodeStage | ResizeStage, context: StageContext) -> ImageInput:
     """Return the image input that the model of the Plan needs."""
     return (
         stage.wanted.scaled_to(context.plan.model_of(stage.task, stage.name).input_side)
@@ -297,12 +297,12 @@ class TextStage(Stage):
 
         def decode_text(data: Any) -> str:
             if not isinstance(data, bytes | str):
-                with counted_rejections(context.counts):
-                    raise _refused_type("a text", data)
+                with count_rejections(context.counts):
+                    raise _reject_type("a text", data)
             try:
                 return data if isinstance(data, str) else data.decode(self.wanted.encoding)
             except UnicodeDecodeError as error:
-                with counted_rejections(context.counts):
+                with count_rejections(context.counts):
                     raise DecodeRejected(
                         f"decode.text: the bytes are not {self.wanted.encoding} text: {error}"
                     ) from None
@@ -310,7 +310,7 @@ class TextStage(Stage):
         return decode_text
 
 
-def _refused_type(what: str, value: object) -> DecodeRejected:
+def _reject_type(what: str, value: object) -> DecodeRejected:
     return DecodeRejected(
         f"decode.type: expected the bytes of {what}, got {type(value).__name__}; a module that takes what the stage before "
         "gives has input = hr.ArrayInput()"

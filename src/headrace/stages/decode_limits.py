@@ -7,7 +7,7 @@ from headrace.base.plan import DecodePlan
 from headrace.stages.image_header import ImageHeader, image_format, read_header
 
 
-def admitted(data: bytes, plan: DecodePlan, short_side: int, long_side: int = 0) -> ImageHeader:
+def check_limits(data: bytes, plan: DecodePlan, short_side: int, long_side: int = 0) -> ImageHeader:
     """Return the header of a file that is within the limits.
 
     Args:
@@ -37,7 +37,7 @@ def admitted(data: bytes, plan: DecodePlan, short_side: int, long_side: int = 0)
 
 
 def factor_of(header: ImageHeader, short_side: int, long_side: int = 0) -> int:
-    """Return the factor by which decoding reduces a file; the limits use it too. Arguments as of `admitted`."""
+    """Return the factor by which decoding reduces a file; the limits use it too. Arguments as of `check_limits`."""
     if header.format != "jpeg":
         return 1
     shorter, longer = sorted((header.height, header.width))

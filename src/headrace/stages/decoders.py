@@ -190,8 +190,8 @@ def upright(image: np.ndarray, exif_orientation: int) -> np.ndarray:
     if exif_orientation in (5, 6, 7, 8):
         image = image.transpose(1, 0, 2)
     flip = {2: 1, 3: -1, 4: 0, 6: 1, 7: -1, 8: 0}.get(exif_orientation)
-    return image if flip is None and image.flags.c_contiguous else _flipped(np.ascontiguousarray(image), flip)
+    return image if flip is None and image.flags.c_contiguous else _flip(np.ascontiguousarray(image), flip)
 
 
-def _flipped(image: np.ndarray, flip: int | None) -> np.ndarray:
+def _flip(image: np.ndarray, flip: int | None) -> np.ndarray:
     return image if flip is None else cv2.flip(image, flip)

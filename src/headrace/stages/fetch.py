@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.base.destinations import Destinations, domain_of, host_of
 from headrace.base.errors import FetchFailed, FetchPostponed, FetchRejected
-from headrace.base.http_client import HttpClient, HttpError, HttpSettings, is_permanent, without_secrets
+from headrace.base.http_client import HttpClient, HttpError, HttpSettings, is_permanent, strip_secrets
 from headrace.base.network_rules import NetworkRules
 from headrace.base.policies.breaker import BreakerPolicy
 from headrace.base.records import Job
@@ -106,7 +106,7 @@ class FetchStage(Stage):
                 return read_address(_path(payload))
             if scheme in ("http", "https"):
                 return servers.download(payload)
-            shown = without_secrets(payload)
+            shown = strip_secrets(payload)
             raise FetchRejected(f"ssrf.scheme: address {shown!r} cannot be fetched; expected http, https or file")
 
         return fetch_one
@@ -126,12 +126,12 @@ class _Servers:
 
     def download(self, url: str) -> bytes:
         """Return the body behind an address; raises what `download` does, and FetchPostponed."""
-        server = self._known.of(url)
+        server = self._known.find(url)
         wait = server.admit(time.monotonic())
         if wait is not None:
             self._context.count(f"{self._name}.refused_while_open")
             error = FetchPostponed(
-                f"http.left_alone: {without_secrets(url)} was not called: it failed too often of late ({server.last_failure})"
+                f"http.left_alone: {strip_secrets(url)} was not called: it failed too often of late ({server.last_failure})"
             )
             error.retry_after_seconds = wait
             error.patience_seconds = self._patience_seconds
@@ -139,19 +139,19 @@ class _Servers:
         try:
             body = download(self._client, url)
         except NoAnswer as unanswered:
-            if server.failed(time.monotonic(), unanswered.code, whole_host=unanswered.is_unreachable):
+            if server.note_failure(time.monotonic(), unanswered.code, whole_host=unanswered.is_unreachable):
                 self._context.count(f"{self._name}.breaker_opened")
             raise
         except (FetchFailed, FetchRejected) as answer:
             if answer.reason.startswith("http.status"):
-                server.answered()
+                server.note_answer()
             else:
                 server.was_not_called()
             raise
         except BaseException:
             server.was_not_called()
             raise
-        server.answered()
+        server.note_answer()
         return body
 
 
@@ -190,4 +190,4 @@ def download(client: HttpClient, url: str) -> bytes:
     if response.status in (200, 203):  # 206 would be a part that nobody asked for, 204 nothing
         return response.body
     kind = FetchRejected if response.status < 300 or is_permanent(response.status) else FetchFailed
-    raise kind(f"http.status: {without_secrets(url)} answered {response.status}, expected 200")
+    raise kind(f"http.status: {strip_secrets(url)} answered {response.status}, expected 200")

@@ -54,18 +54,18 @@ def fit(image: np.ndarray, wanted: ImageInput) -> np.ndarray:
         wanted: The module's input.
     """
     if wanted.long_side is not None:
-        return _fitted(image, wanted, wanted.long_side)
+        return _fit_image(image, wanted, wanted.long_side)
     height, width = image.shape[:2]
     resized = image
     if wanted.short_side is not None and min(height, width) != wanted.short_side:
-        resized = _scaled(image, wanted.short_side, wanted.crop, wanted.interpolation)
+        resized = _scale_image(image, wanted.short_side, wanted.crop, wanted.interpolation)
     if wanted.crop is not None:
         resized = centre_crop(resized, wanted.crop)
     # A view would keep the decoder's reused buffer, or a far larger image, alive.
     return resized.copy() if resized.base is not None or resized is image else resized
 
 
-def _fitted(image: np.ndarray, wanted: ImageInput, long_side: int) -> np.ndarray:
+def _fit_image(image: np.ndarray, wanted: ImageInput, long_side: int) -> np.ndarray:
     """Return the whole image scaled by its longer side, in the middle of a square if a border is asked for."""
     height, width = fitted_size(image.shape[0], image.shape[1], long_side)
     fitted = cv2.resize(image, (width, height), interpolation=_INTERPOLATION[wanted.interpolation])
@@ -84,7 +84,7 @@ def fitted_size(height: int, width: int, long_side: int) -> tuple[int, int]:
     return max(1, round(height * scale)), max(1, round(width * scale))
 
 
-def _scaled(image: np.ndarray, short_side: int, crop: int | None, interpolation: Interpolation) -> np.ndarray:
+def _scale_image(image: np.ndarray, short_side: int, crop: int | None, interpolation: Interpolation) -> np.ndarray:
     """Return the image scaled by its shorter side; only the part that the crop needs if the whole would be too large.
 
     Raises:
@@ -123,7 +123,7 @@ def centre_crop(image: np.ndarray, side: int) -> np.ndarray:
         side: Pixels, >= 1.
     """
     if min(image.shape[:2]) < side:
-        image = _scaled(image, side, side, "linear")
+        image = _scale_image(image, side, side, "linear")
     top, left = (image.shape[0] - side) // 2, (image.shape[1] - side) // 2
     return image[top : top + side, left : left + side]
 

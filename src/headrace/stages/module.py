@@ -186,7 +186,7 @@ class ProcessStage(Stage):
         return module.process
 
 
-def checked_results(results: Any, num_inputs: int, stage: str) -> Sequence[Any]:
+def check_results(results: Any, num_inputs: int, stage: str) -> Sequence[Any]:
     """Return the results of a batch if there are as many as inputs.
 
     Raises:

@@ -32,7 +32,7 @@ def bare_jpeg(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def still_png(data: bytes) -> bytes:
+def make_still_png(data: bytes) -> bytes:
     """Return an animated PNG as a still one: its default image, which viewers without animation show.
 
     OpenCV gives the first frame of the animation instead, and dies of some damaged ones.

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headrace.base.errors import HeadraceError, Interrupted
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.plan import Plan, resolve
 from headrace.compare.blocks import Contender, SameItems, over
 from headrace.compare.contenders import Say, run_block, run_pilot
@@ -114,7 +114,7 @@ class Bench:
         self.items.num_items = min(_MOST_PROFILED, max(_FEWEST_PROFILED, math.ceil(rate * seconds)))
         folder = self._folder.with_name(f"{self._folder.name}-{self._num_profiles}")
         expected = self.items.num_items / rate
-        self.say(f"profile of {counted(self.items.num_items, 'item')}, about {expected:.0f} s, into {folder}")
+        self.say(f"profile of {pluralize(self.items.num_items, 'item')}, about {expected:.0f} s, into {folder}")
         began = time.monotonic()
         pipeline = over(self.pipeline, self.items, self.pipeline.delivery if self.deliver else None)
         result = profile(pipeline, self.resolved(settings), output=folder)

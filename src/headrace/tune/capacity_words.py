@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.units import format_number, format_rate
 from headrace.runs.formats.capacity import CapacityDocument, CapacityOption
 
@@ -48,7 +48,7 @@ def _base(document: CapacityDocument, hours_per_month: int) -> list[str]:
         (
             f"Usable: {base.usable_share:.1%} of {format_rate(full.mid)} = {format_rate(usable)}. "
             f"Machines: {format_number(document.rate)} / {format_number(usable)} = {document.rate / usable:.4g}, so "
-            f"{counted(base.machines, 'machine')}{_range(base)}."
+            f"{pluralize(base.machines, 'machine')}{_range(base)}."
         ),
     ]
     price = document.price_per_hour
@@ -73,15 +73,15 @@ def _best(document: CapacityDocument) -> list[str]:
         if option.machines is None or option.note:  # a dearer machine is no saving before its price is known
             continue
         if base.machines is None:
-            return [f'With "{option.name}" it can be done: {counted(option.machines, "machine")}.']
+            return [f'With "{option.name}" it can be done: {pluralize(option.machines, "machine")}.']
         if (option.saves_per_month or 0) > 0:
-            machines = f"{counted(option.machines, 'machine')} instead of {base.machines:,}"
+            machines = f"{pluralize(option.machines, 'machine')} instead of {base.machines:,}"
             return [
                 f'What saves most: "{option.name}": {machines}, {money(option.saves_per_month or 0.0)} less a month.'
             ]
         if document.price_per_hour is None and option.machines < base.machines:
             return [
-                f'What saves most: "{option.name}": {counted(option.machines, "machine")} instead of {base.machines:,}.'
+                f'What saves most: "{option.name}": {pluralize(option.machines, "machine")} instead of {base.machines:,}.'
             ]
         break
     if len(document.options) == 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.statistics import samples_needed
 from headrace.base.units import format_duration
 from headrace.compare.comparison import METRICS, Question
@@ -132,7 +132,7 @@ def _missed_goal(entrant: Entrant, objective: Objective) -> tuple[str, bool] | N
     latency = entrant.latency(goal.percentile)
     if latency is None:
         needed = samples_needed(goal.percentile)
-        return f"{goal}: {counted(len(entrant.latencies), 'job')} measured, {needed} needed to tell", False
+        return f"{goal}: {pluralize(len(entrant.latencies), 'job')} measured, {needed} needed to tell", False
     if latency > goal.seconds:
         return f"p{goal.percentile:g} is {format_duration(latency)}, wanted {goal}", True
     return None

@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.base.plan import Plan
-from headrace.base.plan_changes import changed_settings
+from headrace.base.plan_changes import list_changed_settings
 from headrace.compare.blocks import FEWEST_ITEMS, Contender, SameItems, over
 from headrace.compare.contenders import Blocks, Say, run_block
 from headrace.diagnose.analysis import Analysis
@@ -75,7 +75,7 @@ def freeze(
         return Frozen(refused={step.name: str(error) for step in others}, record=record)
     documents, refused = {}, {}
     for step in others:
-        change = Change(settings=changed_settings(first.plan, step.plan))
+        change = Change(settings=list_changed_settings(first.plan, step.plan))
         try:
             document = predict(replay, change, record=record)
         except (HeadraceError, ValueError) as error:

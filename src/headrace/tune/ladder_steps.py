@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from headrace.base.plan import ModelPlan, Plan, StagePlan
-from headrace.base.plan_changes import changed_settings
+from headrace.base.plan_changes import list_changed_settings
 from headrace.engines import traits_of
 from headrace.pipeline.definition import Pipeline
 from headrace.stages.stage import Stage
@@ -58,7 +58,7 @@ def find_steps(pipeline: Pipeline, full: Plan) -> list[Step]:
         )
     ]
     for (name, explanation, take_back), plan in zip(_STEPS, plans[1:], strict=True):
-        settings = changed_settings(steps[-1].plan, plan)
+        settings = list_changed_settings(steps[-1].plan, plan)
         if settings:
             without = take_back(full, pipeline)
             steps.append(Step(name=name, explanation=explanation, plan=plan, without=without, settings=settings))
@@ -141,11 +141,11 @@ def _one_receiver(plan: Plan) -> Plan:
 def _inline(stage: StagePlan) -> StagePlan:
     if stage.executor == "inline":
         return stage
-    return stage.moved_to("inline", 1)
+    return stage.with_executor("inline", 1)
 
 
 def _one_worker(stage: StagePlan) -> StagePlan:
-    return stage.moved_to("thread", 1)
+    return stage.with_executor("thread", 1)
 
 
 def _possible(back: dict[str, StagePlan], plan: Plan, pipeline: Pipeline) -> dict[str, StagePlan]:

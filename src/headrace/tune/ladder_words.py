@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.compare.intervals import FEWEST_PAIRS
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.tuning import LadderDocument, LadderStep
@@ -34,7 +34,7 @@ def verdict(step: LadderStep, num_rounds: int) -> str:
     if ratio is None:
         return "the start"
     if num_rounds < FEWEST_PAIRS:
-        return f"x{ratio.mid:.2f} so far; {counted(num_rounds, 'round')} cannot tell more, {FEWEST_PAIRS} can"
+        return f"x{ratio.mid:.2f} so far; {pluralize(num_rounds, 'round')} cannot tell more, {FEWEST_PAIRS} can"
     if ratio.low <= 1 <= ratio.high:
         return f"no change ({written(ratio)} holds 1)"
     return f"{'faster' if ratio.mid > 1 else 'slower'}, {written(ratio)}"
@@ -52,7 +52,7 @@ def _whole(document: LadderDocument) -> str:
         return "Too little was measured to tell the whole."
     return (
         f"From {first.throughput:.3g}/s to {last.throughput:.3g}/s: {written(last.ratio_first)}, from "
-        f"{counted(document.num_rounds, 'round')} of {document.num_items:,} items, run in turn."
+        f"{pluralize(document.num_rounds, 'round')} of {document.num_items:,} items, run in turn."
     )
 
 
@@ -67,7 +67,7 @@ def _agreement(document: LadderDocument) -> list[str]:
     differing = [step for step in document.steps[1:] if step.num_agreeing != step.num_checked]
     checked = document.steps[0].num_checked
     if not differing:
-        return [f"All steps gave the same results, of {counted(checked, 'item')} looked at."] if checked else []
+        return [f"All steps gave the same results, of {pluralize(checked, 'item')} looked at."] if checked else []
     lines = []
     for step in differing:
         agree = f"{step.num_agreeing} of {step.num_checked} results agree with those of the first step"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.units import format_duration
 from headrace.runs.formats.prediction import PredictionDocument, TrackRecord
 from headrace.runs.formats.profile import EMULATED, Estimate
@@ -213,8 +213,8 @@ def _says(outcome: Outcome, verdict: str) -> list[str]:
     predicted = sum(view.predictor.num_predicted for view in outcome.views)
     rounds = max((len(one.entrant.blocks) for one in outcome.candidates if one.entrant is not None), default=0)
     lines.append(
-        f"{counted(predicted, 'Plan')} predicted, {counted(len(outcome.candidates), 'Plan')} measured against the base in "
-        f"{counted(rounds, 'round')} of blocks in turn."
+        f"{pluralize(predicted, 'Plan')} predicted, {pluralize(len(outcome.candidates), 'Plan')} measured against the base in "
+        f"{pluralize(rounds, 'round')} of blocks in turn."
     )
     if outcome.objective.needs_latency:
         lines.append(

@@ -11,7 +11,7 @@ import numpy as np
 from headrace.base.errors import HeadraceError
 from headrace.base.goals import LatencyGoal
 from headrace.base.plan import Plan
-from headrace.base.plan_changes import changed_settings
+from headrace.base.plan_changes import list_changed_settings
 from headrace.runs.formats.prediction import Change
 from headrace.runs.formats.profile import StageAccount
 from headrace.tune.objective import Outlook
@@ -100,7 +100,7 @@ class Predictor:
 
     def change(self, point: Point) -> Change:
         """Return a point as a change of the recorded run: every setting that differs once both Plans are resolved."""
-        return self._with_curves(changed_settings(self._replay.plan, self._resolve(self.space.settings(point))))
+        return self._with_curves(list_changed_settings(self._replay.plan, self._resolve(self.space.settings(point))))
 
     def of(self, point: Point) -> Outlook | None:
         """Return what is predicted of a point; None if it cannot be predicted, or run."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from headrace.base.errors import HeadraceError, Interrupted, LedgerError
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.plan import Plan
 from headrace.base.settings import check
 from headrace.compare.blocks import Contender, quiet
@@ -188,7 +188,7 @@ class _Tuning:
             seed=self._settings.seed,
         )
         self._views.append(view)
-        self._bench.say(f"{counted(view.predictor.num_predicted, 'Plan')} predicted")
+        self._bench.say(f"{pluralize(view.predictor.num_predicted, 'Plan')} predicted")
         return view
 
     def _look_again(self, first: View) -> None:
@@ -281,7 +281,7 @@ class _Tuning:
             return
         found = self._rounds.judged(entrant, Question(), base)
         if found is not None and found.interval is not None:
-            pairs = counted(len(entrant.ratios(base)), "pair")
+            pairs = pluralize(len(entrant.ratios(base)), "pair")
             try:
                 self._ledger.write_measurement(
                     prediction.id, found.interval, f"headrace tune, {pairs} of blocks in turn"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.meaning import Meaning
 from headrace.runs.formats.variants import SliceResult, WorstItem
 from headrace.validate.agreement import Agreement, naming
@@ -132,7 +132,7 @@ class _Gate(GoldenGate):
         if first is None or second is None:
             return self.said("inconclusive", "interrupted")
         if second[1] > first[1]:
-            says = f"{counted(second[1], 'call')} of B give a NaN or an infinity, of A {first[1]}"
+            says = f"{pluralize(second[1], 'call')} of B give a NaN or an infinity, of A {first[1]}"
             return self.said("rejected", says, {"broken": float(second[1])})
         agreement = Agreement(self.meaning, naming(self.names))
         changed = agreement.add_read(first[0], second[0])
@@ -237,13 +237,13 @@ class _Gate(GoldenGate):
             if small:
                 named = ", ".join(f"{name} ({num})" for name, num in small[:4]) + (" ..." if len(small) > 4 else "")
                 self.warnings.append(
-                    f"{counted(len(small), 'part')} of the golden set could not show a drop even if B were wrong throughout: "
+                    f"{pluralize(len(small), 'part')} of the golden set could not show a drop even if B were wrong throughout: "
                     f"{named} items; more would"
                 )
             return None
         values["slice_drop"], limits["max_slice_drop"] = hidden.drop, most
         return (
-            f"in the part `{hidden.name}` ({counted(hidden.num_items, 'item')}) it drops by {100 * hidden.drop:.1f} points, "
+            f"in the part `{hidden.name}` ({pluralize(hidden.num_items, 'item')}) it drops by {100 * hidden.drop:.1f} points, "
             f"{100 * most:g} are allowed; over all: {says}"
         )
 

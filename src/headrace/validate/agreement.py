@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.meaning import Meaning
 from headrace.validate.detections import LAYOUTS
 from headrace.validate.meaning_choice import DECLARE
@@ -60,7 +60,7 @@ class Agreement:
     def add_read(self, first: Sequence[Any], second: Sequence[Any]) -> np.ndarray:
         """Do likewise with answers that were read."""
         if len(first) != len(second):
-            raise ValueError(f"it answers {counted(len(second), 'item')} where the other answers {len(first)}")
+            raise ValueError(f"it answers {pluralize(len(second), 'item')} where the other answers {len(first)}")
         changed = np.array([self._add_item(one, other) for one, other in zip(first, second, strict=True)], float)
         self.num_items += len(changed)
         self.num_changed += int(changed.sum())
@@ -134,8 +134,8 @@ class Agreement:
     def says(self) -> str:
         """Return the figures in words."""
         return (
-            f"compared as {self.meaning.name}: {self.num_changed} of {counted(self.num_items, 'item')} with another answer, "
-            f"agreement {self.mean:.3f} of {counted(self.num_parts, 'part')}"
+            f"compared as {self.meaning.name}: {self.num_changed} of {pluralize(self.num_items, 'item')} with another answer, "
+            f"agreement {self.mean:.3f} of {pluralize(self.num_parts, 'part')}"
         )
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.base.errors import SettingsError
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.engines import traits_of
 from headrace.engines.model_files import check_trust
 from headrace.profiler.layers.table import PROFILERS, measure_layers
@@ -174,8 +174,8 @@ def _says(layers: Sequence[Layer], conversion_share: float) -> str:
     conversions = sum(kind_of(layer.operator) == "conversion" for layer in layers)
     share = sum(layer.share for layer in products)
     return (
-        f"convolutions and products ({by_precision or 'none'}): {share:.0%} of the time; {counted(conversions, 'conversion')}: "
-        f"{conversion_share:.0%}"
+        f"convolutions and products ({by_precision or 'none'}): {share:.0%} of the time; "
+        f"{pluralize(conversions, 'conversion')}: {conversion_share:.0%}"
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from headrace.base.errors import SettingsError
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.validate.golden import Golden
 from headrace.validate.items import contents
 
@@ -40,7 +40,7 @@ def check_disjoint(sets: Mapping[str, Golden | None]) -> None:
             such = ", ".join(f"{one} (there {other})" for one, other in pairs)
             more = f" and {len(shared) - _NAMED} more" if len(shared) > _NAMED else ""
             raise SettingsError(
-                f"{counted(len(shared), 'item')} of {first} {a.name} {'is' if len(shared) == 1 else 'are'} in {second} "
+                f"{pluralize(len(shared), 'item')} of {first} {a.name} {'is' if len(shared) == 1 else 'are'} in {second} "
                 f"{b.name} too: {such}{more}; what a model was made from cannot judge it: take them out of one of the two"
             )
         sources = sorted(known_sources(a) & known_sources(b))
@@ -64,7 +64,7 @@ def check_production(files: Iterable[Path], sets: Mapping[str, Golden | None]) -
         shared = [file for file in files if _is_among(file, sizes)] if sizes else []
         if one is not None and shared:
             raise SettingsError(
-                f"{counted(len(shared), 'file')} of --source, such as {shared[0]}, {'is' if len(shared) == 1 else 'are'} in "
+                f"{pluralize(len(shared), 'file')} of --source, such as {shared[0]}, {'is' if len(shared) == 1 else 'are'} in "
                 f"{option} {one.name} too; whether it is faster in production is asked of images that chose nothing: name "
                 "others with --source"
             )
@@ -97,4 +97,4 @@ def _is_among(file: Path, sizes: Mapping[int, Sequence[str]]) -> bool:
 def _named(sources: Sequence[str]) -> str:
     rest = len(sources) - _NAMED
     more = f" and {rest} more" if rest > 0 else ""
-    return f"{counted(len(sources), 'source')} ({', '.join(sources[:_NAMED])}{more})"
+    return f"{pluralize(len(sources), 'source')} ({', '.join(sources[:_NAMED])}{more})"

@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 
 #: Probability at most of believing labels by which A is no better than always naming the commonest class.
 _ALPHA = 0.05
@@ -52,7 +52,7 @@ def doubt_of_labels(labels: np.ndarray, found: np.ndarray, num_classes: int) -> 
         return f"{says}: labels or preprocessing are not those of this model"
     more = f"at least {_FEWEST - others} more of them" if others < _FEWEST else "more of them"
     return (
-        f"{says}; only {counted(others, 'item')} of {len(labels):,} {'is' if others == 1 else 'are'} of another class, and "
+        f"{says}; only {pluralize(others, 'item')} of {len(labels):,} {'is' if others == 1 else 'are'} of another class, and "
         f"{won} right there against {lost} wrong elsewhere can be chance ({chance:.2g}, at most {_ALPHA:g}): add {more} to the "
         "golden set"
     )

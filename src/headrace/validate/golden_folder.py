@@ -29,7 +29,7 @@ import numpy as np
 
 from headrace.base.documents import decode_document
 from headrace.base.errors import DecodeRejected, SettingsError
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.stages.module import Module
 from headrace.stages.placement import Placement
 from headrace.stages.stage import Stage
@@ -100,7 +100,7 @@ def read_golden_folder(
                 continue
             if labelled and len(found.inputs) != 1:
                 raise SettingsError(
-                    f"{row.file}: the pipeline makes {counted(len(found.inputs), 'item')} of it for the model, and what "
+                    f"{row.file}: the pipeline makes {pluralize(len(found.inputs), 'item')} of it for the model, and what "
                     "is true is known of the image as a whole: make the golden set yourself, as .npz"
                 )
             for array in found.inputs:
@@ -112,10 +112,10 @@ def read_golden_folder(
                 looks.append(found.look)
         arrays, truth = inputs.array(), marked.truth()
     if not kept:
-        raise SettingsError(f"{folder}: none of its {counted(len(rows), 'image')} can be decoded")
+        raise SettingsError(f"{folder}: none of its {pluralize(len(rows), 'image')} can be decoded")
     if len(set(kept)) < len(rows):
         say(
-            f"{folder}: {len(rows) - len(set(kept))} of {counted(len(rows), 'image')} cannot be decoded and are left out"
+            f"{folder}: {len(rows) - len(set(kept))} of {pluralize(len(rows), 'image')} cannot be decoded and are left out"
         )
     paths = [rows[number].file for number in kept]
     labels = None if numbers is None else np.array([numbers[number] for number in kept], np.int64)
@@ -150,7 +150,7 @@ def _rows(folder: Path, labelled: bool, names: Sequence[str] | None) -> list[_Ro
     rows = list(_listed(manifest, names) if manifest.is_file() else _in_folders(folder))
     if not rows:
         found = sum(file.suffix.lower() in _IMAGES for file in folder.iterdir())
-        what = f"{counted(found, 'image')} without labels" if found else "no images"
+        what = f"{pluralize(found, 'image')} without labels" if found else "no images"
         raise SettingsError(f"{folder}: {what}; expected {LABELS}, or a folder for each class with images in it")
     return rows
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import SettingsError
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.runs.formats.variants import SliceResult, WorstItem
 from headrace.validate import measuring
 from headrace.validate.detections import Boxes, true_boxes
@@ -68,7 +68,7 @@ class RecountedGate(GoldenGate):
         if first is None or second is None:
             return self.said("inconclusive", "interrupted")
         if second[1] > first[1]:
-            says = f"{counted(second[1], 'call')} of B give a NaN or an infinity, of A {first[1]}"
+            says = f"{pluralize(second[1], 'call')} of B give a NaN or an infinity, of A {first[1]}"
             return self.said("rejected", says, {"broken": float(second[1])})
         judged = self._judged(*(self.recount.of_draws(kept, self.golden.truth) for kept, _ in (first, second)))
         if self.recount.any_order:
@@ -163,7 +163,7 @@ class RecountedGate(GoldenGate):
         if found.outcome != "rejected" and lost is not None:
             told["slice_drop"] = lost.drop
             says = (
-                f"in the part `{lost.name}` ({counted(lost.num_items, 'item')}) it drops by {100 * lost.drop:.1f} points, "
+                f"in the part `{lost.name}` ({pluralize(lost.num_items, 'item')}) it drops by {100 * lost.drop:.1f} points, "
                 f"{100 * policy.max_slice_drop:g} are allowed; over all: {says}"
             )
             said = self.said("rejected", says, told, {"max_slice_drop": policy.max_slice_drop})

@@ -19,7 +19,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.meaning import Meaning
 from headrace.base.protocols import Model
 from headrace.runs.formats.outcomes import Outcome
@@ -141,7 +141,7 @@ class _ByFirsts:
     def found(self) -> Robustness:
         """Return what all kinds came to."""
         limit = f"{100 * self.policy.max_slice_drop:g} are allowed"
-        points = f"drop in points on {counted(self.num_items, 'spoiled item')}: {', '.join(self.told)}; {limit}"
+        points = f"drop in points on {pluralize(self.num_items, 'spoiled item')}: {', '.join(self.told)}; {limit}"
         if self.failed:
             says = f"B bears {', '.join(self.failed)} worse than A: {points}"
             return Robustness(outcome="rejected", says=says, values=self.values)
@@ -189,8 +189,8 @@ class _ByMeaning:
         """Return what all kinds came to."""
         if not self._told:
             says = (
-                f"not known: of {counted(len(self._clean), 'spoiled item')} A itself answers fewer than {_FEWEST_BORNE} of any "
-                "kind as it does unspoiled; give more items, or such that the model reads well"
+                f"not known: of {pluralize(len(self._clean), 'spoiled item')} A itself answers fewer than {_FEWEST_BORNE} of "
+                "any kind as it does unspoiled; give more items, or such that the model reads well"
             )
             return Robustness(outcome="inconclusive", says=says, values=self.values)
         says = f"agreement of {self._meaning.name} on spoiled items that A bears: {', '.join(self._told)}"

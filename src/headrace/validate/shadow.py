@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.meaning import NOTHING_DECLARED, Declared
 from headrace.base.units import format_duration
 from headrace.pipeline.shadow import Failures
@@ -156,7 +156,7 @@ def _told(failures: Failures, num_calls: int, failing: str) -> str:
     """Return in words what of its calls failed; nothing where none did."""
     if not failures.num:
         return ""
-    said = f"the candidate failed in {failures.num:,} of {counted(num_calls, 'call')}, at last with: {failures.last}"
+    said = f"the candidate failed in {failures.num:,} of {pluralize(num_calls, 'call')}, at last with: {failures.last}"
     if failures.has_stopped:
         return f"{said}; it was called no more after so many in a row"
     known = {"more": "more than that for sure", "less": "less for sure", "not known": "more or less is not known"}

@@ -26,13 +26,13 @@ import msgspec
 import numpy as np
 
 from headrace.base.errors import HeadraceError, MissingExtra, SettingsError
-from headrace.base.formatting import quoted
+from headrace.base.formatting import quote_arg
 from headrace.base.meaning import Meaning
 from headrace.base.protocols import Model, TensorSpec
 from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.profiler.layers.table import PROFILERS
-from headrace.runs.cpu_features import why_slow
+from headrace.runs.cpu_features import explain_slowness
 from headrace.runs.formats.outcomes import Acceptance, Outcome
 from headrace.runs.formats.variants import (
     Gate,
@@ -619,7 +619,7 @@ def _why_not_as_asked(opened: _Opened) -> str | None:
     used = str(opened.model.variant.get("precision", asked))
     if used != asked:
         return f"is asked for {asked}, and the engine computes in {used} here: ask for that, or run it where there is {asked}"
-    slow = why_slow(asked, measuring.current().cpu_flags()) if options.get("provider", "cpu") == "cpu" else None
+    slow = explain_slowness(asked, measuring.current().cpu_flags()) if options.get("provider", "cpu") == "cpu" else None
     return f"is asked for {asked}: {slow}; f32 is faster here" if slow else None
 
 
@@ -669,7 +669,7 @@ def _document(
 def _next(a: VariantSide, b: VariantSide, verdict: str, golden: Golden) -> str | None:
     if verdict != "inconclusive" or not golden.is_made_up:
         return None
-    return f"headrace validate {quoted(a.name)} {quoted(b.name)} --golden GOLDEN.npz"
+    return f"headrace validate {quote_arg(a.name)} {quote_arg(b.name)} --golden GOLDEN.npz"
 
 
 def _cpu_values(found: Speed) -> dict[str, float | None]:

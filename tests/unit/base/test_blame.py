@@ -16,7 +16,7 @@ def kill(in_work: list[str]) -> Death:
 def test_one_death_blames_nobody() -> None:
     """The only message in work at a first crash is a suspect, not yet blamed: it may have been alone by chance."""
     book = BlameBook()
-    book.died(crash(["a"]))
+    book.note_death(crash(["a"]))
     record = book.get("a")
     assert record is not None
     assert (record.is_suspect, record.blamed) == (True, False)
@@ -25,8 +25,8 @@ def test_one_death_blames_nobody() -> None:
 def test_alone_the_second_time_is_blamed() -> None:
     """A message that crashed a worker in company and then another one alone is blamed, its neighbour is not."""
     book = BlameBook()
-    book.died(crash(["a", "b"]))
-    book.died(crash(["a"]))
+    book.note_death(crash(["a", "b"]))
+    book.note_death(crash(["a"]))
     a, b = book.get("a"), book.get("b")
     assert a is not None
     assert b is not None
@@ -38,7 +38,7 @@ def test_company_at_every_death_blames_nobody() -> None:
     """However often two messages are in work at a crash together, neither is blamed: that is what running alone is for."""
     book = BlameBook()
     for _ in range(5):
-        book.died(crash(["a", "b"]))
+        book.note_death(crash(["a", "b"]))
     records = [book.get("a"), book.get("b")]
     assert [record.blamed for record in records if record] == [False, False]
 
@@ -46,8 +46,8 @@ def test_company_at_every_death_blames_nobody() -> None:
 def test_deliveries_in_company_are_excused() -> None:
     """A death does not count as a delivery for what waited, nor for what was in work beside others; alone it does."""
     book = BlameBook()
-    book.died(crash(["a", "b"], ("c",)))
-    book.died(crash(["a"], ("c",)))
+    book.note_death(crash(["a", "b"], ("c",)))
+    book.note_death(crash(["a"], ("c",)))
     excused = {name: record.excused for name in "abc" if (record := book.get(name))}
     assert excused == {"a": 1, "b": 1, "c": 2}
 
@@ -55,7 +55,7 @@ def test_deliveries_in_company_are_excused() -> None:
 def test_what_waited_is_no_suspect() -> None:
     """A message that no stage worked on may run beside others."""
     book = BlameBook()
-    book.died(crash(["a"], ("b",)))
+    book.note_death(crash(["a"], ("b",)))
     record = book.get("b")
     assert record is not None
     assert not record.is_suspect
@@ -64,12 +64,12 @@ def test_what_waited_is_no_suspect() -> None:
 def test_kills_from_outside_never_blame() -> None:
     """A message alone in work at kill after kill runs alone from the second on, and is left to its receive count."""
     book = BlameBook()
-    book.died(kill(["a"]))
+    book.note_death(kill(["a"]))
     once = book.get("a")
     assert once is not None
     assert not once.is_suspect
     for _ in range(9):
-        book.died(kill(["a"]))
+        book.note_death(kill(["a"]))
     record = book.get("a")
     assert record is not None
     assert (record.is_suspect, record.blamed, record.excused) == (True, False, 0)
@@ -79,7 +79,7 @@ def test_memory_is_bounded() -> None:
     """The oldest records go first."""
     book = BlameBook(num_remembered=2)
     for name in "abc":
-        book.died(crash([name]))
+        book.note_death(crash([name]))
     assert [book.get(name) is None for name in "abc"] == [True, False, False]
 
 
@@ -87,7 +87,7 @@ def test_excuses_come_to_an_end() -> None:
     """What kills before any stage works on it looks like one that waits: its deliveries are counted in the end."""
     book = BlameBook()
     for _ in range(2 * MOST_EXCUSED):
-        book.died(Death("SIGSEGV", True, [], ["a"]))
+        book.note_death(Death("SIGSEGV", True, [], ["a"]))
     record = book.get("a")
     assert record is not None
     assert (record.deaths, record.excused) == (2 * MOST_EXCUSED, MOST_EXCUSED)
@@ -96,8 +96,8 @@ def test_excuses_come_to_an_end() -> None:
 def test_what_another_book_says_is_added() -> None:
     """Deaths before and after a supervisor's end are one history: two crashes together make a suspect and its blame."""
     before, after = BlameBook(), BlameBook()
-    before.died(crash(["a", "b"]))
-    after.died(crash(["a"]))
+    before.note_death(crash(["a", "b"]))
+    after.note_death(crash(["a"]))
     after.learn(before.records)
     a, b = after.get("a"), after.get("b")
     assert a is not None
@@ -110,8 +110,8 @@ def test_what_waits_at_unexplained_deaths_becomes_a_suspect() -> None:
     """Three deaths with nothing in work make suspects of all that waited; deaths of others' work do not."""
     book = BlameBook()
     for _ in range(SUSPICIOUS_WAITS):
-        book.died(Death("SIGKILL", False, [], ["a"]))
-        book.died(Death("SIGKILL", False, ["x"], ["b"]))
+        book.note_death(Death("SIGKILL", False, [], ["a"]))
+        book.note_death(Death("SIGKILL", False, ["x"], ["b"]))
     a, b = book.get("a"), book.get("b")
     assert a is not None
     assert b is not None

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headrace.base import crash_recovery as estates
-from headrace.base.crash_recovery import Estate
+from headrace.base.crash_recovery import RecoveryFolder
 from headrace.base.policies.blame import BlameBook, Death, Record
 
 QUEUE = "redis://host/0?queue=jobs"
@@ -29,9 +29,9 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     estates._ours.update(before)
 
 
-def created() -> Estate:
+def created() -> RecoveryFolder:
     """Return an estate of this process."""
-    estate = Estate.create()
+    estate = RecoveryFolder.create()
     assert estate is not None
     return estate
 
@@ -52,12 +52,12 @@ def serve_with_three(queue: str = QUEUE) -> None:
     estate = created()
     estate.serve(queue)
     book = BlameBook()
-    book.died(Death("SIGKILL from outside", False, ["a", "b"], []))
+    book.note_death(Death("SIGKILL from outside", False, ["a", "b"], []))
     estate.keep(book)
     table = estate.table("0-1")
     places = [table.enter(name, f"receipt-{name}", time.monotonic()) for name in "abc"]
     table.work(places[0], 1)
-    table.delivered(places[2])
+    table.note_delivery(places[2])
 
 
 def excused(book: BlameBook) -> dict[str, int]:
@@ -125,7 +125,7 @@ def test_a_death_is_not_counted_twice() -> None:
         table = estate.table("0-1")
         table.enter("x", "receipt", 0.0)
         book = BlameBook()
-        book.died(Death("SIGSEGV", True, [], ["x"]))
+        book.note_death(Death("SIGSEGV", True, [], ["x"]))
         estate.drop = lambda name: None  # type: ignore[method-assign]
         estate.keep(book, "0-1")
 
@@ -166,7 +166,7 @@ def test_an_orderly_end_leaves_what_is_known(memory: Path) -> None:
         estate.serve(QUEUE)
         estate.table("0-1").enter("x", "receipt", 0.0)
         book = BlameBook()
-        book.died(Death("SIGSEGV", True, [], ["a"]))
+        book.note_death(Death("SIGSEGV", True, [], ["a"]))
         estate.keep(book)
         estate.end(book.records)
 
@@ -194,7 +194,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(memory: Path, caplog: pyt
     """Anybody may make names in shared memory: what is not this user's alone is neither read nor written."""
     (memory / f"headrace.{os.geteuid()}").mkdir(mode=0o777)
     (memory / f"headrace.{os.geteuid()}").chmod(0o777)
-    assert Estate.create() is None
+    assert RecoveryFolder.create() is None
     assert "is not a folder of this user alone" in caplog.text
 
 
@@ -203,7 +203,7 @@ def test_a_machine_without_shared_memory(
 ) -> None:
     """Nothing is kept there, which is logged."""
     monkeypatch.setattr(estates, "SHARED_MEMORY", memory / "missing")
-    assert Estate.create() is None
+    assert RecoveryFolder.create() is None
     assert "will not be known after a kill" in caplog.text
 
 
@@ -214,7 +214,7 @@ def test_shared_memory_that_is_removed(memory: Path, caplog: pytest.LogCaptureFi
     table = estate.table("0-1")
     assert table.enter("a", "receipt", 0.0).slot is not None
     assert estate.serve(QUEUE) == []
-    assert estate.inherited("other").messages == []
+    assert estate.read_recovered("other").messages == []
     estate.keep(BlameBook(), "0-1")
     estate.drop("0-1")
     estate.end({"a": Record()})

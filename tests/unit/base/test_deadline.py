@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.base.deadline import refuse_late, seconds_left, without_late_tries, working_until
+from headrace.base.deadline import drop_late_tries, limit_to_deadline, refuse_late, seconds_left
 from headrace.base.errors import DeadlinePassed
 from headrace.base.http_client import HttpClient, HttpSettings
 from headrace.base.network_rules import NetworkPlan, NetworkRules
@@ -17,7 +17,7 @@ from headrace.base.records import Outcome, OutcomeKind
 def test_what_is_left_is_known_while_it_is_worked_on() -> None:
     """Within the block the thread knows how long the job is wanted, and outside of it nothing is cut."""
     assert seconds_left() is None
-    with working_until(time.monotonic_ns() + 60 * 10**9):
+    with limit_to_deadline(time.monotonic_ns() + 60 * 10**9):
         left = seconds_left()
     assert left is not None
     assert 0 < left <= 60
@@ -35,9 +35,9 @@ def test_what_is_late_is_refused_with_a_code() -> None:
 def test_a_try_that_would_come_too_late_is_none() -> None:
     """A job is not offered again after its deadline: it ends, with the reason of its last try and what was kept."""
     again = Outcome(OutcomeKind.RETRY, "fetch: busy", 10.0, kept=b"result")
-    assert without_late_tries(again, None, 0) is again
-    assert without_late_tries(again, 10 * 10**9, 0) is again
-    cut = without_late_tries(again, 9 * 10**9, 0)
+    assert drop_late_tries(again, None, 0) is again
+    assert drop_late_tries(again, 10 * 10**9, 0) is again
+    cut = drop_late_tries(again, 9 * 10**9, 0)
     assert (cut.kind, cut.kept) == (OutcomeKind.REJECTED, b"result")
     assert cut.reason.startswith("deadline.passed: the next try would come 1.0 s after the job's deadline")
     assert cut.reason.endswith("fetch: busy")
@@ -50,7 +50,7 @@ def test_a_request_ends_with_the_deadline(server: Any, method: str) -> None:
     client = HttpClient(HttpSettings(timeout_seconds=600), rules=NetworkRules(NetworkPlan(allow=["127.0.0.1"])))
     request = client.get if method == "get" else lambda url: client.post(url, b"", {})
     began = time.monotonic()
-    with working_until(time.monotonic_ns() + 300_000_000), pytest.raises(DeadlinePassed, match="before http://127"):
+    with limit_to_deadline(time.monotonic_ns() + 300_000_000), pytest.raises(DeadlinePassed, match="before http://127"):
         request(f"{server.url}/hang")
     assert time.monotonic() - began < 60
     client.close()

@@ -122,14 +122,14 @@ def test_an_error_without_text_is_shown_by_its_type() -> None:
     assert text_of(MemoryError()) == "MemoryError"
     error = as_item_error(caught(lambda: (_ for _ in ()).throw(Unshowable())))
     assert isinstance(error, StageFailed)
-    assert "Unshowable" in str(error.located("process", "a"))
+    assert "Unshowable" in str(error.locate("process", "a"))
     assert "test_error_origin.py:" in error.reason
 
 
 @pytest.mark.parametrize("error", [Bare("x"), ItemRejected(None), ItemRejected(7)])  # type: ignore[arg-type]
 def test_users_own_item_errors_can_always_be_shown(error: ItemRejected) -> None:
     """One made without a text, or with something else, has a reason nevertheless."""
-    error.located("process", "a")
+    error.locate("process", "a")
     assert str(error).startswith("process: item a: ")
     assert error.code
 

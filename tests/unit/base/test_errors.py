@@ -57,13 +57,13 @@ def test_an_item_error_tells_where() -> None:
     """Once it is known, stage and item stand before the reason."""
     error = DecodeRejected("no image")
     assert str(error) == "no image"
-    assert str(error.located("decode", "job-1")) == "decode: item job-1: no image"
+    assert str(error.locate("decode", "job-1")) == "decode: item job-1: no image"
     assert error.reason == "no image"
 
 
 def test_the_first_place_stays() -> None:
     """Stages further up do not claim an error that was located before."""
-    error = ItemError("x").located("decode", "job-1").located("process", "job-2")
+    error = ItemError("x").locate("decode", "job-1").locate("process", "job-2")
     assert (error.stage, error.item_id) == ("decode", "job-1")
 
 
@@ -87,7 +87,7 @@ def test_errors_can_be_pickled(cls: type[HeadraceError]) -> None:
     """An error keeps class, message and place on its way between processes."""
     error = MissingExtra("a", "b") if cls is MissingExtra else cls("what happened")
     if isinstance(error, ItemError):
-        error.located("decode", "job-1")
+        error.locate("decode", "job-1")
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is cls
     assert str(copy) == str(error)

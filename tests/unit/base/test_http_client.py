@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.base.errors import SettingsError
-from headrace.base.http_client import HttpClient, HttpError, HttpSettings, is_permanent, without_secrets
+from headrace.base.http_client import HttpClient, HttpError, HttpSettings, is_permanent, strip_secrets
 from headrace.base.network_rules import NetworkPlan, NetworkRules
 from headrace.base.shortage import shortage_of
 
@@ -345,12 +345,12 @@ def test_errors_hold_no_secrets(server: Any, make_client: Any) -> None:
 )
 def test_without_secrets(url: str, shown: str) -> None:
     """Scheme, host, port and path remain of an address."""
-    assert without_secrets(url) == shown
+    assert strip_secrets(url) == shown
 
 
 def test_without_secrets_is_short() -> None:
     """An address that holds a whole image is shown by its beginning."""
-    shown = without_secrets("data:image/png;base64," + "A" * 10**6)
+    shown = strip_secrets("data:image/png;base64," + "A" * 10**6)
     assert shown.startswith("data:image/png;base64,AAAA")
     assert len(shown) < 250
 

@@ -14,7 +14,7 @@ def test_a_killed_process_leaves_its_messages() -> None:
     if pid == 0:
         places = [table.enter(f"m{number}", f"receipt-{number}", 5.0 + number) for number in range(4)]
         table.work(places[1], 1)
-        table.delivered(places[2])
+        table.note_delivery(places[2])
         table.leave(places[3])
         table.count(OutcomeKind.DELIVERED)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -62,7 +62,7 @@ def test_signs_of_life_and_news_are_counted() -> None:
     table = InFlightTable(num_slots=1)
     table.beat()
     table.beat()
-    table.heard()
+    table.note_news()
     table.count(OutcomeKind.RETURNED)
     assert (table.num_beats, table.num_heard) == (2, 1)
     assert {kind: number for kind, number in table.counts().items() if number} == {OutcomeKind.RETURNED: 1}

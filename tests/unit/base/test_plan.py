@@ -459,7 +459,7 @@ def changed(record: Any, name: str) -> Any:
     elif name == "artifact":
         new = "other.onnx"
     elif name == "executor":
-        return record.moved_to("thread", record.workers)
+        return record.with_executor("thread", record.workers)
     elif name == "memory_limit_bytes":
         new = 2**30
     elif name == "formats":

@@ -50,5 +50,5 @@ def test_a_delivery_ends_the_count() -> None:
     restarts = Restarts(POLICY)
     for second in range(4):
         restarts.is_storm(second)
-    restarts.delivered()
+    restarts.note_delivery()
     assert not restarts.is_storm(4)

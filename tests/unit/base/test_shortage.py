@@ -43,7 +43,7 @@ def test_causes_count() -> None:
         except OSError:
             raise DeliveryFailed("results.jsonl cannot be written") from None
     except DeliveryFailed as error:
-        failure = as_item_error(error.located("deliver", "a"))
+        failure = as_item_error(error.locate("deliver", "a"))
     assert isinstance(failure, Shortage)
     assert str(failure) == "deliver: item a: shortage.disk: results.jsonl cannot be written"
     assert failure.code == "shortage.disk"

@@ -14,18 +14,18 @@ from headrace.base import crash_recovery as estates
 from headrace.base.errors import HeadraceError
 from headrace.base.in_flight import InFlightTable
 from headrace.base.policies.blame import BlameBook, Death, Known, Record, Redriven
-from headrace.base.worker_slot import Seat
+from headrace.base.worker_slot import WorkerSlot
 
 CRASH = Death("SIGSEGV", True, ["a"], ())
 
 
-def seat_and_supervisors_end() -> tuple[Seat, Connection]:
+def seat_and_supervisors_end() -> tuple[WorkerSlot, Connection]:
     """Return a seat that knows of two crashes, and the other end of its pipe."""
     ours, theirs = Pipe()
     blame = BlameBook()
-    blame.died(CRASH)
-    blame.died(CRASH)
-    return Seat(0, 1, 1, InFlightTable(4), blame, theirs), ours
+    blame.note_death(CRASH)
+    blame.note_death(CRASH)
+    return WorkerSlot(0, 1, 1, InFlightTable(4), blame, theirs), ours
 
 
 def test_a_redriven_message_is_forgotten_and_the_supervisor_hears_of_it() -> None:

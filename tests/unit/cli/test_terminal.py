@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import headrace.cli
-from headrace.base.formatting import escaped
+from headrace.base.formatting import escape_controls
 from headrace.cli import terminal
 
 CLI = Path(headrace.cli.__file__).parent
@@ -50,7 +50,7 @@ def test_results_progress_and_json_are_escaped(capsys: pytest.CaptureFixture[str
 
 def test_toml_stays_what_it_was() -> None:
     """A Plan that is printed can be read again, with the same names."""
-    assert tomllib.loads(escaped('name = "a\x9b\u202eb"')) == {"name": "a\x9b\u202eb"}
+    assert tomllib.loads(escape_controls('name = "a\x9b\u202eb"')) == {"name": "a\x9b\u202eb"}
 
 
 def test_tables_are_escaped_and_keep_their_own_colours() -> None:

@@ -18,7 +18,7 @@ from headrace.optimize.goal import Goal
 from headrace.optimize.half import FP16, why_no_float16
 from headrace.optimize.search import optimize
 from headrace.optimize.techniques import Subject
-from headrace.runs.cpu_features import why_slow
+from headrace.runs.cpu_features import explain_slowness
 from headrace.validate import measuring
 from headrace.validate.golden import Golden
 from headrace.validate.half_precision import broken, reaches
@@ -203,6 +203,6 @@ def test_a_precision_that_the_engine_does_not_take_is_rejected(case: Any) -> Non
 
 def test_where_no_flags_are_told_nothing_is_known_of_them() -> None:
     """Systems without /proc/cpuinfo."""
-    assert why_slow("f16", frozenset()) is None
-    assert why_slow("f32", frozenset({"avx2"})) is None
-    assert "avx512_bf16" in (why_slow("bf16", frozenset({"avx2"})) or "")
+    assert explain_slowness("f16", frozenset()) is None
+    assert explain_slowness("f32", frozenset({"avx2"})) is None
+    assert "avx512_bf16" in (explain_slowness("bf16", frozenset({"avx2"})) or "")

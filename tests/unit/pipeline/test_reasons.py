@@ -44,7 +44,7 @@ def test_results_that_json_cannot_hold_are_counted_apart() -> None:
     for result in (float("nan"), object(), [float("inf")]):
         with pytest.raises(DeliveryRejected) as caught:
             encode(result)
-        reasons.add(failure(str(caught.value.located("deliver", "id"))))
+        reasons.add(failure(str(caught.value.locate("deliver", "id"))))
     counted = [(row["code"], row["count"], row["example"]) for row in merged_reasons([reasons.as_list()])]
     assert [(code, count) for code, count, _ in counted] == [("result.not_finite", 2), ("result.type", 1)]
     assert ["NaN" in example for _, _, example in counted] == [True, False]

@@ -91,7 +91,7 @@ def test_the_next_items_of_a_worker_that_came_back_are_not_blamed(monkeypatch: p
     stations: Any = [SimpleNamespace(workers=[worker])]
     nobody: Any = None
     watch = StallWatch(stations, 1.0, hr.queue(MemoryQueue()), nobody, nobody)
-    judge = StallPolicy.stalled
+    judge = StallPolicy.find_stalled
     verdicts = []
 
     def judge_slowly(policy: StallPolicy, now: float, hands: Any) -> list[Any]:

@@ -78,7 +78,7 @@ os.fork = fork
 
 def test_a_fork_that_fails_is_tried_again() -> None:
     """Where no process is to be had when a worker is started again, that is said, tried later, and ends nobody."""
-    work = "seat.begin(); seat.finish(Ended(0)) if seat.life > 1 else os._exit(11)"
+    work = "seat.begin(); seat.finish(Ended(0)) if seat.generation > 1 else os._exit(11)"
     said = supervised(work, FORK_FAILS_ONCE.format(failing=2))
     assert "worker 0 could not be started: Resource temporarily unavailable; tried again in" in said
     assert "status 0 restarts 1" in said
@@ -87,7 +87,8 @@ def test_a_fork_that_fails_is_tried_again() -> None:
 def test_the_first_fork_may_fail_too() -> None:
     """It is tried again like any other, and counts as no life of the worker."""
     said = supervised(
-        'print("life", seat.life, flush=True); seat.begin(); seat.finish(Ended(0))', FORK_FAILS_ONCE.format(failing=1)
+        'print("life", seat.generation, flush=True); seat.begin(); seat.finish(Ended(0))',
+        FORK_FAILS_ONCE.format(failing=1),
     )
     assert "life 1" in said
     assert "status 0 restarts 0" in said
@@ -96,7 +97,7 @@ def test_the_first_fork_may_fail_too() -> None:
 def test_a_terminal_that_is_gone_ends_no_workers() -> None:
     """What the supervisor has to say may be refused by a closed pipe or a full disk: the workers go on."""
     hook = "import builtins\ndef print_(*a): raise BrokenPipeError\nsaid, print = print, print_"
-    work = "seat.begin(); seat.finish(Ended(0)) if seat.life > 1 else os._exit(11)"
+    work = "seat.begin(); seat.finish(Ended(0)) if seat.generation > 1 else os._exit(11)"
     program = PROGRAM.replace('print("status"', 'said("status"').format(work=work, hook=hook)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert "status 0 restarts 1" in done.stdout, done.stderr

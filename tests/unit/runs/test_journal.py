@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.runs.in_flight_file import InHand, read_in_hand
+from headrace.runs.in_flight_file import InFlightFile, read_in_flight
 from headrace.runs.journal import Journal, Locked
 
 
@@ -131,15 +131,15 @@ def test_a_journal_that_is_closed(tmp_path: Path) -> None:
 
 def test_what_workers_have_in_hand(tmp_path: Path) -> None:
     """Each thread's last items are there, whatever it had before; ids may be of any length."""
-    hands = InHand(tmp_path / "h")
+    hands = InFlightFile(tmp_path / "h")
     hands.stage_started("fetch", ["old", "older"])
     hands.stage_started("fetch", ["new"])
     thread = threading.Thread(target=hands.stage_started, args=("decode", ["x" * 5000, "é"]))
     thread.start()
     thread.join()
-    assert set(read_in_hand(tmp_path / "h")) == {"new", "x" * 5000, "é"}
+    assert set(read_in_flight(tmp_path / "h")) == {"new", "x" * 5000, "é"}
     hands.stage_started("fetch", [f"{number}" * 1000 for number in range(1000)])
-    assert "0" * 1000 in read_in_hand(tmp_path / "h")
+    assert "0" * 1000 in read_in_flight(tmp_path / "h")
     hands.close()
     hands.stage_started("fetch", ["late"])
     hands.close()
@@ -148,6 +148,6 @@ def test_what_workers_have_in_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"\0" * 20_000, b"\xff" * 20_000, b"\x05\0\0\0\x91\xa3ab"])
 def test_hands_that_cannot_be_read(tmp_path: Path, content: bytes) -> None:
     """A file that is missing or damaged names nobody."""
-    assert read_in_hand(tmp_path / "h") == []
+    assert read_in_flight(tmp_path / "h") == []
     (tmp_path / "h").write_bytes(content)
-    assert read_in_hand(tmp_path / "h") == []
+    assert read_in_flight(tmp_path / "h") == []

@@ -1,14 +1,14 @@
 """Suspects run with nothing beside them, and nothing that was received meanwhile is lost."""
 
 from headrace.base.records import DELIVERED, Job, Outcome, OutcomeKind
-from headrace.sources.quarantine import Isolation
+from headrace.sources.quarantine import Quarantine
 
 
 class Desk:
     """Makes jobs and keeps their outcomes."""
 
     def __init__(self) -> None:
-        self.isolation = Isolation()
+        self.isolation = Quarantine()
         self.outcomes: dict[str, OutcomeKind] = {}
 
     def job(self, name: str) -> Job:
@@ -17,7 +17,7 @@ class Desk:
         def settle(job: Job | None, outcome: Outcome) -> None:
             self.outcomes[name] = outcome.kind
 
-        return Job(name, b"", settle=self.isolation.counted(settle))
+        return Job(name, b"", settle=self.isolation.track_settle(settle))
 
 
 def test_a_suspect_waits_until_nothing_is_out() -> None:

@@ -22,7 +22,7 @@ from headrace.base.plan import SourcePlan
 from headrace.base.policies.blame import SUSPICIOUS_WAITS, BlameBook, Death
 from headrace.base.protocols import Queue, TellsBacklog
 from headrace.base.records import DELIVERED, DeadLetter, Job, Message, Outcome, OutcomeKind, QueueStatistics
-from headrace.base.worker_slot import Seat
+from headrace.base.worker_slot import WorkerSlot
 from headrace.sources.addresses import open_queue
 from headrace.sources.jobs import encode_job
 from headrace.sources.loans import ACK_SECONDS, MOST_OWED, MOST_UNKNOWN
@@ -964,11 +964,11 @@ def test_an_idle_worker_makes_few_calls_where_they_cost() -> None:
     assert queue.waits[14:] == [20.0] * 7 + [1.0]
 
 
-def seated(parse: Callable[[bytes], Any] | None = None) -> tuple[MemoryQueue, QueueSource, Seat]:
+def seated(parse: Callable[[bytes], Any] | None = None) -> tuple[MemoryQueue, QueueSource, WorkerSlot]:
     """Return a queue of `first` and `second`, a source of three deliveries on it, and its seat, that knows nothing."""
     clock = FakeClock()
     queue = MemoryQueue(visibility_seconds=30.0, clock=clock)
-    seat = Seat(0, 1, 1, InFlightTable(8), BlameBook(), None)
+    seat = WorkerSlot(0, 1, 1, InFlightTable(8), BlameBook(), None)
     source = QueueSource(cast("Queue", queue), max_receives=3, parse=parse, clock=clock)
     source.take(seat)
     source.open(SourcePlan())
@@ -1012,7 +1012,7 @@ def test_one_that_was_tried_here_or_came_much_too_often_is_given_up() -> None:
     receive_and_return(queue, 6)
     (one, other) = queue.receive(10, wait_seconds=0.0)
     queue.nack([one.receipt, other.receipt])
-    seat.blame.died(Death("SIGKILL", False, [one.id], []))
+    seat.blame.note_death(Death("SIGKILL", False, [one.id], []))
     jobs = {job.id: job.verdict for job in source.receive(10, 0.0) or []}
     assert jobs[one.id] is not None
     queue, source, seat = seated()
@@ -1046,7 +1046,7 @@ def test_a_suspect_is_parsed_only_when_alone() -> None:
     receive_and_return(queue, SUSPICIOUS_WAITS)
     ids = [message.id for message in queue.peek(10)]
     for _ in range(SUSPICIOUS_WAITS):
-        seat.blame.died(Death("SIGKILL", False, [], ids))
+        seat.blame.note_death(Death("SIGKILL", False, [], ids))
     assert source.receive(10, 0.0) == []
     assert parsed == []
     (job,) = source.receive(10, 0.0) or []

@@ -14,7 +14,7 @@ from headrace.base.plan import SourcePlan
 from headrace.base.policies.blame import BlameBook
 from headrace.base.protocols import FINAL, STALE
 from headrace.base.records import Burial, Message, Postponed
-from headrace.base.worker_slot import Seat
+from headrace.base.worker_slot import WorkerSlot
 from headrace.sources.queue_source import QueueSource
 from headrace.sources.sqs_queue import ATTRIBUTE_BYTES, SqsQueue, make_clients
 
@@ -160,7 +160,7 @@ def test_what_a_dead_process_had_is_settled_by_its_successor(bench: Bench) -> No
     ]
     ours, theirs = Pipe()
     source = QueueSource(bench.queue)
-    source.take(Seat(0, 2, 1, InFlightTable(), BlameBook(), ours, orphans))
+    source.take(WorkerSlot(0, 2, 1, InFlightTable(), BlameBook(), ours, orphans))
     bench.calls.add_response(
         "delete_message_batch",
         {"Successful": [{"Id": "0"}], "Failed": []},

@@ -13,7 +13,7 @@ import headrace as hr
 from headrace.base.errors import DecodeRejected, SettingsError, WrongResultCount
 from headrace.delivery.collect import Collect
 from headrace.stages.inputs import ArrayInput, BytesInput, ImageInput, Input, TextInput
-from headrace.stages.module import Module, ModuleContext, ProcessStage, checked_results
+from headrace.stages.module import Module, ModuleContext, ProcessStage, check_results
 
 
 class Least(Module):
@@ -202,14 +202,14 @@ def test_process_must_be_written() -> None:
 @pytest.mark.parametrize("results", [[1, 2, 3], (1, 2, 3), np.zeros((3, 4))])
 def test_as_many_results_as_inputs(results: Any) -> None:
     """The right number passes untouched, whatever the sequence."""
-    assert checked_results(results, 3, "process") is results
+    assert check_results(results, 3, "process") is results
 
 
 @pytest.mark.parametrize(("results", "number"), [([1, 2], 2), ([], 0), (np.zeros((4, 3)), 4)])
 def test_another_number_of_results(results: Any, number: int) -> None:
     """The error names the stage and both lengths."""
     with pytest.raises(WrongResultCount) as caught:
-        checked_results(results, 3, "faces.process")
+        check_results(results, 3, "faces.process")
     assert str(caught.value) == f"faces.process was given 3 inputs and returned {number} results; they must match"
 
 
@@ -229,7 +229,7 @@ def test_another_number_of_results(results: Any, number: int) -> None:
 def test_no_sequence_of_results(results: Any, kind: str) -> None:
     """What is no sequence is named, also where its length happens to fit: a model's dict of three outputs, text."""
     with pytest.raises(WrongResultCount) as caught:
-        checked_results(results, 3, "process")
+        check_results(results, 3, "process")
     assert str(caught.value) == f"process must return a sequence of 3 results, one per input, but returned {kind}"
 
 

@@ -10,7 +10,7 @@ import pytest
 import headrace as hr
 from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
-from headrace.base.plan_changes import changed_settings
+from headrace.base.plan_changes import list_changed_settings
 from headrace.compare.blocks import read_items
 from headrace.pipeline.definition import Pipeline
 from headrace.stages.stage import Fan, Joined
@@ -120,8 +120,8 @@ def test_without_a_step_the_rest_of_the_full_plan_stays() -> None:
     batch, scale = steps["batch"].without, steps["decode at scale"].without
     assert batch is not None
     assert scale is not None
-    assert changed_settings(batch, full) == ("process.batch=8",)
-    assert changed_settings(scale, full) == ("decode.scale=auto",)
+    assert list_changed_settings(batch, full) == ("process.batch=8",)
+    assert list_changed_settings(scale, full) == ("decode.scale=auto",)
     assert steps["sequential"].without is None
 
 

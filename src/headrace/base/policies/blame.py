@@ -121,7 +121,7 @@ class BlameBook:
         self._num_remembered = num_remembered
         self._records: OrderedDict[str, Record] = OrderedDict()
 
-    def died(self, death: Death) -> None:
+    def note_death(self, death: Death) -> None:
         """Note a death."""
         alone = len(death.in_work) == 1
         for message_id in death.waiting:
@@ -153,7 +153,7 @@ class BlameBook:
         """All that is known, the oldest first."""
         return self._records
 
-    def redriven(self, message_id: str) -> None:
+    def forget(self, message_id: str) -> None:
         """Forget what was known: somebody has mended what killed workers, or wants to see."""
         self._records.pop(message_id, None)
 

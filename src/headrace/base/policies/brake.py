@@ -62,7 +62,7 @@ class BrakePolicy:
 
 
 class Brake:
-    """Counts how jobs end, and says what may be received. Not thread-safe but for `succeeded` and the attributes.
+    """Counts how jobs end, and says what may be received. Not thread-safe but for `note_success` and the attributes.
 
     Args:
         policy: The settings.
@@ -91,7 +91,7 @@ class Brake:
         self._since = 0.0
         self._try_at = 0.0
 
-    def succeeded(self) -> bool:
+    def note_success(self) -> bool:
         """Note that the work on a job succeeded, and return whether that lets the brake go; cheap while all is well."""
         self._num_succeeded += 1
         if not self.num_failed:
@@ -101,7 +101,7 @@ class Brake:
         self.num_failed = self._num_shortages = self.num_tries = 0
         return was_on
 
-    def failed(self, job_id: str, fault: Fault, now: float) -> float | None:
+    def note_failure(self, job_id: str, fault: Fault, now: float) -> float | None:
         """Note that a job failed.
 
         Args:
@@ -125,14 +125,14 @@ class Brake:
         if not is_known:
             self._row.add(job_id)
         if self.is_on:
-            self._tried_in_vain(fault, now)
+            self._note_vain_try(fault, now)
         elif self._is_too_much():
             self._put_on(fault, now)
         if self.is_on:
             return 4 * self._pause()
         return 1.0 if is_shortage and is_excused else None
 
-    def allowed(self, now: float) -> int | None:
+    def find_limit(self, now: float) -> int | None:
         """Return how many jobs may be inside; None: any number."""
         if not self.is_on:
             return None
@@ -143,7 +143,7 @@ class Brake:
         return min(self._policy.most_tried, 1 << min(self.num_tries, 60))
 
     def seconds_to_try(self, now: float) -> float | None:
-        """Return after which time to ask `allowed` again; None: when a job has ended."""
+        """Return after which time to ask `find_limit` again; None: when a job has ended."""
         return self._try_at - now if self.is_on and now < self._try_at else None
 
     def _is_too_much(self) -> bool:
@@ -156,7 +156,7 @@ class Brake:
         self.num_engaged += 1
         self._try_at = now + self._pause()
 
-    def _tried_in_vain(self, fault: Fault, now: float) -> None:
+    def _note_vain_try(self, fault: Fault, now: float) -> None:
         if now < self._try_at:
             return  # it was inside already
         self._fault = fault

@@ -68,7 +68,7 @@ class Breaker:
     def admit(self, now: float) -> float | None:
         """Return None if the caller may call, or else seconds after which to ask again.
 
-        Who was admitted tells how it went: `succeeded` or `failed`.
+        Who was admitted tells how it went: `note_success` or `note_failure`.
         """
         if self._open_until is None:
             return None
@@ -79,12 +79,12 @@ class Breaker:
         self._probe_since = now
         return None
 
-    def succeeded(self) -> None:
+    def note_success(self) -> None:
         """Note that the destination answered: it is closed from now on."""
         self._num_failures = self._num_openings = 0
         self._open_until = self._probe_since = None
 
-    def failed(self, now: float) -> None:
+    def note_failure(self, now: float) -> None:
         """Note that the destination did not answer, or could not do what it was asked to."""
         self._num_failures += 1
         if self._open_until is None and self._num_failures >= self._policy.failures:
@@ -93,7 +93,7 @@ class Breaker:
         elif self._probe_since is not None:
             self._open(now)
 
-    def withdrawn(self) -> None:
+    def withdraw(self) -> None:
         """Note that a call that was admitted did not take place: the next caller may probe."""
         self._probe_since = None
 

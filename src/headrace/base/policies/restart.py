@@ -40,7 +40,7 @@ class Restarts:
         self._in_vain = [0] * num_workers
         self._deaths: deque[float] = deque(maxlen=policy.storm_deaths * num_workers)
 
-    def delivered(self) -> None:
+    def note_delivery(self) -> None:
         """Note that some worker delivered a job: the service works."""
         self._deaths.clear()
 

@@ -99,7 +99,7 @@ class Shares:
         """Return the lane of a key: its own once something is known of it, until then that of its group."""
         return key if key in self._credit else group
 
-    def arrived(self, lane: str, now: float) -> None:
+    def note_arrival(self, lane: str, now: float) -> None:
         """Note that something came that is for a lane."""
         if lane != self._latest_lane:
             if self._latest_lane is not None:

@@ -24,7 +24,7 @@ class StallPolicy:
         self._looked: float | None = None
         self._since: dict[Hashable, tuple[object, float]] = {}
 
-    def stalled(self, now: float, hands: Mapping[_Worker, object]) -> list[_Worker]:
+    def find_stalled(self, now: float, hands: Mapping[_Worker, object]) -> list[_Worker]:
         """Return the workers that are over the limit, each once for a hand.
 
         Args:

@@ -21,7 +21,7 @@ class Suspects:
     alone: set[str] = field(default_factory=set)
     """Items that were alone in hand at a crash."""
 
-    def crashed(self, in_hand: Iterable[str], *, alone: bool) -> None:
+    def note_crash(self, in_hand: Iterable[str], *, alone: bool) -> None:
         """Note a crash and what was in hand; `alone`: it was the only item in the whole pipeline."""
         for item in in_hand:
             self.crashes[item] = self.crashes.get(item, 0) + 1
@@ -32,6 +32,6 @@ class Suspects:
         """Return whether an item is to be given up."""
         return item in self.alone and self.crashes.get(item, 0) >= max_crashes
 
-    def in_order(self, items: Iterable[str]) -> list[str]:
+    def sort_suspects(self, items: Iterable[str]) -> list[str]:
         """Return those of these items that are suspects, in the order in which they should be tried."""
         return sorted((item for item in items if item in self.crashes), key=lambda item: self.crashes[item])

@@ -5,7 +5,7 @@ it is given up. Only, nobody can receive the jobs of some tasks and not of other
 received and turned away, each for as long as the brake has been on: a backlog of which nothing can be made comes round more
 and more seldom.
 
-A plain object that takes `now`; whoever shares one between threads holds a lock around each call but `succeeded` and
+A plain object that takes `now`; whoever shares one between threads holds a lock around each call but `note_success` and
 `is_any_on`.
 """
 
@@ -56,25 +56,25 @@ class TaskBrakes:
         """How often any was put on."""
         return sum(brake.num_engaged for brake in self._brakes.values())
 
-    def of(self, task: str) -> Brake | None:
+    def find_brake(self, task: str) -> Brake | None:
         """Return a task's brake; None for one that the run does not know, or alone has."""
         return self._brakes.get(task)
 
-    def succeeded(self, task: str) -> bool:
+    def note_success(self, task: str) -> bool:
         """Note that the work on a job of a task succeeded, and return whether that lets its brake go."""
         brake = self._brakes.get(task)
-        if brake is None or not brake.succeeded():
+        if brake is None or not brake.note_success():
             return False
         self._on.pop(task, None)
         return True
 
-    def failed(self, task: str, job_id: str, fault: Fault, now: float) -> float | None:
+    def note_failure(self, task: str, job_id: str, fault: Fault, now: float) -> float | None:
         """Note that a job of a task failed; see `Brake.failed`."""
         brake = self._brakes.get(task)
         if brake is None:
             return None
         was_hopeless = brake.is_hopeless
-        delay = brake.failed(job_id, fault, now)
+        delay = brake.note_failure(job_id, fault, now)
         if brake.is_on:
             self._on.setdefault(task, _On(now))
             if brake.is_hopeless and not was_hopeless:
@@ -91,9 +91,9 @@ class TaskBrakes:
         """
         on, brake = self._on.get(task), self._brakes.get(task)
         if brake is None or not brake.is_hopeless:
-            for other in list(self._on.values()):  # `succeeded` may take one out meanwhile
+            for other in list(self._on.values()):  # `note_success` may take one out meanwhile
                 other.witness = None
-        allowed = brake.allowed(now) if brake is not None else None
+        allowed = brake.find_limit(now) if brake is not None else None
         if on is None or allowed is None:
             return None
         if len(on.tried) < allowed:
@@ -101,7 +101,7 @@ class TaskBrakes:
             return None
         return min(_MOST_SECONDS, max(self._least_seconds, now - on.since))
 
-    def left(self, task: str, job_id: str) -> None:
+    def note_end(self, task: str, job_id: str) -> None:
         """Note that a job that was let in has ended, however it did."""
         on = self._on.get(task)
         if on is not None:
@@ -117,6 +117,6 @@ class TaskBrakes:
             return False
         return on.witness == job_id
 
-    def given_up(self) -> list[str]:
+    def list_given_up(self) -> list[str]:
         """Return the tasks that are not tried any more in this run."""
         return [task for task, brake in self._brakes.items() if brake.is_hopeless and brake.is_on]

@@ -46,7 +46,7 @@ class Throughput:
         while len(self._readings) > 2 and self._readings[1][0] <= self._busy_seconds - self._horizon:
             self._readings.popleft()
 
-    def per_second(self) -> float | None:
+    def estimate_rate(self) -> float | None:
         """Return the rate; None where too little is known to say anything: nothing was done, and less than the horizon ago."""
         found = self._window()
         if found is None:

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from headrace.base.documents import encode_document
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.plan import Plan
 from headrace.base.settings import check, unknown_key
 from headrace.diagnose.budget import Budget
@@ -169,7 +169,7 @@ class Replay:
             raise CannotReplay("the run delivered too few jobs for a rate; profile more items")
         if document.latency.num_samples < FEWEST_JOBS:
             raise CannotReplay(
-                f"{counted(document.latency.num_samples, 'job')} were delivered while the run was steady, and a verdict or a "
+                f"{pluralize(document.latency.num_samples, 'job')} were delivered while the run was steady, and a verdict or a "
                 f"prediction needs {FEWEST_JOBS}: profile more items"
             )
         plan = Plan.from_table(document.plan)

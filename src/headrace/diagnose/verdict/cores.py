@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.units import format_duration, format_size
 from headrace.diagnose.verdict import trends
 from headrace.diagnose.verdict.facts import Facts, StageView
@@ -122,7 +122,7 @@ def _own_work(facts: Facts, view: StageView) -> Proposal:
         cause="cpu" if view.work == "download" else "",
         says=(
             f"{view.name} takes {format_duration(view.service)} per item, {format_duration(demand)} of it CPU, with "
-            f"{counted(view.workers, 'worker')}"
+            f"{pluralize(view.workers, 'worker')}"
         ),
         rule="its stage gains most, and nothing special explains its time",
         resources=view.resources,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.plan import model_key
 from headrace.base.units import format_duration
 from headrace.diagnose.replay.costs import BatchCost
@@ -130,7 +130,7 @@ def _one_thread_each(facts: Facts, view: StageView) -> list[Advice]:
     key = model_key(next(one.task for one in facts.info.stages if one.name == view.name), view.name)
     table = f"models.{key}" if key in facts.plan.models else "model"
     settings = (f"{view.account.station}.workers={workers}", f"{table}.threads=1")
-    now = f"{counted(view.workers, 'worker')} of {counted(spread.threads, 'thread')}"
+    now = f"{pluralize(view.workers, 'worker')} of {pluralize(spread.threads, 'thread')}"
     layout = f"the same cores as {workers} workers of 1 thread each instead of {now}, which costs nothing"
     if spread.is_measured:
         return [Advice(says=f"{layout}: a call keeps {spread.busy:.2g} of its threads busy", settings=settings)]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.diagnose.verdict.proposal import Advice, Proposal, at_least, line
 from headrace.runs.formats.diagnosis import VerdictClass
 from headrace.runs.reader import Run
@@ -62,7 +62,7 @@ def _outcomes(run: Run) -> str:
     counters = run.info.counters
     parts = [f"{counters.delivered:,} delivered"]
     parts += [f"{getattr(counters, name):,} {name.replace('_', '-')}" for name in _FAILED if getattr(counters, name)]
-    return f"of {counted(counters.received, 'job')} received, {', '.join(parts)}"
+    return f"of {pluralize(counters.received, 'job')} received, {', '.join(parts)}"
 
 
 def _reasons(run: Run) -> list[Mapping[str, Any]]:

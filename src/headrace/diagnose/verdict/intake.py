@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.base.formatting import quoted
+from headrace.base.formatting import quote_arg
 from headrace.base.records import Receiving
 from headrace.base.units import format_duration
 from headrace.diagnose.verdict.facts import Facts
@@ -161,7 +161,7 @@ def arrivals(facts: Facts, receiving: Receiving | None) -> Proposal:
             Advice(says="nothing to mend: fewer workers or a smaller machine would do, if more jobs are not to come"),
             Advice(
                 says="what twice the jobs would need",
-                command=f"headrace capacity {quoted(facts.evidence.run.path)} --rate {_written(2 * facts.throughput)}/s",
+                command=f"headrace capacity {quote_arg(facts.evidence.run.path)} --rate {_written(2 * facts.throughput)}/s",
             ),
         ),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.profiler.layers.rescaling import OVERLAP_RATIO
 from headrace.runs.formats.layers import Layer, LayersDocument
 
@@ -83,9 +83,7 @@ def _of_ceilings(layers: Sequence[Layer]) -> Iterator[str]:
     beyond = [layer for layer in layers if layer.of_ceiling is not None and layer.of_ceiling > MAX_OF_CEILING]
     if beyond:
         worst = max(beyond, key=lambda layer: layer.of_ceiling or 0.0)
-        found = (
-            f"{counted(len(beyond), 'layer')} beyond the ceiling measured, {worst.name} {worst.of_ceiling:.2f} times it"
-        )
+        found = f"{pluralize(len(beyond), 'layer')} beyond the ceiling measured, {worst.name} {worst.of_ceiling:.2f} times it"
         yield f"{found}: something else may have used the machine while it was measured"
     other = sorted({layer.precision for layer in layers if layer.flops and layer.precision != "float32"})
     if other:

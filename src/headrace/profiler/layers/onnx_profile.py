@@ -30,7 +30,7 @@ import onnxruntime
 
 from headrace.base.documents import decode_document
 from headrace.base.errors import EngineError, HeadraceError
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.protocols import TensorSpec
 from headrace.base.settings import build
 from headrace.engines import ONNX
@@ -298,7 +298,7 @@ def _recording_warnings(seconds: np.ndarray, strangers: Mapping[str, int]) -> li
     if seconds[coarse].sum() > 0.1 * seconds.sum():
         share = seconds[coarse].sum() / seconds.sum()
         warnings.append(
-            f"{counted(int(coarse.sum()), 'layer')} of less than 2 us each, {share:.0%} of the time together: ONNX Runtime "
+            f"{pluralize(int(coarse.sum()), 'layer')} of less than 2 us each, {share:.0%} of the time together: ONNX Runtime "
             "counts whole microseconds, so such times are rough"
         )
     return warnings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.base.formatting import aligned, counted, wrapped
+from headrace.base.formatting import align_columns, pluralize, wrap_lines
 from headrace.base.units import format_duration
 from headrace.runs.formats.layers import Ceilings, Layer, LayersDocument
 
@@ -20,11 +20,11 @@ def as_text(document: LayersDocument, *, limit: int = 15) -> str:
     """
     below = [*_bounds(document.layers), _ceilings(document.ceilings)] if document.ceilings else []
     below += [f"warning: {warning}" for warning in document.warnings]
-    return "\n".join([*_summary(document), "", *_table(document, limit), "", *wrapped(below)]) + "\n"
+    return "\n".join([*_summary(document), "", *_table(document, limit), "", *wrap_lines(below)]) + "\n"
 
 
 def _summary(document: LayersDocument) -> list[str]:
-    threads = counted(document.threads, "thread")
+    threads = pluralize(document.threads, "thread")
     latency, profiled = format_duration(document.latency_seconds), format_duration(document.profiled_latency_seconds)
     return [
         f"{document.artifact}, {document.engine}, batch {document.batch_size}, {threads}",
@@ -37,7 +37,7 @@ def _summary(document: LayersDocument) -> list[str]:
 def _table(document: LayersDocument, limit: int) -> list[str]:
     ranked = sorted(document.layers, key=lambda layer: -layer.seconds)
     rows = [_HEADER, *(_row(layer) for layer in ranked[:limit])]
-    lines = aligned(rows, num_left=_LEFT)
+    lines = align_columns(rows, num_left=_LEFT)
     if rest := ranked[limit:]:
         lines.append(f"and {len(rest)} more, {sum(layer.share for layer in rest):.1%} of the time")
     return lines

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from headrace.base.errors import HeadraceError
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.plan import Plan
 from headrace.base.protocols import Model
 from headrace.base.settings import check
@@ -91,12 +91,12 @@ def _about_inputs(inputs: Inputs, stopped: bool) -> list[str]:
     if stopped:
         says.append("stopped before all was measured: what is missing was not reached")
     if inputs.is_cut:
-        kept = f"{counted(inputs.num_jobs, 'item')} ({format_size(inputs.num_bytes)})"
+        kept = f"{pluralize(inputs.num_jobs, 'item')} ({format_size(inputs.num_bytes)})"
         says.append(f"memory sufficed for the inputs of {kept}; few of them may not stand for all")
     failed = sum(one.num_failed for one in inputs.stages.values())
     if failed or inputs.no_route:
         first = next((one.first_error for one in inputs.stages.values() if one.first_error), "no module takes its task")
-        says.append(f"{counted(failed + inputs.no_route, 'item')} failed and are left out, the first: {first}")
+        says.append(f"{pluralize(failed + inputs.no_route, 'item')} failed and are left out, the first: {first}")
     return says
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.base.policies.batching import warm_up_sizes
 from headrace.base.units import format_rate
 from headrace.profiler.stage_bench.curves import Measurement, Setting, curve_point, describe_scaling, knee
@@ -73,7 +73,7 @@ def measure_alone(parts: PipelineParts, inputs: StageInputs, effort: Effort) -> 
     if not inputs.given:
         failed = ""
         if inputs.num_failed:
-            failed = f"; {counted(inputs.num_failed, 'item')} failed in it, the first: {inputs.first_error}"
+            failed = f"; {pluralize(inputs.num_failed, 'item')} failed in it, the first: {inputs.first_error}"
         return _without_curve(parts, inputs.stage, f"no item came through it{failed}")
     settings, note = list_settings(inputs.stage, parts), ""
     while True:
@@ -142,7 +142,7 @@ def summarize(parts: PipelineParts, inputs: StageInputs, found: Found, note: str
     if inputs.mutates:
         says.append("it changes its input in place, so every call got a copy, whose making is counted")
     if inputs.num_failed:
-        failed = counted(inputs.num_failed, "item")
+        failed = pluralize(inputs.num_failed, "item")
         says.append(f"{failed} failed in it and are left out, the first: {inputs.first_error}")
     return StageAlone(
         name=stage.name,
@@ -174,7 +174,7 @@ def _describe_failures(found: Found) -> str:
     every = [one for repetitions in found.values() for one in repetitions if one.num_failed]
     if not every:
         return ""
-    failed = counted(sum(one.num_failed for one in every), "item")
+    failed = pluralize(sum(one.num_failed for one in every), "item")
     return f"{failed} failed while it was measured, the first: {every[0].error}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.base.formatting import aligned, counted, wrapped
+from headrace.base.formatting import align_columns, pluralize, wrap_lines
 from headrace.base.units import format_duration, format_rate
 from headrace.profiler.stage_bench.words import describe_ratio
 from headrace.runs.formats.isolation import CurvePoint, IsolationDocument, StageAlone, Variation
@@ -20,16 +20,18 @@ def as_text(document: IsolationDocument) -> str:
         document: What `isolate` returned.
     """
     parts = [
-        [f"{document.pipeline}: stages alone, inputs of {counted(document.num_items, 'item')}, Plan {document.plan_id}"]
+        [
+            f"{document.pipeline}: stages alone, inputs of {pluralize(document.num_items, 'item')}, Plan {document.plan_id}"
+        ]
     ]
     if document.stages:
-        parts.append(aligned([_STAGES, *map(_stage_row, document.stages)]))
+        parts.append(align_columns([_STAGES, *map(_stage_row, document.stages)]))
     parts += [_stage_part(stage) for stage in document.stages]
     if document.variations:
-        parts.append(aligned([_VARIATIONS, *map(_variation_row, document.variations)]))
-        parts.append(wrapped(f"{one.name}: {one.says}" for one in document.variations if one.says))
+        parts.append(align_columns([_VARIATIONS, *map(_variation_row, document.variations)]))
+        parts.append(wrap_lines(f"{one.name}: {one.says}" for one in document.variations if one.says))
     if document.says:
-        parts.append(wrapped(document.says))
+        parts.append(wrap_lines(document.says))
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
@@ -52,11 +54,11 @@ def _knee(stage: StageAlone) -> str:
 
 
 def _stage_part(stage: StageAlone) -> list[str]:
-    lines = wrapped([f"{stage.name} ({stage.executor}){': ' if stage.says else ''}{stage.says}"])
+    lines = wrap_lines([f"{stage.name} ({stage.executor}){': ' if stage.says else ''}{stage.says}"])
     if stage.curve:
         lines += [
             "  " + line
-            for line in aligned([_BATCHES if stage.kind == "device" else _CURVE, *map(_point_row, stage.curve)])
+            for line in align_columns([_BATCHES if stage.kind == "device" else _CURVE, *map(_point_row, stage.curve)])
         ]
     return lines
 

@@ -112,7 +112,7 @@ def emulated_model(parts: PipelineParts, plan: Plan, inputs: Inputs, alone: Sequ
     }
     # One that takes no CPU needs no process, and several would make as many devices.
     stages = {
-        name: one.moved_to("thread", one.workers) if name in emulated and one.executor == "process" else one
+        name: one.with_executor("thread", one.workers) if name in emulated and one.executor == "process" else one
         for name, one in plan.stages.items()
     }
     lines = "; ".join(f"{name} {device.describe()}" for name, device in emulated.items())

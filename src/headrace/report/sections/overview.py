@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from headrace.base.formatting import quoted
+from headrace.base.formatting import quote_arg
 from headrace.report.markup import Html, bullets, join, tag
 from headrace.report.numbers import count, rate, seconds
 from headrace.runs.formats.profile import EMULATED, ProfileDocument, Quantile
@@ -112,7 +112,7 @@ def _how_to_get_more(document: ProfileDocument) -> Html | None:
             "For those run ",
             tag("code", profile_again(document, "-o", profiled)),
             ", and then ",
-            tag("code", f"headrace report {quoted(profiled)}"),
+            tag("code", f"headrace report {quote_arg(profiled)}"),
             ".",
         )
     if not messages and more is None:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from headrace.base.formatting import counted
+from headrace.base.formatting import pluralize
 from headrace.runs.formats.isolation import IsolationDocument
 from headrace.runs.formats.layers import LayersDocument
 from headrace.runs.formats.profiling import OverheadEstimate
@@ -360,6 +360,6 @@ class ProfileDocument(msgspec.Struct, frozen=True, kw_only=True):
     def checks_in_words(self) -> str:
         """How many checks came to what: `8 checks passed, 0 failed, 1 warning, 4 not measured`."""
         count = Counter(check.status for check in self.checks)
-        warnings = counted(count["warning"], "warning")
-        passed = counted(count["ok"], "check")
+        warnings = pluralize(count["warning"], "warning")
+        passed = pluralize(count["ok"], "check")
         return f"{passed} passed, {count['failed']} failed, {warnings}, {count['not_measured']} not measured"

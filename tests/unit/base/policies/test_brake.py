@@ -9,7 +9,7 @@ from headrace.base.policies.brake import Brake, BrakePolicy, Fault
 
 def fail(brake: Brake, *jobs: object, fault: Fault = Fault.WORK, now: float = 0.0) -> list[float | None]:
     """Let jobs fail and return what becomes of each."""
-    return [brake.failed(str(job), fault, now) for job in jobs]
+    return [brake.note_failure(str(job), fault, now) for job in jobs]
 
 
 def engaged(tries: int | None = None) -> Brake:
@@ -25,13 +25,13 @@ def test_the_first_few_fail() -> None:
     brake = Brake()
     ends = fail(brake, *range(8))
     assert [end is None for end in ends] == [True] * 4 + [False] * 4
-    assert brake.allowed(0.0) == 0
+    assert brake.find_limit(0.0) == 0
 
 
 def test_one_bad_job_among_good_ones_is_its_own_fault() -> None:
     """However often it fails: a job that is known to fail is no news."""
     brake = Brake()
-    brake.succeeded()
+    brake.note_success()
     for _ in range(100):
         assert fail(brake, "bad") == [None]
 
@@ -41,7 +41,7 @@ def test_bad_jobs_that_are_left_over_are_no_stretch() -> None:
     brake = Brake()
     for job in range(30):
         fail(brake, job)
-        brake.succeeded()
+        brake.note_success()
     assert fail(brake, *range(30)) == [None] * 30
     assert not brake.is_on
 
@@ -49,7 +49,7 @@ def test_bad_jobs_that_are_left_over_are_no_stretch() -> None:
 def test_a_stretch_after_successes() -> None:
     """Once a job has succeeded it takes four times as many, all different ones."""
     brake = Brake()
-    brake.succeeded()
+    brake.note_success()
     fail(brake, *range(19))
     assert not brake.is_on
     fail(brake, 0, 1, 2)
@@ -61,7 +61,7 @@ def test_a_stretch_after_successes() -> None:
 def test_what_is_rejected_is_the_jobs_fault_once_one_has_succeeded() -> None:
     """A thousand bad messages in a row cannot stop a service that works; they can stop one that never did."""
     brake = Brake()
-    brake.succeeded()
+    brake.note_success()
     assert fail(brake, *range(1000), fault=Fault.JOB) == [None] * 1000
     fresh = Brake()
     fail(fresh, *range(5), fault=Fault.JOB)
@@ -77,13 +77,13 @@ def test_it_is_tried_again_at_growing_intervals() -> None:
         assert pause is not None
         tried.append(pause)
         now += pause
-        assert brake.allowed(now) is not None
+        assert brake.find_limit(now) is not None
         fail(brake, job, now=now)
-        assert brake.allowed(now) == 0
+        assert brake.find_limit(now) == 0
     assert tried == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0, 15.0, 15.0, 15.0]
-    assert brake.succeeded()
-    assert brake.allowed(now) is None
-    assert not brake.succeeded()
+    assert brake.note_success()
+    assert brake.find_limit(now) is None
+    assert not brake.note_success()
 
 
 def test_good_jobs_behind_many_bad_ones_are_found() -> None:
@@ -92,10 +92,10 @@ def test_good_jobs_behind_many_bad_ones_are_found() -> None:
     now, sizes = 0.0, []
     for job in range(12):
         now += 20.0
-        sizes.append(brake.allowed(now))
+        sizes.append(brake.find_limit(now))
         fail(brake, 100 + job, now=now)
         fail(short, 100 + job, now=now, fault=Fault.SHORTAGE)
-        assert short.allowed(now + 20.0) == 1
+        assert short.find_limit(now + 20.0) == 1
     assert sizes == [1, 2, 4, 8, 16, 16, 16, 16, 16, 16, 16, 16]
 
 
@@ -146,7 +146,7 @@ def test_a_full_disk_is_waited_for_longer() -> None:
 def test_a_shortage_does_not_count(fault: Fault) -> None:
     """Two in a row stop the receiving, and no job pays for it, also after successes."""
     brake = Brake()
-    brake.succeeded()
+    brake.note_success()
     assert None not in fail(brake, 1, 2, 3, fault=fault)
     assert brake.is_on
 
@@ -156,7 +156,7 @@ def test_a_job_that_needs_more_than_there_is_ends() -> None:
     brake = Brake()
     ends = []
     for _ in range(6):
-        brake.succeeded()
+        brake.note_success()
         ends += fail(brake, "large", fault=Fault.SHORTAGE)
     assert [end is None for end in ends] == [False, False, False, True, True, True]
     alone = Brake()
@@ -176,6 +176,6 @@ def test_what_is_remembered_is_bounded() -> None:
     """A million bad jobs take no more memory than ten thousand."""
     brake = Brake()
     for job in range(20_000):
-        brake.succeeded()
+        brake.note_success()
         fail(brake, job)
     assert len(brake._known) == 10_000

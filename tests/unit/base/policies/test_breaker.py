@@ -13,7 +13,7 @@ def opened(at: float = 0.0) -> Breaker:
     """A breaker that opened at a moment."""
     breaker = Breaker(POLICY)
     for _ in range(POLICY.failures):
-        breaker.failed(at)
+        breaker.note_failure(at)
     return breaker
 
 
@@ -21,9 +21,9 @@ def test_closed_lets_everything_through() -> None:
     """Fewer failures in a row than the policy's leave it closed; a success in between starts the count again."""
     breaker = Breaker(POLICY)
     for _ in range(5):
-        breaker.failed(0.0)
-        breaker.failed(0.0)
-        breaker.succeeded()
+        breaker.note_failure(0.0)
+        breaker.note_failure(0.0)
+        breaker.note_success()
     assert breaker.state(0.0) is BreakerState.CLOSED
     assert breaker.admit(0.0) is None
     assert breaker.num_opened == 0
@@ -50,9 +50,9 @@ def test_a_probe_that_succeeds_closes() -> None:
     """The next failure is then the first again."""
     breaker = opened()
     assert breaker.admit(5.0) is None
-    breaker.succeeded()
-    breaker.failed(6.0)
-    breaker.failed(6.0)
+    breaker.note_success()
+    breaker.note_failure(6.0)
+    breaker.note_failure(6.0)
     assert breaker.state(6.0) is BreakerState.CLOSED
 
 
@@ -64,7 +64,7 @@ def test_probes_that_fail_double_the_time() -> None:
         waits.append(wait)
         now += wait
         assert breaker.admit(now) is None
-        breaker.failed(now)
+        breaker.note_failure(now)
     assert waits == [5.0, 10.0, 20.0, 20.0, 20.0]
     assert breaker.num_opened == 1
 
@@ -75,14 +75,14 @@ def test_a_probe_without_an_end_is_given_up() -> None:
     assert breaker.admit(5.0) is None
     assert breaker.admit(64.9) is not None
     assert breaker.admit(65.0) is None
-    breaker.withdrawn()
+    breaker.withdraw()
     assert breaker.admit(65.0) is None
 
 
 def test_failures_of_earlier_calls_do_not_prolong() -> None:
     """Calls that were under way when it opened fail later; they tell nothing new."""
     breaker = opened()
-    breaker.failed(4.0)
+    breaker.note_failure(4.0)
     assert breaker.seconds_open(4.0) == 1.0
     assert breaker.num_opened == 1
 

@@ -10,7 +10,7 @@ def answer(shares: Shares, key: str, now: float, seconds: float = 0.01, group: s
     """Let calls of a key begin and be answered, one after another."""
     for _ in range(times):
         lane = shares.lane(key, group)
-        shares.arrived(lane, now)
+        shares.note_arrival(lane, now)
         call = shares.begin(lane, key, now)
         call.ended, call.is_answered = now + seconds, True
         shares.end(call, now + seconds)
@@ -20,7 +20,7 @@ def hang(shares: Shares, lane: str, now: float, most: int = 100) -> list[Call]:
     """Let calls of a lane begin as long as they may, with nobody else waiting; none is ever answered."""
     calls: list[Call] = []
     while len(calls) < most and shares.turn(lane, now) is not Turn.NO:
-        shares.arrived(lane, now)
+        shares.note_arrival(lane, now)
         calls.append(shares.begin(lane, lane, now))
     return calls
 
@@ -92,7 +92,7 @@ def test_one_slow_call_in_ten_is_no_crime() -> None:
     for number in range(20):
         answer(shares, "good", 10.0 * number, times=9)
         answer(shares, "good", 10.0 * number, seconds=3.0)
-        shares.arrived("bad", 10.0 * number)
+        shares.note_arrival("bad", 10.0 * number)
         assert shares.slow_since("good") is None
 
 
@@ -112,7 +112,7 @@ def test_strangers_come_after_those_that_are_known() -> None:
     shares = known()
     for _ in range(4):
         assert shares.turn("new", 1.0) is Turn.NOW
-        shares.arrived("new", 1.0)
+        shares.note_arrival("new", 1.0)
         shares.begin("new", "new", 1.0)
     assert shares.turn("new", 1.0) is Turn.LAST
     assert shares.turn("good", 1.0) is Turn.NOW
@@ -124,8 +124,8 @@ def test_what_takes_long_is_measured_by_what_is_usual() -> None:
     for number in range(100):
         answer(shares, ("good", "bad")[number % 2], 10.0 * number, seconds=2.0)
     now = 2000.0
-    shares.arrived("good", now)
-    shares.arrived("bad", now)
+    shares.note_arrival("good", now)
+    shares.note_arrival("bad", now)
     call = shares.begin("good", "good", now)
     shares.look(now + 3.0)
     assert call.is_prompt_place
@@ -159,7 +159,7 @@ def test_who_is_left_over_has_everything_again() -> None:
     shares = known()
     hang(shares, "bad", 1.0, most=3)
     shares.look(2.0)
-    shares.arrived("bad", 2.0)
+    shares.note_arrival("bad", 2.0)
     assert not shares.is_alone(2.0)
     assert shares.is_alone(2.0 + ALONE_SECONDS + 1)
 

@@ -5,7 +5,7 @@ from headrace.base.policies.stalls import LONGEST_LOOK_SECONDS, StallPolicy
 
 def looks(policy: StallPolicy, *hands: dict[str, int], every: float = 1.0) -> list[list[str]]:
     """Return what the policy says at looks that are so many seconds apart."""
-    return [policy.stalled(number * every, hand) for number, hand in enumerate(hands)]
+    return [policy.find_stalled(number * every, hand) for number, hand in enumerate(hands)]
 
 
 def test_the_same_hand_for_too_long() -> None:
@@ -22,10 +22,10 @@ def test_a_new_hand_begins_anew() -> None:
 def test_time_in_which_nobody_looked_hardly_counts() -> None:
     """After a long gap the process was stopped, and so were its workers."""
     policy = StallPolicy(3 * LONGEST_LOOK_SECONDS)
-    assert policy.stalled(0, {"a": 1}) == []
-    assert policy.stalled(1e6, {"a": 1}) == []
-    assert policy.stalled(2e6, {"a": 1}) == []
-    assert policy.stalled(3e6, {"a": 1}) == ["a"]
+    assert policy.find_stalled(0, {"a": 1}) == []
+    assert policy.find_stalled(1e6, {"a": 1}) == []
+    assert policy.find_stalled(2e6, {"a": 1}) == []
+    assert policy.find_stalled(3e6, {"a": 1}) == ["a"]
 
 
 def test_no_limit() -> None:

@@ -7,19 +7,19 @@ def test_nobody_is_blamed_in_company() -> None:
     """However often an item was in hand beside others, it is only a suspect."""
     suspects = Suspects()
     for _ in range(9):
-        suspects.crashed(["a", "b"], alone=False)
-    assert suspects.in_order(["c", "b", "a"]) == ["b", "a"]
+        suspects.note_crash(["a", "b"], alone=False)
+    assert suspects.sort_suspects(["c", "b", "a"]) == ["b", "a"]
     assert not suspects.is_guilty("a", 3)
 
 
 def test_the_crashes_that_make_guilty() -> None:
     """It takes as many crashes as tries, one of them alone; with a single try still one alone."""
     suspects = Suspects()
-    suspects.crashed(["a", "b"], alone=False)
+    suspects.note_crash(["a", "b"], alone=False)
     assert not suspects.is_guilty("a", 1)
-    suspects.crashed(["a"], alone=True)
+    suspects.note_crash(["a"], alone=True)
     assert (suspects.is_guilty("a", 3), suspects.is_guilty("a", 2), suspects.is_guilty("a", 1)) == (False, True, True)
-    suspects.crashed(["a"], alone=True)
+    suspects.note_crash(["a"], alone=True)
     assert suspects.is_guilty("a", 3)
     assert not suspects.is_guilty("b", 1)
 
@@ -27,6 +27,6 @@ def test_the_crashes_that_make_guilty() -> None:
 def test_the_least_suspected_come_first() -> None:
     """So kills from outside, soon after each start, do not hit the same item again and again."""
     suspects = Suspects()
-    suspects.crashed(["a", "b", "c"], alone=False)
-    suspects.crashed(["a"], alone=True)
-    assert suspects.in_order(["a", "b", "c"]) == ["b", "c", "a"]
+    suspects.note_crash(["a", "b", "c"], alone=False)
+    suspects.note_crash(["a"], alone=True)
+    assert suspects.sort_suspects(["a", "b", "c"]) == ["b", "c", "a"]

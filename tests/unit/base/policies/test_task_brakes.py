@@ -18,17 +18,17 @@ def braked(tries: int | None = None) -> TaskBrakes:
 
 def fail(brakes: TaskBrakes, *jobs: object, now: float = 0.0) -> list[float | None]:
     """Let jobs of `bad` fail."""
-    return [brakes.failed("bad", str(job), Fault.WORK, now) for job in jobs]
+    return [brakes.note_failure("bad", str(job), Fault.WORK, now) for job in jobs]
 
 
 def give_up(brakes: TaskBrakes) -> float:
     """Let tries fail until `bad` is given up, and return when that was."""
     now = 0.0
-    while not brakes.given_up():
+    while not brakes.list_given_up():
         now += 1.0
         if brakes.seconds_away("bad", f"try {now}", now) is None:
             fail(brakes, f"try {now}", now=now)
-            brakes.left("bad", f"try {now}")
+            brakes.note_end("bad", f"try {now}")
     return now
 
 
@@ -42,7 +42,7 @@ def test_the_other_task_goes_on() -> None:
 def test_a_single_task_has_no_brake_of_its_own() -> None:
     """The run's is there for it."""
     brakes = TaskBrakes([""], BrakePolicy())
-    assert [brakes.failed("", str(job), Fault.WORK, 0.0) for job in range(100)] == [None] * 100
+    assert [brakes.note_failure("", str(job), Fault.WORK, 0.0) for job in range(100)] == [None] * 100
     assert not brakes.is_any_on
 
 
@@ -51,7 +51,7 @@ def test_one_is_tried_then_two() -> None:
     brakes = braked()
     lets_in = [brakes.seconds_away("bad", str(job), 0.6) is None for job in range(3)]
     fail(brakes, 0, now=0.7)
-    brakes.left("bad", "0")
+    brakes.note_end("bad", "0")
     assert brakes.seconds_away("bad", "7", 1.0) is not None
     lets_in += [brakes.seconds_away("bad", str(job), 1.8) is None for job in range(3)]
     assert lets_in == [True, False, False, True, True, False]
@@ -68,9 +68,9 @@ def test_what_is_turned_away_comes_more_and_more_seldom(now: float, seconds: flo
 def test_a_success_lets_all_in_again() -> None:
     """One of the task's own; another task's changes nothing."""
     brakes = braked()
-    assert not brakes.succeeded("good")
+    assert not brakes.note_success("good")
     assert brakes.seconds_away("bad", "5", 0.0) is not None
-    assert brakes.succeeded("bad")
+    assert brakes.note_success("bad")
     assert brakes.seconds_away("bad", "5", 0.0) is None
     assert not brakes.is_any_on
 
