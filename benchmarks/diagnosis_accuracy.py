@@ -48,7 +48,7 @@ from benchmarks.foreign_load import ForeignLoad
 from benchmarks.verdicts_required import NOT_INJECTED, REQUIRED
 from headrace.base.errors import HeadraceError, Interrupted
 from headrace.diagnose.document import profile_document
-from headrace.profiler.afterwards import add_layers
+from headrace.profiler.post_run import add_layers
 from headrace.runs.formats.profile import ProfileDocument, StageAccount
 from headrace.runs.reader import read_run
 

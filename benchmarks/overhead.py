@@ -1,9 +1,9 @@
-"""What profiling costs: a span, CPU per item with profiling on against off, the helper process, writing, and the report.
+"""What profiling costs: a span, CPU per item with profiling on against off, the sampler process, writing, and the report.
 
 * `span_us`: what one span costs the worker that makes it (clock readings, sizes, the note itself), on work that keeps the core.
 * `cpu_ratio_5ms`, `cpu_ratio_0_5ms`: CPU per item of all processes, `headrace.profile` over `headrace.run`, for items that take
   5 ms and 0.5 ms of CPU in two stages; paired blocks (on off off on ...), the paired ratios' middle with its 95 % interval.
-* `sampler_core_share`: CPU of the helper process, which samples resources and thread states, over wall time.
+* `sampler_core_share`: CPU of the sampler process, which samples resources and thread states, over wall time.
 * `write_million_spans_s`: CPU seconds to write a million spans.
 * `report_million_spans_s`: from `headrace report` on a run of a million spans to the first chart in a browser.
 
@@ -40,7 +40,7 @@ from headrace.profiler.profile import Profiler, ProfileSettings
 from headrace.runs.run_folder import RunFolder
 from headrace.runs.span_files import SpanWriter
 
-#: Left out at the start of each block: starting threads and the helper.
+#: Left out at the start of each block: starting threads and the sampler.
 _SETTLE_SECONDS = 0.7
 _BUFFER = bytes(range(256)) * 65_536
 
@@ -117,17 +117,17 @@ class _Meter:
 
     def _read(self) -> None:
         while not self._stopping.wait(0.05):
-            helper = sum(process_cpu_seconds(child) or 0.0 for child in _children())
+            sampler = sum(process_cpu_seconds(child) or 0.0 for child in _children())
             done = sum(self.progress.summary.progress().passages.values())
-            self.readings.append((time.monotonic(), done, time.process_time(), helper))
+            self.readings.append((time.monotonic(), done, time.process_time(), sampler))
 
     def block(self) -> Block:
         """Return what was done from a while after the start to the last reading in full swing."""
         first = next(reading for reading in self.readings if reading[0] >= self.readings[0][0] + _SETTLE_SECONDS)
         most = self.readings[-1][1]
         last = [reading for reading in self.readings if reading[1] < 0.98 * most][-1]
-        helper = last[3] - first[3]
-        return Block(last[2] - first[2] + helper, last[1] - first[1], last[0] - first[0], helper)
+        sampler = last[3] - first[3]
+        return Block(last[2] - first[2] + sampler, last[1] - first[1], last[0] - first[0], sampler)
 
 
 def _children() -> list[int]:
@@ -317,7 +317,7 @@ def as_text(result: dict[str, Any]) -> str:
             ),
             f"| CPU per item, 5 ms items, profiled / plain | {_interval(result['cpu_ratio_5ms'])} | 1.01 |",
             f"| CPU per item, 0.5 ms items, profiled / plain | {_interval(result['cpu_ratio_0_5ms'])} | 1.03 |",
-            f"| helper process (resources, thread states, GIL) | {result['sampler_core_share']:.2%} of a core | 1 % |",
+            f"| sampler process (resources, thread states, GIL) | {result['sampler_core_share']:.2%} of a core | 1 % |",
             f"| writing a million spans | {result['write_million_spans_s']:.2f} s of CPU | 2 s |",
             (
                 f"| report of {result['report_spans']:,} spans to its first chart | {result['report_million_spans_s']:.2f} s "
@@ -326,7 +326,7 @@ def as_text(result: dict[str, Any]) -> str:
             "",
             (
                 f"Ratios of {len(result['pairs_5ms'])} paired blocks with their 95 % interval; CPU of all processes, the "
-                f"helper's included, at {result['items_per_second'][0]:.0f} and {result['items_per_second'][1]:.0f} items/s."
+                f"sampler's included, at {result['items_per_second'][0]:.0f} and {result['items_per_second'][1]:.0f} items/s."
             ),
         ]
     )

@@ -57,7 +57,7 @@ EXIT_INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
-    return reported(lambda: _run(arguments))
+    return run_reporting(lambda: _run(arguments))
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -70,7 +70,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     if rest and hasattr(args, "items") and not any(text.startswith("-") for text in rest):
         args.items += rest  # argparse gives up on a list of names once an option has come before it
     elif rest:
-        parser.error(f"unrecognized arguments: {' '.join(rest)}{_meant(rest[0], _options(parser, argv))}")
+        parser.error(f"unrecognized arguments: {' '.join(rest)}{_suggest(rest[0], _options(parser, argv))}")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_ShowableFormatter("headrace: %(message)s"))
     level = logging.INFO if args.verbose else logging.ERROR if args.quiet else logging.WARNING
@@ -79,7 +79,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     return status
 
 
-def reported(command: Callable[[], int]) -> int:
+def run_reporting(command: Callable[[], int]) -> int:
     """Run a command and return its exit status; print an error on stderr."""
     try:
         status = command()
@@ -93,7 +93,7 @@ def reported(command: Callable[[], int]) -> int:
         if _is_ctrl_c(error) and not isinstance(error, Interrupted):
             say("headrace: interrupted")
             return EXIT_INTERRUPTED
-        return _reported_error(error)
+        return _report_error(error)
 
 
 def _is_ctrl_c(error: BaseException | None) -> bool:
@@ -103,16 +103,16 @@ def _is_ctrl_c(error: BaseException | None) -> bool:
     return error is not None
 
 
-def _reported_error(error: BaseException) -> int:
+def _report_error(error: BaseException) -> int:
     """Print an error on stderr and return its exit status."""
     if isinstance(error, Interrupted):
-        return _failed(error, EXIT_INTERRUPTED)
+        return _report_failure(error, EXIT_INTERRUPTED)
     if isinstance(error, SettingsError | RunFolderError | LedgerError):
-        return _failed(error, EXIT_MISUSE)
+        return _report_failure(error, EXIT_MISUSE)
     if isinstance(error, HeadraceError):
-        return _failed(error, EXIT_MISSING)
+        return _report_failure(error, EXIT_MISSING)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return _failed(error, EXIT_MISSING)
+        return _report_failure(error, EXIT_MISSING)
     if is_of_user(error):
         traceback.print_exc()
         say("headrace: the run was ended by code of yours, see the lines above")
@@ -138,12 +138,12 @@ class _Parser(argparse.ArgumentParser):
         found = re.search(r"argument COMMAND: invalid choice: '([^']*)'", message)
         if found:
             message = (
-                f"there is no command {found[1]!r}{_meant(found[1], COMMANDS) or '; `headrace --help` lists them'}"
+                f"there is no command {found[1]!r}{_suggest(found[1], COMMANDS) or '; `headrace --help` lists them'}"
             )
         super().error(message)
 
 
-def _meant(given: str, known: Iterable[str]) -> str:
+def _suggest(given: str, known: Iterable[str]) -> str:
     """Return a question for what was probably meant; empty if nothing is like it."""
     close = difflib.get_close_matches(given.partition("=")[0], list(known), n=1)
     return f". Did you mean {close[0]}?" if close else ""
@@ -198,7 +198,7 @@ def _add_general(parser: argparse._ActionsContainer, *, default: object) -> None
         parser.add_argument(*names, action="store_true", default=default, help=says)
 
 
-def _failed(error: Exception, status: int) -> int:
+def _report_failure(error: Exception, status: int) -> int:
     say(f"headrace: {showable(error)}")
     origin = getattr(error, "origin", None)
     if origin is not None:

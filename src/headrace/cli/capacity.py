@@ -76,7 +76,9 @@ def run(args: argparse.Namespace) -> int:
     except CannotReplay as error:
         say(f"headrace capacity: {error}")
         return EXIT_INCONCLUSIVE
-    document = capacity_document(replay, need, _wanted(args, analysis), record=_record(args.ledger), seed=args.seed)
+    document = capacity_document(
+        replay, need, _list_wanted(args, analysis), record=_record(args.ledger), seed=args.seed
+    )
     if args.json:
         write_json(document, indented=True)
     else:
@@ -119,7 +121,7 @@ def _share(text: str) -> float:
         raise ValueError(f"--headroom: expected a share such as 20% or 0.2, got {text!r}") from None
 
 
-def _wanted(args: argparse.Namespace, analysis: Analysis) -> list[Wanted]:
+def _list_wanted(args: argparse.Namespace, analysis: Analysis) -> list[Wanted]:
     """Return the user's changes, and unless they are all that is wanted those worth showing."""
     from headrace.base.errors import SettingsError
     from headrace.diagnose.whatif import in_words
@@ -127,7 +129,7 @@ def _wanted(args: argparse.Namespace, analysis: Analysis) -> list[Wanted]:
     from headrace.tune.improvements import find_improvements
 
     replay, stages = analysis.replay, analysis.run.info.stages
-    found = [_named(text, replay) for text in args.named]
+    found = [_parse_named(text, replay) for text in args.named]
     change = change_of(args, replay.plan, stages)
     if not change.is_nothing:
         found.insert(0, Wanted(in_words(change), change))
@@ -149,7 +151,7 @@ class _Options(argparse.ArgumentParser):
         raise SettingsError(f"--change: {message}; expected 'NAME: OPTIONS' such as 'new decoder: --speedup decode=3'")
 
 
-def _named(text: str, replay: Replay) -> Wanted:
+def _parse_named(text: str, replay: Replay) -> Wanted:
     """Return a change written as `NAME: OPTIONS`; the name may be left out."""
     from headrace.base.errors import SettingsError
     from headrace.diagnose.whatif import in_words

@@ -80,13 +80,13 @@ def change_of(args: argparse.Namespace, plan: Plan, stages: Sequence[StageInfo])
     _refuse_contradictions(args)
     return Change(
         settings=plan_settings(args.settings, plan, stages),
-        speedups=_by_stage("--speedup", args.speedup, [*names, _RECEIVING], _times),
-        drop=tuple(dict.fromkeys(_known("--drop", name, names) for name in args.drop)),
-        cache_hits=_by_stage("--cache", args.cache, names, _share),
+        speedups=_parse_by_stage("--speedup", args.speedup, [*names, _RECEIVING], _times),
+        drop=tuple(dict.fromkeys(_check_stage("--drop", name, names) for name in args.drop)),
+        cache_hits=_parse_by_stage("--cache", args.cache, names, _share),
         cost_curves=_curves(args.curve, stages),
-        cores=_given("--cores", args.cores, _cores),
-        devices=_given("--devices", args.devices, _devices),
-        arrival_rate=_given("--arrival-rate", args.arrival_rate, parse_rate),
+        cores=_parse_optional("--cores", args.cores, _cores),
+        devices=_parse_optional("--devices", args.devices, _devices),
+        arrival_rate=_parse_optional("--arrival-rate", args.arrival_rate, parse_rate),
         quiet=args.quiet_machine,
     )
 
@@ -113,7 +113,7 @@ def plan_settings(settings: Sequence[str], plan: Plan, stages: Sequence[StageInf
     """
     from headrace.base.settings import unknown_key
 
-    found = tuple(_of_device_stage(setting, stages) for setting in settings)
+    found = tuple(_add_device_stage(setting, stages) for setting in settings)
     names = [stage.name for stage in stages]
     for name in plan.with_settings(found).stages:
         if name not in names:
@@ -144,7 +144,7 @@ def _values(text: str) -> list[str]:
     return [f"{key.strip()}={value}" for value in values]
 
 
-def _of_device_stage(setting: str, stages: Sequence[StageInfo]) -> str:
+def _add_device_stage(setting: str, stages: Sequence[StageInfo]) -> str:
     import dataclasses
 
     from headrace.base.plan import ModelPlan, StagePlan
@@ -165,7 +165,7 @@ def _of_device_stage(setting: str, stages: Sequence[StageInfo]) -> str:
     return f"{devices[0]}.{rest}"
 
 
-def _by_stage(
+def _parse_by_stage(
     option: str, given: Sequence[str], names: Sequence[str], parse: Callable[[str], float]
 ) -> dict[str, float]:
     found: dict[str, float] = {}
@@ -173,7 +173,7 @@ def _by_stage(
         name, value = _stage_and_value(option, text, names)
         if name in found:
             raise SettingsError(f"{option} names {name} twice; give it one value")
-        found[name] = _parsed(f"{option} {name}", value, parse)
+        found[name] = _parse(f"{option} {name}", value, parse)
     return found
 
 
@@ -181,10 +181,10 @@ def _stage_and_value(option: str, text: str, names: Sequence[str]) -> tuple[str,
     name, equals, value = text.partition("=")
     if not equals or not value.strip():
         raise SettingsError(f"{option} {text!r}: expected STAGE=VALUE, with a stage of {', '.join(names)}")
-    return _known(option, name.strip(), names), value.strip()
+    return _check_stage(option, name.strip(), names), value.strip()
 
 
-def _known(option: str, name: str, names: Sequence[str]) -> str:
+def _check_stage(option: str, name: str, names: Sequence[str]) -> str:
     from headrace.base.settings import unknown_key
 
     if name not in names:
@@ -192,11 +192,11 @@ def _known(option: str, name: str, names: Sequence[str]) -> str:
     return name
 
 
-def _given(option: str, text: str | None, parse: Callable[[str], Any]) -> Any:
-    return None if text is None else _parsed(option, text, parse)
+def _parse_optional(option: str, text: str | None, parse: Callable[[str], Any]) -> Any:
+    return None if text is None else _parse(option, text, parse)
 
 
-def _parsed(option: str, text: str, parse: Callable[[str], Any]) -> Any:
+def _parse(option: str, text: str, parse: Callable[[str], Any]) -> Any:
     try:
         return parse(text)
     except ValueError as error:

@@ -23,7 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
 from headrace.cli.output_file import check_output, write_output
-from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, items_source, seconds, stdout_kept
+from headrace.cli.pipeline_arguments import (
+    add_allow_argument,
+    items_source,
+    list_allowed_networks,
+    seconds,
+    stdout_kept,
+)
 from headrace.cli.terminal import as_json, open_console, speaker, write_machine_readable
 
 if TYPE_CHECKING:
@@ -117,7 +123,7 @@ def _compare(args: argparse.Namespace, question: Question) -> ComparisonDocument
         return compare_runs(runs[0], runs[1], question=question, seed=args.seed)
     _refuse_unused_pipeline(args, any(runs))
     a, b = (
-        dataclasses.replace(contender, plan=contender.plan.allowing(allowed_networks(args)))
+        dataclasses.replace(contender, plan=contender.plan.allowing(list_allowed_networks(args)))
         for contender in (_contender(args.a, runs[0], args.pipeline), _contender(args.b, runs[1], args.pipeline))
     )
     source = items_source(args.source, a.pipeline)
@@ -172,7 +178,9 @@ def _contender(text: str, recorded: Run | None, pipeline: str | None) -> Contend
     from headrace.compare.blocks import Contender
 
     if recorded is not None:
-        return Contender(name=text, pipeline=_recorded_pipeline(recorded, pipeline), plan=_recorded_plan(recorded))
+        return Contender(
+            name=text, pipeline=_load_recorded_pipeline(recorded, pipeline), plan=_load_recorded_plan(recorded)
+        )
     if _is_plan(text):
         if pipeline is None:
             raise SettingsError(f"{text} is a Plan: say of which pipeline with --pipeline MODULE:ATTRIBUTE")
@@ -187,7 +195,7 @@ def _contender(text: str, recorded: Run | None, pipeline: str | None) -> Contend
     return Contender(name=text, pipeline=load_pipeline(target), plan=Plan.load(plan) if plan else Plan())
 
 
-def _recorded_pipeline(recorded: Run, pipeline: str | None) -> Pipeline:
+def _load_recorded_pipeline(recorded: Run, pipeline: str | None) -> Pipeline:
     from headrace.base.errors import SettingsError
     from headrace.cli.loading import load_pipeline
 
@@ -200,7 +208,7 @@ def _recorded_pipeline(recorded: Run, pipeline: str | None) -> Pipeline:
     return load_pipeline(target)
 
 
-def _recorded_plan(recorded: Run) -> Any:
+def _load_recorded_plan(recorded: Run) -> Any:
     from headrace.base.errors import SettingsError
     from headrace.base.plan import Plan
 

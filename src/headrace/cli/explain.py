@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         listed = {str(name): summary(page(name)) for name in VerdictClass}
         _print(args, {"classes": listed}, "\n".join(_lines(listed)) + "\n")
     else:
-        name = _named(args.verdict)
+        name = _find_class(args.verdict)
         text = page(name)
         _print(args, {"class": name, "summary": summary(text), "text": text}, text)
     return EXIT_DONE
@@ -54,7 +54,7 @@ def summary(text: str) -> str:
     return " ".join(text.split("\n\n")[1].split())
 
 
-def _named(text: str) -> str:
+def _find_class(text: str) -> str:
     """Return the class that is meant: case, hyphens and what stands after a slash do not matter."""
     from headrace.runs.formats.diagnosis import VerdictClass
 

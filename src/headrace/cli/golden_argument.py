@@ -64,13 +64,13 @@ def noise(spec: VariantSpec, pipeline: str | None, num_items: int) -> Golden:
     """
     from headrace.validate.made_up import Shapes, make_up
 
-    model, prepared = spec.open(), prepared_shape(pipeline, spec.model.artifact)
+    model, prepared = spec.open(), find_prepared_shape(pipeline, spec.model.artifact)
     first = model.inputs[0]
     known: list[Shapes] = [{first.name: ("batch", *prepared)}] if prepared else []
     return make_up(spec.model, model.inputs, model.metadata, known).golden(num_items)
 
 
-def prepared_shape(pipeline: str | None, model: str | None) -> tuple[int, ...] | None:
+def find_prepared_shape(pipeline: str | None, model: str | None) -> tuple[int, ...] | None:
     """Return the shape of an image as a pipeline prepares it for a model; None where that cannot be told."""
     if pipeline is None:
         return None
@@ -86,7 +86,7 @@ def prepared_shape(pipeline: str | None, model: str | None) -> tuple[int, ...] |
         return None
 
 
-def declared_output(pipeline: str | None, model: str | None) -> Output:
+def find_declared_output(pipeline: str | None, model: str | None) -> Output:
     """Return what the module of a pipeline declares a model's answers to mean; None where it does not, or is not known."""
     if pipeline is None:
         return None

@@ -17,7 +17,7 @@ Count = Callable[["ValidationDocument"], None]
 
 
 @contextlib.contextmanager
-def counting(given: str | None, say: Callable[[str], object]) -> Iterator[Count]:
+def count_uses(given: str | None, say: Callable[[str], object]) -> Iterator[Count]:
     """Give a function that writes a validation down where its golden set judged.
 
     The ledger that was named is made if it is missing; the default one is used where it exists, so that looking at two files

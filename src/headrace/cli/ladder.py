@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.output_file import check_output, write_output
-from headrace.cli.pipeline_arguments import add_allow_argument, allowed_networks, items_source, seconds, stdout_kept
+from headrace.cli.pipeline_arguments import (
+    add_allow_argument,
+    items_source,
+    list_allowed_networks,
+    seconds,
+    stdout_kept,
+)
 from headrace.cli.terminal import as_json, speaker, write, write_machine_readable
 
 if TYPE_CHECKING:
@@ -93,7 +99,7 @@ def _climb(args: argparse.Namespace) -> Any:
     pipeline = load_pipeline(args.pipeline)
     source = items_source(args.source, pipeline)
     full = full_plan(pipeline, Plan.load(args.plan) if args.plan else None, args.settings)
-    full = full.allowing(allowed_networks(args))
+    full = full.allowing(list_allowed_networks(args))
     with contextlib.ExitStack() as stack:
         ledger = None
         if settings.run_folder is not None and not args.no_ledger:

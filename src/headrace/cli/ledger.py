@@ -124,8 +124,8 @@ def _list(ledger: Ledger, args: argparse.Namespace) -> None:
     attempts, decisions = ledger.attempts.attempts(last=args.n), ledger.attempts.decisions(last=args.n)
     events = ledger.events.events(last=args.n) if args.events else []
     if args.pipeline:
-        attempts, decisions = _of_pipeline(ledger, args.pipeline, args.n)
-        events = _about(ledger, attempts, args.n) if args.events else []
+        attempts, decisions = _find_attempts_of_pipeline(ledger, args.pipeline, args.n)
+        events = _find_events(ledger, attempts, args.n) if args.events else []
     if args.json:
         _print_json(ledger, entries, args.pipeline, attempts=attempts, decisions=decisions, events=events)
         return
@@ -138,13 +138,13 @@ def _list(ledger: Ledger, args: argparse.Namespace) -> None:
     write("\n".join(parts), end="")
 
 
-def _about(ledger: Ledger, attempts: Sequence[Attempt], most: int) -> list[Event]:
+def _find_events(ledger: Ledger, attempts: Sequence[Attempt], most: int) -> list[Event]:
     """Return the events about these attempts; what is about none of them may be of any pipeline."""
     ids = {one.id for one in attempts}
     return [event for event in ledger.events.events() if event.attempt in ids][:most]
 
 
-def _of_pipeline(ledger: Ledger, pipeline: str, most: int) -> tuple[list[Attempt], list[Decision]]:
+def _find_attempts_of_pipeline(ledger: Ledger, pipeline: str, most: int) -> tuple[list[Attempt], list[Decision]]:
     """Return the attempts whose sets a pipeline prepared, and the decisions that rest on one of them; tell what is left out."""
     known, decided = ledger.attempts.attempts(), ledger.attempts.decisions()
     attempts = [one for one in known if one.asked is not None and one.asked.pipeline == pipeline]
@@ -248,7 +248,7 @@ def _export(ledger: Ledger, args: argparse.Namespace) -> None:
     write(f"{pluralize(number, 'new attempt')} written to the experiment {EXPERIMENT} of {args.mlflow}")
 
 
-def _why_not(ledger: Ledger, args: argparse.Namespace) -> None:
+def _print_why_not(ledger: Ledger, args: argparse.Namespace) -> None:
     from headrace.base.errors import LedgerError
     from headrace.cli.ledger_text import why_not_told
 
@@ -291,7 +291,7 @@ def _render(ledger: Ledger, args: argparse.Namespace) -> None:
     write(rendered(ledger.attempts.attempts(), ledger.attempts.decisions()), end="")
 
 
-def _measured(ledger: Ledger, args: argparse.Namespace) -> None:
+def _record_measured(ledger: Ledger, args: argparse.Namespace) -> None:
     from headrace.cli.ledger_text import outcome
     from headrace.cli.measured_change import find_measured
 
@@ -318,8 +318,8 @@ def _record(ledger: Ledger, args: argparse.Namespace) -> None:
 
 
 _ACTIONS: dict[str, Callable[[Ledger, argparse.Namespace], int | None]] = {
-    "list": _list, "show": _show, "why-not": _why_not, "replay": _replay, "rollback": _rollback, "render": _render,
-    "export": _export, "measured": _measured, "record": _record,
+    "list": _list, "show": _show, "why-not": _print_why_not, "replay": _replay, "rollback": _rollback, "render": _render,
+    "export": _export, "measured": _record_measured, "record": _record,
 }  # fmt: skip
 
 

@@ -38,9 +38,9 @@ def find_measured(results: Sequence[str], entry: PredictionEntry) -> Measured:
         RunFolderError: If a run folder cannot be read or compared.
     """
     if len(results) == 2 and all(Path(text).is_dir() for text in results):
-        compared, began, how = _of_runs(*results)
+        compared, began, how = _measure_from_runs(*results)
     elif len(results) == 1 and Path(results[0]).is_file():
-        compared, began, how = _of_comparison(Path(results[0]))
+        compared, began, how = _measure_from_comparison(Path(results[0]))
     else:
         raise SettingsError(
             f"{' '.join(results)}: expected the JSON file of `headrace compare -o FILE`, or two run folders: before and after"
@@ -50,7 +50,7 @@ def find_measured(results: Sequence[str], entry: PredictionEntry) -> Measured:
     return Measured(ratio=_ratio(compared), how="; ".join([how, *doubts]), began_unix_seconds=began)
 
 
-def _of_runs(before: str, after: str) -> tuple[ComparisonDocument, float, str]:
+def _measure_from_runs(before: str, after: str) -> tuple[ComparisonDocument, float, str]:
     from headrace.compare.comparison import compare_runs
     from headrace.runs.reader import read_run
 
@@ -60,7 +60,7 @@ def _of_runs(before: str, after: str) -> tuple[ComparisonDocument, float, str]:
     return compared, runs[1].info.started_unix_seconds, "two recorded runs, so drift of the machine is in it"
 
 
-def _of_comparison(file: Path) -> tuple[ComparisonDocument, float, str]:
+def _measure_from_comparison(file: Path) -> tuple[ComparisonDocument, float, str]:
     import msgspec
 
     from headrace.runs.formats.comparison import SCHEMA, ComparisonDocument

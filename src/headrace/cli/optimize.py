@@ -45,8 +45,8 @@ from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 from headrace.cli.metric_argument import find_metric
 from headrace.cli.optimize_arguments import declare
 from headrace.cli.output_file import check_output
+from headrace.cli.search_worth import check_worth
 from headrace.cli.terminal import speaker, write, write_json
-from headrace.cli.worth import look_before
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     stage, args.key = _device_stage(args, plan)
     args.threads = args.threads or plan.model_of(args.key).threads or 1
     analysis = Analysis(read_run(args.run_folder)) if args.run_folder else None
-    ceiling, stopped = look_before(args, analysis, _say)
+    ceiling, stopped = check_worth(args, analysis, _say)
     if stopped is not None:
         _print(args, stopped)
         return EXIT_NOTHING
@@ -115,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
             document = _end_to_end(args, ledger, plan, document, stage)
             proved = _is_proved(document)
         elif proved and not document.interrupted:
-            document = _not_end_to_end(args, document)
+            document = _add_end_to_end_hint(args, document)
         document = with_cost_summary(msgspec.structs.replace(document, ceiling=ceiling), _price(args.price))
         if args.output and proved and not document.interrupted:
             _accept(args, ledger, plan, document, stage)
@@ -177,15 +177,17 @@ def _end_to_end(
     return judged(document, found, anyway=args.anyway)
 
 
-def _not_end_to_end(args: argparse.Namespace, document: OptimizationDocument) -> OptimizationDocument:
+def _add_end_to_end_hint(args: argparse.Namespace, document: OptimizationDocument) -> OptimizationDocument:
     """Say that nobody knows what the pipeline gains, and the command that tells."""
     import msgspec
 
     says = "the model was timed alone: what a pipeline gains is not known until it is measured with --source"
-    return msgspec.structs.replace(document, warnings=(*document.warnings, says), next_command=_measuring_command(args))
+    return msgspec.structs.replace(
+        document, warnings=(*document.warnings, says), next_command=_format_measuring_command(args)
+    )
 
 
-def _measuring_command(args: argparse.Namespace) -> str:
+def _format_measuring_command(args: argparse.Namespace) -> str:
     """Return the same command with the pipeline measured; capitals stand for what was not given.
 
     A Plan that was written over the one in use is taken back first: else what was found would be held against itself.
@@ -292,7 +294,7 @@ def _check_source(args: argparse.Namespace, sets: Mapping[str, Golden | None]) -
 
 
 def _goal(args: argparse.Namespace, plan: Plan, stage: str) -> Goal:
-    from headrace.cli.golden_argument import declared_output
+    from headrace.cli.golden_argument import find_declared_output
     from headrace.optimize.goal import Goal
     from headrace.pipeline.thread_budget import usable_cores
 
@@ -311,7 +313,7 @@ def _goal(args: argparse.Namespace, plan: Plan, stage: str) -> Goal:
         again=args.again,
         price_per_hour=_price(args.price),
         pipeline=args.pipeline or "",
-        output=declared_output(args.pipeline, args.model),
+        output=find_declared_output(args.pipeline, args.model),
         target=args.target,
         input_sizes=args.input_sizes,
         also=tuple(map(Path, args.also)),
@@ -435,7 +437,7 @@ def _explain(args: argparse.Namespace) -> int:
     given = _items(args, args.data, labelled=False) or noise(spec, args.pipeline, size)
     items = given.inputs if given.is_made_up else given.at(spec.model.input_side)
     batch = items[np.arange(size) % len(items)]
-    document = _with_layers(args, spec, take_census(spec, batch), items)
+    document = _add_layers(args, spec, take_census(spec, batch), items)
     if args.json:
         _print_json(document)
     else:
@@ -443,7 +445,7 @@ def _explain(args: argparse.Namespace) -> int:
     return EXIT_DONE
 
 
-def _with_layers(args: argparse.Namespace, spec: VariantSpec, census: CensusDocument, items: Items) -> CensusDocument:
+def _add_layers(args: argparse.Namespace, spec: VariantSpec, census: CensusDocument, items: Items) -> CensusDocument:
     """Return the census with how far each tensor is from that of the model that --against names."""
     import msgspec
 
@@ -460,7 +462,7 @@ def _with_layers(args: argparse.Namespace, spec: VariantSpec, census: CensusDocu
 
 def _portability(args: argparse.Namespace, *, of_recipe: bool) -> int:
     from headrace.base.errors import SettingsError
-    from headrace.cli.golden_argument import prepared_shape
+    from headrace.cli.golden_argument import find_prepared_shape
     from headrace.cli.optimization_text import portability_text
     from headrace.optimize.portability import find_portability
     from headrace.runs.cpu_features import cpu_flags
@@ -472,7 +474,7 @@ def _portability(args: argparse.Namespace, *, of_recipe: bool) -> int:
     given = _items(args, args.golden or args.data, labelled=False)
     document = find_portability(
         Path(args.model), cpu_flags(), of_recipe=of_recipe, items=given.inputs if given else None,
-        prepared=None if given else prepared_shape(args.pipeline, args.model),
+        prepared=None if given else find_prepared_shape(args.pipeline, args.model),
     )  # fmt: skip
     if args.json:
         _print_json(document)

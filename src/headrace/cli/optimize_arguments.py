@@ -6,9 +6,9 @@ import argparse
 
 from headrace.cli.metric_argument import add_metric_argument
 from headrace.cli.pipeline_arguments import points, positive, seconds, sizes
+from headrace.cli.search_worth import add_goal_arguments
 from headrace.cli.techniques_argument import ListTechniques
 from headrace.cli.whatif import add_ledger_argument
-from headrace.cli.worth import add_goal_arguments
 
 
 def declare(parser: argparse.ArgumentParser) -> None:

@@ -61,7 +61,7 @@ def add_allow_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def allowed_networks(args: argparse.Namespace) -> list[str]:
+def list_allowed_networks(args: argparse.Namespace) -> list[str]:
     """Return what environment and command line allow beyond the Plan.
 
     Raises:
@@ -93,7 +93,7 @@ def open_pipeline(args: argparse.Namespace) -> tuple[Pipeline, Plan]:
     delivery = _delivery(args, pipeline)
     if delivery is not pipeline.delivery:
         pipeline = pipeline.delivering_to(delivery)
-    pipeline.options = tuple(chosen_by(args))
+    pipeline.options = tuple(list_choosing_options(args))
     return pipeline, open_plan(args)
 
 
@@ -117,7 +117,7 @@ def _delivery(args: argparse.Namespace, pipeline: Pipeline) -> Delivery:
     return pipeline.delivery
 
 
-def chosen_by(args: argparse.Namespace) -> Iterator[str]:
+def list_choosing_options(args: argparse.Namespace) -> Iterator[str]:
     """Give the options that choose what runs, for who wants to run it again; addresses without secrets."""
     from headrace.sources.addresses import hide_secrets
 
@@ -140,7 +140,7 @@ def open_plan(args: argparse.Namespace) -> Plan:
     from headrace.base.plan import Plan
 
     plan = Plan.load(args.plan) if args.plan else Plan()
-    return plan.with_settings(args.settings).allowing(allowed_networks(args))
+    return plan.with_settings(args.settings).allowing(list_allowed_networks(args))
 
 
 def items_source(given: str | None, pipeline: Pipeline) -> FiniteSource:

@@ -118,7 +118,7 @@ def _look_further(args: argparse.Namespace, pipeline: Pipeline, plan: Plan, fold
     """Measure what was asked for beyond the run; return the exit status."""
     from headrace.base.errors import HeadraceError, SettingsError
     from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_MISUSE
-    from headrace.profiler.afterwards import add_isolation, add_layers
+    from headrace.profiler.post_run import add_isolation, add_layers
 
     status = EXIT_DONE
     isolate = functools.partial(add_isolation, items=args.isolate_items, seconds=args.isolate_seconds)

@@ -87,8 +87,8 @@ def _stats(queue: Queue, args: argparse.Namespace) -> tuple[dict[str, Any], str]
 
 def _peek(queue: Queue, args: argparse.Namespace) -> tuple[dict[str, Any], str]:
     found = queue.peek(args.n, dead=args.dead)
-    text = "\n".join(_as_text(one) for one in found) or ("no dead letters" if args.dead else "no messages")
-    return {"dead": args.dead, "messages": [_as_json(one) for one in found]}, text
+    text = "\n".join(_format_message(one) for one in found) or ("no dead letters" if args.dead else "no messages")
+    return {"dead": args.dead, "messages": [_describe_message(one) for one in found]}, text
 
 
 def _redrive(queue: Queue, args: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -123,7 +123,7 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def _as_text(one: Message | DeadLetter) -> str:
+def _format_message(one: Message | DeadLetter) -> str:
     from headrace.base.records import DeadLetter
     from headrace.base.units import format_duration
 
@@ -133,12 +133,12 @@ def _as_text(one: Message | DeadLetter) -> str:
     if isinstance(one, DeadLetter):
         lines.append(f"  reason  {one.reason if one.reason.isprintable() else ascii(one.reason)}")
     if one.kept:
-        lines.append(f"  result  {_shown(one.kept, _result(one.kept))}")
+        lines.append(f"  result  {_format_payload(one.kept, _result(one.kept))}")
     # Bodies and reasons quote strangers: nothing in them may steer the terminal.
-    return "\n".join([*lines, f"  body    {_shown(one.body, one.body.decode(errors='replace'))}"])
+    return "\n".join([*lines, f"  body    {_format_payload(one.body, one.body.decode(errors='replace'))}"])
 
 
-def _shown(data: bytes, text: object) -> str:
+def _format_payload(data: bytes, text: object) -> str:
     whole = text if isinstance(text, str) else json.dumps(text)
     shown = whole if len(whole) <= _NUM_SHOWN else f"{whole[:_NUM_SHOWN]}... ({len(data)} bytes)"
     return shown if shown.isprintable() else ascii(shown)
@@ -152,7 +152,7 @@ def _result(kept: bytes) -> Any:
         return kept.decode(errors="replace")
 
 
-def _as_json(one: Message | DeadLetter) -> dict[str, Any]:
+def _describe_message(one: Message | DeadLetter) -> dict[str, Any]:
     from headrace.base.records import DeadLetter
 
     fields: dict[str, Any] = {"id": one.id, "receive_count": one.receive_count}

@@ -147,7 +147,7 @@ def _execute(
     # Before the Plan is read: what changes while the pipeline is set up is taken up later.
     args.plan_text = Path(args.plan).read_text() if args.follow and args.plan and Path(args.plan).is_file() else None
     pipeline, plan = open_pipeline(args)
-    following = _following(args)
+    following = _make_following(args)
     candidate = open_candidate(args, plan)
     result = execute(
         pipeline,
@@ -167,7 +167,7 @@ def _execute(
     return result, candidate.document(args, result, task) if candidate else None
 
 
-def _following(args: argparse.Namespace) -> Following | None:
+def _make_following(args: argparse.Namespace) -> Following | None:
     from headrace.base.errors import SettingsError
     from headrace.pipeline.following import Following
     from headrace.validate.switching import why_not_switch
@@ -206,7 +206,7 @@ def as_dict(result: Any) -> dict[str, Any]:
     }
 
 
-def _before(result: Any) -> str:
+def _describe_before(result: Any) -> str:
     """Return how far the run was before, and is now."""
     before, counters = result.before, result.counters
     ends = {"delivered": before.delivered, "rejected": before.rejected, "given up": before.given_up}
@@ -224,7 +224,7 @@ def _print_table(args: argparse.Namespace, result: Any, beside: ShadowDocument |
 
     console = open_console()
     if result.before is not None:
-        console.print(_before(result))
+        console.print(_describe_before(result))
         if not result.before.left:
             return
     console.print(result.summary.as_table())

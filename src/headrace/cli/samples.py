@@ -85,13 +85,13 @@ def _run_make(args: argparse.Namespace) -> int:
         say(f"headrace samples make: {args.directory} cannot be written: {error.strerror}")
         return MISUSE
     if args.json:
-        write_json(_to_dict(manifest))
+        write_json(_describe_manifest(manifest))
     else:
-        write(_to_text(manifest))
+        write(_format_manifest(manifest))
     return DONE
 
 
-def _to_dict(manifest: Manifest) -> dict[str, Any]:
+def _describe_manifest(manifest: Manifest) -> dict[str, Any]:
     """Return version 1 of what `make --json` prints."""
     return {
         "version": 1,
@@ -106,7 +106,7 @@ def _to_dict(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _to_text(manifest: Manifest) -> str:
+def _format_manifest(manifest: Manifest) -> str:
     kinds = ", ".join(f"{count} {kind}" for kind, count in manifest.num_by_kind.items())
     faults = ", ".join(f"{count} {kind}" for kind, count in manifest.num_by_messy.items())
     return (

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.formatting import quote_arg
-from headrace.cli.pipeline_arguments import chosen_by
+from headrace.cli.pipeline_arguments import list_choosing_options
 
 if TYPE_CHECKING:
     from headrace.base.plan import ModelPlan, Plan
@@ -67,7 +67,7 @@ class Candidate:
         """
         if found.advice == "promote":
             # Without the limit of a trial, which is none of production's.
-            given = list(chosen_by(argparse.Namespace(**{**vars(args), "limit": None})))
+            given = list(list_choosing_options(argparse.Namespace(**{**vars(args), "limit": None})))
             for key, value in self._settings(result, task):
                 given += ["--set", f"{key}={value}"]
             return " ".join(["headrace run", *(quote_arg(one) for one in (args.pipeline, *given))])
@@ -79,7 +79,7 @@ class Candidate:
 
     def _settings(self, result: Result, task: str) -> Iterator[tuple[str, str]]:
         """Give what `--set` has to change so that the Plan in use names the candidate: of its task, where it names one."""
-        model, used = self.spec.model, _in_use(result, task)
+        model, used = self.spec.model, _find_model_in_use(result, task)
         table = f"models.{task}" if task in result.plan.models else "model"
         yield f"{table}.artifact", _toml(model.artifact)
         yield f"{table}.engine", _toml(model.engine)
@@ -177,7 +177,7 @@ def _ledger(args: argparse.Namespace) -> str | None:
     return args.ledger or os.environ.get("HEADRACE_LEDGER")
 
 
-def _in_use(result: Result, task: str) -> ModelPlan:
+def _find_model_in_use(result: Result, task: str) -> ModelPlan:
     return result.plan.model_of(task)
 
 
@@ -185,7 +185,7 @@ def incumbent_text(result: Result, task: str = "") -> str:
     """Return the variant in use as `headrace validate` takes it; MODEL for a file that the pipeline's own code names."""
     from headrace.validate.variant_spec import variant_text
 
-    model = _in_use(result, task)
+    model = _find_model_in_use(result, task)
     if model.artifact is None:
         return "MODEL"
     return variant_text(dataclasses.replace(model, threads=model.threads or 1))

@@ -33,7 +33,7 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
     import headrace.pipeline.execute  # noqa: F401 - once, here: every worker is forked with it
     from headrace.base.crash_recovery import RecoveryFolder
     from headrace.base.worker_slot import Ended
-    from headrace.cli import EXIT_DONE, EXIT_NEGATIVE, reported
+    from headrace.cli import EXIT_DONE, EXIT_NEGATIVE, run_reporting
     from headrace.cli.pipeline_arguments import open_plan, stdout_kept
     from headrace.pipeline.supervisor import Supervisor
     from headrace.pipeline.thread_budget import limit_library_threads
@@ -54,7 +54,7 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
             return ended.status or 0
 
         try:
-            status = reported(run)
+            status = run_reporting(run)
         except BaseException:  # such as SystemExit in the user's module
             seat.finish(Ended())
             raise

@@ -24,8 +24,8 @@ from headrace.base.formatting import escape_controls
 from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NEGATIVE
 from headrace.cli.pipeline_arguments import (
     add_allow_argument,
-    allowed_networks,
     items_source,
+    list_allowed_networks,
     positive,
     seconds,
     stdout_kept,
@@ -140,7 +140,7 @@ def _tune(args: argparse.Namespace) -> Tuned:
     pipeline = load_pipeline(args.pipeline)
     source = items_source(args.source, pipeline)
     plan = (Plan.load(args.plan) if args.plan else Plan()).with_settings(args.settings)
-    plan = plan.allowing(allowed_networks(args))
+    plan = plan.allowing(list_allowed_networks(args))
     _say("deliveries are made, in every run" if args.deliver else "deliveries are dropped; --deliver makes them")
     with Ledger.open(args.ledger) as ledger:
         return tune(

@@ -91,8 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Validate, and print the verdict."""
-    from headrace.cli.golden_argument import declared_output, prepared_shape, read_items
-    from headrace.cli.golden_uses import counting
+    from headrace.cli.golden_argument import find_declared_output, find_prepared_shape, read_items
+    from headrace.cli.golden_uses import count_uses
     from headrace.validate.disjoint import check_disjoint
     from headrace.validate.policy import Policy
     from headrace.validate.sample_size import sample_size_told
@@ -110,15 +110,15 @@ def run(args: argparse.Namespace) -> int:
         metric=find_metric(args.metric),
         robustness=args.robustness,
         # Its module registers the networks that the torch engine may be asked for, too.
-        output=declared_output(args.pipeline, a.model.artifact),
+        output=find_declared_output(args.pipeline, a.model.artifact),
     )
     golden = read_items(args.golden, args.pipeline, a, _say)
     check_disjoint({"--data": read_items(args.data, args.pipeline, a, _say, labelled=False), "--golden": golden})
     needed = sample_size_told(len(golden), policy) if golden else ""
     if needed:
         _say(needed)
-    with counting(args.ledger, _say) as count:
-        prepared = None if golden else prepared_shape(args.pipeline, a.model.artifact)
+    with count_uses(args.ledger, _say) as count:
+        prepared = None if golden else find_prepared_shape(args.pipeline, a.model.artifact)
         document = validate_variants(a, b, golden, policy, say=_say, prepared=prepared)
         if golden is not None:
             count(document)

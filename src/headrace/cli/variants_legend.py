@@ -26,11 +26,11 @@ def variants_legend(document: OptimizationDocument) -> list[str]:
     if document.baseline.memory_bytes is not None:
         said.append("memory: at its peak, of a process that opens and calls it, engine included")
     if len(document.laid_out) > 1:
-        said.append(_of_layouts(document))
+        said.append(_explain_layouts(document))
     return wrap_lines(["; ".join(said)]) if said else []
 
 
-def _of_layouts(document: OptimizationDocument) -> str:
+def _explain_layouts(document: OptimizationDocument) -> str:
     """Say what the second pair of columns is, and why it may differ from the first where nothing else does."""
     wholes = [one.whole for one in document.laid_out if one.whole is not None]
     before = f" at {wholes[0].before}" if wholes else ""

@@ -1,7 +1,7 @@
 """What profiling cost: the workers' clocks, from paired blocks of the run itself, and what has a CPU clock of its own.
 
 The clocks cost CPU per item with them on over CPU per item with them off. The thread that writes spans, the profiler's thread
-and the helper process run in all blocks alike, so that blocks do not see them; their own CPU clocks do, exactly.
+and the sampler process run in all blocks alike, so that blocks do not see them; their own CPU clocks do, exactly.
 
 A block's work is counted by its passages through the stages, each weighed with the stage's mean CPU per item, because jobs that
 are half done at a block's edge would blur a count of jobs; where passages are not known, jobs are counted.
@@ -23,7 +23,7 @@ FEWEST_PAIRS = 6
 _WRITER, _THREAD = "writing spans", "profiling"
 #: Roles of threads that only a profile needs: what they are called.
 _BESIDE = {_WRITER: "writing spans", _THREAD: "the profiler's thread"}
-_HELPER = "the helper process with its start"
+_HELPER = "the sampler process with its start"
 
 
 def overhead_estimate(profile: ProfilingInfo | None, cpu_demand: Mapping[str, float]) -> OverheadEstimate | None:
@@ -82,7 +82,7 @@ def _beside(profile: ProfilingInfo) -> dict[str, float]:
 def _with_beside(ratio: float, beside: Mapping[str, float]) -> float:
     """Return the ratio of all that profiling did, from that of the clocks.
 
-    Blocks with the clocks on and off both hold the threads, and neither the helper: with threads t and helper h as shares of
+    Blocks with the clocks on and off both hold the threads, and neither the sampler: with threads t and sampler h as shares of
     the rest, on / off = (plain on + t) / (1 + t), and what is wanted is plain on + t + h.
     """
     threads = sum(share for what, share in beside.items() if what != _HELPER)

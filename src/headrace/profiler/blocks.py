@@ -3,7 +3,7 @@
 How this works: a group of four blocks (on, off, off, on) makes two pairs, each within a second or so, so that a drift of the
 machine falls on both sides alike. While it is off, workers read neither CPU time nor run-queue delay, and the spans have none;
 after each group comes a rest with profiling on, so that it is off for a quarter of the time. A pipeline that does too little
-in a block for a comparison has longer blocks. What writing spans, the profiler's thread and its helper process cost is not in
+in a block for a comparison has longer blocks. What writing spans, the profiler's thread and its sampler process cost is not in
 here: they have CPU clocks of their own.
 
 This is not `compare.turns`: nothing is run here, one run goes on and only its switch is turned, by readings that come when they

@@ -31,12 +31,12 @@ class CollectorClock:
 
     def start(self) -> None:
         """Listen from now on."""
-        gc.callbacks.append(self._told)
+        gc.callbacks.append(self._note_phase)
 
     def stop(self) -> None:
         """Listen no more. Repeating it does nothing."""
         with contextlib.suppress(ValueError):  # never started, stopped before, or somebody cleared the list
-            gc.callbacks.remove(self._told)
+            gc.callbacks.remove(self._note_phase)
 
     def gauges(self) -> dict[str, float]:
         """Return what was added up so far, as in a resource table."""
@@ -46,7 +46,7 @@ class CollectorClock:
             "gc_full_collections": self.full_collections,
         }
 
-    def _told(self, phase: str, info: dict[str, int]) -> None:
+    def _note_phase(self, phase: str, info: dict[str, int]) -> None:
         # Called by the thread that collects; collections never overlap.
         if phase == "start":
             self._began = time.perf_counter()

@@ -71,7 +71,7 @@ class CpuClocks:
                 self._last[number] = seconds
         self._ended = time.process_time()
 
-    def by_role(self) -> dict[str, float]:
+    def sum_by_role(self) -> dict[str, float]:
         """Return {role: CPU seconds} up to the last look."""
         total: defaultdict[str, float] = defaultdict(float)
         for number, seconds in self._last.items():
@@ -80,11 +80,11 @@ class CpuClocks:
 
     def total(self) -> float:
         """Return the CPU seconds of this process and the worker processes up to the last look."""
-        return self._ended - self._began + self.by_role().get(PROCESSES, 0.0)
+        return self._ended - self._began + self.sum_by_role().get(PROCESSES, 0.0)
 
     def native(self) -> float:
         """Return the CPU seconds of threads of this process that Python does not know: pools of models and libraries."""
-        python = sum(seconds for role, seconds in self.by_role().items() if role != PROCESSES)
+        python = sum(seconds for role, seconds in self.sum_by_role().items() if role != PROCESSES)
         return max(0.0, self._ended - self._began - python)
 
 

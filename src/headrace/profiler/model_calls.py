@@ -86,7 +86,7 @@ def _calls(parts: PipelineParts, stage: Stage, values: list[Any]) -> list[ModelC
         return _NotingModel(
             model,
             lambda batch: calls.append(
-                ModelCall(stage.name, file, settings.engine, threads, settings.options, _copied(batch), len(values))
+                ModelCall(stage.name, file, settings.engine, threads, settings.options, _copy(batch), len(values))
             ),
         )
 
@@ -119,7 +119,7 @@ class _NotingModel:
         return self._model(batch)
 
 
-def _copied(batch: Any) -> Any:
+def _copy(batch: Any) -> Any:
     if isinstance(batch, Mapping):
         return {name: np.array(array) for name, array in batch.items()}
     return np.array(batch)

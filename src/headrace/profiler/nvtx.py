@@ -49,10 +49,10 @@ class NvtxRanges:
         """Return the call within a range."""
         domain = _nvtx().get_domain("headrace")
         attributes = domain.get_event_attributes(message=stage, category=kind)
-        return functools.partial(_ranged, domain, attributes, call)
+        return functools.partial(_call_in_range, domain, attributes, call)
 
 
-def _ranged(domain: Any, attributes: Any, call: Callable[..., Any], *arguments: Any) -> Any:
+def _call_in_range(domain: Any, attributes: Any, call: Callable[..., Any], *arguments: Any) -> Any:
     domain.push_range(attributes)
     try:
         return call(*arguments)

@@ -1,8 +1,8 @@
 """Runs a pipeline and measures where its time goes: `headrace profile`, and `headrace.profile(...)`.
 
 How this works: the profiler watches a run like any other. It switches the workers' meters on (`base.metering`), starts the
-helper process that samples resources and thread states (`watcher`), and has one thread of its own, which five times a second
-notes queue depths and CPU clocks, tells the helper of new workers, keeps the number of spans below its limit (`sampling`)
+process that samples resources and thread states (`sampler`), and has one thread of its own, which five times a second
+notes queue depths and CPU clocks, tells the sampler of new workers, keeps the number of spans below its limit (`sampling`)
 and switches the meters off and on to measure what they cost (`blocks`). The CPU clocks are read first when the first job has
 come, and last when every job has been settled and the workers are still there, by the thread that is about to end them: a
 thread that has ended cannot be asked any more. All goes into the run folder; nothing is analysed here
@@ -37,9 +37,9 @@ from headrace.profiler.collector_clock import CollectorClock
 from headrace.profiler.cpu_clocks import CpuClocks
 from headrace.profiler.hot_spots import StageSampler
 from headrace.profiler.nvtx import GpuInstruments, gpu_instruments
+from headrace.profiler.sampler.control import Permission, Sampler
 from headrace.profiler.sampling import SPAN_LIMIT_PER_SECOND, RateLimit
 from headrace.profiler.stage_bench.page_cache import residency
-from headrace.profiler.watcher.control import Permission, Watcher
 from headrace.runs.formats import profiling
 from headrace.runs.formats.profiling import ProfilingInfo
 from headrace.runs.resource_files import ResourceWriter, seal
@@ -162,7 +162,7 @@ class Profiler:
         settings: What is measured.
         sampler: Told about here if it has no result; entered and left within this one.
         gpu: What is around the stages on a machine with a GPU.
-        permission: What tells worker processes of the helper.
+        permission: What tells worker processes of the sampler.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class Profiler:
         self._gpu = gpu or GpuInstruments()
         self._folder: RunFolder = progress.folder
         self._info = ProfilingInfo(span_limit_per_second=settings.spans_per_second)
-        self._watcher = Watcher(
+        self._sampler_process = Sampler(
             self._folder.path, resource_hertz=settings.resource_hertz, state_hertz=settings.state_hertz
         )
         self._gauges = ResourceWriter(self._folder.path, "gauges")
@@ -200,8 +200,8 @@ class Profiler:
 
     def __enter__(self) -> Profiler:
         self._info.page_cache_share = self._page_cache()
-        self._watcher.start()
-        self._permission.helper_process = self._watcher.helper_process
+        self._sampler_process.start()
+        self._permission.helper_process = self._sampler_process.helper_process
         self._run.metering.on = True
         self._run.before_closing.append(self._end)
         self._thread.start()
@@ -217,7 +217,7 @@ class Profiler:
         self._collector.stop()
         self._backlog.stop()
         self._gauges.close()
-        report = self._watcher.close()
+        report = self._sampler_process.close()
         info = self._info
         info.helper_process = report.helper_process
         info.helper_cpu_seconds = report.helper_cpu_seconds
@@ -303,7 +303,7 @@ class Profiler:
 
     def _tell_workers(self, now: float) -> None:
         if self._is_due("workers", now, _WORKERS_EVERY_SECONDS):
-            self._watcher.set_threads(self._run.worker_threads())
+            self._sampler_process.set_threads(self._run.worker_threads())
 
     def _limit_rate(self, now: float, passages: int) -> None:
         then, before = self._passages_before
@@ -370,7 +370,7 @@ class Profiler:
                 "the run was over before its clocks were read" if received else "no job came"
             )
             return
-        self._info.thread_cpu_seconds = self._clocks.by_role()
+        self._info.thread_cpu_seconds = self._clocks.sum_by_role()
         self._info.process_cpu_seconds = self._clocks.total()
         self._info.native_cpu_seconds = self._clocks.native()
         self._info.warm_up_cpu_seconds = sum(curve.cpu_seconds for curve in self._run.warm_ups)

@@ -3,7 +3,7 @@
 How this works: while the run goes on, whoever measures appends lines to `resources/NAME.jsonl` or `states/NAME.jsonl`, one
 writer for each file, so that a SIGKILL of everything loses at most the last moment; a last line that was cut off is left out.
 When all writers have closed, `seal` turns the lines into Parquet, renames that into place and removes them. Who reads gets
-the sealed file if there is one, else the lines. Nothing heavy is imported with this module: the helper process uses it.
+the sealed file if there is one, else the lines. Nothing heavy is imported with this module: the sampler process uses it.
 
 A line of resources is `{"time": ns, "values": {scope: {name: value}}}`. Lines of states are `{"threads": [[process, name]]}`,
 which says whose states follow, and `{"time": ns, "states": "rrgl"}`, one letter of `STATES` for each of those threads. Times
@@ -15,7 +15,7 @@ Scopes and what is measured in each (units in `NAMES`; a rate is over the time s
     cpu_busy_cores              cores at work, all users of the machine together
     cpu_steal_ratio             share of the cores' time that the hypervisor gave to others
     cpu_iowait_ratio            share of the cores' time idle while something waited for a disk
-    runnable                    threads on a core or waiting for one, at this moment, without the helper's
+    runnable                    threads on a core or waiting for one, at this moment, without the sampler's
     cpu_pressure_ratio          share of the time in which some thread waited for a core (PSI)
     io_pressure_ratio           ... for a disk
     memory_pressure_ratio       ... for memory: reclaim, swap, refault
@@ -24,10 +24,10 @@ Scopes and what is measured in each (units in `NAMES`; a rate is over the time s
     throttled_ratio             share of the scheduler's periods in which the control group's CPU quota stopped it
     throttled_cpu_cores         cores on which it had work and was stopped, on an average over the time
     cpu_frequency_hertz         mean over cores, where the kernel tells
-    other_cpu_cores             cores at work for others: cpu_busy_cores less the run's processes and the helper
+    other_cpu_cores             cores at work for others: cpu_busy_cores less the run's processes and the sampler
 `cpuN`
     busy_ratio                  share of the core's time at work
-`processes`, the run's process and its descendants, without the helper
+`processes`, the run's process and its descendants, without the sampler
     cpu_cores                   CPU time per time, of ended children too
     rss_bytes                   resident memory; pages that processes share count in each of them
     minor_faults_per_second, major_faults_per_second    page faults; a major one waited for a disk

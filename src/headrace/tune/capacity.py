@@ -82,7 +82,7 @@ def capacity_document(
     record = record or TrackRecord(num=0)
     study = _Study(Machine(replay, seed), need, record)
     base = study.option(Wanted(AS_RECORDED, Change()))
-    others = [_with_savings(study.option(one), base) for one in wanted]
+    others = [_add_savings(study.option(one), base) for one in wanted]
     others.sort(key=lambda option: (option.usable_throughput is None, -(option.usable_throughput or 0.0)))
     document = CapacityDocument(
         run=replay.document.run,
@@ -116,7 +116,7 @@ class _Study:
         self.machine = machine
         self.need = need
         self._record = record
-        self.why_no_latency = machine.why_no_latency() if need.slo else ""
+        self.why_no_latency = machine.explain_no_latency() if need.slo else ""
         self.warnings: tuple[str, ...] = ()
         """Of the prediction for the run as recorded."""
 
@@ -130,11 +130,11 @@ class _Study:
                 self.warnings = document.warnings
             metric = document.throughput
             if metric.predicted is None:
-                return _refused(wanted, None, metric.refused)
+                return _make_refused(wanted, None, metric.refused)
             full = self.machine.full_load(wanted.change, metric.predicted)
-            return self._priced(wanted, full)
+            return self._price(wanted, full)
         except CannotReplay as error:
-            return _refused(wanted, None, str(error))
+            return _make_refused(wanted, None, str(error))
 
     def slo_met(self, base: CapacityOption) -> bool | None:
         """Return whether the latency goal can be held as recorded."""
@@ -142,10 +142,10 @@ class _Study:
             return None
         return base.usable_throughput is not None
 
-    def _priced(self, wanted: Wanted, full: Estimate) -> CapacityOption:
+    def _price(self, wanted: Wanted, full: Estimate) -> CapacityOption:
         share, why = self._usable_share(wanted.change)
         if share is None:
-            return _refused(wanted, full, why)
+            return _make_refused(wanted, full, why)
         rate, price = self.need.rate, self.need.price_per_hour
         machines = machines_needed(rate, share * full.mid)
         hourly = None if price is None else machines * price
@@ -171,7 +171,7 @@ class _Study:
         if goal is None or self.why_no_latency:
             return most, f"{most:.0%} of full load is counted on; {self.need.headroom:.0%} is headroom."
         held = self.machine.usable_share(change, goal, most)
-        return held.share, _why_share(held, goal, self.need.headroom)
+        return held.share, _explain_share(held, goal, self.need.headroom)
 
     def _latency(self, change: Change, full: Estimate, rate: float) -> Estimate | None:
         """Return p99 at the rate that one machine gets."""
@@ -181,7 +181,7 @@ class _Study:
         return Estimate(min(at), at[1], max(at))
 
 
-def _why_share(held: Held, goal: LatencyGoal, headroom: float) -> str:
+def _explain_share(held: Held, goal: LatencyGoal, headroom: float) -> str:
     name = f"p{goal.percentile:g}"
     if held.share is None:
         return (
@@ -196,7 +196,7 @@ def _why_share(held: Held, goal: LatencyGoal, headroom: float) -> str:
     )
 
 
-def _refused(wanted: Wanted, full: Estimate | None, why: str) -> CapacityOption:
+def _make_refused(wanted: Wanted, full: Estimate | None, why: str) -> CapacityOption:
     return CapacityOption(
         name=wanted.name,
         change=wanted.change,
@@ -213,7 +213,7 @@ def _refused(wanted: Wanted, full: Estimate | None, why: str) -> CapacityOption:
     )
 
 
-def _with_savings(option: CapacityOption, base: CapacityOption) -> CapacityOption:
+def _add_savings(option: CapacityOption, base: CapacityOption) -> CapacityOption:
     import msgspec
 
     if option.cost_per_month is None or base.cost_per_month is None:

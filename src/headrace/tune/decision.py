@@ -57,7 +57,7 @@ def decide(rounds: Rounds, entrant: Entrant, objective: Objective, size_ratio: f
         return _decision(
             kind, throughput, 1.0, entrant.failed or "interrupted before it was measured", sure=bool(entrant.failed)
         )
-    missed = _missed_goal(entrant, objective)
+    missed = _check_goal(entrant, objective)
     if missed is not None:
         return _decision("breaks the goal" if missed[1] else "underpowered", throughput, 1.0, missed[0], sure=missed[1])
     kept = _keeps_rate(rounds, throughput, objective)
@@ -68,12 +68,12 @@ def decide(rounds: Rounds, entrant: Entrant, objective: Objective, size_ratio: f
         why = f"{objective.slo} is met, which the base misses"
         return _decision("better" if kept else "underpowered", throughput, throughput.mid, why, sure=bool(kept))
     if objective.name == "throughput":
-        return _by(throughput, throughput, "throughput")
+        return _decide_by(throughput, throughput, "throughput")
     metric = "latency" if objective.name == "latency" else "cpu"
     found = rounds.judged(entrant, Question(metric=METRICS[metric]))
     if found is None:
         return _decision("underpowered", throughput, 1.0, f"{metric} was not measured", sure=False)
-    decision = _by(found, throughput, "median latency" if metric == "latency" else "CPU time per job")
+    decision = _decide_by(found, throughput, "median latency" if metric == "latency" else "CPU time per job")
     if decision.verdict == "better" and kept is None:
         return _decision(
             "underpowered",
@@ -95,11 +95,11 @@ def decide(rounds: Rounds, entrant: Entrant, objective: Objective, size_ratio: f
 
 def misses_goal(entrant: Entrant, objective: Objective) -> bool:
     """Return whether a measured Plan surely misses the latency goal."""
-    missed = _missed_goal(entrant, objective)
+    missed = _check_goal(entrant, objective)
     return missed is not None and missed[1]
 
 
-def _by(found: Judged, throughput: Judged, what: str) -> Decision:
+def _decide_by(found: Judged, throughput: Judged, what: str) -> Decision:
     """Return the decision that one metric makes."""
     lower_is_better = what != "throughput"
     gain = 1 / found.mid if lower_is_better else found.mid
@@ -124,7 +124,7 @@ def _keeps_rate(rounds: Rounds, throughput: Judged, objective: Objective) -> boo
     return True if throughput.mid >= floor and throughput.interval.low >= floor - _SLACK else None
 
 
-def _missed_goal(entrant: Entrant, objective: Objective) -> tuple[str, bool] | None:
+def _check_goal(entrant: Entrant, objective: Objective) -> tuple[str, bool] | None:
     """Return why the latency goal is not met and whether that is sure; None without a goal, or where it is met."""
     goal = objective.slo
     if goal is None:

@@ -42,7 +42,7 @@ def remedies(analysis: Analysis) -> list[Wanted]:
     document = diagnosis_document(analysis)
     found = [finding for finding in (document.first, document.runner_up) if finding is not None]
     return [
-        _as_wanted(remedy.settings)
+        _make_wanted_from_settings(remedy.settings)
         for finding in found
         for remedy in finding.remedies
         if remedy.settings and remedy.ratio
@@ -53,10 +53,10 @@ def plan_changes(replay: Replay) -> list[Wanted]:
     """Return settings that give at least 2 % in simulation, the best first, and those that go together as one more."""
     gains = [(gain, settings) for settings in _settings(replay) if (gain := _gain(replay, settings)) >= _LEAST_GAIN]
     gains.sort(key=lambda entry: -entry[0])
-    found = [_as_wanted(settings) for _, settings in gains[:_MOST_SHOWN]]
+    found = [_make_wanted_from_settings(settings) for _, settings in gains[:_MOST_SHOWN]]
     together = _together(replay, [settings for _, settings in gains])
     if together and all(together != one.change.settings for one in found):
-        found.insert(0, _as_wanted(together))
+        found.insert(0, _make_wanted_from_settings(together))
     return found
 
 
@@ -125,18 +125,18 @@ def _gain(replay: Replay, settings: tuple[str, ...]) -> float:
         return 0.0  # it cannot be predicted, so it cannot be shown
 
 
-def _as_wanted(settings: tuple[str, ...]) -> Wanted:
-    return _named(Change(settings=settings))
+def _make_wanted_from_settings(settings: tuple[str, ...]) -> Wanted:
+    return _make_wanted(Change(settings=settings))
 
 
 def _faster_stages(replay: Replay) -> list[Wanted]:
-    return [_named(Change(speedups={stage.name: _FASTER})) for stage in replay.run.info.stages]
+    return [_make_wanted(Change(speedups={stage.name: _FASTER})) for stage in replay.run.info.stages]
 
 
 def _more_cores(replay: Replay) -> Wanted:
     note = "counted at the same price; what such a machine costs more has to be taken off"
-    return _named(Change(cores=2 * replay.cores), note)
+    return _make_wanted(Change(cores=2 * replay.cores), note)
 
 
-def _named(change: Change, note: str = "") -> Wanted:
+def _make_wanted(change: Change, note: str = "") -> Wanted:
     return Wanted(in_words(change), change, note)

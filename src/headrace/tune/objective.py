@@ -63,10 +63,10 @@ class Objective:
 
     def score(self, outlook: Outlook, base_throughput: float) -> float:
         """Return how good a Plan is, on the scale of logarithms; a Plan that breaks a limit is below all that break none."""
-        missed = self.missed(outlook, base_throughput)
+        missed = self.measure_miss(outlook, base_throughput)
         return self._gain(outlook) - (_BROKEN + _MISSED * missed if missed > 0 else 0.0)
 
-    def missed(self, outlook: Outlook, base_throughput: float) -> float:
+    def measure_miss(self, outlook: Outlook, base_throughput: float) -> float:
         """Return by how much a Plan is predicted to break a limit, 0 for not at all."""
         missed = 0.0
         aim = _AIM * self.floor(base_throughput)

@@ -90,8 +90,8 @@ class Predictor:
         self._cost_curves = {stage: dict(curve) for stage, curve in (cost_curves or {}).items()}
         self._goal = goal
         self._known: dict[tuple[tuple[str, Value], ...], Outlook | None] = {}
-        self._base: Simulated = replay.simulate(self._with_curves(()))
-        self._base_bytes = queued_bytes(replay.plan, measured.accounts)
+        self._base: Simulated = replay.simulate(self._make_change(()))
+        self._base_bytes = estimate_queued_bytes(replay.plan, measured.accounts)
 
     @property
     def base_throughput(self) -> float:
@@ -100,9 +100,9 @@ class Predictor:
 
     def change(self, point: Point) -> Change:
         """Return a point as a change of the recorded run: every setting that differs once both Plans are resolved."""
-        return self._with_curves(list_changed_settings(self._replay.plan, self._resolve(self.space.settings(point))))
+        return self._make_change(list_changed_settings(self._replay.plan, self._resolve(self.space.settings(point))))
 
-    def of(self, point: Point) -> Outlook | None:
+    def predict(self, point: Point) -> Outlook | None:
         """Return what is predicted of a point; None if it cannot be predicted, or run."""
         point = self.space.canonical(point)
         key = tuple(sorted(point.items()))
@@ -117,7 +117,7 @@ class Predictor:
             change = self.change(point)
             simulated: Simulated = self._replay.simulate(change)
             # Of the same jobs, changed and not: a Plan that holds more at once is simulated with more of them.
-            ratio = self._replay.ratio(change, self._with_curves(()))
+            ratio = self._replay.ratio(change, self._make_change(()))
         except (HeadraceError, ValueError) as error:
             self.refused.setdefault(str(error), ", ".join(settings))
             return None
@@ -140,13 +140,13 @@ class Predictor:
         return measured * float(np.percentile(simulated.latencies, percentile)) / before
 
     def _more_bytes(self, plan: Plan) -> float | None:
-        after = queued_bytes(plan, self._measured.accounts)
+        after = estimate_queued_bytes(plan, self._measured.accounts)
         if after is None or self._base_bytes is None:
             return None
         more_processes = _num_processes(plan) - _num_processes(self._replay.plan)
         return after - self._base_bytes + PROCESS_BYTES * more_processes
 
-    def _with_curves(self, settings: tuple[str, ...]) -> Change:
+    def _make_change(self, settings: tuple[str, ...]) -> Change:
         return Change(settings=settings, cost_curves=self._cost_curves)
 
 
@@ -168,7 +168,7 @@ def size(plan: Plan, accounts: Mapping[str, StageAccount] | None = None) -> floa
     return total + plan.source.receivers
 
 
-def queued_bytes(plan: Plan, accounts: Mapping[str, StageAccount]) -> float | None:
+def estimate_queued_bytes(plan: Plan, accounts: Mapping[str, StageAccount]) -> float | None:
     """Return the most that full queues and busy workers hold; None where the sizes of items were not measured."""
     total = 0.0
     for name, stage in plan.stages.items():

@@ -157,18 +157,18 @@ class _Search:
             values = dict.fromkeys((self._space.base[axis.key], *axis.values))
             tries = [self._look({**smallest.point, axis.key: value}) for value in values]
             fit = [one for one in tries if one is not None and one.score >= enough and self._is_less(one, smallest)]
-            return min(fit, key=self._burden, default=None)
+            return min(fit, key=self._find_burden, default=None)
 
         # Batches first: of all settings they cost most in latency and memory.
         axes = sorted(self._space.axes, key=lambda axis: not axis.key.endswith((".batch", ".max_wait_seconds")))
         return climb(best, itertools.repeat(axes), shrink_on)
 
     def _is_less(self, one: Found, other: Found) -> bool:
-        return self._burden(one) < self._burden(other)
+        return self._find_burden(one) < self._find_burden(other)
 
-    def _burden(self, found: Found) -> tuple[float, int]:
+    def _find_burden(self, found: Found) -> tuple[float, int]:
         """Return what a point takes, and how much of the Plan it changes."""
-        return (round(found.outlook.size, 6), len(self._space.changed(found.point)))
+        return (round(found.outlook.size, 6), len(self._space.list_changed(found.point)))
 
     def _look(self, point: Point) -> Found | None:
         point = self._space.canonical(point)
@@ -177,7 +177,7 @@ class _Search:
             return self._seen[key]
         if not self._may_go_on() and self._seen:
             return None
-        outlook = self._predictor.of(point)
+        outlook = self._predictor.predict(point)
         if outlook is None:
             return None
         found = Found(point, outlook, self._objective.score(outlook, self._predictor.base_throughput))

@@ -93,7 +93,7 @@ class Space:
             changed.append(THREADS)  # what the Plan leaves open follows from the workers
         return tuple(f"{key}={_toml(point[key])}" for key in changed if point[key] is not None)
 
-    def changed(self, point: Point) -> tuple[str, ...]:
+    def list_changed(self, point: Point) -> tuple[str, ...]:
         """Return the keys in which a point differs from the base."""
         point = self.canonical(point)
         return tuple(key for key, value in point.items() if value != self.base[key])
@@ -142,7 +142,7 @@ class _Builder:
         if stage.kind == "device":
             self._add_device(stage, plan)
         elif self._limits.memory_is_short and plan.executor != "inline":
-            self._axis(f"stages.{stage.name}.queue_bytes", _with(_QUEUE_BYTES, plan.queue_bytes), plan.queue_bytes)
+            self._axis(f"stages.{stage.name}.queue_bytes", _add_base(_QUEUE_BYTES, plan.queue_bytes), plan.queue_bytes)
 
     def add_source(self) -> None:
         """Add what concerns receiving."""
@@ -150,7 +150,7 @@ class _Builder:
         first = next(iter(self._base.stages.values()), None)
         if first is not None and first.executor == "inline":
             # Receivers run the first stages themselves.
-            self._axis(RECEIVERS, _with((1, 2, 4, 8, 16), source.receivers), source.receivers)
+            self._axis(RECEIVERS, _add_base((1, 2, 4, 8, 16), source.receivers), source.receivers)
         if self._limits.decodes and self._base.decode.scale == "full":
             self._axis(SCALE, ("auto", "full"), "full")
         if self._limits.limits_in_flight:
@@ -170,18 +170,18 @@ class _Builder:
         largest = self._limits.largest_batch.get(stage.name, base)
         if largest <= 1:
             self.left_out.append(f"{stage.name}.batch: the cost of larger batches is not known")
-        self._axis(f"stages.{stage.name}.batch", _with(powers_of_two(largest), base), base)
+        self._axis(f"stages.{stage.name}.batch", _add_base(powers_of_two(largest), base), base)
         account = self._accounts.get(stage.name)
         curve = account.batches.cost_curve if account and account.batches else {}
         call = max(curve.values(), default=0.0)
         if call and (base > 1 or largest > 1):
             waits = tuple(round(call * share, 4) for share in (0.25, 1.0) if round(call * share, 4) > 0)
             key = f"stages.{stage.name}.max_wait_seconds"
-            self._axis(key, _with((0.0, *waits), plan.max_wait_seconds), plan.max_wait_seconds)
+            self._axis(key, _add_base((0.0, *waits), plan.max_wait_seconds), plan.max_wait_seconds)
         model = self._base.model_of(stage.task, stage.name)
         if self._limits.has_model_threads and THREADS not in self.values and not self._base.models:
             threads = model.threads or max(1, self._limits.cores // (plan.workers or 1))
-            self._axis(THREADS, _with(_few(self._limits.cores), threads), threads)
+            self._axis(THREADS, _add_base(_few(self._limits.cores), threads), threads)
 
     def _executors(self, stage: Stage, plan: StagePlan, before: Stage | None) -> tuple[Value, ...]:
         base = plan.executor or "thread"
@@ -226,10 +226,10 @@ class _Builder:
         if stage.kind == "device":
             # One that computes here needs the cores; one that is waited for may take more calls at a time than there are.
             most = MOST_DEVICE_WORKERS if self._waits(stage) else min(self._limits.cores, MOST_DEVICE_WORKERS)
-            return _with(_few(most), base)
+            return _add_base(_few(most), base)
         if self._waits(stage):
-            return _with(powers_of_two(MOST_WAITING_WORKERS), base)
-        return _with(_few(self._limits.cores + 1), base)
+            return _add_base(powers_of_two(MOST_WAITING_WORKERS), base)
+        return _add_base(_few(self._limits.cores + 1), base)
 
     def _axis(self, key: str, values: tuple[Value, ...], base: Value) -> None:
         self.values[key] = base
@@ -253,7 +253,7 @@ def _few(most: int) -> tuple[int, ...]:
     return (*(number for number in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128) if number < most), most)
 
 
-def _with(values: Iterable[Value], base: Value) -> tuple[Value, ...]:
+def _add_base(values: Iterable[Value], base: Value) -> tuple[Value, ...]:
     known = {value for value in (*values, base) if isinstance(value, int | float)}
     return tuple(sorted(known))
 

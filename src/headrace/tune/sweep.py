@@ -107,7 +107,7 @@ class _Probe:
             size = len(batch)
             self._refuse(size)
             try:
-                return call(batch) if size in self._costs.seconds else self._measured(call, batch, size)
+                return call(batch) if size in self._costs.seconds else self._measure(call, batch, size)
             except Exception as error:
                 if is_out_of_memory(error):
                     known = self._costs.out_of_memory_at
@@ -120,11 +120,11 @@ class _Probe:
     def _refuse(self, size: int) -> None:
         """Raise for a size that is not worth trying; warm-up ends with it."""
         if self._costs.seconds and size > max(self._costs.seconds):
-            self._costs.ended = self._costs.ended or why_enough(self._costs.seconds)
+            self._costs.ended = self._costs.ended or explain_stop(self._costs.seconds)
             if self._costs.ended:
                 raise _Enough(self._costs.ended)
 
-    def _measured(self, call: Callable[..., Any], batch: Any, size: int) -> Any:
+    def _measure(self, call: Callable[..., Any], batch: Any, size: int) -> Any:
         _forget_peak()
         times = []
         result = call(batch)  # pays for allocation
@@ -145,7 +145,7 @@ class _Enough(Exception):
     """Larger batches are not tried."""
 
 
-def why_enough(seconds: Mapping[int, float]) -> str:
+def explain_stop(seconds: Mapping[int, float]) -> str:
     """Return why no larger batch need be tried; empty if one should.
 
     Args:
@@ -209,7 +209,7 @@ def sweep_points(costs: BatchCosts, predicted: Mapping[int, tuple[float, float |
     return tuple(points)
 
 
-def scaled(seconds: Mapping[int, float], in_run: Mapping[int, float]) -> dict[int, float]:
+def scale_to_run(seconds: Mapping[int, float], in_run: Mapping[int, float]) -> dict[int, float]:
     """Return costs brought to the level of a run, in which the device shared the machine with the other stages.
 
     Args:

@@ -29,16 +29,16 @@ from headrace.runs.formats.prediction import PredictionDocument, TrackRecord
 from headrace.runs.formats.tuning import TuningDocument
 from headrace.runs.hardware import find_hardware
 from headrace.sources.finite import FiniteSource
-from headrace.tune.bench import Bench
 from headrace.tune.decision import Decision, decide
 from headrace.tune.objective import Objective
-from headrace.tune.outcome import Candidate, Outcome, tuning_document
+from headrace.tune.predictions import Diagnosis, Predictions, Simulator, look
 from headrace.tune.predictor import size
-from headrace.tune.reasons import Reason, find_reasons
 from headrace.tune.rounds import Effort, Entrant, Rounds
 from headrace.tune.search import Found, choose
+from headrace.tune.setting_reasons import Reason, find_reasons
 from headrace.tune.sweep import LARGEST_BATCH, BatchCosts
-from headrace.tune.view import Diagnosis, Simulator, View, look
+from headrace.tune.tuning_document import MeasuredPlan, TuningOutcome, make_tuning_document
+from headrace.tune.tuning_runs import TuningRuns
 
 #: Prediction and measurement that differ by more: the run from which was predicted is too unlike; look again from nearer.
 FAR_OFF = 0.10
@@ -115,7 +115,7 @@ def tune(
         Interrupted: If it was interrupted before anything was known.
     """
     settings = settings or TuneSettings()
-    bench = Bench(pipeline, plan, source, runs, deliver=settings.effort.deliver, say=say)
+    bench = TuningRuns(pipeline, plan, source, runs, deliver=settings.effort.deliver, say=say)
     with quiet():
         return _Tuning(bench, objective or Objective(), settings, ledger, diagnosis or Simulator()).run()
 
@@ -128,7 +128,12 @@ def limit_halving(effort: Effort, objective: Objective) -> Effort:
 
 class _Tuning:
     def __init__(
-        self, bench: Bench, objective: Objective, settings: TuneSettings, ledger: Ledger | None, diagnosis: Diagnosis
+        self,
+        bench: TuningRuns,
+        objective: Objective,
+        settings: TuneSettings,
+        ledger: Ledger | None,
+        diagnosis: Diagnosis,
     ) -> None:
         self._bench = bench
         self._objective = objective
@@ -137,11 +142,11 @@ class _Tuning:
         self._diagnosis = diagnosis
         self._began = time.monotonic()
         self._costs: dict[str, BatchCosts] = {}
-        self._candidates: list[Candidate] = []
-        self._views: list[View] = []
+        self._candidates: list[MeasuredPlan] = []
+        self._views: list[Predictions] = []
         self._warnings: list[str] = []
         effort = limit_halving(settings.effort, objective)
-        base = Contender(name="base", pipeline=bench.pipeline, plan=bench.resolved())
+        base = Contender(name="base", pipeline=bench.pipeline, plan=bench.resolve())
         self._rounds = Rounds(base, bench.items, effort, bench.say, self._may_go_on)
 
     def run(self) -> Tuned:
@@ -156,7 +161,7 @@ class _Tuning:
             self._rounds.interrupted = True
         return self._conclude()
 
-    def _go_on(self, first: View) -> None:
+    def _go_on(self, first: Predictions) -> None:
         while self._num_left() > 0 and self._candidates and self._may_look_again():
             before = len(self._candidates)
             self._look_again(first)
@@ -175,7 +180,7 @@ class _Tuning:
 
     # --- predicting --------------------------------------------------------------------------------------------------
 
-    def _look(self, base_settings: tuple[str, ...], rate: float) -> View:
+    def _look(self, base_settings: tuple[str, ...], rate: float) -> Predictions:
         run = self._bench.profile(base_settings, rate, self._settings.profile_seconds)
         view = look(
             self._bench,
@@ -191,9 +196,9 @@ class _Tuning:
         self._bench.say(f"{pluralize(view.predictor.num_predicted, 'Plan')} predicted")
         return view
 
-    def _look_again(self, first: View) -> None:
+    def _look_again(self, first: Predictions) -> None:
         """Measure one more: the next of the first search, or of one that begins at the best so far."""
-        done = [self._bench.resolved(one.settings) for one in self._candidates]
+        done = [self._bench.resolve(one.settings) for one in self._candidates]
         best = max(self._candidates, key=lambda one: one.mid)
         view = self._views[-1]
         if len(self._views) == 1 and _is_far_off(self._candidates) and best.entrant is not None and best.mid > 0:
@@ -210,12 +215,12 @@ class _Tuning:
                 view = first
             else:
                 view.entrant = best.entrant
-        fresh = [one for one in view.found if self._bench.resolved(view.settings(one.point)) not in done]
+        fresh = [one for one in view.found if self._bench.resolve(view.settings(one.point)) not in done]
         chosen = choose(fresh, 1)
         if chosen and self._promises(view, chosen[0], best):
             self._measure(view, chosen)
 
-    def _promises(self, view: View, found: Found, best: Candidate) -> bool:
+    def _promises(self, view: Predictions, found: Found, best: MeasuredPlan) -> bool:
         """Return whether it may be better than the best so far, or as good and smaller; else measuring it is of no use."""
         if best.decision is None or best.decision.verdict != "better" or self._objective.name != "throughput":
             return True
@@ -223,7 +228,7 @@ class _Tuning:
         ratio = found.outlook.ratio * base / best.mid
         return ratio > 1 + _SAME or (ratio > 1 - _SAME and found.outlook.size < best.found.outlook.size)
 
-    def _predict(self, view: View, found: Found) -> PredictionDocument | None:
+    def _predict(self, view: Predictions, found: Found) -> PredictionDocument | None:
         """Return the prediction with its interval, written to the ledger."""
         record = TrackRecord(num=0) if self._ledger is None else self._ledger.track_record()
         try:
@@ -237,22 +242,22 @@ class _Tuning:
 
     # --- measuring ---------------------------------------------------------------------------------------------------
 
-    def _measure(self, view: View, chosen: Sequence[Found]) -> None:
+    def _measure(self, view: Predictions, chosen: Sequence[Found]) -> None:
         """Predict these with an interval, write that down, and measure them."""
-        new: list[Candidate] = []
+        new: list[MeasuredPlan] = []
         for found in chosen:
-            if view.predictor.space.changed(found.point):
+            if view.predictor.space.list_changed(found.point):
                 name = f"plan {len(self._candidates) + len(new) + 1}"
                 self._bench.say(f"{name}: x{found.outlook.ratio:.3g} predicted, {view.words(found.point)}")
-                new.append(Candidate(name, view, found, view.settings(found.point), self._predict(view, found)))
+                new.append(MeasuredPlan(name, view, found, view.settings(found.point), self._predict(view, found)))
         if not new:
             return
         contenders = [
-            Contender(name=one.name, pipeline=self._bench.pipeline, plan=self._bench.resolved(one.settings))
+            Contender(name=one.name, pipeline=self._bench.pipeline, plan=self._bench.resolve(one.settings))
             for one in new
         ]
         rates = [self._views[0].replay.throughput, *(view.replay.throughput * one.found.outlook.ratio for one in new)]
-        entrants = self._rounds.measure(contenders, rates, self._is_sure, beside=self._to_beat(view))
+        entrants = self._rounds.measure(contenders, rates, self._is_sure, beside=self._list_rivals(view))
         self._bench.num_runs += len(entrants)
         for candidate, entrant in zip(new, entrants, strict=True):
             candidate.entrant = entrant
@@ -260,7 +265,7 @@ class _Tuning:
             self._candidates.append(candidate)
             self._write_measurement(candidate)
 
-    def _to_beat(self, view: View) -> list[Entrant]:
+    def _list_rivals(self, view: Predictions) -> list[Entrant]:
         """Return who runs beside the new ones: the best so far, and the Plan that they were predicted from."""
         found = [max(self._candidates, key=lambda one: one.gain).entrant] if self._candidates else []
         found += [view.entrant] if view.entrant not in (self._rounds.base, *found) else []
@@ -271,10 +276,10 @@ class _Tuning:
 
     def _decide(self, entrant: Entrant) -> Decision:
         accounts = {account.name: account for account in self._views[0].document.stages}
-        before = size(self._bench.resolved(), accounts)
+        before = size(self._bench.resolve(), accounts)
         return decide(self._rounds, entrant, self._objective, size(entrant.contender.plan, accounts) / before)
 
-    def _write_measurement(self, candidate: Candidate) -> None:
+    def _write_measurement(self, candidate: MeasuredPlan) -> None:
         """Write down what came of a prediction, against the Plan that it was made from."""
         prediction, entrant, base = candidate.prediction, candidate.entrant, candidate.view.entrant
         if self._ledger is None or prediction is None or not prediction.id or entrant is None or base is None:
@@ -302,7 +307,7 @@ class _Tuning:
             if candidate.entrant is not None:
                 candidate.decision = self._decide(candidate.entrant)  # again: more Plans were tried since
         best = self._best()
-        outcome = Outcome(
+        outcome = TuningOutcome(
             bench=self._bench,
             objective=self._objective,
             views=self._views,
@@ -313,7 +318,7 @@ class _Tuning:
             record=self._record(),
             warnings=tuple(self._warnings),
         )
-        document = tuning_document(outcome)
+        document = make_tuning_document(outcome)
         if best is None:
             return Tuned(document=document, plan=None)
         plan = self._bench.written.with_settings(best.settings)
@@ -322,16 +327,16 @@ class _Tuning:
         reasons = find_reasons(predictor, predictor.space.canonical(best.found.point), best.settings, base)
         return Tuned(document=document, plan=plan, reasons=reasons)
 
-    def _best(self) -> Candidate | None:
+    def _best(self) -> MeasuredPlan | None:
         """Return the best of those that are better than the base; of two that are as good, the smaller."""
         better = [one for one in self._candidates if one.decision is not None and one.decision.verdict == "better"]
-        champion: Candidate | None = None
+        champion: MeasuredPlan | None = None
         for one in better:
             if champion is None or self._beats(one, champion):
                 champion = one
         return champion
 
-    def _beats(self, one: Candidate, champion: Candidate) -> bool:
+    def _beats(self, one: MeasuredPlan, champion: MeasuredPlan) -> bool:
         lead = one.gain / champion.gain
         if one.entrant is not None and champion.entrant is not None and self._objective.name == "throughput":
             # Head to head, where both ran in the same rounds: the base's noise is in neither.
@@ -342,7 +347,7 @@ class _Tuning:
         return lead > 1 + _SAME or (smaller and lead > 1 - _SAME)
 
 
-def _is_far_off(candidates: Sequence[Candidate]) -> bool:
+def _is_far_off(candidates: Sequence[MeasuredPlan]) -> bool:
     """Return whether prediction and measurement of the best differ by more than 10 %."""
     best = max(candidates, key=lambda one: one.mid)
     return best.mid > 0 and abs(best.found.outlook.ratio / best.mid - 1) > FAR_OFF

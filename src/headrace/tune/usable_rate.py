@@ -91,7 +91,7 @@ class Machine:
         """Return the largest share of full load, up to `most`, at which the goal holds."""
         return largest_share(lambda share: self.percentile_at(change, share, goal.percentile), goal.seconds, most)
 
-    def why_no_latency(self) -> str:
+    def explain_no_latency(self) -> str:
         """Return why latency cannot be predicted on this machine, and what to do; empty if it can."""
         share = self.replay.document.environment.run_delay_share
         if share is None or share <= MOST_RUN_DELAY:

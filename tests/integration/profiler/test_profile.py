@@ -1,4 +1,4 @@
-"""Profiles of real runs, undisturbed and disturbed: a killed worker, a killed helper, a full disk, a killed run."""
+"""Profiles of real runs, undisturbed and disturbed: a killed worker, a killed sampler, a full disk, a killed run."""
 
 from __future__ import annotations
 
@@ -261,15 +261,15 @@ def test_a_killed_profile_can_still_be_read(tmp_path: Path) -> None:
 
 
 def test_a_killed_helper_costs_its_samples_and_not_the_run(tmp_path: Path) -> None:
-    """When the helper is killed the run goes on, and the profile says what is missing."""
+    """When the sampler is killed the run goes on, and the profile says what is missing."""
     process = subprocess.Popen(
         program(tmp_path / "run", 3_000, gate=tmp_path / "gate"),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         wait_until(lambda: helpers_of(tmp_path / "run") and any((tmp_path / "run" / "resources").glob("*")))
-        for helper in helpers_of(tmp_path / "run"):
-            os.kill(helper, signal.SIGKILL)
+        for sampler in helpers_of(tmp_path / "run"):
+            os.kill(sampler, signal.SIGKILL)
         (tmp_path / "gate").touch()
         out, _ = process.communicate(timeout=100)
     finally:
@@ -282,14 +282,14 @@ def test_a_killed_helper_costs_its_samples_and_not_the_run(tmp_path: Path) -> No
 
 
 def helpers_of(folder: Path) -> list[int]:
-    """Return the helper processes that write into a folder."""
+    """Return the sampler processes that write into a folder."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
             command = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
         except OSError:
             continue
-        if b"headrace.profiler.watcher" in command and any(str(folder).encode() in part for part in command):
+        if b"headrace.profiler.sampler" in command and any(str(folder).encode() in part for part in command):
             found.append(int(entry.name))
     return found
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.pipeline.station import WorkerThread
-from headrace.profiler.watcher.control import Watcher
+from headrace.profiler.sampler.control import Sampler
 from headrace.runs.run_folder import RunFolder
 
 
@@ -62,18 +62,18 @@ def main(folder: Path, seconds: float, forever: bool) -> None:
     threads = [threading.Thread(target=known[name], name=name, daemon=True) for name in known]
     for thread in threads:
         thread.start()
-    watcher = Watcher(folder)
-    watcher.start()
-    watcher.set_threads([WorkerThread(os.getpid(), thread.native_id or 0, thread.name) for thread in threads])
-    print(json.dumps({"helper": watcher.helper_process}), flush=True)
+    sampler = Sampler(folder)
+    sampler.start()
+    sampler.set_threads([WorkerThread(os.getpid(), thread.native_id or 0, thread.name) for thread in threads])
+    print(json.dumps({"helper": sampler.helper_process}), flush=True)
     while forever:
         time.sleep(1)
-    while not (folder / "states").exists():  # the helper has begun to look
+    while not (folder / "states").exists():  # the sampler has begun to look
         time.sleep(0.01)
     before = [accounts(thread) for thread in threads]
     time.sleep(seconds)
     after = [accounts(thread) for thread in threads]
-    report = watcher.close()
+    report = sampler.close()
     print(
         json.dumps(
             {

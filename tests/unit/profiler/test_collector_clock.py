@@ -44,5 +44,5 @@ def test_nothing_is_left_behind(clock: CollectorClock) -> None:
 
 def test_a_collection_that_began_before_does_not_count(clock: CollectorClock) -> None:
     """An end without a beginning has no length."""
-    clock._told("stop", {"generation": 2})
+    clock._note_phase("stop", {"generation": 2})
     assert clock.gauges() == {"gc_seconds": 0.0, "gc_collections": 0, "gc_full_collections": 0}

@@ -83,7 +83,7 @@ def test_a_thread_counts_for_what_it_does(name: str, is_worker: bool, role: str)
     clocks = CpuClocks()
     before, after = in_thread(name, 0.1, clocks, is_worker=is_worker)
     clocks.read([])
-    assert 0.1 <= before <= clocks.by_role()[role] <= after + 0.05  # other threads of that role hardly do anything
+    assert 0.1 <= before <= clocks.sum_by_role()[role] <= after + 0.05  # other threads of that role hardly do anything
 
 
 def test_only_what_came_after_its_making_counts() -> None:
@@ -111,7 +111,7 @@ def test_a_worker_process_counts() -> None:
         child.stdout.readline()
         clocks.read([WorkerThread(child.pid, child.pid, "decode-0")])
         child.communicate(b"\n")
-    assert clocks.by_role()[PROCESSES] >= 0.3
+    assert clocks.sum_by_role()[PROCESSES] >= 0.3
     assert clocks.total() >= 0.3
 
 
@@ -125,7 +125,7 @@ def test_what_a_worker_process_used_before_does_not_count() -> None:
         clocks = CpuClocks([place])
         clocks.read([place])
         child.communicate(b"\n")
-    assert clocks.by_role()[PROCESSES] < 0.15
+    assert clocks.sum_by_role()[PROCESSES] < 0.15
 
 
 def test_the_thread_that_waits_for_a_worker_process_is_a_worker() -> None:
@@ -139,7 +139,7 @@ def test_the_thread_that_waits_for_a_worker_process_is_a_worker() -> None:
     thread = threading.Thread(target=work, name="decode-0")
     thread.start()
     thread.join()
-    assert clocks.by_role()[WORKERS] >= 0.03
+    assert clocks.sum_by_role()[WORKERS] >= 0.03
 
 
 def test_a_thread_that_noted_its_time_at_its_end_counts_whole() -> None:
@@ -148,7 +148,7 @@ def test_a_thread_that_noted_its_time_at_its_end_counts_whole() -> None:
     in_thread("receiver-0", 0.01, clocks)
     (number,) = (number for number, role in clocks._roles.items() if role == WORKERS)
     clocks.read([], ended={number: 7.0, 2**22 + 1: 5.0})
-    assert clocks.by_role()[WORKERS] == 7.0
+    assert clocks.sum_by_role()[WORKERS] == 7.0
 
 
 def test_a_worker_that_ran_before_counts_from_then_on() -> None:
@@ -168,4 +168,4 @@ def test_a_worker_that_ran_before_counts_from_then_on() -> None:
     told.append(CpuClocks())
     made.set()
     thread.join()
-    assert told[0].by_role()[WORKERS] < 0.1
+    assert told[0].sum_by_role()[WORKERS] < 0.1

@@ -153,7 +153,7 @@ def test_workers_are_merged(tmp_path: Path) -> None:
         profile = cProfile.Profile()
         part = counting._Part(profile, tmp_path / f".decode-{number}-0.part")
         for _ in range(4):
-            counting._counted_in_child(profile, part, stage, 10)
+            counting._count_in_child(profile, part, stage, 10)
         part.write()
     found = instrument.collect()
     assert found.num_calls == 3 + 2 * 4
@@ -165,7 +165,7 @@ def test_a_part_is_there_before_the_end(tmp_path: Path) -> None:
     """A process that is killed has left what it counted until then."""
     profile = cProfile.Profile()
     part = counting._Part(profile, tmp_path / "new" / ".decode-1-0.part")
-    counting._counted_in_child(profile, part, stage, 10)
+    counting._count_in_child(profile, part, stage, 10)
     assert (tmp_path / "new" / ".decode-1-0.part").stat().st_size > 0
 
 

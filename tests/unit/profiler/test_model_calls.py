@@ -12,8 +12,8 @@ import pytest
 import headrace as hr
 from headrace.base.errors import HeadraceError, SettingsError
 from headrace.base.plan import Plan
-from headrace.profiler.afterwards import add_isolation, add_layers
 from headrace.profiler.model_calls import model_calls
+from headrace.profiler.post_run import add_isolation, add_layers
 from headrace.runs.formats import isolation, layers
 from headrace.sources.queue_source import QueueSource
 from headrace.stages.stage import Stage, StageContext

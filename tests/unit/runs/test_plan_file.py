@@ -12,7 +12,7 @@ from headrace.base.errors import SettingsError
 from headrace.base.plan import Plan
 from headrace.runs.hardware import Hardware
 from headrace.runs.plan_file import check_writable, plan_text
-from headrace.tune.reasons import Reason
+from headrace.tune.setting_reasons import Reason
 
 PLANS = [
     [],

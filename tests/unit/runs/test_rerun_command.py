@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import main
-from headrace.cli.pipeline_arguments import add_pipeline_arguments, chosen_by
+from headrace.cli.pipeline_arguments import add_pipeline_arguments, list_choosing_options
 from headrace.runs.rerun_command import profile_again
 
 JOBS = """
@@ -58,7 +58,7 @@ def test_a_password_is_not_kept(password: str) -> None:
     arguments = parser.parse_args(
         ["jobs:pipeline", "--source", f"redis://me:{password}@host:6379/0?queue=a@b", "--drain"]
     )
-    assert list(chosen_by(arguments)) == ["--source", "redis://...@host:6379/0?queue=a@b", "--drain"]
+    assert list(list_choosing_options(arguments)) == ["--source", "redis://...@host:6379/0?queue=a@b", "--drain"]
 
 
 def test_a_run_from_code_names_what_is_missing() -> None:

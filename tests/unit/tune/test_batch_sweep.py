@@ -11,7 +11,7 @@ import headrace as hr
 from headrace.base.errors import EngineError
 from headrace.base.plan import Plan, resolve
 from headrace.tune.out_of_memory import is_out_of_memory
-from headrace.tune.sweep import BatchCosts, scaled, sweep_batches, sweep_points, sweet_spot, why_enough
+from headrace.tune.sweep import BatchCosts, explain_stop, scale_to_run, sweep_batches, sweep_points, sweet_spot
 
 
 def rates(launch: float, item: float, sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)) -> dict[int, float]:
@@ -40,19 +40,19 @@ def test_the_sweet_spot_is_not_the_largest() -> None:
 
 def test_a_plateau_ends_the_sweep() -> None:
     """Two doublings in a row that gain less than 2 %; one alone does not."""
-    assert why_enough({1: 0.1, 2: 0.2, 4: 0.4})
-    assert not why_enough({1: 0.1, 2: 0.2})
-    assert not why_enough({1: 0.1, 2: 0.12, 4: 0.24})
+    assert explain_stop({1: 0.1, 2: 0.2, 4: 0.4})
+    assert not explain_stop({1: 0.1, 2: 0.2})
+    assert not explain_stop({1: 0.1, 2: 0.12, 4: 0.24})
 
 
 def test_a_step_after_a_plateau_of_one_is_found() -> None:
     """Cost steps at 2 and gains at 4, as with tensor cores."""
-    assert not why_enough({1: 0.1, 2: 0.2, 4: 0.25})
+    assert not explain_stop({1: 0.1, 2: 0.2, 4: 0.25})
 
 
 def test_a_long_call_ends_the_sweep() -> None:
     """Whoever waits three seconds for a batch wants no larger one."""
-    assert "takes 3.0 s" in why_enough({1: 3.0})
+    assert "takes 3.0 s" in explain_stop({1: 3.0})
 
 
 def test_every_size_is_measured_once_and_nothing_larger() -> None:
@@ -114,8 +114,8 @@ def test_causes_are_looked_through() -> None:
 
 def test_costs_are_brought_to_the_level_of_the_run() -> None:
     """Twice as slow in the run at the sizes that it saw: twice as slow at the others; the run's own stay."""
-    assert scaled({1: 1.0, 2: 1.5, 4: 2.0}, {1: 2.0, 2: 3.0}) == {1: 2.0, 2: 3.0, 4: 4.0}
-    assert scaled({1: 1.0}, {}) == {1: 1.0}
+    assert scale_to_run({1: 1.0, 2: 1.5, 4: 2.0}, {1: 2.0, 2: 3.0}) == {1: 2.0, 2: 3.0, 4: 4.0}
+    assert scale_to_run({1: 1.0}, {}) == {1: 1.0}
 
 
 def test_points_say_where_they_come_from() -> None:

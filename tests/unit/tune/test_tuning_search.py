@@ -77,7 +77,7 @@ def best_by_enumeration(predictor: Predictor) -> float:
     """Return the highest throughput ratio of the whole space."""
     points = itertools.product(*(axis.values for axis in predictor.space.axes))
     keys = [axis.key for axis in predictor.space.axes]
-    outlooks = [predictor.of(dict(zip(keys, point, strict=True))) for point in points]
+    outlooks = [predictor.predict(dict(zip(keys, point, strict=True))) for point in points]
     return max(outlook.ratio for outlook in outlooks if outlook is not None)
 
 
@@ -117,7 +117,7 @@ def test_the_base_stays_where_nothing_gains() -> None:
     """Of Plans that are as good, the one that changes nothing comes first."""
     predictor = predictor_of(lambda plan: 100.0, ["fetch.workers=1", "work.workers=1"], AXES)
     found = search(predictor, Objective())
-    assert not predictor.space.changed(found[0].point)
+    assert not predictor.space.list_changed(found[0].point)
 
 
 def test_what_cannot_be_predicted_is_named_and_passed_over() -> None:

@@ -25,7 +25,7 @@ from headrace.profiler.hot_spots.records import (
     HotSpot,
     HotSpots,
     Stack,
-    encoded,
+    encode_record,
     file_stem,
     most_costly,
     speedscope,
@@ -78,9 +78,9 @@ class CProfileInstrument:
         profile = cProfile.Profile()
         if is_child:
             part = _Part(profile, self.folder / f".{file_stem(stage)}-{os.getpid()}-{time.monotonic_ns()}.part")
-            return functools.partial(_counted_in_child, profile, part, call)
+            return functools.partial(_count_in_child, profile, part, call)
         self._profiles.append(profile)
-        return functools.partial(_counted, profile, call)
+        return functools.partial(_count_calls, profile, call)
 
     def collect(self) -> HotSpots:
         """Merge what all workers counted, write the files of `HotSpots`, and return it. Call it when the run is over.
@@ -101,10 +101,10 @@ class CProfileInstrument:
         merged = sources[0]
         for source in sources[1:]:
             merged.add(source)
-        result, weighted = _counted_spots(self.stage, _without_profiler(merged), len(counted), len(parts))
+        result, weighted = _make_spots(self.stage, _remove_profiler(merged), len(counted), len(parts))
         pstats_name, speedscope_name, record_name = result.files
         contents = {speedscope_name: speedscope(f"stage {self.stage}, cProfile", {self.stage: weighted})}
-        contents[record_name] = encoded(result)
+        contents[record_name] = encode_record(result)
         write_files(self.folder, contents)
         merged.dump_stats(self.folder / pstats_name)
         for part in parts:
@@ -115,7 +115,7 @@ class CProfileInstrument:
         return sorted(self.folder.glob(f".{file_stem(self.stage)}-*.part"))
 
 
-def _counted(profile: cProfile.Profile, call: Callable[..., Any], *arguments: Any) -> Any:
+def _count_calls(profile: cProfile.Profile, call: Callable[..., Any], *arguments: Any) -> Any:
     profile.enable()
     try:
         return call(*arguments)
@@ -123,9 +123,9 @@ def _counted(profile: cProfile.Profile, call: Callable[..., Any], *arguments: An
         profile.disable()
 
 
-def _counted_in_child(profile: cProfile.Profile, part: _Part, call: Callable[..., Any], *arguments: Any) -> Any:
+def _count_in_child(profile: cProfile.Profile, part: _Part, call: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        return _counted(profile, call, *arguments)
+        return _count_calls(profile, call, *arguments)
     finally:
         part.write_if_due()
 
@@ -181,7 +181,7 @@ class _Counts(msgspec.Struct, frozen=True):
 _Table = dict[_Function, tuple[_Counts, dict[_Function, _Counts]]]
 
 
-def _without_profiler(stats: pstats.Stats) -> _Table:
+def _remove_profiler(stats: pstats.Stats) -> _Table:
     """Return what was counted, without the call that ended the counting."""
     table: _Table = {}
     entries: dict[_Function, Any] = stats.stats  # type: ignore[attr-defined]
@@ -192,9 +192,7 @@ def _without_profiler(stats: pstats.Stats) -> _Table:
     return table
 
 
-def _counted_spots(
-    stage: str, table: _Table, num_threads: int, num_processes: int
-) -> tuple[HotSpots, dict[Stack, float]]:
+def _make_spots(stage: str, table: _Table, num_threads: int, num_processes: int) -> tuple[HotSpots, dict[Stack, float]]:
     seconds = sum(counts.own for counts, _ in table.values())
     roots = _roots(table)
     found = [

@@ -119,7 +119,7 @@ def _speedscope_frame(frame: Frame) -> dict[str, Any]:
     return {"name": encodable(frame.name), **place}
 
 
-def folded(stacks: Counter[Stack]) -> bytes:
+def fold_stacks(stacks: Counter[Stack]) -> bytes:
     """Return stacks as lines `outer;inner count`, which flame graph tools read."""
     lines = []
     for stack, count in stacks.items():
@@ -128,7 +128,7 @@ def folded(stacks: Counter[Stack]) -> bytes:
     return encodable("".join(sorted(lines))).encode()
 
 
-def encoded(result: HotSpots) -> bytes:
+def encode_record(result: HotSpots) -> bytes:
     """Return the record as its file holds it."""
     return encode_document(result, indent=True) + b"\n"
 

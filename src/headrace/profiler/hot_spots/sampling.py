@@ -32,9 +32,9 @@ from headrace.profiler.hot_spots.records import (
     HotSpot,
     HotSpots,
     Stack,
-    encoded,
+    encode_record,
     file_stem,
-    folded,
+    fold_stacks,
     most_costly,
     speedscope,
     write_files,
@@ -177,7 +177,7 @@ def sample_stage(
             for name, found in _samples(file, [one for one in workers if one.process == process]):
                 by_worker[name] += found
     seen = sum(by_worker.values(), Counter())
-    served = _within_stage(by_worker)
+    served = _cut_to_stage(by_worker)
     stacks = sum(served.values(), Counter())
     num_samples, num_without_stack = stacks.total(), seen[()]
     if not num_samples:
@@ -204,7 +204,7 @@ def sample_stage(
         top=tuple(_top(stacks)),
     )
     weighted = {name: {stack: n / rate for stack, n in found.items()} for name, found in served.items() if found}
-    contents = (speedscope(f"stage {stage}, py-spy", weighted), folded(stacks), encoded(result))
+    contents = (speedscope(f"stage {stage}, py-spy", weighted), fold_stacks(stacks), encode_record(result))
     write_files(folder, dict(zip(result.files, contents, strict=True)))
     return result
 
@@ -254,7 +254,7 @@ def _spy(
     asked = False
     try:
         for process in processes:
-            running[process] = _start_py_spy(process, _spied(folder, process), seconds, rate)
+            running[process] = _start_py_spy(process, _spy_file(folder, process), seconds, rate)
         while any(spy.poll() is None for spy in running.values()):
             if not asked and (stopping.wait(_POLL_SECONDS) or time.monotonic() > stop_at + _SPARE_SECONDS / 2):
                 for spy in running.values():
@@ -268,10 +268,10 @@ def _spy(
         for spy in running.values():
             spy.kill()
             spy.wait()
-    return {process: _checked(process, spy, folder) for process, spy in running.items()}
+    return {process: _check_file(process, spy, folder) for process, spy in running.items()}
 
 
-def _spied(folder: Path, process: int) -> Path:
+def _spy_file(folder: Path, process: int) -> Path:
     return folder / f"{process}.json"
 
 
@@ -297,8 +297,8 @@ def _start_py_spy(process: int, file: Path, seconds: float, rate: int) -> subpro
     return spy
 
 
-def _checked(process: int, spy: subprocess.Popen[bytes], folder: Path) -> Path:
-    file = _spied(folder, process)
+def _check_file(process: int, spy: subprocess.Popen[bytes], folder: Path) -> Path:
+    file = _spy_file(folder, process)
     if file.exists() and file.stat().st_size:
         return file
     said = file.with_suffix(".log").read_text(errors="replace")
@@ -356,17 +356,17 @@ def _samples(file: Path, workers: Sequence[WorkerThread]) -> Iterable[tuple[str,
             yield worker, Counter(tuple(frames[index] for index in stack[1:]) for stack in profile.samples)
 
 
-def _within_stage(by_worker: Mapping[str, Counter[Stack]]) -> dict[str, Counter[Stack]]:
+def _cut_to_stage(by_worker: Mapping[str, Counter[Stack]]) -> dict[str, Counter[Stack]]:
     """Return each worker's stacks that are within a stage's call, from there on."""
-    served = {name: _counted_by(stacks, _called) for name, stacks in by_worker.items()}
+    served = {name: _count_by(stacks, _find_called) for name, stacks in by_worker.items()}
     if any(served.values()):
         return served
     # A stage that is native code has no frame of its own: the line that calls it stands for it. Where it has frames, samples
     # of that place are headrace's own work between the calls.
-    return {name: _counted_by(stacks, _caller) for name, stacks in by_worker.items()}
+    return {name: _count_by(stacks, _caller) for name, stacks in by_worker.items()}
 
 
-def _counted_by(stacks: Counter[Stack], part: Callable[[Stack], Stack]) -> Counter[Stack]:
+def _count_by(stacks: Counter[Stack], part: Callable[[Stack], Stack]) -> Counter[Stack]:
     found: Counter[Stack] = Counter()
     for stack, count in stacks.items():
         kept = part(stack)
@@ -375,7 +375,7 @@ def _counted_by(stacks: Counter[Stack], part: Callable[[Stack], Stack]) -> Count
     return found
 
 
-def _called(stack: Stack) -> Stack:
+def _find_called(stack: Stack) -> Stack:
     """Return what a group's worker called, unless that is a part of the runtime."""
     calls = [index for index, frame in enumerate(stack) if frame.file.endswith(_CALLER)]
     inner = stack[calls[-1] + 1 :] if calls else ()

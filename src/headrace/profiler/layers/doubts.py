@@ -29,10 +29,10 @@ def find_doubts(document: LayersDocument, num_missing: int) -> list[str]:
         document: The table; its own warnings are not looked at.
         num_missing: Profiled calls that the engine's profiler did not keep.
     """
-    return [*_of_times(document, num_missing), *_of_counts(document), *_of_ceilings(document.layers)]
+    return [*_doubt_times(document, num_missing), *_doubt_counts(document), *_doubt_ceilings(document.layers)]
 
 
-def _of_times(document: LayersDocument, num_missing: int) -> Iterator[str]:
+def _doubt_times(document: LayersDocument, num_missing: int) -> Iterator[str]:
     if document.inflation > MAX_INFLATION:
         yield (
             f"the engine's profiler made the model {document.inflation:.2f} times slower (more than {MAX_INFLATION}); its cost "
@@ -61,7 +61,7 @@ def _of_times(document: LayersDocument, num_missing: int) -> Iterator[str]:
         )
 
 
-def _of_counts(document: LayersDocument) -> Iterator[str]:
+def _doubt_counts(document: LayersDocument) -> Iterator[str]:
     unknown: dict[str, float] = defaultdict(float)
     for layer in document.layers:
         if layer.flops is None:
@@ -79,7 +79,7 @@ def _of_counts(document: LayersDocument) -> Iterator[str]:
         )
 
 
-def _of_ceilings(layers: Sequence[Layer]) -> Iterator[str]:
+def _doubt_ceilings(layers: Sequence[Layer]) -> Iterator[str]:
     beyond = [layer for layer in layers if layer.of_ceiling is not None and layer.of_ceiling > MAX_OF_CEILING]
     if beyond:
         worst = max(beyond, key=lambda layer: layer.of_ceiling or 0.0)

@@ -31,7 +31,7 @@ def make_feed(
         EngineError: If the inputs do not fit the model, or cannot be made up because the length of an axis is free.
     """
     if inputs is None:
-        return {spec.name: _made_up(spec, batch_size, specs[0]) for spec in specs}
+        return {spec.name: _make_up(spec, batch_size, specs[0]) for spec in specs}
     if not isinstance(inputs, Mapping):
         if len(specs) != 1:
             raise EngineError(
@@ -40,7 +40,7 @@ def make_feed(
         inputs = {specs[0].name: inputs}
     if set(inputs) != {spec.name for spec in specs}:
         raise EngineError(f"the model's inputs are {_names(specs)}; given were {', '.join(sorted(inputs)) or 'none'}")
-    return {spec.name: _fitted(spec, np.asarray(inputs[spec.name]), batch_size) for spec in specs}
+    return {spec.name: _fit_to_batch(spec, np.asarray(inputs[spec.name]), batch_size) for spec in specs}
 
 
 def _names(specs: Sequence[TensorSpec]) -> str:
@@ -57,7 +57,7 @@ def _dtype(spec: TensorSpec) -> np.dtype:
         ) from None
 
 
-def _made_up(spec: TensorSpec, batch_size: int, first: TensorSpec) -> np.ndarray:
+def _make_up(spec: TensorSpec, batch_size: int, first: TensorSpec) -> np.ndarray:
     batch_axis = first.shape[0] if first.shape else None
     lengths = []
     for number, axis in enumerate(spec.shape):
@@ -74,7 +74,7 @@ def _made_up(spec: TensorSpec, batch_size: int, first: TensorSpec) -> np.ndarray
     return np.zeros(lengths, dtype)
 
 
-def _fitted(spec: TensorSpec, array: np.ndarray, batch_size: int) -> np.ndarray:
+def _fit_to_batch(spec: TensorSpec, array: np.ndarray, batch_size: int) -> np.ndarray:
     """Return the array with as many rows as the batch, checked against what the model takes."""
     if array.dtype != _dtype(spec):
         raise EngineError(

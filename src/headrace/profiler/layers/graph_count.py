@@ -52,12 +52,12 @@ def count_graph(artifact: Path, input_shapes: Mapping[str, tuple[int, ...]]) -> 
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
         constants = {weight.name for weight in model.graph.initializer} - {value.name for value in model.graph.input}
-        graph = _inferred(onnx, model, input_shapes)
+        graph = _infer_shapes(onnx, model, input_shapes)
     except Exception as error:  # protobuf, checker and inference each raise types of their own
         raise EngineError(f"shapes of {artifact} cannot be inferred: {type(error).__name__}: {error}") from error
     tensors = _tensors(onnx, graph)
     flops, uncounted, attributes = 0.0, Counter[str](), {}
-    for node in _computing_nodes(graph, constants):
+    for node in _find_computing_nodes(graph, constants):
         known = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.name in _ATTRIBUTES}
         attributes[node.name] = {k: v.decode() if isinstance(v, bytes) else v for k, v in known.items()}
         work = _node_flops(node, tensors, attributes[node.name])
@@ -68,7 +68,7 @@ def count_graph(artifact: Path, input_shapes: Mapping[str, tuple[int, ...]]) -> 
     return GraphCount(flops, dict(uncounted), attributes)
 
 
-def _inferred(onnx: Any, model: Any, input_shapes: Mapping[str, tuple[int, ...]]) -> Any:
+def _infer_shapes(onnx: Any, model: Any, input_shapes: Mapping[str, tuple[int, ...]]) -> Any:
     """Return the graph with the type of each value, the inputs' axes set to these lengths."""
     graph = model.graph
     for value in graph.input:
@@ -112,7 +112,7 @@ def _dtype(onnx: Any, data_type: int) -> str:
     return {"float": "float32", "double": "float64"}.get(name, name)
 
 
-def _computing_nodes(graph: Any, constants: set[str]) -> Iterator[Any]:
+def _find_computing_nodes(graph: Any, constants: set[str]) -> Iterator[Any]:
     """Return the nodes that an engine runs in each call: those of constants alone are computed once, beforehand."""
     constants = set(constants)
     for node in graph.node:

@@ -169,7 +169,7 @@ class OnnxProfiledModel:
             raw_seconds=seconds,
             num_calls=len(there),
             num_missing=self._num_calls - len(calls),
-            warnings=tuple(_recording_warnings(seconds, strangers)),
+            warnings=tuple(_list_warnings(seconds, strangers)),
         )
 
     def close(self) -> None:
@@ -287,7 +287,7 @@ def _attributes(artifact: Path, feed: Feed) -> Mapping[str, Mapping[str, Any]]:
         return {}
 
 
-def _recording_warnings(seconds: np.ndarray, strangers: Mapping[str, int]) -> list[str]:
+def _list_warnings(seconds: np.ndarray, strangers: Mapping[str, int]) -> list[str]:
     warnings = []
     if strangers:
         warnings.append(

@@ -90,7 +90,7 @@ class OpenVinoProfiledModel:
         except RuntimeError as error:
             shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in feed.items())
             raise EngineError(f"{self._artifact} refuses the inputs {shapes}: {error}") from error
-        executed = self._executed()
+        executed = self._list_executed()
         kernels = {op.get_friendly_name(): op.get_attributes().get("kernel") for op in self._model.get_ops()}
         nodes = {op.get_friendly_name(): op for op in compiled.get_runtime_model().get_ops()}
         self._layers = tuple(
@@ -109,7 +109,7 @@ class OpenVinoProfiledModel:
 
     def recording(self, kept: Sequence[int]) -> Recording:
         """Return the means of all calls since `describe`; `kept` cannot be heeded."""
-        after = {info.node_name: info.real_time.total_seconds() for info in self._executed()}
+        after = {info.node_name: info.real_time.total_seconds() for info in self._list_executed()}
         num_all = NUM_FIRST_CALLS + self._num_calls
         sums = [
             num_all * after.get(layer.key, 0.0) - NUM_FIRST_CALLS * self._before[layer.key] for layer in self._layers
@@ -125,7 +125,7 @@ class OpenVinoProfiledModel:
         """Free both."""
         self._plain = self._profiled = self._model = None
 
-    def _executed(self) -> list[Any]:
+    def _list_executed(self) -> list[Any]:
         """Return what was executed, in order."""
         return [info for info in self._profiled.get_profiling_info() if info.status == info.Status.EXECUTED]
 
@@ -139,7 +139,7 @@ def _facts(info: Any, node: Any, kernels: Mapping[str, Sequence[int] | None]) ->
         kernels: {operator of the model: kernel's size}, for poolings.
     """
     said = node.get_rt_info()
-    precision = _said(said, "runtimePrecision")
+    precision = _read_info(said, "runtimePrecision")
     inputs = [_tensor(port, port.get_source_output().get_node(), precision) for port in node.inputs()]
     outputs = [_tensor(port, node, precision) for port in node.outputs()]
     kernel = kernels.get(info.node_name)
@@ -150,13 +150,13 @@ def _facts(info: Any, node: Any, kernels: Mapping[str, Sequence[int] | None]) ->
         name=info.node_name,
         operator=info.node_type,
         provider=f"CPU {info.exec_type}",
-        work=_grouped(operator, inputs, outputs) or count(operator, inputs, outputs, attributes),
+        work=_count_grouped(operator, inputs, outputs) or count(operator, inputs, outputs, attributes),
         output_shape="x".join(str(length) for length in outputs[0].shape) if outputs else "",
         precision=_dtype(precision),
     )
 
 
-def _grouped(operator: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Work | None:
+def _count_grouped(operator: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Work | None:
     """Count a convolution whose weights have an axis of groups in front, (groups, out / groups, in / groups, *kernel)."""
     if operator not in ("Conv", "ConvTranspose") or len(inputs[1].shape) != len(inputs[0].shape) + 1:
         return None
@@ -168,13 +168,13 @@ def _grouped(operator: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor])
 def _tensor(port: Any, source: Any, precision: str) -> Tensor:
     """Return the tensor at a port; constants have been converted to the precision that the node computes with."""
     said = source.get_rt_info()
-    constant = _said(said, "layerType") == "Const"
+    constant = _read_info(said, "layerType") == "Const"
     return Tensor(
-        _dtype(precision if constant else _said(said, "outputPrecisions").split(",")[0]), tuple(port.get_shape())
+        _dtype(precision if constant else _read_info(said, "outputPrecisions").split(",")[0]), tuple(port.get_shape())
     )
 
 
-def _said(info: Any, key: str) -> str:
+def _read_info(info: Any, key: str) -> str:
     return str(info[key].value) if key in info else ""
 
 

@@ -170,11 +170,11 @@ def _resize(_inputs: Tensors, outputs: Tensors, attributes: Attributes) -> float
     return None if per_element is None else float(outputs[0].num_elements * per_element)
 
 
-def _per_output(operations: float) -> _Count:
+def _count_per_output(operations: float) -> _Count:
     return lambda _inputs, outputs, _: operations * outputs[0].num_elements
 
 
-def _per_input(operations: float) -> _Count:
+def _count_per_input(operations: float) -> _Count:
     return lambda inputs, _outputs, _: operations * inputs[0].num_elements
 
 
@@ -204,7 +204,9 @@ _PRODUCTS = {
 }  # fmt: skip
 _POOLS = {
     **dict.fromkeys(("MaxPool", "NhwcMaxPool", "AveragePool", "LpPool", "QLinearAveragePool"), _pool),
-    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "QLinearGlobalAveragePool"), _per_input(1)),
+    **dict.fromkeys(
+        ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "QLinearGlobalAveragePool"), _count_per_input(1)
+    ),
     **dict.fromkeys(("Resize", "Upsample"), _resize),
 }
 _ONE_PER_OUTPUT = (
@@ -218,25 +220,27 @@ _ONE_PER_OUTPUT = (
     "QuickGelu", "QLinearSigmoid", "QLinearLeakyRelu",
 )  # fmt: skip
 _ELEMENTWISE = {
-    **dict.fromkeys(_ONE_PER_OUTPUT, _per_output(1)),
-    **dict.fromkeys(("BiasGelu", "BatchNormalization"), _per_output(2)),  # a sum or product, then one more
+    **dict.fromkeys(_ONE_PER_OUTPUT, _count_per_output(1)),
+    **dict.fromkeys(("BiasGelu", "BatchNormalization"), _count_per_output(2)),  # a sum or product, then one more
     **dict.fromkeys(("Max", "Min", "Mean", "Sum"), _combination),
     # the largest, a difference, an exponential, the sum, a quotient
-    **dict.fromkeys(("Softmax", "LogSoftmax", "QLinearSoftmax"), _per_output(5)),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "QLinearSoftmax"), _count_per_output(5)),
     # the mean, a difference, a square, its mean, a quotient, scale and shift
-    **dict.fromkeys(("LayerNormalization", "InstanceNormalization", "GroupNormalization", "GroupNorm"), _per_output(7)),
-    **dict.fromkeys(("SkipLayerNormalization", "EmbedLayerNormalization"), _per_output(8)),
+    **dict.fromkeys(
+        ("LayerNormalization", "InstanceNormalization", "GroupNormalization", "GroupNorm"), _count_per_output(7)
+    ),
+    **dict.fromkeys(("SkipLayerNormalization", "EmbedLayerNormalization"), _count_per_output(8)),
     # a square, its mean, a quotient, scale
-    **dict.fromkeys(("RMSNormalization", "SimplifiedLayerNormalization", "LpNormalization"), _per_output(4)),
-    "SkipSimplifiedLayerNormalization": _per_output(5),
+    **dict.fromkeys(("RMSNormalization", "SimplifiedLayerNormalization", "LpNormalization"), _count_per_output(4)),
+    "SkipSimplifiedLayerNormalization": _count_per_output(5),
 }
 _REDUCTIONS = dict.fromkeys(
     (
         "ReduceMax", "ReduceMin", "ReduceMean", "ReduceSum", "ReduceProd", "ReduceL1", "ArgMax", "ArgMin", "CumSum",
         "QLinearReduceMean",
     ),
-    _per_input(1),
-) | dict.fromkeys(("ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"), _per_input(2))  # fmt: skip
+    _count_per_input(1),
+) | dict.fromkeys(("ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp"), _count_per_input(2))  # fmt: skip
 
 _RULES: Mapping[str, _Count] = {**_CONVOLUTIONS, **_PRODUCTS, **_POOLS, **_ELEMENTWISE, **_REDUCTIONS}
 

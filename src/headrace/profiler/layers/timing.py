@@ -100,9 +100,9 @@ def _warm_up(model: ProfiledModel, feed: Feed, timing: Timing) -> float:
     for number in range(1000):
         if number >= NUM_WARM_UP_CALLS and time.perf_counter() - started > WARM_UP_SECONDS:
             break
-        latest = min(latest, _timed(model.run, feed))
+        latest = min(latest, _time_call(model.run, feed))
     for number in range(min(NUM_WARM_UP_CALLS, model.max_profiled_calls // 2)):
-        timing.profiled.append(_timed(model.run_profiled, feed))
+        timing.profiled.append(_time_call(model.run_profiled, feed))
         timing.first_of_block.add(number)
     return latest
 
@@ -111,13 +111,13 @@ def _block(model: ProfiledModel, feed: Feed, timing: Timing, size: int, *, profi
     """Make one call that does not count and `size` that do."""
     if profiled:
         timing.first_of_block.add(len(timing.profiled))
-        timing.profiled += [_timed(model.run_profiled, feed) for _ in range(size + 1)]
+        timing.profiled += [_time_call(model.run_profiled, feed) for _ in range(size + 1)]
     else:
-        _timed(model.run, feed)
-        timing.plain += [_timed(model.run, feed) for _ in range(size)]
+        _time_call(model.run, feed)
+        timing.plain += [_time_call(model.run, feed) for _ in range(size)]
 
 
-def _timed(call: Callable[[Feed], None], feed: Feed) -> float:
+def _time_call(call: Callable[[Feed], None], feed: Feed) -> float:
     started = time.perf_counter()
     call(feed)
     return time.perf_counter() - started

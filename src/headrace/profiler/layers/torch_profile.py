@@ -143,7 +143,7 @@ class TorchProfiledModel:
         self._stop()
         calls = [call for block in self._blocks for call in _calls(block.events())]
         there = [calls[number] for number in kept if number < len(calls)]
-        rows = [row for call in there if (row := _matched(call, self._targets)) is not None]
+        rows = [row for call in there if (row := _match_calls(call, self._targets)) is not None]
         warnings = []
         if len(rows) < len(there):
             warnings.append(
@@ -204,7 +204,7 @@ def _walk(torch: Any, module: Any, tensors: Sequence[Any]) -> tuple[list[str], t
             result = super().run_node(node)
             if node.op == "call_function" and hasattr(node.target, "overloadpacket"):
                 arguments, _ = self.fetch_args_kwargs_from_env(node)
-                outputs = _of_tensors(torch, result)
+                outputs = _list_tensors(torch, result)
                 if outputs:  # else it asks for a shape
                     name = node.target.overloadpacket.__name__
                     targets.append(f"aten::{name}")
@@ -217,7 +217,7 @@ def _walk(torch: Any, module: Any, tensors: Sequence[Any]) -> tuple[list[str], t
 
 
 def _facts(torch: Any, node: Any, name: str, arguments: Sequence[Any], outputs: Sequence[Tensor]) -> LayerFacts:
-    inputs = [tensor for argument in arguments for tensor in _of_tensors(torch, argument)]
+    inputs = [tensor for argument in arguments for tensor in _list_tensors(torch, argument)]
     return LayerFacts(
         key=node.name,
         name=node.name,
@@ -229,11 +229,13 @@ def _facts(torch: Any, node: Any, name: str, arguments: Sequence[Any], outputs: 
     )
 
 
-def _of_tensors(torch: Any, value: Any) -> list[Tensor]:
+def _list_tensors(torch: Any, value: Any) -> list[Tensor]:
     """Return the tensors in an argument or a result."""
     if isinstance(value, torch.Tensor):
         return [Tensor(_dtype(value), tuple(value.shape))]
-    return [tensor for part in value for tensor in _of_tensors(torch, part)] if isinstance(value, list | tuple) else []
+    return (
+        [tensor for part in value for tensor in _list_tensors(torch, part)] if isinstance(value, list | tuple) else []
+    )
 
 
 def _work(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], arguments: Sequence[Any]) -> Work:
@@ -258,7 +260,7 @@ def _calls(events: Sequence[Any]) -> Iterator[list[Any]]:
         yield sorted(call.cpu_children, key=lambda e: e.time_range.start)
 
 
-def _matched(call: Sequence[Any], targets: Sequence[str]) -> list[float] | None:
+def _match_calls(call: Sequence[Any], targets: Sequence[str]) -> list[float] | None:
     """Return the seconds of each operator of the graph; None where another sequence ran.
 
     Checks of shapes and views that the program makes besides are passed over.

@@ -40,7 +40,7 @@ def _overhead(document: ProfileDocument) -> list[Html]:
     shares = [
         f"{name} {written(share, 'ratio')} of a core"
         for name, share in (
-            ("Helper process", overhead.helper_core_share),
+            ("Sampler process", overhead.helper_core_share),
             ("span writer", overhead.writer_core_share),
             ("profiler's thread", overhead.thread_core_share),
         )

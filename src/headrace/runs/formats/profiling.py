@@ -16,7 +16,7 @@ class OverheadBlock(msgspec.Struct, frozen=True, kw_only=True):
     items: int
     """Passages that ended in it."""
     cpu_seconds: float
-    """Of all processes of the run, without the helper."""
+    """Of all processes of the run, without the sampler."""
     passages: dict[str, int] = {}
     """{stage: items that went through it}: how much work was done, whatever is half done at the block's edges."""
 
@@ -34,7 +34,7 @@ class OverheadEstimate(msgspec.Struct, frozen=True, kw_only=True):
     says: str
     """One sentence, also for why there is no figure."""
     helper_core_share: float | None
-    """CPU of the helper process over elapsed time."""
+    """CPU of the sampler process over elapsed time."""
     writer_core_share: float | None
     """CPU of the thread that writes spans over elapsed time."""
     thread_core_share: float | None = None
@@ -64,7 +64,7 @@ class ProfilingInfo(msgspec.Struct, kw_only=True):
     warm_up_cpu_seconds: float | None = None
     """CPU of the model's warm-up, which is within `workers`."""
     process_cpu_seconds: float | None = None
-    """CPU of the run's process and its children between the first arrival and the last outcome, without the helper."""
+    """CPU of the run's process and its children between the first arrival and the last outcome, without the sampler."""
     native_cpu_seconds: float | None = None
     """CPU of threads that Python does not know: pools of models and libraries."""
     helper_cpu_seconds: float | None = None

@@ -1,4 +1,4 @@
-"""The helper process: `python -m headrace.profiler.watcher SETTINGS`, started by `control.Watcher`."""
+"""The sampler process: `python -m headrace.profiler.sampler SETTINGS`, started by `control.Sampler`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import contextlib
 import signal
 import sys
 
-from headrace.profiler.watcher.helper import Helper
-from headrace.profiler.watcher.messages import HelperSettings
+from headrace.profiler.sampler.messages import SamplerSettings
+from headrace.profiler.sampler.process import SamplerProcess
 
 
 def main() -> None:
@@ -16,7 +16,7 @@ def main() -> None:
     # watched at it. The profiled process says when to end, or ends.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    report = Helper(HelperSettings.decode(sys.argv[1]), sys.stdin.fileno()).run()
+    report = SamplerProcess(SamplerSettings.decode(sys.argv[1]), sys.stdin.fileno()).run()
     with contextlib.suppress(BrokenPipeError):
         print(report.encode(), flush=True)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.profiler.watcher.helper import EAGER_SHARE, MAX_SHARE, TOTAL_SHARE, Pace
-from headrace.profiler.watcher.messages import GilPlace, HelperSettings, Report
-from headrace.profiler.watcher.rates import Rates, table_of
+from headrace.profiler.sampler.messages import GilPlace, Report, SamplerSettings
+from headrace.profiler.sampler.process import EAGER_SHARE, MAX_SHARE, TOTAL_SHARE, Pace
+from headrace.profiler.sampler.rates import Rates, table_of
 
 
 def test_cheap_looks_come_at_the_rate_asked_for() -> None:
@@ -92,16 +92,16 @@ def test_tables_of_words_and_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", [None, GilPlace(device="fe:00", inode=3, offset=5, size=7)])
 def test_messages_survive_their_encoding(place: GilPlace | None) -> None:
     """Settings and report come out as they went in."""
-    settings = HelperSettings(
+    settings = SamplerSettings(
         folder=Path("/x/ä"), process=3, resource_hertz=2.0, state_hertz=200.0, gil=place, gil_reason="r"
     )
-    assert HelperSettings.decode(settings.encode()) == settings
+    assert SamplerSettings.decode(settings.encode()) == settings
     report = Report(cpu_seconds=0.5, state_samples_per_second=None, lost_samples=2, not_measured={"gpu": "none"})
     assert Report.decode(report.encode()) == report
 
 
 @pytest.mark.parametrize("text", ["", "null", "3", "{}", '{"cpu_seconds": 1, "what": 2}'])
 def test_what_is_no_report_is_refused(text: str) -> None:
-    """Whatever a dying helper wrote last raises one of two errors."""
+    """Whatever a dying sampler wrote last raises one of two errors."""
     with pytest.raises((ValueError, TypeError)):
         Report.decode(text)

@@ -18,7 +18,7 @@ import os
 import sys
 from pathlib import Path
 
-from headrace.profiler.watcher.messages import GilPlace
+from headrace.profiler.sampler.messages import GilPlace
 
 _RTLD_DL_SYMENT = 1
 

@@ -1,9 +1,9 @@
-"""What the profiled process and the helper tell each other: one JSON object a line.
+"""What the profiled process and the sampler tell each other: one JSON object a line.
 
-Towards the helper, on its standard input: `{"threads": [[process, thread, name]]}` whenever the workers change, and
-`{"close": true}`. From the helper, on its standard output, once and last: a `Report`.
+Towards the sampler, on its standard input: `{"threads": [[process, thread, name]]}` whenever the workers change, and
+`{"close": true}`. From the sampler, on its standard output, once and last: a `Report`.
 
-Plain `json` and dataclasses: msgspec would double the time that the helper takes to start.
+Plain `json` and dataclasses: msgspec would double the time that the sampler takes to start.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class GilPlace:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HelperSettings:
-    """What the helper is started with, as JSON in its command line."""
+class SamplerSettings:
+    """What the sampler is started with, as JSON in its command line."""
 
     folder: Path
     """The run folder."""
@@ -58,19 +58,19 @@ class HelperSettings:
         return json.dumps(dataclasses.asdict(self), default=str)
 
     @staticmethod
-    def decode(text: str) -> HelperSettings:
+    def decode(text: str) -> SamplerSettings:
         """Return what `encode` made a text of."""
         table = json.loads(text)
         place = GilPlace(**table["gil"]) if table["gil"] else None
-        return HelperSettings(**(table | {"folder": Path(table["folder"]), "gil": place}))
+        return SamplerSettings(**(table | {"folder": Path(table["folder"]), "gil": place}))
 
 
 @dataclass(kw_only=True)
 class Report:
-    """What the helper tells at its end."""
+    """What the sampler tells at its end."""
 
     cpu_seconds: float
-    """CPU time of the helper."""
+    """CPU time of the sampler."""
     state_samples_per_second: float | None
     lost_samples: int
     """That could not be written."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from headrace.profiler.watcher.rates import Rates, number_of, table_of, text_of
+from headrace.profiler.sampler.rates import Rates, number_of, table_of, text_of
 
 Measured = dict[str, dict[str, float | None]]
 
@@ -21,7 +21,7 @@ Measured = dict[str, dict[str, float | None]]
 _MAX_FREQUENCIES = 16
 
 
-class Machine:
+class MachineReader:
     """Samples the machine.
 
     Attributes:
@@ -40,7 +40,7 @@ class Machine:
         self._root = root
         self._proc = root / "proc"
         psutil.PROCFS_PATH = str(self._proc)
-        self._groups = _throttled_groups(root / "sys/fs/cgroup", self._proc / str(process) / "cgroup")
+        self._groups = _find_throttled_groups(root / "sys/fs/cgroup", self._proc / str(process) / "cgroup")
         self._groups_seen: set[Path] = set()
         if not self._groups:
             self.not_measured["throttled_ratio"] = "no control group tells of a CPU quota (cpu.stat without nr_periods)"
@@ -64,7 +64,7 @@ class Machine:
             ("pressure", self._pressure),
             ("memory_available_bytes", self._memory),
             ("swap", self._swap),
-            ("throttled_ratio", self._throttled),
+            ("throttled_ratio", self._note_throttling),
             ("cpu_frequency_hertz", self._frequency),
             ("disks", self._disks),
             ("networks", self._networks),
@@ -92,7 +92,7 @@ class Machine:
         return measured
 
     def _runnable(self, _: float, machine: dict[str, float | None]) -> Measured:
-        # "0.20 0.18 0.12 1/80 11206": running or runnable threads, of all. The helper is one of them.
+        # "0.20 0.18 0.12 1/80 11206": running or runnable threads, of all. The sampler is one of them.
         running = (self._proc / "loadavg").read_text().partition("/")[0].split()[-1]
         machine["runnable"] = max(0, int(running) - 1)
         return {}
@@ -127,13 +127,13 @@ class Machine:
                 self.not_measured[name] = f"the kernel does not tell (no {counter} in /proc/vmstat)"
         return {}
 
-    def _throttled(self, now: float, machine: dict[str, float | None]) -> Measured:
+    def _note_throttling(self, now: float, machine: dict[str, float | None]) -> Measured:
         """Note in which share of the periods a quota bound, and on how many cores it stopped work, where it bound most."""
         shares, stopped = [], []
         for file in self._groups:
             table = table_of(file)
             if "nr_periods" in table:
-                stopped.append(self._rates.growth((file, "stopped"), _stopped_seconds(table), now))
+                stopped.append(self._rates.growth((file, "stopped"), _read_stopped_seconds(table), now))
                 periods, throttled = table["nr_periods"], table.get("nr_throttled", 0)
                 grown = self._rates.growth(file, throttled, periods)
                 # No period went by: nothing of the group ran, or it has no quota. Nothing was held back.
@@ -176,7 +176,7 @@ class Machine:
         }
 
 
-def _stopped_seconds(table: Mapping[str, int]) -> float:
+def _read_stopped_seconds(table: Mapping[str, int]) -> float:
     """Return for how long a quota kept work from cores, summed over these, by a `cpu.stat` of version 2 or 1."""
     return table.get("throttled_usec", 0) / 1e6 + table.get("throttled_time", 0) / 1e9
 
@@ -190,7 +190,7 @@ def _pressure_total(text: str | None) -> int | None:
     return None
 
 
-def _throttled_groups(base: Path, membership: Path) -> list[Path]:
+def _find_throttled_groups(base: Path, membership: Path) -> list[Path]:
     """Return the `cpu.stat` files that tell of a quota: of the process's control group and its parents, version 1 or 2."""
     files = [base / "cpu.stat", base / "cpu/cpu.stat"]
     for line in (text_of(membership) or "").splitlines():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.profiler.watcher.processes import Processes
+from headrace.profiler.sampler.processes import Processes
 from headrace.runs.resource_files import NAMES
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -47,7 +47,7 @@ def put(tmp_path: Path) -> Put:
 
 
 def test_sums_over_descendants_without_the_helper(put: Put, tmp_path: Path) -> None:
-    """The process, its child and its grandchild count; the helper and what it starts do not."""
+    """The process, its child and its grandchild count; the sampler and what it starts do not."""
     put(10, children="11 99 ")
     put(11, children="12 ")
     put(12)

@@ -1,4 +1,4 @@
-"""The helper's loop: look at threads often, read resources seldom, listen to the profiled process.
+"""The sampler's loop: look at threads often, read resources seldom, listen to the profiled process.
 
 How this works: one thread, which sleeps in `select` on its pipe until the next look is due. Looks are not evenly spaced:
 Python lets a thread keep the GIL for 5 ms, and an even pace of 100 or 200 Hz would keep step with that. How long they are apart
@@ -6,7 +6,7 @@ follows from what they cost, by this process's own CPU clock: at most `MAX_SHARE
 resources. In the first `EAGER_SECONDS` it may be `EAGER_SHARE`: else a short run has too few looks to tell the GIL from a disk.
 After `DENSE_SECONDS` only a tenth is looked at, so that the file of a long run stays small.
 
-The helper keeps the normal priority. With a lower one it would come to look when a core happens to be free, and see
+The sampler keeps the normal priority. With a lower one it would come to look when a core happens to be free, and see
 less running than there is.
 """
 
@@ -18,12 +18,12 @@ import select
 import time
 from typing import Any
 
-from headrace.profiler.watcher.gpu import Gpus
-from headrace.profiler.watcher.machine import Machine, Measured
-from headrace.profiler.watcher.messages import HelperSettings, Report, ThreadPlace
-from headrace.profiler.watcher.processes import Processes
-from headrace.profiler.watcher.rates import Rates
-from headrace.profiler.watcher.thread_states import ThreadStates
+from headrace.profiler.sampler.gpu import Gpus
+from headrace.profiler.sampler.machine import MachineReader, Measured
+from headrace.profiler.sampler.messages import Report, SamplerSettings, ThreadPlace
+from headrace.profiler.sampler.processes import Processes
+from headrace.profiler.sampler.rates import Rates
+from headrace.profiler.sampler.thread_states import ThreadStates
 from headrace.runs.resource_files import ResourceWriter, StateWriter
 
 #: Of a core: what all may cost, and looking at threads of it.
@@ -88,8 +88,8 @@ class Pace:
 class Resources:
     """Reads all resources and writes them."""
 
-    def __init__(self, settings: HelperSettings) -> None:
-        self._machine = Machine(settings.process)
+    def __init__(self, settings: SamplerSettings) -> None:
+        self._machine = MachineReader(settings.process)
         self._processes = Processes(settings.process, os.getpid())
         self._gpus = Gpus()
         self._rates = Rates()
@@ -117,18 +117,18 @@ class Resources:
     def _measure(self, now: float) -> Measured:
         measured = self._machine.sample(now)
         processes = measured["processes"] = self._processes.sample(now)
-        helper = self._rates.growth("helper", time.process_time(), now)
+        sampler = self._rates.growth("helper", time.process_time(), now)
         busy, own = measured["machine"].get("cpu_busy_cores"), processes.get("cpu_cores")
-        if busy is not None and own is not None and helper is not None:
+        if busy is not None and own is not None and sampler is not None:
             # The kernel counts in hundredths of a second: the difference of two such counts may be a little below 0.
-            measured["machine"]["other_cpu_cores"] = max(0.0, busy - own - helper)
+            measured["machine"]["other_cpu_cores"] = max(0.0, busy - own - sampler)
         return measured | self._gpus.sample()
 
 
-class Helper:
+class SamplerProcess:
     """Watches until it is told to close, its pipe closes, or the profiled process is gone."""
 
-    def __init__(self, settings: HelperSettings, control: int) -> None:
+    def __init__(self, settings: SamplerSettings, control: int) -> None:
         """Prepare to watch.
 
         Args:

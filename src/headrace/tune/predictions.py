@@ -14,13 +14,13 @@ from headrace.runs.emulation import emulated_engines
 from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRecord
 from headrace.runs.formats.profile import ProfileDocument, StageAccount
 from headrace.runs.reader import Run
-from headrace.tune.bench import Bench
 from headrace.tune.objective import Objective
-from headrace.tune.predictor import Measured, Predictor, Replayed, queued_bytes
+from headrace.tune.predictor import Measured, Predictor, Replayed, estimate_queued_bytes
 from headrace.tune.rounds import Entrant
 from headrace.tune.search import Found, search
 from headrace.tune.space import Limits, Point, build_space
-from headrace.tune.sweep import BatchCosts, scaled
+from headrace.tune.sweep import BatchCosts, scale_to_run
+from headrace.tune.tuning_runs import TuningRuns
 
 #: A search with fewer predictions may take so many times as long.
 _FEWEST_PREDICTED, _PATIENCE = 200, 3.0
@@ -61,7 +61,7 @@ class Simulator:
 
 
 @dataclass(slots=True)
-class View:
+class Predictions:
     """What was predicted from one profiled run."""
 
     base_settings: tuple[str, ...]
@@ -85,7 +85,8 @@ class View:
         """Return what a point changes, in words: `fetch.workers 16 -> 32`."""
         space = self.predictor.space
         return ", ".join(
-            f"{short(key)} {shown(space.base[key])} -> {shown(point[key])}" for key in space.changed(point)
+            f"{short(key)} {format_value(space.base[key])} -> {format_value(point[key])}"
+            for key in space.list_changed(point)
         )
 
 
@@ -94,13 +95,13 @@ def short(key: str) -> str:
     return key.removeprefix("stages.")
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a setting's value as people read it."""
     return "default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def look(
-    bench: Bench,
+    bench: TuningRuns,
     diagnosis: Diagnosis,
     run: Run,
     base_settings: tuple[str, ...],
@@ -109,7 +110,7 @@ def look(
     costs: Mapping[str, BatchCosts],
     search_seconds: float,
     seed: int,
-) -> View:
+) -> Predictions:
     """Return what can be predicted from a profiled run, with the search done.
 
     Args:
@@ -128,12 +129,12 @@ def look(
     replay = diagnosis.replay(run)
     document: ProfileDocument = replay.document
     accounts = {account.name: account for account in document.stages}
-    objective = _with_room(objective, document, run)
+    objective = _limit_memory(objective, document, run)
     curves = {stage: _curve(swept, replay) for stage, swept in costs.items()}
     variants = run.info.variants
     space = build_space(
         bench.pipeline.stages,
-        bench.resolved(base_settings),
+        bench.resolve(base_settings),
         accounts,
         Limits(
             cores=bench.cores,
@@ -149,11 +150,15 @@ def look(
         replay,
         space,
         Measured(latencies=_latencies(document, objective), accounts=accounts),
-        lambda settings: bench.resolved((*base_settings, *settings)),
-        cost_curves={stage: curve for stage, curve in curves.items() if curve and curve.keys() - _known(stage, replay)},
+        lambda settings: bench.resolve((*base_settings, *settings)),
+        cost_curves={
+            stage: curve
+            for stage, curve in curves.items()
+            if curve and curve.keys() - _find_known_batches(stage, replay)
+        },
         goal=objective.slo,
     )
-    view = View(base_settings, replay, document, predictor, objective)
+    view = Predictions(base_settings, replay, document, predictor, objective)
     began = time.monotonic()
 
     def may_go_on() -> bool:
@@ -165,7 +170,7 @@ def look(
     return view
 
 
-def _with_room(objective: Objective, document: ProfileDocument, run: Run) -> Objective:
+def _limit_memory(objective: Objective, document: ProfileDocument, run: Run) -> Objective:
     """Return the objective with the memory that may be used beyond the run's, where both are known."""
     memory = run.info.hardware.memory_bytes
     used = [one.maximum for one in document.series if (one.scope, one.name) == ("processes", "rss_bytes")]
@@ -176,7 +181,7 @@ def _with_room(objective: Objective, document: ProfileDocument, run: Run) -> Obj
 
 def _is_short(plan: Plan, accounts: Mapping[str, StageAccount], objective: Objective) -> bool:
     """Return whether full queues would take much of the memory that is left."""
-    queued, room = queued_bytes(plan, accounts), objective.memory_room_bytes
+    queued, room = estimate_queued_bytes(plan, accounts), objective.memory_room_bytes
     return queued is not None and room is not None and queued > _MUCH * room
 
 
@@ -192,7 +197,7 @@ def _latencies(document: ProfileDocument, objective: Objective) -> dict[float, f
     return known
 
 
-def _known(stage: str, replay: Any) -> set[int]:
+def _find_known_batches(stage: str, replay: Any) -> set[int]:
     """Return the batch sizes of which the run itself tells the cost, and those between."""
     cost = getattr(replay, "costs", {}).get(stage)
     return set() if cost is None else set(range(1, int(cost.largest) + 1))
@@ -204,4 +209,4 @@ def _curve(costs: BatchCosts, replay: Any) -> dict[int, float]:
     in_run = {} if cost is None else {int(size): float(cost.at(int(size))) for size in cost.sizes}
     if not costs.seconds:
         return in_run
-    return scaled(costs.seconds, in_run)
+    return scale_to_run(costs.seconds, in_run)

@@ -8,7 +8,7 @@ from tuning_fakes import FormulaReplay, account, defaults_of
 from headrace.base.coordinate_search import Axis
 from headrace.base.plan import Plan, resolve
 from headrace.tune.predictor import Measured, Predictor
-from headrace.tune.reasons import find_reasons
+from headrace.tune.setting_reasons import find_reasons
 from headrace.tune.space import Space
 
 KINDS = {"fetch": "io", "work": "cpu"}

@@ -1,4 +1,4 @@
-"""What the run's process and its descendants use, without the helper. Names and units: `runs.resource_files`.
+"""What the run's process and its descendants use, without the sampler. Names and units: `runs.resource_files`.
 
 Own lines of /proc instead of psutil: one reading of `stat` answers what would be five there, and psutil tells no page faults
 and only the main thread's switches.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from headrace.profiler.watcher.rates import Rates, table_of, text_of
+from headrace.profiler.sampler.rates import Rates, table_of, text_of
 
 #: Threads of a process whose switches are read, and how seldom: `status` is the slowest of all files, up to 40 us each.
 _MAX_THREADS = 256
@@ -46,17 +46,17 @@ class Processes:
         not_measured: {what: why}.
     """
 
-    def __init__(self, process: int, helper: int, proc: Path = Path("/proc")) -> None:
+    def __init__(self, process: int, sampler: int, proc: Path = Path("/proc")) -> None:
         """Sample a process and its descendants, except one.
 
         Args:
             process: The run's process.
-            helper: The process that is left out, with its descendants.
+            sampler: The process that is left out, with its descendants.
             proc: Where the process file system is mounted.
         """
         self.not_measured: dict[str, str] = {}
         self._process = process
-        self._helper = helper
+        self._sampler = sampler
         self._proc = proc
         self._rates = Rates()
         self._switches: dict[tuple[int, str], tuple[int, int]] = {}
@@ -97,14 +97,14 @@ class Processes:
         return measured
 
     def _find(self) -> list[int]:
-        """Return the run's process and its descendants, without the helper and its own."""
+        """Return the run's process and its descendants, without the sampler and its own."""
         if not self._has_children_files:
             return [self._process, *self._find_by_psutil()]
         found = [self._process]
         for process in found:  # grows meanwhile
-            for thread in _listed(self._proc / str(process) / "task"):
+            for thread in _list_folder(self._proc / str(process) / "task"):
                 children = text_of(self._proc / str(process) / "task" / thread / "children") or ""
-                found += [child for word in children.split() if (child := int(word)) != self._helper]
+                found += [child for word in children.split() if (child := int(word)) != self._sampler]
         return found
 
     def _find_by_psutil(self) -> list[int]:
@@ -114,7 +114,7 @@ class Processes:
             descendants = psutil.Process(self._process).children(recursive=True)
         except psutil.Error:
             return []
-        return [child.pid for child in descendants if child.pid != self._helper]
+        return [child.pid for child in descendants if child.pid != self._sampler]
 
     def _add(self, process: int, totals: _Totals) -> None:
         folder = self._proc / str(process)
@@ -159,7 +159,7 @@ class Processes:
         found = {}
         for process in processes:
             folder = self._proc / str(process) / "task"
-            for thread in _listed(folder)[:_MAX_THREADS]:
+            for thread in _list_folder(folder)[:_MAX_THREADS]:
                 counters = _switches(folder / thread / "status")
                 if counters is not None:
                     found[process, thread] = counters
@@ -173,7 +173,7 @@ class Processes:
         self.not_measured[f"processes {what}"] = f"{error.filename}: {error.strerror}"
 
 
-def _listed(folder: Path) -> list[str]:
+def _list_folder(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:

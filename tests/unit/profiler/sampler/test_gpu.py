@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.profiler.watcher.gpu import Gpus
+from headrace.profiler.sampler.gpu import Gpus
 from headrace.runs.resource_files import NAMES
 
 

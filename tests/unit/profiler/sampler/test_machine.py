@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.profiler.watcher.machine import Machine
+from headrace.profiler.sampler.machine import MachineReader
 from headrace.runs.resource_files import NAMES
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -60,7 +60,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_rates_are_differences_over_the_interval(root: Path) -> None:
     """Two samples two seconds apart give the rates that the counters were moved by."""
-    machine = Machine(5, root)
+    machine = MachineReader(5, root)
     machine.sample(100.0)
     put(
         root,
@@ -100,20 +100,20 @@ def test_rates_are_differences_over_the_interval(root: Path) -> None:
 
 def test_every_name_is_in_the_table_of_units(root: Path) -> None:
     """What is sampled is described."""
-    names = {name for values in Machine(5, root).sample(1.0).values() for name in values}
+    names = {name for values in MachineReader(5, root).sample(1.0).values() for name in values}
     assert names <= set(NAMES)
 
 
 def test_the_first_sample_has_no_rates(root: Path) -> None:
     """Before a second look nothing is known of rates: None, not 0."""
-    machine = Machine(5, root).sample(1.0)["machine"]
+    machine = MachineReader(5, root).sample(1.0)["machine"]
     assert machine["cpu_busy_cores"] is machine["cpu_pressure_ratio"] is machine["swap_in_bytes_per_second"] is None
     assert machine["throttled_ratio"] is None
 
 
 def test_a_group_in_which_no_period_went_by_was_not_held_back(root: Path) -> None:
     """Without a quota the kernel counts no periods: from the second look on that is 0, and measured."""
-    machine = Machine(5, root)
+    machine = MachineReader(5, root)
     machine.sample(1.0)
     assert machine.sample(2.0)["machine"]["throttled_ratio"] == 0.0
 
@@ -127,7 +127,7 @@ def test_a_quota_of_version_1(root: Path) -> None:
         proc__5__cgroup="4:memory:/m\n1:cpu,cpuacct:/c\n0::/\n",
         sys__fs__cgroup__cpu__c__cpuDOTstat="nr_periods 10\nnr_throttled 0\nthrottled_time 0\n",
     )
-    machine = Machine(5, root)
+    machine = MachineReader(5, root)
     machine.sample(1.0)
     put(root, sys__fs__cgroup__cpu__c__cpuDOTstat="nr_periods 20\nnr_throttled 10\nthrottled_time 700000000\n")
     measured = machine.sample(2.0)["machine"]
@@ -137,7 +137,7 @@ def test_a_quota_of_version_1(root: Path) -> None:
 
 def test_a_machine_that_tells_nothing(tmp_path: Path) -> None:
     """Where files are missing the reasons stand in not_measured, and no value is made up."""
-    machine = Machine(5, tmp_path)
+    machine = MachineReader(5, tmp_path)
     for time in (1.0, 2.0):
         measured = machine.sample(time)
         assert [value for values in measured.values() for value in values.values() if value is not None] == []
@@ -168,7 +168,7 @@ def test_damaged_files_do_not_raise(root: Path) -> None:
         proc__pressure__cpu="some avg10=0.00 total=much\n",
         proc__diskstats="8 0 sda\n",
     )
-    machine = Machine(5, root)
+    machine = MachineReader(5, root)
     machine.sample(1.0)
     measured = machine.sample(2.0)
     assert {"cpu", "disks", "cpu_pressure_ratio", "runnable", "memory_available_bytes"} <= set(machine.not_measured)

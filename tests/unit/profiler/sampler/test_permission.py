@@ -1,4 +1,4 @@
-"""Worker processes let the helper look at them."""
+"""Worker processes let the sampler look at them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pickle
 
 import pytest
 
-from headrace.profiler.watcher import control
-from headrace.profiler.watcher.control import Permission
+from headrace.profiler.sampler import control
+from headrace.profiler.sampler.control import Permission
 
 
 def test_worker_processes_let_the_helper_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The permission travels to worker processes and is given there, not in the process that starts the helper."""
+    """The permission travels to worker processes and is given there, not in the process that starts the sampler."""
     told: list[int] = []
     monkeypatch.setattr(control, "allow_tracing", told.append)
     permission = Permission()
@@ -26,7 +26,7 @@ def test_worker_processes_let_the_helper_look(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_without_a_helper_nobody_is_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the helper could not be started a worker process gives no permission."""
+    """Where the sampler could not be started a worker process gives no permission."""
     told: list[int] = []
     monkeypatch.setattr(control, "allow_tracing", told.append)
     permission = Permission()

@@ -1,4 +1,4 @@
-"""The helper process against what is known: threads whose states are certain, kills, signals, other processes."""
+"""The sampler process against what is known: threads whose states are certain, kills, signals, other processes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from headrace.pipeline.station import WorkerThread
-from headrace.profiler.watcher import control
-from headrace.profiler.watcher.control import Watcher
+from headrace.profiler.sampler import control
+from headrace.profiler.sampler.control import Sampler
 from headrace.runs.reader import Run, read_run
 from headrace.runs.resource_files import NAMES, seal
 from headrace.runs.run_folder import RunFolder
@@ -47,12 +47,14 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
 
 
 def start_forever(folder: Path) -> tuple[subprocess.Popen[str], int]:
-    """Start the script without an end; return it and its helper's process id, once something was written."""
+    """Start the script without an end; return it and its sampler's process id, once something was written."""
     process = subprocess.Popen([sys.executable, SCRIPT, folder, "0", "forever"], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    helper = json.loads(process.stdout.readline())["helper"]
-    assert wait_until(lambda: (folder / "states" / "helper.jsonl").exists() and read_run(folder).states().num_rows > 50)
-    return process, helper
+    sampler = json.loads(process.stdout.readline())["helper"]
+    assert wait_until(
+        lambda: (folder / "states" / "sampler.jsonl").exists() and read_run(folder).states().num_rows > 50
+    )
+    return process, sampler
 
 
 def is_there(process: int) -> bool:
@@ -99,7 +101,7 @@ def test_states_of_known_threads(tmp_path: Path) -> None:
     for name in ("burner-0", "burner-1"):
         assert set(seen[name]) <= {"running", "gil"}
         # Half of the time on a quiet machine; on one with other work less, because a thread that others keep from its
-        # core is not waiting for the GIL. The kernel's own accounts know how much was left; the helper, which needs a core
+        # core is not waiting for the GIL. The kernel's own accounts know how much was left; the sampler, which needs a core
         # to look, sees the moments when it had one.
         assert 0.4 * facts["blocked"][name] < seen[name]["gil"] < facts["blocked"][name] + 0.3
 
@@ -107,8 +109,8 @@ def test_states_of_known_threads(tmp_path: Path) -> None:
 @pytest.mark.measures
 def test_resources_of_a_run(folder: Path) -> None:
     """A busy process is seen busy, every name is described, and rates stand in the sealed file."""
-    watcher = Watcher(folder, resource_hertz=10)
-    watcher.start()
+    sampler = Sampler(folder, resource_hertz=10)
+    sampler.start()
     began, used = time.monotonic(), time.process_time()
 
     def cpu_cores() -> list[float]:
@@ -118,7 +120,7 @@ def test_resources_of_a_run(folder: Path) -> None:
 
     assert wait_until(lambda: len(cpu_cores()) >= 5 and time.process_time() - used > 0.5, 60)
     share = (time.process_time() - used) / (time.monotonic() - began)
-    report = watcher.close()
+    report = sampler.close()
     assert report.problem is None
     assert report.state_samples_per_second is None
     assert seal(folder) == []
@@ -141,13 +143,13 @@ def test_threads_of_a_worker_process(folder: Path) -> None:
     child = context.Process(target=burn_in_threads, args=(theirs,), daemon=True)
     child.start()
     threads = ours.recv()
-    watcher = Watcher(folder)
-    watcher.start()
+    sampler = Sampler(folder)
+    sampler.start()
     main_thread = WorkerThread(child.pid or 0, child.pid or 0, "waits")
     burners = [WorkerThread(child.pid or 0, thread, f"burner-{n}") for n, thread in enumerate(threads)]
-    watcher.set_threads([main_thread, *burners])
+    sampler.set_threads([main_thread, *burners])
     assert wait_until(lambda: read_run(folder).states().num_rows > 600)
-    report = watcher.close()
+    report = sampler.close()
     child.kill()
     child.join()
     assert report.problem is None
@@ -172,12 +174,12 @@ def burn_in_threads(connection: Any) -> None:
 
 
 def test_a_killed_parent_leaves_readable_files_and_no_helper(tmp_path: Path) -> None:
-    """After SIGKILL of the profiled process the helper ends, and what it saw can be read and sealed."""
+    """After SIGKILL of the profiled process the sampler ends, and what it saw can be read and sealed."""
     folder = tmp_path / "run"
-    process, helper = start_forever(folder)
+    process, sampler = start_forever(folder)
     process.kill()
     process.communicate()
-    assert wait_until(lambda: not is_there(helper))
+    assert wait_until(lambda: not is_there(sampler))
     run = read_run(folder)
     assert run.states().num_rows > 50
     assert run.resources().num_rows > 10
@@ -187,22 +189,22 @@ def test_a_killed_parent_leaves_readable_files_and_no_helper(tmp_path: Path) -> 
 
 
 def test_a_forked_child_does_not_keep_the_helper(tmp_path: Path) -> None:
-    """A child of the killed process that holds the other end of the helper's pipe does not keep it alive."""
+    """A child of the killed process that holds the other end of the sampler's pipe does not keep it alive."""
     code = (
-        "import os, sys, time; from pathlib import Path; from headrace.profiler.watcher.control import Watcher\n"
-        "watcher = Watcher(Path(sys.argv[1])); watcher.start()\n"
+        "import os, sys, time; from pathlib import Path; from headrace.profiler.sampler.control import Sampler\n"
+        "sampler = Sampler(Path(sys.argv[1])); sampler.start()\n"
         "child = os.fork()\n"
-        "if child: print(watcher.helper_process, child, flush=True)\n"
+        "if child: print(sampler.helper_process, child, flush=True)\n"
         "time.sleep(60)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    helper, child = (int(word) for word in process.stdout.readline().split())
-    assert wait_until(lambda: (tmp_path / "resources" / "helper.jsonl").exists())
+    sampler, child = (int(word) for word in process.stdout.readline().split())
+    assert wait_until(lambda: (tmp_path / "resources" / "sampler.jsonl").exists())
     process.kill()
     process.wait()
     process.stdout.close()
-    gone = wait_until(lambda: not is_there(helper))
+    gone = wait_until(lambda: not is_there(sampler))
     assert is_there(child)
     os.kill(child, signal.SIGKILL)
     assert gone
@@ -211,8 +213,8 @@ def test_a_forked_child_does_not_keep_the_helper(tmp_path: Path) -> None:
 def test_a_helper_killed_with_its_parent_leaves_readable_files(tmp_path: Path) -> None:
     """SIGKILL of both at once loses at most the last moment."""
     folder = tmp_path / "run"
-    process, helper = start_forever(folder)
-    os.kill(helper, signal.SIGKILL)
+    process, sampler = start_forever(folder)
+    os.kill(sampler, signal.SIGKILL)
     process.kill()
     process.communicate()
     run = read_run(folder)
@@ -221,109 +223,109 @@ def test_a_helper_killed_with_its_parent_leaves_readable_files(tmp_path: Path) -
 
 
 def test_a_killed_helper_does_not_end_the_run(folder: Path) -> None:
-    """After SIGKILL of the helper everything goes on, and the report says what happened."""
-    watcher = Watcher(folder)
-    watcher.start()
+    """After SIGKILL of the sampler everything goes on, and the report says what happened."""
+    sampler = Sampler(folder)
+    sampler.start()
     me = WorkerThread(os.getpid(), threading.get_native_id(), "me")
-    watcher.set_threads([me])
+    sampler.set_threads([me])
     assert wait_until(lambda: read_run(folder).states().num_rows > 0)
-    helper = watcher.helper_process or 0
-    os.kill(helper, signal.SIGKILL)
-    assert wait_until(lambda: not is_there(helper))
+    sampler = sampler.helper_process or 0
+    os.kill(sampler, signal.SIGKILL)
+    assert wait_until(lambda: not is_there(sampler))
     for number in range(3):
-        watcher.set_threads([me] * number)
-    report = watcher.close()
+        sampler.set_threads([me] * number)
+    report = sampler.close()
     assert report.helper_process is report.helper_cpu_seconds is None
     assert "SIGKILL" in (report.problem or "")
     assert set(report.not_measured) >= {"resources", "thread states"}
-    assert watcher.close() is report
+    assert sampler.close() is report
     assert seal(folder) == []
     assert read_run(folder).states().num_rows > 0
 
 
 def test_signals_to_everybody_do_not_end_the_helper(folder: Path) -> None:
-    """Ctrl-C and a service manager's SIGTERM reach the helper too; it watches how the run drains."""
-    watcher = Watcher(folder)
-    watcher.start()
-    watcher.set_threads([WorkerThread(os.getpid(), threading.get_native_id(), "me")])
+    """Ctrl-C and a service manager's SIGTERM reach the sampler too; it watches how the run drains."""
+    sampler = Sampler(folder)
+    sampler.start()
+    sampler.set_threads([WorkerThread(os.getpid(), threading.get_native_id(), "me")])
     assert wait_until(lambda: read_run(folder).states().num_rows > 0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        os.kill(watcher.helper_process or 0, number)
+        os.kill(sampler.helper_process or 0, number)
     before = read_run(folder).states().num_rows
     assert wait_until(lambda: read_run(folder).states().num_rows > before)
-    assert watcher.close().problem is None
+    assert sampler.close().problem is None
 
 
 def test_a_helper_that_cannot_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an interpreter to start, the run goes on and the report says so."""
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    watcher = Watcher(folder)
-    watcher.start()
-    watcher.set_threads([])
-    report = watcher.close()
+    sampler = Sampler(folder)
+    sampler.start()
+    sampler.set_threads([])
+    report = sampler.close()
     assert "could not be started" in (report.problem or "")
     assert "No such file" in report.not_measured["resources"]
 
 
 def test_a_helper_that_fails_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A helper that ends with an error is told with the last line that it wrote."""
+    """A sampler that ends with an error is told with the last line that it wrote."""
     monkeypatch.setattr(control.HelperSettings, "encode", lambda _: "{}")
-    watcher = Watcher(folder)
-    watcher.start()
-    report = watcher.close()
+    sampler = Sampler(folder)
+    sampler.start()
+    report = sampler.close()
     assert "exit code 1" in (report.problem or "")
     assert "KeyError" in (report.problem or "")
 
 
 def test_a_stopped_helper_does_not_stop_the_run(folder: Path) -> None:
-    """A helper that does not read is written to without waiting, and ended at the end."""
-    watcher = Watcher(folder, close_seconds=0.5)
-    watcher.start()
-    helper = watcher.helper_process or 0
-    os.kill(helper, signal.SIGSTOP)
+    """A sampler that does not read is written to without waiting, and ended at the end."""
+    sampler = Sampler(folder, close_seconds=0.5)
+    sampler.start()
+    sampler = sampler.helper_process or 0
+    os.kill(sampler, signal.SIGSTOP)
     for number in range(200):  # far more than a pipe holds
-        watcher.set_threads([WorkerThread(1, n, f"worker-{number}-{n}") for n in range(50)])
-    report = watcher.close()
+        sampler.set_threads([WorkerThread(1, n, f"worker-{number}-{n}") for n in range(50)])
+    report = sampler.close()
     assert "did not answer" in (report.problem or "")
-    assert not is_there(helper)
+    assert not is_there(sampler)
 
 
 def test_workers_told_while_the_helper_was_busy_are_not_lost(folder: Path) -> None:
     """Messages that did not fit into the pipe arrive later, in order: the last one holds."""
-    watcher = Watcher(folder)
-    watcher.start()
-    helper = watcher.helper_process or 0
-    os.kill(helper, signal.SIGSTOP)
+    sampler = Sampler(folder)
+    sampler.start()
+    sampler = sampler.helper_process or 0
+    os.kill(sampler, signal.SIGSTOP)
     for number in range(100):
-        watcher.set_threads([WorkerThread(1, 2, f"worker-{number}-{n}") for n in range(50)])
-    os.kill(helper, signal.SIGCONT)
+        sampler.set_threads([WorkerThread(1, 2, f"worker-{number}-{n}") for n in range(50)])
+    os.kill(sampler, signal.SIGCONT)
     last = [WorkerThread(os.getpid(), threading.get_native_id(), "last")]
 
     def told() -> bool:
-        watcher.set_threads(last)
+        sampler.set_threads(last)
         return "last" in read_run(folder).states().column("thread").to_pylist()
 
     assert wait_until(told)
-    assert watcher.close().problem is None
+    assert sampler.close().problem is None
 
 
 def test_a_full_disk_is_reported(folder: Path) -> None:
-    """When the disk takes no samples the helper goes on, and the report says how many are lost."""
+    """When the disk takes no samples the sampler goes on, and the report says how many are lost."""
     for name in ("resources", "states"):
         (folder / name).mkdir()
-        (folder / name / "helper.jsonl").symlink_to("/dev/full")
-    watcher = Watcher(folder, resource_hertz=10)
-    watcher.start()
-    watcher.set_threads([WorkerThread(os.getpid(), threading.get_native_id(), "me")])
-    assert wait_until(lambda: open_files(watcher.helper_process or 0).count("/dev/full") == 2)
-    report = watcher.close()
+        (folder / name / "sampler.jsonl").symlink_to("/dev/full")
+    sampler = Sampler(folder, resource_hertz=10)
+    sampler.start()
+    sampler.set_threads([WorkerThread(os.getpid(), threading.get_native_id(), "me")])
+    assert wait_until(lambda: open_files(sampler.helper_process or 0).count("/dev/full") == 2)
+    report = sampler.close()
     assert (report.state_samples_per_second or 0) > 0
     assert "could not be written" in (report.problem or "")
 
 
 def test_closing_without_starting(folder: Path) -> None:
-    """A watcher that was never started has nothing to report, and says so."""
-    report = Watcher(folder).close()
+    """A sampler that was never started has nothing to report, and says so."""
+    report = Sampler(folder).close()
     assert report.not_measured == {"resources": "not started", "thread states": "not started"}
 
 
@@ -331,4 +333,4 @@ def test_closing_without_starting(folder: Path) -> None:
 def test_rates_out_of_range_are_refused(folder: Path, changes: dict[str, float]) -> None:
     """Rates that would tell nothing or cost too much are a caller's mistake."""
     with pytest.raises(ValueError, match="must lie between"):
-        Watcher(folder, **changes)
+        Sampler(folder, **changes)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.profiler.watcher.gil import gil_range
-from headrace.profiler.watcher.messages import GilPlace, ThreadPlace
-from headrace.profiler.watcher.syscalls import calls_of, state_of_file
-from headrace.profiler.watcher.thread_states import ThreadStates
+from headrace.profiler.sampler.gil import gil_range
+from headrace.profiler.sampler.messages import GilPlace, ThreadPlace
+from headrace.profiler.sampler.syscalls import calls_of, state_of_file
+from headrace.profiler.sampler.thread_states import ThreadStates
 from headrace.runs.resource_files import ABSENT, STATES
 
 #: libpython of the made-up process: mapped from 0x1000, `_PyRuntime` from 0x1000 + 0x500 to 0x1600.

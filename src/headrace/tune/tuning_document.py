@@ -11,13 +11,13 @@ from headrace.runs.formats.prediction import PredictionDocument, TrackRecord
 from headrace.runs.formats.profile import EMULATED, Estimate
 from headrace.runs.formats.tuning import SweepPoint, Trial, TuningDocument
 from headrace.runs.run_folder import headrace_version
-from headrace.tune.bench import Bench
 from headrace.tune.decision import Decision, misses_goal
 from headrace.tune.objective import Objective
+from headrace.tune.predictions import Predictions, format_value, short
 from headrace.tune.rounds import Entrant, Rounds
 from headrace.tune.search import Found
 from headrace.tune.sweep import BatchCosts, sweep_points
-from headrace.tune.view import View, short, shown
+from headrace.tune.tuning_runs import TuningRuns
 
 #: Points of the search that are listed although they were not measured.
 _LISTED = 5
@@ -26,11 +26,11 @@ _NO_GAIN = 1.02
 
 
 @dataclass(slots=True)
-class Candidate:
+class MeasuredPlan:
     """A Plan that was worth measuring."""
 
     name: str
-    view: View
+    view: Predictions
     """Of which run it was predicted."""
     found: Found
     settings: tuple[str, ...]
@@ -51,21 +51,21 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class TuningOutcome:
     """What is known at the end."""
 
-    bench: Bench
+    bench: TuningRuns
     objective: Objective
-    views: Sequence[View]
+    views: Sequence[Predictions]
     rounds: Rounds
-    candidates: Sequence[Candidate]
+    candidates: Sequence[MeasuredPlan]
     costs: Mapping[str, BatchCosts]
-    best: Candidate | None
+    best: MeasuredPlan | None
     record: TrackRecord
     warnings: tuple[str, ...]
 
 
-def tuning_document(outcome: Outcome) -> TuningDocument:
+def make_tuning_document(outcome: TuningOutcome) -> TuningDocument:
     """Return what tuning tried and found."""
     bench, rounds = outcome.bench, outcome.rounds
     trials = {id(one): _trial(outcome, one) for one in outcome.candidates}
@@ -77,11 +77,11 @@ def tuning_document(outcome: Outcome) -> TuningDocument:
         headrace_version=headrace_version(),
         objective=outcome.objective.name,
         goals=_goals(outcome.objective),
-        base_plan=bench.resolved().as_table(),
+        base_plan=bench.resolve().as_table(),
         base_throughput=rounds.base.throughput or outcome.views[0].replay.throughput,
         num_predicted=sum(view.predictor.num_predicted for view in outcome.views),
         num_measured=len(outcome.candidates),
-        trials=(*(trials[id(one)] for one in ordered), *_not_measured(outcome)),
+        trials=(*(trials[id(one)] for one in ordered), *_list_not_measured(outcome)),
         best=None if outcome.best is None else trials[id(outcome.best)],
         sweep=_sweep(outcome),
         says=tuple(_says(outcome, verdict)),
@@ -95,7 +95,7 @@ def tuning_document(outcome: Outcome) -> TuningDocument:
     )
 
 
-def _verdict(outcome: Outcome) -> str:
+def _verdict(outcome: TuningOutcome) -> str:
     if outcome.best is not None:
         return "better"
     decisions = [one.decision for one in outcome.candidates if one.decision is not None]
@@ -108,7 +108,7 @@ def _verdict(outcome: Outcome) -> str:
     return "already at the best"
 
 
-def _trial(outcome: Outcome, one: Candidate) -> Trial:
+def _trial(outcome: TuningOutcome, one: MeasuredPlan) -> Trial:
     entrant, decision = one.entrant, one.decision
     words = {
         "better": "best" if one is outcome.best else "better",
@@ -118,10 +118,10 @@ def _trial(outcome: Outcome, one: Candidate) -> Trial:
     return Trial(
         name=_words(outcome, one),
         settings=one.settings,
-        plan=outcome.bench.resolved(one.settings).as_table(),
+        plan=outcome.bench.resolve(one.settings).as_table(),
         predicted=None
         if one.prediction is None
-        else _to_base(one, outcome.rounds.base, one.prediction.throughput.ratio),
+        else _convert_to_base(one, outcome.rounds.base, one.prediction.throughput.ratio),
         measured=None if decision is None else decision.ratio,
         latency_p50=None if entrant is None else entrant.latency(50),
         latency_p99=None if entrant is None else entrant.latency(99),
@@ -131,7 +131,7 @@ def _trial(outcome: Outcome, one: Candidate) -> Trial:
     )
 
 
-def _to_base(one: Candidate, first: Entrant, ratio: Estimate | None) -> Estimate | None:
+def _convert_to_base(one: MeasuredPlan, first: Entrant, ratio: Estimate | None) -> Estimate | None:
     """Return a ratio to the user's Plan: a second look predicts from another, whose own ratio was measured."""
     base = one.view.entrant
     if ratio is None or base is None or not one.view.base_settings:
@@ -140,7 +140,7 @@ def _to_base(one: Candidate, first: Entrant, ratio: Estimate | None) -> Estimate
     return None if factor is None else Estimate(ratio.low * factor, ratio.mid * factor, ratio.high * factor)
 
 
-def _factor(one: Candidate, first: Entrant) -> float | None:
+def _factor(one: MeasuredPlan, first: Entrant) -> float | None:
     """Return the measured throughput of the Plan that was predicted from, over the user's."""
     base = one.view.entrant
     if base is None or not base.throughput or not first.throughput:
@@ -148,33 +148,33 @@ def _factor(one: Candidate, first: Entrant) -> float | None:
     return base.throughput / first.throughput
 
 
-def _words(outcome: Outcome, one: Candidate) -> str:
+def _words(outcome: TuningOutcome, one: MeasuredPlan) -> str:
     """Return what a Plan changes of the user's, in words."""
     base = outcome.views[0].predictor.space.base
     changes = (setting.partition("=") for setting in one.settings)
     written = ((key, value.strip('"')) for key, _, value in changes)
     # A second look starts from another Plan, and may have taken a change back.
     return ", ".join(
-        f"{short(key)} {shown(base[key])} -> {value}" if key in base else f"{short(key)} {value}"
+        f"{short(key)} {format_value(base[key])} -> {value}" if key in base else f"{short(key)} {value}"
         for key, value in written
-        if key not in base or shown(base[key]) != value
+        if key not in base or format_value(base[key]) != value
     )
 
 
-def _not_measured(outcome: Outcome) -> list[Trial]:
+def _list_not_measured(outcome: TuningOutcome) -> list[Trial]:
     """Return the next best of the first search, for people to see what else was thought of."""
     view = outcome.views[0]
     measured = {one.settings for one in outcome.candidates}
     rest = [
         one
         for one in view.found
-        if view.predictor.space.changed(one.point) and view.settings(one.point) not in measured
+        if view.predictor.space.list_changed(one.point) and view.settings(one.point) not in measured
     ]
     return [
         Trial(
             name=view.words(one.point),
             settings=view.settings(one.point),
-            plan=outcome.bench.resolved(view.settings(one.point)).as_table(),
+            plan=outcome.bench.resolve(view.settings(one.point)).as_table(),
             predicted=None,
             measured=None,
             outcome="not measured" if view.objective.fits(one.outlook) else "does not fit",
@@ -184,7 +184,7 @@ def _not_measured(outcome: Outcome) -> list[Trial]:
     ]
 
 
-def _sweep(outcome: Outcome) -> tuple[SweepPoint, ...]:
+def _sweep(outcome: TuningOutcome) -> tuple[SweepPoint, ...]:
     """Return the points of the stage that takes batches; of several, of the one that is busiest."""
     view = outcome.views[0]
     busy = {account.name: account.utilization or 0.0 for account in view.document.stages}
@@ -195,7 +195,7 @@ def _sweep(outcome: Outcome) -> tuple[SweepPoint, ...]:
     best = view.found[0].point if view.found else view.predictor.space.base
     predicted = {}
     for size in outcome.costs[stage].seconds if key in view.predictor.space.base else ():
-        outlook = view.predictor.of({**best, key: size})
+        outlook = view.predictor.predict({**best, key: size})
         if outlook is not None:
             predicted[size] = (view.replay.throughput * outlook.ratio, outlook.latency_p50)
     return sweep_points(outcome.costs[stage], predicted)
@@ -206,10 +206,10 @@ def _goals(objective: Objective) -> tuple[str, ...]:
     return (*goals, *([] if objective.rate is None else [f">= {objective.rate:g}/s"]))
 
 
-def _says(outcome: Outcome, verdict: str) -> list[str]:
+def _says(outcome: TuningOutcome, verdict: str) -> list[str]:
     lines = [_headline(outcome, verdict)]
     if outcome.best is not None:
-        lines.append(_predicted(outcome.best, outcome.rounds.base))
+        lines.append(_explain_prediction(outcome.best, outcome.rounds.base))
     predicted = sum(view.predictor.num_predicted for view in outcome.views)
     rounds = max((len(one.entrant.blocks) for one in outcome.candidates if one.entrant is not None), default=0)
     lines.append(
@@ -228,7 +228,7 @@ def _says(outcome: Outcome, verdict: str) -> list[str]:
     return lines
 
 
-def _headline(outcome: Outcome, verdict: str) -> str:
+def _headline(outcome: TuningOutcome, verdict: str) -> str:
     best = outcome.best
     if best is not None and best.decision is not None:
         return f"A better Plan: {_words(outcome, best)}: {best.decision.why}."
@@ -244,8 +244,8 @@ def _headline(outcome: Outcome, verdict: str) -> str:
     return "The Plan is already at the best that is known: what was predicted to be better is not, by measurement."
 
 
-def _predicted(best: Candidate, first: Entrant) -> str:
-    ratio = None if best.prediction is None else _to_base(best, first, best.prediction.throughput.ratio)
+def _explain_prediction(best: MeasuredPlan, first: Entrant) -> str:
+    ratio = None if best.prediction is None else _convert_to_base(best, first, best.prediction.throughput.ratio)
     if ratio is None:
         return "Its throughput was not predicted with an interval."
     decision = best.decision
@@ -253,7 +253,7 @@ def _predicted(best: Candidate, first: Entrant) -> str:
     return f"Throughput predicted x{ratio:.3g}{measured}."
 
 
-def _warnings(outcome: Outcome) -> list[str]:
+def _warnings(outcome: TuningOutcome) -> list[str]:
     lines: list[str] = []
     for view in outcome.views:
         lines += view.predictor.space.left_out

@@ -1,4 +1,4 @@
-"""The watcher's side in the profiled process: starts the helper, tells it of workers, asks for its report."""
+"""The sampler's side in the profiled process: starts the sampler, tells it of workers, asks for its report."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from headrace.pipeline.station import WorkerThread
-from headrace.profiler.watcher.gil import GilNotFound, find_gil
-from headrace.profiler.watcher.messages import GilPlace, HelperSettings, Report
+from headrace.profiler.sampler.gil import GilNotFound, find_gil
+from headrace.profiler.sampler.messages import GilPlace, Report, SamplerSettings
 
 logger = logging.getLogger("headrace")
 
@@ -27,13 +27,13 @@ _PR_SET_PTRACER = 0x59616D61
 
 
 @dataclass(frozen=True, kw_only=True)
-class WatcherReport:
+class SamplerReport:
     """How the run was watched."""
 
     helper_process: int | None
-    """Process id; None if the helper could not be started or did not live to the end."""
+    """Process id; None if the sampler could not be started or did not live to the end."""
     helper_cpu_seconds: float | None
-    """CPU time of the helper, with its start."""
+    """CPU time of the sampler, with its start."""
     state_samples_per_second: float | None
     """How often the threads' states were looked at, on average; None if they never were."""
     not_measured: dict[str, str] = field(default_factory=dict)
@@ -42,17 +42,17 @@ class WatcherReport:
     """What went wrong, for the user; None if nothing did."""
 
 
-class Watcher:
-    """Has a helper process sample resources and thread states into a run folder. Thread-safe.
+class Sampler:
+    """Has a sampler process sample resources and thread states into a run folder. Thread-safe.
 
-    Whatever happens to the helper, no method raises for it; the report tells.
+    Whatever happens to the sampler, no method raises for it; the report tells.
 
     Args:
         folder: The run folder; must exist. `runs.resource_files.seal` it after `close`.
         resource_hertz: How often resources are sampled, 0.5 to 10.
         state_hertz: How often threads are looked at, 1 to 1000; seldomer where that would cost over 0.4 % of a core (1.5 % in
             the first 10 s), and a tenth of it after five minutes.
-        close_seconds: How long the helper may take to answer at the end. It needs milliseconds, and seconds on a machine that
+        close_seconds: How long the sampler may take to answer at the end. It needs milliseconds, and seconds on a machine that
             hardly gets to it.
 
     Raises:
@@ -78,23 +78,23 @@ class Watcher:
         self._unsent = b""
         self._told: list[tuple[int, int, str]] = []
         self._problem: str | None = None
-        self._report: WatcherReport | None = None
+        self._report: SamplerReport | None = None
 
     @property
     def helper_process(self) -> int | None:
-        """Process id of the helper, None if there is none."""
+        """Process id of the sampler, None if there is none."""
         return self._process.pid if self._process else None
 
     def start(self) -> None:
-        """Start the helper; returns before it has begun."""
+        """Start the sampler; returns before it has begun."""
         with self._lock:
             if self._process is not None:
-                raise RuntimeError("the watcher has been started already")
+                raise RuntimeError("the sampler has been started already")
             try:
-                self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the watcher
+                self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the sampler
                 self._process = self._start_helper(self._errors)
             except OSError as error:
-                self._give_up(f"the helper could not be started: {error}")
+                self._give_up(f"the sampler could not be started: {error}")
                 self._last_words()
                 return
         allow_tracing(self._process.pid)
@@ -108,8 +108,8 @@ class Watcher:
                 self._unsent += json.dumps({"threads": told}).encode() + b"\n"
             self._send()
 
-    def close(self) -> WatcherReport:
-        """End the helper and return its report; the same one if called again."""
+    def close(self) -> SamplerReport:
+        """End the sampler and return its report; the same one if called again."""
         with self._lock:
             if self._report is None:
                 self._report = self._end()
@@ -117,7 +117,7 @@ class Watcher:
 
     def _start_helper(self, errors: IO[bytes]) -> subprocess.Popen[bytes]:
         place, reason = _place_of_gil()
-        settings = HelperSettings(
+        settings = SamplerSettings(
             folder=self._folder,
             process=os.getpid(),
             resource_hertz=self._resource_hertz,
@@ -126,8 +126,8 @@ class Watcher:
             gil_reason=reason,
         )
         process = subprocess.Popen(
-            # -P: no file of the current folder may stand in for a module that the helper imports.
-            [sys.executable, "-P", "-m", "headrace.profiler.watcher", settings.encode()],
+            # -P: no file of the current folder may stand in for a module that the sampler imports.
+            [sys.executable, "-P", "-m", "headrace.profiler.sampler", settings.encode()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -136,7 +136,7 @@ class Watcher:
             process_group=0,  # Ctrl-C must not reach it before it has said that it does not listen to that
         )
         if process.stdin is not None:
-            os.set_blocking(process.stdin.fileno(), False)  # a helper that was stopped must not stop the run
+            os.set_blocking(process.stdin.fileno(), False)  # a sampler that was stopped must not stop the run
         return process
 
     def _send(self) -> None:
@@ -148,12 +148,12 @@ class Watcher:
             with contextlib.suppress(BlockingIOError):
                 self._unsent = self._unsent[os.write(process.stdin.fileno(), self._unsent) :]
         except OSError:
-            self._give_up("the helper ended in the middle of the run")
+            self._give_up("the sampler ended in the middle of the run")
 
-    def _end(self) -> WatcherReport:
+    def _end(self) -> SamplerReport:
         process = self._process
         if process is None:
-            return self._reported(None)
+            return self._make_report(None)
         self._unsent += b'{"close": true}\n'
         self._send()
         if process.stdin is not None:
@@ -164,18 +164,18 @@ class Watcher:
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            self._give_up(f"the helper did not answer for {self._close_seconds:g} s and was ended")
-            return self._reported(None)
+            self._give_up(f"the sampler did not answer for {self._close_seconds:g} s and was ended")
+            return self._make_report(None)
         finally:
             errors = self._last_words()
         try:
-            return self._reported(Report.decode(answer.decode()))
+            return self._make_report(Report.decode(answer.decode()))
         except (ValueError, TypeError):
-            self._give_up(f"the helper ended too early ({_described_end(process.returncode)}){errors}", anew=True)
-            return self._reported(None)
+            self._give_up(f"the sampler ended too early ({_describe_end(process.returncode)}){errors}", anew=True)
+            return self._make_report(None)
 
     def _last_words(self) -> str:
-        """Return the last line that the helper wrote to its standard error, as part of a sentence."""
+        """Return the last line that the sampler wrote to its standard error, as part of a sentence."""
         file, self._errors = self._errors, None
         if file is None:
             return ""
@@ -190,10 +190,10 @@ class Watcher:
         if self._problem is None or anew:
             self._problem = problem
 
-    def _reported(self, report: Report | None) -> WatcherReport:
+    def _make_report(self, report: Report | None) -> SamplerReport:
         if report is None:
             why = {"resources": self._problem or "not started", "thread states": self._problem or "not started"}
-            return WatcherReport(
+            return SamplerReport(
                 helper_process=None,
                 helper_cpu_seconds=None,
                 state_samples_per_second=None,
@@ -202,8 +202,8 @@ class Watcher:
             )
         problem = self._problem
         if report.lost_samples:
-            problem = f"{report.lost_samples:,} samples of the helper could not be written to {self._folder}"
-        return WatcherReport(
+            problem = f"{report.lost_samples:,} samples of the sampler could not be written to {self._folder}"
+        return SamplerReport(
             helper_process=self.helper_process,
             helper_cpu_seconds=report.cpu_seconds,
             state_samples_per_second=report.state_samples_per_second,
@@ -213,10 +213,10 @@ class Watcher:
 
 
 class Permission:
-    """Lets the helper look at worker processes: an `Instrument`, which each opens with its stages.
+    """Lets the sampler look at worker processes: an `Instrument`, which each opens with its stages.
 
     Attributes:
-        helper_process: Set before workers are opened; None if there is no helper.
+        helper_process: Set before workers are opened; None if there is no sampler.
     """
 
     def __init__(self) -> None:
@@ -230,8 +230,8 @@ class Permission:
         return call
 
 
-def allow_tracing(helper: int) -> None:
-    """Let the helper look at the threads of the process that calls this, where Yama asks for that; harmless elsewhere.
+def allow_tracing(sampler: int) -> None:
+    """Let the sampler look at the threads of the process that calls this, where Yama asks for that; harmless elsewhere.
 
     The permission is not inherited: worker processes give it by `Permission`.
 
@@ -239,7 +239,7 @@ def allow_tracing(helper: int) -> None:
         PR_SET_PTRACER(2const); Linux kernel, Documentation/admin-guide/LSM/Yama.rst.
     """
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(helper), *[ctypes.c_ulong(0)] * 3)
+        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(sampler), *[ctypes.c_ulong(0)] * 3)
 
 
 def _place_of_gil() -> tuple[GilPlace | None, str]:
@@ -250,7 +250,7 @@ def _place_of_gil() -> tuple[GilPlace | None, str]:
 
 
 def _environment() -> dict[str, str]:
-    """Return an environment in which the helper imports the headrace that runs here."""
+    """Return an environment in which the sampler imports the headrace that runs here."""
     root = Path(__file__).resolve().parents[3]
     if root.name in ("site-packages", "dist-packages"):
         return dict(os.environ)
@@ -258,7 +258,7 @@ def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join([*paths, str(root)])}
 
 
-def _described_end(code: int) -> str:
+def _describe_end(code: int) -> str:
     try:
         return signal.Signals(-code).name
     except ValueError:

@@ -25,7 +25,7 @@ _FEWEST_PROFILED = 60
 _MOST_PROFILED = 50_000
 
 
-class Bench:
+class TuningRuns:
     """Runs Plans of one pipeline.
 
     Args:
@@ -58,7 +58,7 @@ class Bench:
         self._folder = runs / f"tune-{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         self._num_profiles = 0
 
-    def resolved(self, settings: Sequence[str] = ()) -> Plan:
+    def resolve(self, settings: Sequence[str] = ()) -> Plan:
         """Return the base Plan with settings replaced and everything filled in; raises SettingsError."""
         return resolve(
             self.written.with_settings(settings), [stage.defaults() for stage in self.pipeline.stages], self.cores
@@ -70,7 +70,7 @@ class Bench:
         Raises:
             HeadraceError: If the base cannot run, or its jobs fail.
         """
-        base = Contender(name="base", pipeline=self.pipeline, plan=self.resolved())
+        base = Contender(name="base", pipeline=self.pipeline, plan=self.resolve())
         began = time.monotonic()
         block = run_pilot(
             "base",
@@ -93,7 +93,7 @@ class Bench:
         for stage in device_stages(self.pipeline.stages):
             self.say(f"batch sizes of {stage}: one short run")
             began = time.monotonic()
-            found[stage] = sweep_batches(self.pipeline, self.resolved(), stage, self.items, largest=largest)
+            found[stage] = sweep_batches(self.pipeline, self.resolve(), stage, self.items, largest=largest)
             self.seconds += time.monotonic() - began
             self.num_runs += 1
         return found
@@ -117,7 +117,7 @@ class Bench:
         self.say(f"profile of {pluralize(self.items.num_items, 'item')}, about {expected:.0f} s, into {folder}")
         began = time.monotonic()
         pipeline = over(self.pipeline, self.items, self.pipeline.delivery if self.deliver else None)
-        result = profile(pipeline, self.resolved(settings), output=folder)
+        result = profile(pipeline, self.resolve(settings), output=folder)
         self.seconds += time.monotonic() - began
         self.num_runs += 1
         if result.interrupted:

@@ -1,4 +1,4 @@
-"""What the tests of the watcher share."""
+"""What the tests of the sampler share."""
 
 from __future__ import annotations
 

@@ -83,7 +83,10 @@ class Gpus:
             lambda: {"temperature_celsius": nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)},
         )
         self._ask(
-            scope, "throttling", measured, lambda: _throttling(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device))
+            scope,
+            "throttling",
+            measured,
+            lambda: _read_throttling(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device)),
         )
         return measured
 
@@ -103,7 +106,7 @@ def _utilization(rates: Any) -> dict[str, float]:
     return {"utilization_ratio": rates.gpu / 100, "memory_utilization_ratio": rates.memory / 100}
 
 
-def _throttling(reasons: int) -> dict[str, float]:
+def _read_throttling(reasons: int) -> dict[str, float]:
     return {
         "throttled_by_power": float(bool(reasons & _BY_POWER)),
         "throttled_by_heat": float(bool(reasons & _BY_HEAT)),

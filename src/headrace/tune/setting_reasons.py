@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headrace.tune.predictions import format_value
 from headrace.tune.predictor import Predictor
 from headrace.tune.space import Point, Value
-from headrace.tune.view import shown
 
 #: Below this share a change makes no difference to the prediction.
 _NOTHING = 0.005
@@ -27,7 +27,7 @@ class Reason:
     @property
     def says(self) -> str:
         """The reason in words."""
-        was = f"was {shown(self.before)}"
+        was = f"was {format_value(self.before)}"
         if self.without is None:
             return f"{was}; what it does alone is not predicted"
         loss = 1 - self.without
@@ -49,14 +49,14 @@ def find_reasons(predictor: Predictor, point: Point, settings: Sequence[str], ba
         settings: `KEY=VALUE` each, to the user's Plan.
         base: The user's Plan.
     """
-    together = predictor.of(point)
+    together = predictor.predict(point)
     reasons = []
     for key, _, written in (setting.partition("=") for setting in settings):
         before = base.get(key)
         after = point.get(key, written.strip('"'))
-        if shown(before) == shown(after):
+        if format_value(before) == format_value(after):
             continue
-        alone = predictor.of({**point, key: before}) if key in point and key in base else None
+        alone = predictor.predict({**point, key: before}) if key in point and key in base else None
         without = None if alone is None or together is None or together.ratio <= 0 else alone.ratio / together.ratio
         reasons.append(Reason(key, before, after, without))
     return tuple(reasons)

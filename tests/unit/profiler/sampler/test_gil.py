@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from headrace.profiler.watcher.gil import GilNotFound, find_gil, gil_range
+from headrace.profiler.sampler.gil import GilNotFound, find_gil, gil_range
 
 
 def test_the_runtime_variable_is_found_in_this_process() -> None:

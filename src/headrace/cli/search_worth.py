@@ -25,7 +25,7 @@ def add_goal_arguments(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--rate", metavar="RATE", help="with --run: jobs that must be done, such as 100/s; the same")
 
 
-def look_before(
+def check_worth(
     args: argparse.Namespace, analysis: Analysis | None, say: Say
 ) -> tuple[Ceiling | None, OptimizationDocument | None]:
     """Return what a free model would bring, and the document of a search that is not begun; None where it is.
@@ -56,11 +56,11 @@ def look_before(
         if diagnosis.good_enough and not args.anyway:
             is_one = len(diagnosis.goals) == 1
             says = f"{'your goal is' if is_one else 'your goals are'} met: stop here ({'; '.join(told)})"
-            return None, _not_begun(args, "goal", says)
-    return _by_ceiling(args, analysis, say)
+            return None, _make_unstarted_document(args, "goal", says)
+    return _check_ceiling(args, analysis, say)
 
 
-def _by_ceiling(
+def _check_ceiling(
     args: argparse.Namespace, analysis: Analysis, say: Say
 ) -> tuple[Ceiling | None, OptimizationDocument | None]:
     import msgspec
@@ -82,11 +82,11 @@ def _by_ceiling(
     if args.input_sizes and args.pipeline:
         say("that is of the model alone, and smaller images are cheaper to decode and scale too: the search goes on")
         return ceiling, None
-    document = _not_begun(args, "ceiling", f"nothing was tried: {ceiling.says}")
+    document = _make_unstarted_document(args, "ceiling", f"nothing was tried: {ceiling.says}")
     return ceiling, msgspec.structs.replace(document, ceiling=ceiling)
 
 
-def _not_begun(args: argparse.Namespace, why: str, says: str) -> OptimizationDocument:
+def _make_unstarted_document(args: argparse.Namespace, why: str, says: str) -> OptimizationDocument:
     """Return the document of a search that was not begun."""
     from headrace.engines.model_files import model_files
     from headrace.runs.formats.optimization import Artifact, OptimizationDocument

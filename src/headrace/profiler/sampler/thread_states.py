@@ -21,9 +21,9 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from headrace.profiler.watcher.gil import gil_range
-from headrace.profiler.watcher.messages import GilPlace, ThreadPlace
-from headrace.profiler.watcher.syscalls import calls_of, state_of_file
+from headrace.profiler.sampler.gil import gil_range
+from headrace.profiler.sampler.messages import GilPlace, ThreadPlace
+from headrace.profiler.sampler.syscalls import calls_of, state_of_file
 from headrace.runs.resource_files import ABSENT
 
 #: Looks for which the same line needs no closer look: 0.1 s at 100 Hz.
@@ -180,14 +180,14 @@ class ThreadStates:
         try:
             process = self._processes.get(worker.process)
             if process is None:
-                process = self._processes[worker.process] = self._opened_process(worker.process)
+                process = self._processes[worker.process] = self._open_process(worker.process)
             path = self._proc / str(worker.process) / "task" / str(worker.thread_id) / "syscall"
             return _Thread(process, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         except OSError as error:
             self._note(error, f"process {worker.process}")
             return None
 
-    def _opened_process(self, number: int) -> _Process:
+    def _open_process(self, number: int) -> _Process:
         process = _Process(number, self._proc, self._gil)
         if self._gil is not None and process.gil is None:
             self.not_measured["gil"] = f"process {number} runs another Python; its waiting for the GIL counts as lock"
@@ -221,21 +221,21 @@ class ThreadStates:
             if kind == "fd":
                 return process.state_of_descriptor(int(words[1], 16))
             if kind == "poll":
-                return process.state_of_descriptors(_polled(process, int(words[1], 16), int(words[2], 16)))
+                return process.state_of_descriptors(_read_polled(process, int(words[1], 16), int(words[2], 16)))
             if kind == "select":
-                return process.state_of_descriptors(_selected(process, *(int(word, 16) for word in words[1:5])))
+                return process.state_of_descriptors(_read_selected(process, *(int(word, 16) for word in words[1:5])))
         except (OSError, EOFError, ValueError, IndexError, OverflowError):
             return "o"  # it went on meanwhile
         return kind
 
 
-def _polled(process: _Process, address: int, count: int) -> list[int]:
+def _read_polled(process: _Process, address: int, count: int) -> list[int]:
     """Return the descriptors of an array of `struct pollfd`; negative ones are not waited for."""
     content = process.read(address, 8 * min(count, _MAX_DESCRIPTORS)) if count else b""
     return [descriptor for descriptor, _ in struct.iter_unpack("=ii", content) if descriptor >= 0]
 
 
-def _selected(process: _Process, count: int, *sets: int) -> list[int]:
+def _read_selected(process: _Process, count: int, *sets: int) -> list[int]:
     """Return the descriptors below `count` in three `fd_set`, given by their addresses."""
     found = []
     for address in sets:
