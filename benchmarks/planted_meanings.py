@@ -34,7 +34,7 @@ from headrace.runs.formats.variants import GateName
 from headrace.validate.golden import Golden
 from headrace.validate.policy import Policy
 from headrace.validate.shadow import ShadowRecord
-from headrace.validate.switching import why_not_switch
+from headrace.validate.switching import explain_no_switch
 from headrace.validate.variant_spec import parse_variant
 from headrace.validate.variants import validate_variants
 
@@ -499,7 +499,7 @@ def judged(variant: Variant, task: Task, path: Path, max_drop: float) -> dict[st
         verdict, says, gate = "reject", str(error), "refused"
     declared = Declared(metadata=task.metadata)
     before, after = (calls(one, task.items, FOLLOWED) for one in (str(task.model), text))
-    follow = why_not_switch(before, after, parse_variant(text).model, declared)
+    follow = explain_no_switch(before, after, parse_variant(text).model, declared)
     record = ShadowRecord(text, max_drop)
     for turn in range(SHADOWED):
         seconds = 0.02 + 0.001 * (turn % 3), 0.01

@@ -16,7 +16,7 @@ from headrace.base.observer import Observer
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.compare.blocks import per_item
 from headrace.compare.intervals import Interval, centre, paired_interval
-from headrace.compare.looks import once
+from headrace.compare.sequential import once
 from headrace.compare.turns import Turns, take_turns
 from headrace.pipeline.execute import Measuring, run
 from headrace.profiler.profile import ProfileSettings, profile

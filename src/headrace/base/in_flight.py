@@ -56,7 +56,7 @@ class InFlight:
 
 
 @dataclass(slots=True)
-class Place:
+class InFlightPlace:
     """Where one message stands in a table."""
 
     slot: int | None
@@ -86,7 +86,7 @@ class InFlightTable:
         self._lock = threading.Lock()
         self._free = list(range(num_slots - 1, -1, -1))
 
-    def enter(self, message_id: str, receipt: str, lent_at: float) -> Place:
+    def enter(self, message_id: str, receipt: str, lent_at: float) -> InFlightPlace:
         """Enter a message that was just received."""
         encoded = message_id.encode(errors="surrogateescape")
         with self._lock:
@@ -96,9 +96,9 @@ class InFlightTable:
                 slot = None
             if slot is not None:
                 self._write(slot, encoded, receipt, lent_at)
-        return Place(slot)
+        return InFlightPlace(slot)
 
-    def work(self, place: Place, change: int) -> None:
+    def work(self, place: InFlightPlace, change: int) -> None:
         """Note that one more stage works on the message (1) or one less (-1); any thread."""
         with self._lock:
             if place.slot is not None:
@@ -107,19 +107,19 @@ class InFlightTable:
                 works = self._memory[at]
                 self._memory[at] = works if works == 255 else max(0, works + change)
 
-    def renew(self, place: Place, message_id: str, receipt: str, lent_at: float) -> None:
+    def renew(self, place: InFlightPlace, message_id: str, receipt: str, lent_at: float) -> None:
         """Note that the message was lent anew."""
         with self._lock:
             if place.slot is not None:
                 self._write(place.slot, message_id.encode(errors="surrogateescape"), receipt, lent_at)
 
-    def note_delivery(self, place: Place) -> None:
+    def note_delivery(self, place: InFlightPlace) -> None:
         """Note that the message's result is where it should be, and only the queue does not know."""
         with self._lock:
             if place.slot is not None:
                 self._memory[_find_offset(place.slot) + 1] = 1
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: InFlightPlace) -> None:
         """Take the message out."""
         with self._lock:
             if place.slot is not None:

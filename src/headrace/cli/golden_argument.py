@@ -62,12 +62,12 @@ def noise(spec: VariantSpec, pipeline: str | None, num_items: int) -> Golden:
     Raises:
         SettingsError: If nothing can be made up for it.
     """
-    from headrace.validate.made_up import Shapes, make_up
+    from headrace.validate.synthetic_inputs import Shapes, make_up
 
     model, prepared = spec.open(), find_prepared_shape(pipeline, spec.model.artifact)
     first = model.inputs[0]
     known: list[Shapes] = [{first.name: ("batch", *prepared)}] if prepared else []
-    return make_up(spec.model, model.inputs, model.metadata, known).golden(num_items)
+    return make_up(spec.model, model.inputs, model.metadata, known).make_golden(num_items)
 
 
 def find_prepared_shape(pipeline: str | None, model: str | None) -> tuple[int, ...] | None:
@@ -77,11 +77,11 @@ def find_prepared_shape(pipeline: str | None, model: str | None) -> tuple[int, .
     from headrace.base.errors import SettingsError
     from headrace.cli.loading import load_pipeline
     from headrace.cli.module_argument import stage_of_model
-    from headrace.validate.prepared import before_model, shape_of_any
+    from headrace.validate.preparation import find_stages_before_model, shape_of_any
 
     loaded = load_pipeline(pipeline)
     try:
-        return shape_of_any(before_model(stage_of_model(loaded, model).module, loaded.stages))
+        return shape_of_any(find_stages_before_model(stage_of_model(loaded, model).module, loaded.stages))
     except SettingsError:
         return None
 

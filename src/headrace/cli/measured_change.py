@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredChange:
     """What came of a change."""
 
     ratio: Estimate
@@ -25,7 +25,7 @@ class Measured:
     began_unix_seconds: float
 
 
-def find_measured(results: Sequence[str], entry: PredictionEntry) -> Measured:
+def find_measured(results: Sequence[str], entry: PredictionEntry) -> MeasuredChange:
     """Return what was measured, once it is clear that it is what was predicted.
 
     Args:
@@ -47,7 +47,7 @@ def find_measured(results: Sequence[str], entry: PredictionEntry) -> Measured:
         )
     _check_plan(compared, entry)
     doubts = _doubts(compared, entry)
-    return Measured(ratio=_ratio(compared), how="; ".join([how, *doubts]), began_unix_seconds=began)
+    return MeasuredChange(ratio=_ratio(compared), how="; ".join([how, *doubts]), began_unix_seconds=began)
 
 
 def _measure_from_runs(before: str, after: str) -> tuple[ComparisonDocument, float, str]:

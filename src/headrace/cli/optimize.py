@@ -428,16 +428,16 @@ def _explain(args: argparse.Namespace) -> int:
 
     from headrace.cli.golden_argument import noise
     from headrace.cli.optimization_text import census_text
-    from headrace.validate.census import check_can_tell, take_census
+    from headrace.validate.precision_audit import audit_precision, check_can_tell
     from headrace.validate.variant_spec import parse_variant
 
     spec = parse_variant(args.model, args.threads)
     check_can_tell(spec)
     size = args.batch or 1
     given = _items(args, args.data, labelled=False) or noise(spec, args.pipeline, size)
-    items = given.inputs if given.is_made_up else given.at(spec.model.input_side)
+    items = given.inputs if given.is_made_up else given.scale_to(spec.model.input_side)
     batch = items[np.arange(size) % len(items)]
-    document = _add_layers(args, spec, take_census(spec, batch), items)
+    document = _add_layers(args, spec, audit_precision(spec, batch), items)
     if args.json:
         _print_json(document)
     else:

@@ -170,7 +170,7 @@ def _execute(
 def _make_following(args: argparse.Namespace) -> Following | None:
     from headrace.base.errors import SettingsError
     from headrace.pipeline.following import Following
-    from headrace.validate.switching import why_not_switch
+    from headrace.validate.switching import explain_no_switch
 
     if not args.follow:
         return None
@@ -178,7 +178,9 @@ def _make_following(args: argparse.Namespace) -> Following | None:
         raise SettingsError("--shadow runs beside one model, and --follow may change it; give one of the two")
     if not args.plan:
         raise SettingsError("--follow goes with --plan FILE: that file is followed")
-    return Following(file=Path(args.plan), judge=why_not_switch, text=args.plan_text, settings=args.settings, say=_say)
+    return Following(
+        file=Path(args.plan), judge=explain_no_switch, text=args.plan_text, settings=args.settings, say=_say
+    )
 
 
 def _print_json(result: Any, beside: ShadowDocument | None) -> None:

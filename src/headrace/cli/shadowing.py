@@ -28,7 +28,7 @@ _OUTCOMES: Mapping[str, Decided] = {"promote": "passed", "keep": "inconclusive",
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Candidate:
+class ShadowCandidate:
     """A candidate that runs beside the model in use."""
 
     spec: VariantSpec
@@ -138,7 +138,7 @@ class Candidate:
         )  # fmt: skip
 
 
-def open_candidate(args: argparse.Namespace, plan: Plan) -> Candidate | None:
+def open_candidate(args: argparse.Namespace, plan: Plan) -> ShadowCandidate | None:
     """Return the candidate that `--shadow` names; None if there is none.
 
     Raises:
@@ -170,7 +170,7 @@ def open_candidate(args: argparse.Namespace, plan: Plan) -> Candidate | None:
     model = spec.open()
     file = Path(spec.model.artifact or "")
     num_bytes = model_files(file).num_bytes if file.is_file() else 0  # an emulated one needs none
-    return Candidate(spec, model, Shadow(model, record.add), record, time.monotonic(), num_bytes)
+    return ShadowCandidate(spec, model, Shadow(model, record.add), record, time.monotonic(), num_bytes)
 
 
 def _ledger(args: argparse.Namespace) -> str | None:

@@ -93,7 +93,7 @@ class Question:
 
     def gain(self, log_ratio: Interval | None) -> Interval | None:
         """Return an interval of log B/A turned so that more is better."""
-        return log_ratio if log_ratio is None or self.metric.higher_is_better else log_ratio.negated()
+        return log_ratio if log_ratio is None or self.metric.higher_is_better else log_ratio.negate()
 
 
 def compare_pipelines(
@@ -310,7 +310,7 @@ def _side(contender: Contender, blocks: Sequence[Block], values: Sequence[float]
     )
 
 
-def _recorded_side(run: Run, told: recorded.Recording) -> Side:
+def _recorded_side(run: Run, told: recorded.RecordedRun) -> Side:
     plan_id, plan = next(iter(run.info.plans.items()), ("", {}))
     return Side(
         name=str(run.path),

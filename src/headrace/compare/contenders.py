@@ -20,7 +20,7 @@ from headrace.base.settings import check
 from headrace.base.units import format_duration
 from headrace.compare.blocks import FEWEST_ITEMS, Block, Contender, SameItems, fewest_items, measure_block, quiet
 from headrace.compare.interrupts import noticing
-from headrace.compare.looks import doubling, once
+from headrace.compare.sequential import doubling, once
 from headrace.compare.turns import Turns, take_turns
 from headrace.compare.words import MOST_PAIRS
 from headrace.delivery.collect import Collect

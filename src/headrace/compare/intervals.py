@@ -42,7 +42,7 @@ class Interval:
     mid: float
     high: float
 
-    def negated(self) -> Interval:
+    def negate(self) -> Interval:
         """Return the interval of the opposite."""
         return Interval(-self.high, -self.mid, -self.low)
 

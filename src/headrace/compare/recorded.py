@@ -35,7 +35,7 @@ _DRAINING = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
+class RecordedRun:
     """What one run folder tells of one metric."""
 
     values: tuple[float, ...]
@@ -52,7 +52,7 @@ class Recording:
     warnings: tuple[str, ...]
 
 
-def read_recording(run: Run, metric: str) -> Recording:
+def read_recording(run: Run, metric: str) -> RecordedRun:
     """Return the stretches of a run's steady part.
 
     Args:
@@ -85,7 +85,7 @@ def read_recording(run: Run, metric: str) -> Recording:
         )
     stretch_seconds = (edges[1] - edges[0]) / 1e9
     counters = run.info.counters
-    return Recording(
+    return RecordedRun(
         values=tuple(map(float, steady)),
         stretch_seconds=float(stretch_seconds),
         warm_up_seconds=float(warm_up * stretch_seconds),

@@ -4,7 +4,7 @@ How this works: a round measures each alternative once. Rounds run forwards and 
 B A, B A, A B, ...), which gives a steady drift of the machine, and one that bends, to all alike; what a round still has of it
 counts as noise. Measurements are compared within a round, so that slow minutes of a shared machine hit both sides of a pair or
 show as an outlier, which the interval takes calmly. After the rounds that `looks` names the caller is asked whether the answer
-is there; see `headrace.compare.looks`. Ctrl-C ends it with the measurements at hand.
+is there; see `headrace.compare.sequential`. Ctrl-C ends it with the measurements at hand.
 
 References:
     L. Bulej et al., "Duet benchmarking: improving measurement accuracy in the cloud", 2020: pairs, but side by side; on
@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from headrace.base.errors import Interrupted
 from headrace.compare.intervals import ALPHA
-from headrace.compare.looks import Look
+from headrace.compare.sequential import Look
 
 M = TypeVar("M")
 

@@ -30,23 +30,26 @@ def describe(document: ComparisonDocument) -> tuple[str, ...]:
 
 
 def _headline(document: ComparisonDocument) -> str:
-    return {"better": _changed, "worse": _changed, "no_difference": _no_difference, "underpowered": _underpowered}[
-        document.verdict
-    ](document)
+    return {
+        "better": _explain_changed,
+        "worse": _explain_changed,
+        "no_difference": _explain_no_difference,
+        "underpowered": _explain_underpowered,
+    }[document.verdict](document)
 
 
-def _changed(document: ComparisonDocument) -> str:
+def _explain_changed(document: ComparisonDocument) -> str:
     delivered_a, delivered_b = document.environment.get("delivered_share", (1.0, 1.0))
     if lost_share((delivered_a, delivered_b)) > MOST_LOST:
         return f"B is worse, whatever its rate: it delivers {delivered_b:.1%} of the jobs, and A {delivered_a:.1%}."
     return f"B is {document.verdict}: {_effect(document)}."
 
 
-def _no_difference(document: ComparisonDocument) -> str:
+def _explain_no_difference(document: ComparisonDocument) -> str:
     return f"No difference: {_effect(document)}, all within {document.margin:.1%} of the same."
 
 
-def _underpowered(document: ComparisonDocument) -> str:
+def _explain_underpowered(document: ComparisonDocument) -> str:
     head = f"It cannot be told yet: {_effect(document)}"
     if not document.paired:
         return f"{head}; recorded runs only tell differences beyond {document.margin:.0%}. --measure runs them again in pairs."
@@ -60,14 +63,14 @@ def _underpowered(document: ComparisonDocument) -> str:
 def _effect(document: ComparisonDocument) -> str:
     metric = _METRICS[document.metric]
     if document.ratio_low is None or document.ratio_high is None:
-        (ratio,) = _in_one_form(document.ratio)
+        (ratio,) = _format_alike(document.ratio)
         return f"{metric} of B is {ratio} in {pluralize(document.num_pairs, 'pair')}, too few for an interval"
     confidence = document.environment.get("confidence", 0.95)
-    ratio, low, high = _in_one_form(document.ratio, document.ratio_low, document.ratio_high)
+    ratio, low, high = _format_alike(document.ratio, document.ratio_low, document.ratio_high)
     return f"{metric} of B is {ratio} ({100 * confidence:.4g} % interval {low} to {high})"
 
 
-def _in_one_form(*ratios: float | None) -> list[str]:
+def _format_alike(*ratios: float | None) -> list[str]:
     """Return ratios as people say them: `+4.8 %`, or `x2.31` where one of them is a doubling, or a half, or beyond."""
     as_factor = any(ratio is not None and not 0.5 < ratio < 2 for ratio in ratios)
     return [

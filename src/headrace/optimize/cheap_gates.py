@@ -21,8 +21,8 @@ from headrace.runs.formats.optimization import Attempt
 from headrace.runs.formats.outcomes import Acceptance
 from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, GateName, ValidationDocument, VariantSide
+from headrace.validate.answer_cache import AnswerCache
 from headrace.validate.golden import Golden
-from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.model_speed import Settled
 from headrace.validate.policy import Policy
 from headrace.validate.variant_spec import VariantSpec, variant_settings
@@ -35,7 +35,7 @@ class CheapGates:
 
     conditions: Conditions
     log: AttemptLog
-    kept: KeptAnswers
+    kept: AnswerCache
     """What the model as given answered."""
     pipeline: PipelineSpeedup | None = None
     """Says what a faster model would make of a recorded run; None: no run was given."""
@@ -133,7 +133,7 @@ def run_cheap_gates(
     items: Golden | None,
     policy: Policy,
     gates: Sequence[GateName] = CHEAP_GATES,
-    kept: KeptAnswers | None = None,
+    kept: AnswerCache | None = None,
     settled: Settled | None = None,
 ) -> ValidationDocument:
     """Return what the cheap gates say: answers held against the model as given, speed against the variant in use.

@@ -29,7 +29,7 @@ from headrace.validate.detections import detections_in
 from headrace.validate.items import Items, batch_of, fed
 from headrace.validate.meanings import Detections
 from headrace.validate.model_speed import ROUNDS, Settled, Speed, as_estimate, measure_turns
-from headrace.validate.parity import compare_outputs, joined
+from headrace.validate.parity import compare_outputs, join_answers
 from headrace.validate.variant_spec import VariantSpec
 
 #: Rounds of A, B, A of one comparison of the search: the fewest that give an interval.
@@ -169,7 +169,7 @@ def answers_alike(spec: VariantSpec, items: Items, batches: Sequence[int]) -> fl
         alike = all(same.same(one, other) >= same.least for one, other in zip(first, second, strict=False))
         return 0.0 if len(first) == len(second) and alike else math.inf
     try:
-        first, second = map(joined, answers)
+        first, second = map(join_answers, answers)
     except ValueError:
         return math.inf
     return compare_outputs(first, second).worst_l2

@@ -106,7 +106,7 @@ class OwnConcurrency:
 
     def _items(self, spec: VariantSpec) -> Items:
         """Return the items as a variant takes them."""
-        return self.items.at(spec.model.input_side)
+        return self.items.scale_to(spec.model.input_side)
 
     def _recalled(self, known: Attempt) -> Attempt:
         """Return an attempt of the ledger with the files as they are called today."""

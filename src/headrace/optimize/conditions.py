@@ -107,7 +107,7 @@ class Conditions:
         With labels a large difference would only be a note: the accuracy is not evaluated here, so it must be small.
         """
         given = self.subject.calibration or self.golden
-        return None if given is None else given.unlabelled(spread(len(given), PARITY_ITEMS))
+        return None if given is None else given.drop_labels(spread(len(given), PARITY_ITEMS))
 
     def is_as_given(self, attempt: Attempt) -> bool:
         """Return whether it is the model as given: answers are compared with its own, so it needs no test."""

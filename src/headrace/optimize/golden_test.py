@@ -20,8 +20,8 @@ from headrace.optimize.search_words import cpu_words
 from headrace.runs.formats.optimization import Attempt
 from headrace.runs.formats.outcomes import Acceptance
 from headrace.runs.formats.variants import Gate, GateName, ValidationDocument
+from headrace.validate.answer_cache import AnswerCache
 from headrace.validate.items import Feed, fed
-from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.variant_spec import VariantSpec, variant_settings
 from headrace.validate.variants import OPEN
 
@@ -36,7 +36,7 @@ class GoldenTest:
 
     conditions: Conditions
     log: AttemptLog
-    kept: KeptAnswers
+    kept: AnswerCache
     """What the model as given answered."""
     evaluate: Callable[..., ValidationDocument]
     """As `validate_variants`."""
@@ -164,7 +164,7 @@ class GoldenTest:
         """Return the memory that a variant needs, measured once."""
         golden = self.conditions.golden
         if spec.text not in self._weighed and self.weigh is not None and golden is not None:
-            items = golden.at(spec.model.input_side)[: self.conditions.goal.batch]
+            items = golden.scale_to(spec.model.input_side)[: self.conditions.goal.batch]
             self._weighed[spec.text] = self.weigh(spec, fed(items))
         return self._weighed[spec.text]
 

@@ -31,7 +31,7 @@ from headrace.engines.onnx_engine import tensor_specs
 from headrace.optimize.int8 import feed_of
 from headrace.optimize.onnx_files import Graph, load, onnx, save
 from headrace.validate.golden import spread
-from headrace.validate.items import Items, fixed_batch
+from headrace.validate.items import Items, find_fixed_batch
 
 #: What they take and what they give is one group.
 _ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "HardSigmoid", "HardSwish", "Sigmoid")
@@ -205,7 +205,7 @@ def _answers(model: Any, items: Items) -> np.ndarray:
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         inputs = tensor_specs(session.get_inputs())
-        size = fixed_batch(inputs) or 8
+        size = find_fixed_batch(inputs) or 8
         usable = len(items) - len(items) % size or len(items)
         parts = [session.run(None, feed_of(inputs, items[at : at + size])) for at in range(0, usable, size)]
     except Exception as error:  # ONNX Runtime raises its own types, none of them public

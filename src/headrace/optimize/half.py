@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from headrace.optimize.techniques import Subject, Technique, Why, in_precision, is_quantized_already, why_no_precision
 from headrace.runs.cpu_features import FLOAT16_FLAGS
-from headrace.validate.half_precision import LARGEST, beyond, named
+from headrace.validate.half_precision import LARGEST, find_beyond, format_reaches
 
 
 def why_no_float16(subject: Subject) -> Why | None:
@@ -24,9 +24,9 @@ def why_no_float16(subject: Subject) -> Why | None:
         )
     if subject.calibration is None:
         return f"how large its numbers get is not known, and float16 ends at {LARGEST['f16']:,.0f}: give --data"
-    found = beyond(subject.baseline(), subject.calibration.inputs, "f16")
+    found = find_beyond(subject.baseline(), subject.calibration.inputs, "f16")
     if found:
-        return f"float16 ends at {LARGEST['f16']:,.0f}: {named(found)}"
+        return f"float16 ends at {LARGEST['f16']:,.0f}: {format_reaches(found)}"
     return None
 
 

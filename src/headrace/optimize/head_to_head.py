@@ -128,7 +128,7 @@ class Pairs:
         try:
             if self.concurrency:
                 sides = (a, self._concurrency_of(first)), (b, self._concurrency_of(second))
-                items = (self.items.at(one.model.input_side) for one in (a, b))
+                items = (self.items.scale_to(one.model.input_side) for one in (a, b))
                 return compare_concurrency(*sides, *items, rounds=ROUNDS, stop=stop, settled=settled)
             model, batch = b.open(), self._batch(b)
             other = model if a.model.input_side == b.model.input_side else OnItsOwn(model, batch)
@@ -142,7 +142,7 @@ class Pairs:
 
     def _batch(self, spec: VariantSpec) -> Feed:
         """Return items as a variant takes them, around again where there are too few."""
-        return batch_of(self.items.at(spec.model.input_side), self.batch)
+        return batch_of(self.items.scale_to(spec.model.input_side), self.batch)
 
     def _spec(self, point: Point) -> VariantSpec:
         attempt = self.known.get(point.name)

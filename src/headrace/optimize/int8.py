@@ -30,7 +30,7 @@ from headrace.engines.onnx_engine import make_session_options, open_session
 from headrace.optimize.onnx_files import LEAST_OPSET, load, onnx, opset_of
 from headrace.optimize.presets import X86_VNNI, Preset
 from headrace.validate.golden import spread
-from headrace.validate.items import Items, fed, fixed_batch
+from headrace.validate.items import Items, fed, find_fixed_batch
 
 # onnxruntime.quantization warns of what is done here on purpose, through the root logger.
 _NOISY = logging.getLogger()
@@ -81,7 +81,7 @@ def quantize(
     """
     signed = signed or preset.signed
     inputs = inputs_of(artifact)
-    fixed_size = fixed_batch(inputs)
+    fixed_size = find_fixed_batch(inputs)
     items = calibration[spread(len(calibration), CALIBRATORS[calibrator].items)]
     whole = feed_of(inputs, items[np.arange(fixed_size or 1) % len(items)])
     size = fixed_size or _BATCH

@@ -21,7 +21,7 @@ from headrace.base.errors import EngineError, MissingExtra
 from headrace.optimize.int8 import CALIBRATION_ITEMS, feed_of, inputs_of
 from headrace.optimize.onnx_files import load, save
 from headrace.validate.golden import spread
-from headrace.validate.items import Items, fixed_batch
+from headrace.validate.items import Items, find_fixed_batch
 
 #: Set while NNCF is imported: it reports its use to a server otherwise.
 _NO_TELEMETRY = "NNCF_CI"
@@ -48,7 +48,7 @@ def quantize_by_nncf(artifact: Path, calibration: Items, output: Path) -> dict[s
     """
     nncf = _import()
     inputs = inputs_of(artifact)
-    size = fixed_batch(inputs) or 1
+    size = find_fixed_batch(inputs) or 1
     items = calibration[spread(len(calibration), CALIBRATION_ITEMS)]
     batches = [items[at : at + size] for at in range(0, len(items) - size + 1, size)]
     data = nncf.Dataset(batches, lambda batch: feed_of(inputs, batch))

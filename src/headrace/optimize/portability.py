@@ -26,8 +26,8 @@ from headrace.optimize.onnx_files import load, numpy_helper, onnx, opset_of
 from headrace.runs.cpu_features import BFLOAT16_FLAGS, FLOAT16_FLAGS, INT8_FLAGS
 from headrace.runs.formats.portability import Outcome, Place, PortabilityDocument
 from headrace.validate.items import Items, batch_of
-from headrace.validate.made_up import Shapes, make_up
-from headrace.validate.trials import Feed, Trial, try_calls
+from headrace.validate.synthetic_inputs import Shapes, make_up
+from headrace.validate.trials import Feed, ModelTrial, try_calls
 
 #: Batches that a pipeline may form.
 _BATCHES = (1, 3, 8)
@@ -254,7 +254,7 @@ def _tried(file: _File, asked: _Asked, name: str, options: Mapping[str, str]) ->
     return [wrong] if refused else [], bool(asked.feeds), None
 
 
-def _why_no_answer(trial: Trial, size: int, file: _File, asked: _Asked) -> str:
+def _why_no_answer(trial: ModelTrial, size: int, file: _File, asked: _Asked) -> str:
     """Return what is wrong with an answer; empty: nothing. Of several inputs some may be states, and so may outputs."""
     if trial.shapes is None:
         return trial.why

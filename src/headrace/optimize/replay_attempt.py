@@ -112,7 +112,7 @@ def _judge(
     )  # fmt: skip
     names = {gate.name for gate in attempt.validation.gates}
     given = calibration or golden
-    some = None if given is None else given.unlabelled(spread(len(given), PARITY_ITEMS))
+    some = None if given is None else given.drop_labels(spread(len(given), PARITY_ITEMS))
     used = ModelPlan(**asked.against)
     against = VariantSpec(variant_text(used), used) if asked.against else a
     cheap = run_cheap_gates(a, against, b, some, policy, [gate for gate in CHEAP_GATES if gate in names])
@@ -140,7 +140,7 @@ def _concurrency(
     if items is None or taken is first:
         return attempt.verdict, None, None
     settings = [Concurrency(workers=one.workers, threads=one.threads, batch=one.batch) for one in (first, taken)]
-    found = compare_concurrency((spec, settings[0]), (spec, settings[1]), items.at(spec.model.input_side))
+    found = compare_concurrency((spec, settings[0]), (spec, settings[1]), items.scale_to(spec.model.input_side))
     if found is None:
         return attempt.verdict, None, None
     return ("accept" if found.low > 1 else "reject"), as_estimate(found), None

@@ -47,12 +47,12 @@ from headrace.optimize.trained import NO_RECIPE
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 from headrace.runs.formats.variants import VariantSide
 from headrace.validate import measuring
+from headrace.validate.answer_cache import AnswerCache
 from headrace.validate.disjoint import check_disjoint
 from headrace.validate.golden import Golden
-from headrace.validate.items import check_inputs, fed, in_words
-from headrace.validate.kept_answers import KeptAnswers
+from headrace.validate.items import check_inputs, describe_items, fed
 from headrace.validate.policy import Policy
-from headrace.validate.robustness import why_no_robustness
+from headrace.validate.robustness import explain_no_robustness
 from headrace.validate.sample_size import sample_size_told
 from headrace.validate.variant_spec import VariantSpec
 
@@ -115,7 +115,7 @@ def optimize(
         _check_robustness(subject, golden, goal)
     conditions = Conditions(subject=subject, goal=goal, golden=golden, hardware=hardware)
     log = AttemptLog(original.sha256, goal, memory, hardware, say)
-    kept = KeptAnswers()
+    kept = AnswerCache()
     search = Search(
         conditions, log, methods,
         CheapGates(conditions=conditions, log=log, kept=kept, pipeline=pipeline),
@@ -141,19 +141,19 @@ def _check_fits(spec: VariantSpec, sets: Sequence[Golden]) -> None:
     for one in sets:
         check_inputs(one.inputs, model.inputs, one.name)
         try:
-            model(fed(one.at(spec.model.input_side)[:1]))
+            model(fed(one.scale_to(spec.model.input_side)[:1]))
         except SettingsError:
             raise
         except Exception as error:  # engines raise their own types
             name = Path(spec.model.artifact or "").name
             raise SettingsError(
-                f"{name} does not take the items of {one.name}, {in_words(one.inputs)}: {error}"
+                f"{name} does not take the items of {one.name}, {describe_items(one.inputs)}: {error}"
             ) from None
 
 
 def _check_robustness(subject: Subject, golden: Golden, goal: Goal) -> None:
     """Raise SettingsError where spoiled images cannot be asked: after hours of search nothing could be accepted."""
-    why = why_no_robustness(subject.baseline().open(), golden, Policy(batch=goal.batch, output=goal.output))
+    why = explain_no_robustness(subject.baseline().open(), golden, Policy(batch=goal.batch, output=goal.output))
     if why is not None:
         raise SettingsError(f"--robustness cannot be asked: {why}; leave it out")
 

@@ -101,7 +101,7 @@ def _prepared(subject: Subject, size: int, name: str) -> np.ndarray | None:
     if not subject.scales_before:
         return None
     try:
-        small = np.ascontiguousarray(main_array(subject.calibration.at(size))[0])
+        small = np.ascontiguousarray(main_array(subject.calibration.scale_to(size))[0])
     except Exception as error:  # the user's own preprocess may take one size alone, and raise whatever it likes
         subject.say(f"{name}: the pipeline cannot prepare images of {size} pixels, so the model scales them: {error}")
         return None

@@ -25,9 +25,9 @@ from headrace.optimize.presets import HERE, TENSORRT, Preset, find_preset, why_s
 from headrace.optimize.recipe import Buildable
 from headrace.runs.cpu_features import BFLOAT16_FLAGS
 from headrace.runs.formats.optimization import Artifact, TechniqueKind
-from headrace.validate.census import is_quantized
 from headrace.validate.golden import Golden
 from headrace.validate.parity import BANDS
+from headrace.validate.precision_audit import is_quantized
 from headrace.validate.variant_spec import VariantSpec, variant_text
 
 #: Key of a file's parameters: why it is known to be no good before any gate is asked.
@@ -310,7 +310,7 @@ def int8_file(subject: Subject, source: Artifact, name: str, calibrator: str = "
         slow = why_slow_int8(subject.flags) if subject.target == HERE else None
         if slow is not None:
             subject.say(f"{name}: {slow}")
-        items = subject.calibrated_on.at(source.parameters.get(INPUT_SIDE))
+        items = subject.calibrated_on.scale_to(source.parameters.get(INPUT_SIDE))
         return quantize(Path(source.file), items, output, preset=subject.preset, calibrator=calibrator)
 
     return kept_file(subject, name, source, make)

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from headrace.base.clock import Clock
 from headrace.base.errors import QueueRefused, QueueUnavailable, SourceError
 from headrace.base.formatting import encodable
-from headrace.base.in_flight import Place
+from headrace.base.in_flight import InFlightPlace
 from headrace.base.policies.blame import Record
 from headrace.base.policies.visibility import VisibilityPolicy
 from headrace.base.protocols import FINAL, STALE, Queue
@@ -163,7 +163,7 @@ class Loan:
         self.max_receives = max_receives
         self.is_suspect = False
         self.refused_for = ""
-        self.place: Place | None = None
+        self.place: InFlightPlace | None = None
         self._book = book
 
     def latest(self) -> Message:

@@ -18,7 +18,7 @@ from headrace.runs.formats.capacity import CapacityDocument, CapacityOption
 from headrace.runs.formats.prediction import Change, TrackRecord
 from headrace.runs.formats.profile import Estimate
 from headrace.tune.capacity_words import describe, money
-from headrace.tune.usable_rate import Machine
+from headrace.tune.usable_rate import UsableMachine
 
 if TYPE_CHECKING:
     from headrace.diagnose.replay import Replay
@@ -80,7 +80,7 @@ def capacity_document(
         seed: Of the simulated arrivals.
     """
     record = record or TrackRecord(num=0)
-    study = _Study(Machine(replay, seed), need, record)
+    study = _Study(UsableMachine(replay, seed), need, record)
     base = study.option(Wanted(AS_RECORDED, Change()))
     others = [_add_savings(study.option(one), base) for one in wanted]
     others.sort(key=lambda option: (option.usable_throughput is None, -(option.usable_throughput or 0.0)))
@@ -112,7 +112,7 @@ def machines_needed(rate: float, usable: float) -> int:
 class _Study:
     """Makes one option after the other."""
 
-    def __init__(self, machine: Machine, need: Need, record: TrackRecord) -> None:
+    def __init__(self, machine: UsableMachine, need: Need, record: TrackRecord) -> None:
         self.machine = machine
         self.need = need
         self._record = record

@@ -24,7 +24,7 @@ _SMALLER = 0.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class PlanDecision:
     """What was found of one Plan."""
 
     verdict: PlanVerdict
@@ -39,7 +39,7 @@ class Decision:
     """More rounds would not change the verdict."""
 
 
-def decide(rounds: Rounds, entrant: Entrant, objective: Objective, size_ratio: float) -> Decision:
+def decide(rounds: Rounds, entrant: Entrant, objective: Objective, size_ratio: float) -> PlanDecision:
     """Return whether a measured Plan is better than the base.
 
     Args:
@@ -99,7 +99,7 @@ def misses_goal(entrant: Entrant, objective: Objective) -> bool:
     return missed is not None and missed[1]
 
 
-def _decide_by(found: Judged, throughput: Judged, what: str) -> Decision:
+def _decide_by(found: Judged, throughput: Judged, what: str) -> PlanDecision:
     """Return the decision that one metric makes."""
     lower_is_better = what != "throughput"
     gain = 1 / found.mid if lower_is_better else found.mid
@@ -138,8 +138,8 @@ def _check_goal(entrant: Entrant, objective: Objective) -> tuple[str, bool] | No
     return None
 
 
-def _decision(verdict: PlanVerdict, throughput: Judged | None, gain: float, why: str, *, sure: bool) -> Decision:
-    return Decision(
+def _decision(verdict: PlanVerdict, throughput: Judged | None, gain: float, why: str, *, sure: bool) -> PlanDecision:
+    return PlanDecision(
         verdict=verdict,
         ratio=None if throughput is None else throughput.interval,
         mid=None if throughput is None else throughput.mid,

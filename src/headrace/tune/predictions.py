@@ -15,9 +15,9 @@ from headrace.runs.formats.prediction import Change, PredictionDocument, TrackRe
 from headrace.runs.formats.profile import ProfileDocument, StageAccount
 from headrace.runs.reader import Run
 from headrace.tune.objective import Objective
-from headrace.tune.predictor import Measured, Predictor, Replayed, estimate_queued_bytes
+from headrace.tune.predictor import MeasuredRun, Predictor, ReplayedRun, estimate_queued_bytes
 from headrace.tune.rounds import Entrant
-from headrace.tune.search import Found, search
+from headrace.tune.search import FoundPoint, search
 from headrace.tune.space import Limits, Point, build_space
 from headrace.tune.sweep import BatchCosts, scale_to_run
 from headrace.tune.tuning_runs import TuningRuns
@@ -66,12 +66,12 @@ class Predictions:
 
     base_settings: tuple[str, ...]
     """Settings that turn the user's Plan into this run's Plan; empty where it is the user's."""
-    replay: Replayed
+    replay: ReplayedRun
     document: ProfileDocument
     predictor: Predictor
     objective: Objective
     """With the memory that there is room for."""
-    found: list[Found] = field(default_factory=list)
+    found: list[FoundPoint] = field(default_factory=list)
     """Points that were looked at, best first."""
     entrant: Entrant | None = None
     """Who measures this run's Plan in the rounds."""
@@ -149,7 +149,7 @@ def look(
     predictor = Predictor(
         replay,
         space,
-        Measured(latencies=_latencies(document, objective), accounts=accounts),
+        MeasuredRun(latencies=_latencies(document, objective), accounts=accounts),
         lambda settings: bench.resolve((*base_settings, *settings)),
         cost_curves={
             stage: curve

@@ -23,15 +23,15 @@ PROCESS_SIZE = 3.0
 PROCESS_BYTES = 150e6
 
 
-class Simulated(Protocol):
-    """What a simulation gives; see `diagnose.replay.Simulated`."""
+class SimulatedPlan(Protocol):
+    """What a simulation gives; see `diagnose.replay.SimulatedPlan`."""
 
     throughput: float
     latencies: np.ndarray
     cpu_per_job: float
 
 
-class Replayed(Protocol):
+class ReplayedRun(Protocol):
     """A recorded run that can be simulated under another Plan; see `diagnose.replay.Replay`."""
 
     throughput: float
@@ -47,7 +47,7 @@ class Replayed(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredRun:
     """What the recorded run did, that predictions are scaled to."""
 
     latencies: Mapping[float, float | None] = field(default_factory=dict)
@@ -73,9 +73,9 @@ class Predictor:
 
     def __init__(
         self,
-        replay: Replayed,
+        replay: ReplayedRun,
         space: Space,
-        measured: Measured,
+        measured: MeasuredRun,
         resolve: Callable[[tuple[str, ...]], Plan],
         *,
         cost_curves: Mapping[str, Mapping[int, float]] | None = None,
@@ -90,7 +90,7 @@ class Predictor:
         self._cost_curves = {stage: dict(curve) for stage, curve in (cost_curves or {}).items()}
         self._goal = goal
         self._known: dict[tuple[tuple[str, Value], ...], Outlook | None] = {}
-        self._base: Simulated = replay.simulate(self._make_change(()))
+        self._base: SimulatedPlan = replay.simulate(self._make_change(()))
         self._base_bytes = estimate_queued_bytes(replay.plan, measured.accounts)
 
     @property
@@ -115,7 +115,7 @@ class Predictor:
         try:
             plan = self._resolve(settings)
             change = self.change(point)
-            simulated: Simulated = self._replay.simulate(change)
+            simulated: SimulatedPlan = self._replay.simulate(change)
             # Of the same jobs, changed and not: a Plan that holds more at once is simulated with more of them.
             ratio = self._replay.ratio(change, self._make_change(()))
         except (HeadraceError, ValueError) as error:
@@ -132,7 +132,7 @@ class Predictor:
             memory_bytes=self._more_bytes(plan),
         )
 
-    def _latency(self, simulated: Simulated, percentile: float) -> float | None:
+    def _latency(self, simulated: SimulatedPlan, percentile: float) -> float | None:
         measured = self._measured.latencies.get(percentile)
         before = float(np.percentile(self._base.latencies, percentile)) if len(self._base.latencies) else 0.0
         if measured is None or before <= 0 or not len(simulated.latencies):

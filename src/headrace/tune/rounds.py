@@ -29,7 +29,7 @@ from headrace.compare.contenders import MOST_UNEVEN, Say, run_block, shown_rates
 from headrace.compare.interrupts import noticing
 from headrace.compare.intervals import ALPHA, centre
 from headrace.compare.judging import MOST_LOST, Judgement
-from headrace.compare.looks import doubling
+from headrace.compare.sequential import doubling
 from headrace.compare.turns import Turns, take_turns
 from headrace.runs.formats.profile import Estimate
 from headrace.tune.out_of_memory import is_out_of_memory

@@ -32,7 +32,7 @@ _DIVERSITY = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPoint:
     """A point and what is predicted of it."""
 
     point: Point
@@ -47,7 +47,7 @@ def search(
     may_go_on: Callable[[], bool] = lambda: True,
     seed: int = 0,
     keeps_base: bool = True,
-) -> list[Found]:
+) -> list[FoundPoint]:
     """Return every point that was looked at and can run, best first; the first was made as small as it may be.
 
     Args:
@@ -60,7 +60,7 @@ def search(
     return _Search(predictor, objective, may_go_on, random.Random(seed)).run(keeps_base=keeps_base)
 
 
-def choose(found: Sequence[Found], number: int, *, without: Sequence[Point] = ()) -> list[Found]:
+def choose(found: Sequence[FoundPoint], number: int, *, without: Sequence[Point] = ()) -> list[FoundPoint]:
     """Return the few to measure: the first of `found`, then those that are good and differ from the ones chosen.
 
     Args:
@@ -82,7 +82,7 @@ def choose(found: Sequence[Found], number: int, *, without: Sequence[Point] = ()
     return chosen
 
 
-def _distance(one: Found, chosen: Sequence[Found]) -> int:
+def _distance(one: FoundPoint, chosen: Sequence[FoundPoint]) -> int:
     """Return in how many settings a point differs from the nearest of those chosen, 4 at most."""
     return min(4, *(sum(one.point[key] != taken.point[key] for key in one.point) for taken in chosen))
 
@@ -96,9 +96,9 @@ class _Search:
         self._may_go_on = may_go_on
         self._random = rng
         self._space = predictor.space
-        self._seen: dict[tuple[tuple[str, Value], ...], Found] = {}
+        self._seen: dict[tuple[tuple[str, Value], ...], FoundPoint] = {}
 
-    def run(self, *, keeps_base: bool) -> list[Found]:
+    def run(self, *, keeps_base: bool) -> list[FoundPoint]:
         base = self._look(self._space.base)
         for start in self._starts():
             self._climb(start)
@@ -147,13 +147,13 @@ class _Search:
         best = max((one for one in found if one is not None), key=lambda one: one.score, default=None)
         return None if best is None or best.score <= score + _STEP else (best.point, best.score)
 
-    def _shrink(self, best: Found, base: Found | None) -> Found:
+    def _shrink(self, best: FoundPoint, base: FoundPoint | None) -> FoundPoint:
         """Return the smallest point that is as good: no gain is worth a setting that does not bring it."""
         enough = best.score - SAME
         if base is not None and base.score >= enough:
             return base
 
-        def shrink_on(axis: Axis[Value], smallest: Found) -> Found | None:
+        def shrink_on(axis: Axis[Value], smallest: FoundPoint) -> FoundPoint | None:
             values = dict.fromkeys((self._space.base[axis.key], *axis.values))
             tries = [self._look({**smallest.point, axis.key: value}) for value in values]
             fit = [one for one in tries if one is not None and one.score >= enough and self._is_less(one, smallest)]
@@ -163,14 +163,14 @@ class _Search:
         axes = sorted(self._space.axes, key=lambda axis: not axis.key.endswith((".batch", ".max_wait_seconds")))
         return climb(best, itertools.repeat(axes), shrink_on)
 
-    def _is_less(self, one: Found, other: Found) -> bool:
+    def _is_less(self, one: FoundPoint, other: FoundPoint) -> bool:
         return self._find_burden(one) < self._find_burden(other)
 
-    def _find_burden(self, found: Found) -> tuple[float, int]:
+    def _find_burden(self, found: FoundPoint) -> tuple[float, int]:
         """Return what a point takes, and how much of the Plan it changes."""
         return (round(found.outlook.size, 6), len(self._space.list_changed(found.point)))
 
-    def _look(self, point: Point) -> Found | None:
+    def _look(self, point: Point) -> FoundPoint | None:
         point = self._space.canonical(point)
         key = tuple(sorted(point.items()))
         if key in self._seen:
@@ -180,6 +180,6 @@ class _Search:
         outlook = self._predictor.predict(point)
         if outlook is None:
             return None
-        found = Found(point, outlook, self._objective.score(outlook, self._predictor.base_throughput))
+        found = FoundPoint(point, outlook, self._objective.score(outlook, self._predictor.base_throughput))
         self._seen[key] = found
         return found

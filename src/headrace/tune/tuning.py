@@ -29,12 +29,12 @@ from headrace.runs.formats.prediction import PredictionDocument, TrackRecord
 from headrace.runs.formats.tuning import TuningDocument
 from headrace.runs.hardware import find_hardware
 from headrace.sources.finite import FiniteSource
-from headrace.tune.decision import Decision, decide
+from headrace.tune.decision import PlanDecision, decide
 from headrace.tune.objective import Objective
 from headrace.tune.predictions import Diagnosis, Predictions, Simulator, look
 from headrace.tune.predictor import size
 from headrace.tune.rounds import Effort, Entrant, Rounds
-from headrace.tune.search import Found, choose
+from headrace.tune.search import FoundPoint, choose
 from headrace.tune.setting_reasons import Reason, find_reasons
 from headrace.tune.sweep import LARGEST_BATCH, BatchCosts
 from headrace.tune.tuning_document import MeasuredPlan, TuningOutcome, make_tuning_document
@@ -220,7 +220,7 @@ class _Tuning:
         if chosen and self._promises(view, chosen[0], best):
             self._measure(view, chosen)
 
-    def _promises(self, view: Predictions, found: Found, best: MeasuredPlan) -> bool:
+    def _promises(self, view: Predictions, found: FoundPoint, best: MeasuredPlan) -> bool:
         """Return whether it may be better than the best so far, or as good and smaller; else measuring it is of no use."""
         if best.decision is None or best.decision.verdict != "better" or self._objective.name != "throughput":
             return True
@@ -228,7 +228,7 @@ class _Tuning:
         ratio = found.outlook.ratio * base / best.mid
         return ratio > 1 + _SAME or (ratio > 1 - _SAME and found.outlook.size < best.found.outlook.size)
 
-    def _predict(self, view: Predictions, found: Found) -> PredictionDocument | None:
+    def _predict(self, view: Predictions, found: FoundPoint) -> PredictionDocument | None:
         """Return the prediction with its interval, written to the ledger."""
         record = TrackRecord(num=0) if self._ledger is None else self._ledger.track_record()
         try:
@@ -242,7 +242,7 @@ class _Tuning:
 
     # --- measuring ---------------------------------------------------------------------------------------------------
 
-    def _measure(self, view: Predictions, chosen: Sequence[Found]) -> None:
+    def _measure(self, view: Predictions, chosen: Sequence[FoundPoint]) -> None:
         """Predict these with an interval, write that down, and measure them."""
         new: list[MeasuredPlan] = []
         for found in chosen:
@@ -274,7 +274,7 @@ class _Tuning:
     def _is_sure(self, entrant: Entrant) -> bool:
         return self._decide(entrant).is_sure
 
-    def _decide(self, entrant: Entrant) -> Decision:
+    def _decide(self, entrant: Entrant) -> PlanDecision:
         accounts = {account.name: account for account in self._views[0].document.stages}
         before = size(self._bench.resolve(), accounts)
         return decide(self._rounds, entrant, self._objective, size(entrant.contender.plan, accounts) / before)

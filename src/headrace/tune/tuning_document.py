@@ -11,11 +11,11 @@ from headrace.runs.formats.prediction import PredictionDocument, TrackRecord
 from headrace.runs.formats.profile import EMULATED, Estimate
 from headrace.runs.formats.tuning import SweepPoint, Trial, TuningDocument
 from headrace.runs.run_folder import headrace_version
-from headrace.tune.decision import Decision, misses_goal
+from headrace.tune.decision import PlanDecision, misses_goal
 from headrace.tune.objective import Objective
 from headrace.tune.predictions import Predictions, format_value, short
 from headrace.tune.rounds import Entrant, Rounds
-from headrace.tune.search import Found
+from headrace.tune.search import FoundPoint
 from headrace.tune.sweep import BatchCosts, sweep_points
 from headrace.tune.tuning_runs import TuningRuns
 
@@ -32,12 +32,12 @@ class MeasuredPlan:
     name: str
     view: Predictions
     """Of which run it was predicted."""
-    found: Found
+    found: FoundPoint
     settings: tuple[str, ...]
     """What makes it of the user's Plan."""
     prediction: PredictionDocument | None
     entrant: Entrant | None = None
-    decision: Decision | None = None
+    decision: PlanDecision | None = None
 
     @property
     def mid(self) -> float:

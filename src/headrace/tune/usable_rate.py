@@ -40,7 +40,7 @@ _FLOODED = 0.5
 _MOST_TRIES = 8
 
 
-class Machine:
+class UsableMachine:
     """One machine as recorded, which can be asked about changes.
 
     Args:

@@ -16,19 +16,19 @@ import numpy as np
 from headrace.base.formatting import pluralize
 from headrace.base.meaning import Meaning
 from headrace.runs.formats.variants import SliceResult, WorstItem
-from headrace.validate.agreement import Agreement, naming
+from headrace.validate.agreement import Agreement, make_namer
+from headrace.validate.answer_cache import AnswerCache
 from headrace.validate.detections import are_detections
-from headrace.validate.doubts import doubt_of_labels
 from headrace.validate.golden import Golden
-from headrace.validate.judged import MOST_WORST, GoldenGate, Judged, set_says, set_values
-from headrace.validate.kept_answers import KeptAnswers
-from headrace.validate.metrics import Truth, scored
-from headrace.validate.noninferiority import Finding, judge_drop, largest_discordance
-from headrace.validate.of_sets import judge_set
-from headrace.validate.parity import has_broken, joined, num_broken, num_classes, top_1
+from headrace.validate.golden_gate import MOST_WORST, GateResult, GoldenGate, set_says, set_values
+from headrace.validate.label_checks import doubt_of_labels
+from headrace.validate.metrics import Truth, score_outputs
+from headrace.validate.noninferiority import DropFinding, judge_drop, largest_discordance
+from headrace.validate.parity import has_broken, join_answers, num_broken, num_classes, top_1
 from headrace.validate.policy import Policy
-from headrace.validate.recounted import Again, RecountedGate
-from headrace.validate.slices import FEWEST_SOURCES, drop_by_source, slices_of, too_small, worst_of
+from headrace.validate.pooled_accuracy import Again, PooledGate
+from headrace.validate.set_noninferiority import judge_set
+from headrace.validate.slices import FEWEST_SOURCES, drop_by_source, find_too_small, slices_of, worst_of
 
 Calls = Callable[[], Iterator[Any]]
 
@@ -56,10 +56,10 @@ def judge_accuracy(
     *,
     names: list[str] | None,
     is_interrupted: Callable[[], bool],
-    kept: KeptAnswers | None = None,
+    kept: AnswerCache | None = None,
     again: Again | None = None,
     meaning: Meaning | None = None,
-) -> Judged:
+) -> GateResult:
     """Return whether B's answers to a golden set are as good as A's.
 
     Args:
@@ -76,9 +76,9 @@ def judge_accuracy(
     Raises:
         SettingsError: If the metric does not fit the answers.
     """
-    kept = kept or KeptAnswers(0)
+    kept = kept or AnswerCache(0)
     if policy.metric.recount is not None and not golden.is_made_up:
-        return RecountedGate(
+        return PooledGate(
             golden=golden, policy=policy, names=names, is_interrupted=is_interrupted, kept=kept,
             recount=policy.metric.recount, again=again,
         ).judge(a, b)  # fmt: skip
@@ -93,54 +93,54 @@ class _Gate(GoldenGate):
 
     meaning: Meaning | None = None
 
-    def judge(self, a: Calls, b: Calls) -> Judged:
+    def judge(self, a: Calls, b: Calls) -> GateResult:
         golden, metric = self.golden, self.policy.metric
         if golden.is_made_up:
-            return self.said("skipped", "not known: there is no golden set; give one with --golden")
+            return self.conclude("skipped", "not known: there is no golden set; give one with --golden")
         if metric.needs_classes and golden.labels is None and not metric.is_default:
-            return self.said("skipped", f"not known: {metric.name} needs labels, and {golden.name} has none")
+            return self.conclude("skipped", f"not known: {metric.name} needs labels, and {golden.name} has none")
         if metric.is_default and golden.labels is None and {"boxes", "mask"} & set(golden.truth):
             says = (
                 f"not known: {golden.name} has boxes or masks and no labels; score them with --metric map, map50 or iou"
             )
-            return self.said("skipped", says)
+            return self.conclude("skipped", says)
         if metric.is_default and golden.labels is None and self.meaning is not None:
-            return self._by_meaning(a, b)
+            return self._judge_meaning(a, b)
         first, second = self.kept.once("accuracy", lambda: self._answers(a)), self._answers(b)
         if self.is_interrupted() or first is None or second is None:
-            return self.said("inconclusive", "interrupted")
+            return self.conclude("inconclusive", "interrupted")
         if second.broken > first.broken:
             says = f"{second.broken} of {len(golden)} answers of B hold a NaN or an infinity, of A {first.broken}"
-            return self.said("rejected", says, {"broken": float(second.broken)})
+            return self.conclude("rejected", says, {"broken": float(second.broken)})
         if metric.needs_classes and (first.first is None or second.first is None):
-            return self.said(
+            return self.conclude(
                 "skipped",
                 "not known: the answers are no scores of classes; give what is true with --metric map, map50 or iou, or "
                 "your own as MODULE:FUNCTION",
             )
         if first.scores is None or second.scores is None:
-            return self._of_set(first, second)
-        return self._of_items(first, second)
+            return self._judge_set(first, second)
+        return self._judge_items(first, second)
 
     # --- asking
 
-    def _by_meaning(self, a: Calls, b: Calls) -> Judged:
+    def _judge_meaning(self, a: Calls, b: Calls) -> GateResult:
         """Return whether both answer the same, by what the answers mean."""
         assert self.meaning is not None
         first = self.kept.once(("accuracy", repr(self.meaning)), lambda: self._read(a))
         second = self._read(b)
         if first is None or second is None:
-            return self.said("inconclusive", "interrupted")
+            return self.conclude("inconclusive", "interrupted")
         if second[1] > first[1]:
             says = f"{pluralize(second[1], 'call')} of B give a NaN or an infinity, of A {first[1]}"
-            return self.said("rejected", says, {"broken": float(second[1])})
-        agreement = Agreement(self.meaning, naming(self.names))
+            return self.conclude("rejected", says, {"broken": float(second[1])})
+        agreement = Agreement(self.meaning, make_namer(self.names))
         changed = agreement.add_read(first[0], second[0])
-        why = agreement.why_not_of_parts()
+        why = agreement.explain_difference_of_parts()
         if why is not None:
-            return self.said("rejected", f"{why} ({agreement.says()})", {"agreement": agreement.mean})
+            return self.conclude("rejected", f"{why} ({agreement.says()})", {"agreement": agreement.mean})
         before, after = (_Answers(None, one, None, 0, 0) for one in (np.zeros_like(changed), changed))
-        return self._of_items(before, after)
+        return self._judge_items(before, after)
 
     def _read(self, calls: Calls) -> tuple[list[Any], int] | None:
         """Return the answer to each item, and how many calls gave what is no number; None if it was interrupted."""
@@ -178,16 +178,16 @@ class _Gate(GoldenGate):
         first = np.concatenate(known) if known and len(known) == len(firsts) else None
         if not self.policy.metric.needs_all:
             return _Answers(first, np.concatenate(scores) if scores else None, None, broken, classes)
-        together = joined(outputs)
+        together = join_answers(outputs)
         if self.policy.metric.needs_classes and first is None:
             return _Answers(None, None, None, broken, classes)
-        value = scored(self.policy.metric, together, self._truth(slice(None)), start)
+        value = score_outputs(self.policy.metric, together, self._truth(slice(None)), start)
         return _Answers(first, None if isinstance(value, float) else value, together, broken, classes)
 
     def _scores(self, answers: Any, places: slice, found: np.ndarray) -> np.ndarray:
         if self.policy.metric.is_default and self.golden.labels is None:
             return found.astype(float)  # classes: compared with one another
-        value = scored(self.policy.metric, answers, self._truth(places), len(found))
+        value = score_outputs(self.policy.metric, answers, self._truth(places), len(found))
         return np.broadcast_to(value, len(found))
 
     def _truth(self, places: slice | np.ndarray) -> Truth:
@@ -196,7 +196,7 @@ class _Gate(GoldenGate):
 
     # --- item by item
 
-    def _of_items(self, a: _Answers, b: _Answers) -> Judged:
+    def _judge_items(self, a: _Answers, b: _Answers) -> GateResult:
         policy, margin, labels = self.policy, self.policy.max_drop, self.golden.labels
         assert a.scores is not None
         assert b.scores is not None
@@ -214,26 +214,26 @@ class _Gate(GoldenGate):
         if labels is not None and policy.metric.needs_classes and a.first is not None:
             doubt = doubt_of_labels(labels, a.first, a.num_classes)
             if doubt is not None:
-                return self.said("inconclusive", doubt, values)
+                return self.conclude("inconclusive", doubt, values)
         outcome, says = found.outcome, self._says(found, means)
         slices = self._slices(differences, None if agreement else (a.scores, b.scores))
         if outcome != "rejected":
-            hidden = self._hidden(slices, says, values, limits)
+            hidden = self._find_hidden_drop(slices, says, values, limits)
             if hidden is not None:
-                return self.said("rejected", hidden, values, limits, worst, slices)
+                return self.conclude("rejected", hidden, values, limits, worst, slices)
         self._note_sources(differences, values)
-        return self.said(outcome, says, values, limits, worst, slices)
+        return self.conclude(outcome, says, values, limits, worst, slices)
 
     def _slices(self, differences: np.ndarray, scores: tuple[np.ndarray, np.ndarray] | None) -> tuple[SliceResult, ...]:
         return tuple(slices_of(differences, self._parts(), self.policy.max_slice_drop, scores))
 
-    def _hidden(
+    def _find_hidden_drop(
         self, slices: Iterable[SliceResult], says: str, values: dict[str, float | None], limits: dict[str, float]
     ) -> str | None:
         """Return in words the part of the set in which B surely drops too much; None if there is none."""
         most, hidden = self.policy.max_slice_drop, worst_of(slices)
         if hidden is None:
-            small = too_small(self._parts(), most)
+            small = find_too_small(self._parts(), most)
             if small:
                 named = ", ".join(f"{name} ({num})" for name, num in small[:4]) + (" ..." if len(small) > 4 else "")
                 self.warnings.append(
@@ -287,7 +287,7 @@ class _Gate(GoldenGate):
             if differences[place] < 0
         )
 
-    def _says(self, found: Finding, means: tuple[float, float] | None) -> str:
+    def _says(self, found: DropFinding, means: tuple[float, float] | None) -> str:
         metric, margin, alpha = self.policy.metric, self.policy.max_drop, self.policy.alpha
         if means is None:
             what = (
@@ -321,19 +321,19 @@ class _Gate(GoldenGate):
 
     # --- as a set
 
-    def _of_set(self, a: _Answers, b: _Answers) -> Judged:
+    def _judge_set(self, a: _Answers, b: _Answers) -> GateResult:
         policy, golden, metric = self.policy, self.golden, self.policy.metric
 
         def value(places: np.ndarray) -> tuple[float, float]:
             truth = self._truth(places)
-            first, second = (scored(metric, _taken(one.outputs, places), truth, len(places)) for one in (a, b))
+            first, second = (score_outputs(metric, _take(one.outputs, places), truth, len(places)) for one in (a, b))
             return float(np.mean(first)), float(np.mean(second))
 
         found = judge_set(
             value, len(golden), golden.sources, policy.max_drop, policy.alpha, stop=self.is_interrupted
         )  # fmt: skip
         if self.is_interrupted():
-            return self.said("inconclusive", "interrupted")
+            return self.conclude("inconclusive", "interrupted")
         values, says = set_values(found, policy.alpha), set_says(found, policy, len(golden))
         worst: tuple[WorstItem, ...] = ()
         slices: tuple[SliceResult, ...] = ()
@@ -343,21 +343,21 @@ class _Gate(GoldenGate):
             limits: dict[str, float] = {}
             slices = self._slices(after - before, (before, after))
             if found.outcome != "rejected":
-                hidden = self._hidden(slices, says, values, limits)
+                hidden = self._find_hidden_drop(slices, says, values, limits)
                 if hidden is not None:
-                    return self.said("rejected", hidden, values, limits, worst, slices)
+                    return self.conclude("rejected", hidden, values, limits, worst, slices)
         else:
             self.warnings.append(
                 f"{metric.name} has a value for the whole set alone: no part of it was looked at by itself"
             )
-        return self.said(found.outcome, says, values, worst=worst, slices=slices)
+        return self.conclude(found.outcome, says, values, worst=worst, slices=slices)
 
 
 def _size(outputs: Any) -> int:
     return len(next(iter(outputs.values()))) if isinstance(outputs, Mapping) else len(outputs)
 
 
-def _taken(outputs: Any, places: np.ndarray) -> Any:
+def _take(outputs: Any, places: np.ndarray) -> Any:
     if isinstance(outputs, Mapping):
         return {name: array[places] for name, array in outputs.items()}
     return outputs[places]

@@ -13,7 +13,7 @@ from headrace.base.meaning import Meaning
 from headrace.validate.detections import LAYOUTS
 from headrace.validate.meaning_choice import DECLARE
 from headrace.validate.meanings import Detections
-from headrace.validate.parity import by_name, shape_problems
+from headrace.validate.parity import name_outputs, shape_problems
 
 #: Parts that agree by less are lost, and so many of all may be.
 _LOST, _MOST_LOST = 0.5, 0.25
@@ -81,7 +81,7 @@ class Agreement:
         """Raise ValueError where answers that cannot come in any number have other shapes."""
         if isinstance(self.meaning, Detections):
             return
-        problems = shape_problems(by_name(a), by_name(b))
+        problems = shape_problems(name_outputs(a), name_outputs(b))
         if problems:
             raise ValueError(
                 f"it answers in another shape: {'; '.join(problems)}. Only detections can be matched whatever their number, "
@@ -98,7 +98,7 @@ class Agreement:
         """Mean agreement of the parts; 1 where there are none."""
         return self._sum / self.num_parts if self.num_parts else 1.0
 
-    def lost_kinds(self) -> list[str]:
+    def list_lost_kinds(self) -> list[str]:
         """Return the kinds that are surely lost more often than not, in words, the commonest first."""
         most = self._alpha / max(1, len(self._kinds))
         lost = [
@@ -108,7 +108,7 @@ class Agreement:
         ]
         return [f"{self._name(kind)} ({gone} of {num})" for num, kind, gone in sorted(lost, key=lambda one: -one[0])]
 
-    def why_not(self) -> str | None:
+    def explain_difference(self) -> str | None:
         """Return why B does not answer what A does; None if it does."""
         meaning = self.meaning
         if self.changed > (meaning.most_changed if meaning.is_known else 0.0):
@@ -116,11 +116,11 @@ class Agreement:
                 f"other {meaning.name} for {self.num_changed} of {self.num_items} items (at most "
                 f"{meaning.most_changed if meaning.is_known else 0:.0%})"
             )
-        return self.why_not_of_parts()
+        return self.explain_difference_of_parts()
 
-    def why_not_of_parts(self) -> str | None:
+    def explain_difference_of_parts(self) -> str | None:
         """Do likewise, whatever the number of items with another answer."""
-        meaning, lost = self.meaning, self.lost_kinds()
+        meaning, lost = self.meaning, self.list_lost_kinds()
         if not meaning.is_known:
             return None
         if lost:
@@ -146,7 +146,7 @@ def _chance(gone: int, num: int) -> float:
     return float(sum(math.comb(num, one) for one in range(gone, num + 1)) / 2**num)
 
 
-def naming(names: Sequence[str] | None) -> Callable[[Hashable], str]:
+def make_namer(names: Sequence[str] | None) -> Callable[[Hashable], str]:
     """Return what names a kind: a class by what the model's file calls it."""
 
     def name(kind: Hashable) -> str:
@@ -155,7 +155,7 @@ def naming(names: Sequence[str] | None) -> Callable[[Hashable], str]:
     return name
 
 
-def why_unknown(answers: Any) -> str:
+def explain_unknown(answers: Any) -> str:
     """Return in words that nobody can tell what answers mean, and what to do."""
-    shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in by_name(answers).items())
+    shapes = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in name_outputs(answers).items())
     return f"what the model's answers mean ({shapes}) is not known; {DECLARE}"

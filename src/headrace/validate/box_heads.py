@@ -18,8 +18,8 @@ from typing import Any, Literal
 import numpy as np
 
 from headrace.stages.postprocess import nms
-from headrace.validate.detections import Boxes, are_detections, detections_in, found_boxes
-from headrace.validate.parity import by_name
+from headrace.validate.detections import Boxes, are_detections, detections_in, read_boxes
+from headrace.validate.parity import name_outputs
 
 Array = np.ndarray
 Layout = Literal["yolov8", "rows", "yolov5", "pair"]
@@ -52,8 +52,8 @@ class Head:
 
     def read(self, outputs: Any, least: float) -> list[Boxes] | None:
         """Return what is found in each item with a score of at least `least`; None if outputs have another layout."""
-        rows = self._rows(by_name(outputs))
-        return None if rows is None else [self._found(*one, least) for one in zip(*rows, strict=True)]
+        rows = self._rows(name_outputs(outputs))
+        return None if rows is None else [self._select_boxes(*one, least) for one in zip(*rows, strict=True)]
 
     def _rows(self, each: Mapping[str, Array]) -> tuple[Array, Array] | None:
         """Return (items, n, 4) boxes and (items, n, classes) scores."""
@@ -67,7 +67,7 @@ class Head:
                 or boxes.shape[:2] != scores.shape[:2]
             ):
                 return None
-            return boxes, self._activated(scores)
+            return boxes, self._activate(scores)
         array = next(iter(each.values()))
         if len(each) != 1 or array.ndim != 3 or array.dtype.kind != "f":
             return None
@@ -78,7 +78,7 @@ class Head:
         scores = rows[..., first:] * rows[..., 4:5] if self.layout == "yolov5" else rows[..., first:]
         return rows[..., :4], scores
 
-    def _activated(self, scores: Array) -> Array:
+    def _activate(self, scores: Array) -> Array:
         numbers = scores.astype(np.float64)
         if self.activation == "softmax":
             numbers = _softmax(numbers)
@@ -89,7 +89,7 @@ class Head:
             numbers[..., self.background] = 0.0
         return numbers
 
-    def _found(self, boxes: Array, scores: Array, least: float) -> Boxes:
+    def _select_boxes(self, boxes: Array, scores: Array, least: float) -> Boxes:
         classes = scores.argmax(axis=1)
         best = np.take_along_axis(scores, classes[:, None], axis=1)[:, 0]
         kept = np.flatnonzero((best >= least) & np.isfinite(boxes).all(axis=1))  # a NaN is not
@@ -108,7 +108,7 @@ def head_of(answers: Sequence[Any], num_classes: int | None = None) -> Head | No
         answers: Of the model in use, call by call.
         num_classes: As the model's file says; None: it does not.
     """
-    each = [by_name(one) for one in answers]
+    each = [name_outputs(one) for one in answers]
     if len(each[0]) == 2:
         return _pair(each)
     if len(each[0]) != 1:
@@ -127,23 +127,23 @@ def boxes_found(outputs: Any, num_items: int) -> list[Boxes]:
     Raises:
         SettingsError: If outputs come in a layout that is not known.
     """
-    head = None if are_detections(outputs) or _has_six_columns(outputs) else _shaped_head(outputs)
+    head = None if are_detections(outputs) or _has_six_columns(outputs) else _find_head_by_shape(outputs)
     found = None if head is None else head.read(outputs, _LEAST_SCORE)
-    return found_boxes(outputs, num_items) if found is None or len(found) != num_items else found
+    return read_boxes(outputs, num_items) if found is None or len(found) != num_items else found
 
 
 def _has_six_columns(outputs: Any) -> bool:
-    array = next(iter(by_name(outputs).values()))
+    array = next(iter(name_outputs(outputs).values()))
     return bool(array.ndim == 3 and array.shape[2] == 6 and detections_in(outputs) is not None)
 
 
-def _shaped_head(outputs: Any) -> Head | None:
+def _find_head_by_shape(outputs: Any) -> Head | None:
     """Return the head that outputs are of by their shape alone."""
     found = head_of([outputs])
     if found is not None:
         return found
-    array = next(iter(by_name(outputs).values()))
-    if len(by_name(outputs)) != 1 or array.ndim != 3 or array.dtype.kind != "f" or min(array.shape[1:]) < 5:
+    array = next(iter(name_outputs(outputs).values()))
+    if len(name_outputs(outputs)) != 1 or array.ndim != 3 or array.dtype.kind != "f" or min(array.shape[1:]) < 5:
         return None
     return Head("yolov8" if array.shape[1] < array.shape[2] else "yolov5")
 

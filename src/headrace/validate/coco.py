@@ -87,7 +87,7 @@ class AveragePrecision:
         with _quiet():
             evaluation.evaluate()
         per_class = np.array([*evaluation.evalImgs, None], object)[:-1].reshape(len(self.classes), len(truth))
-        self._matched = [_matched(images, len(thresholds)) for images in per_class]
+        self._matched = [_match_class(images, len(thresholds)) for images in per_class]
 
     def __call__(self, counts: Array) -> Array:
         """Return (classes,) average precisions from 0 to 1, NaN where no box counts; see `_Matched.average_precision`."""
@@ -133,7 +133,7 @@ def _annotations(images: Sequence[Boxes], classes: set[int]) -> Iterator[Mapping
                 }  # fmt: skip
 
 
-def _matched(images: Iterable[Any], num_thresholds: int) -> _Matched:
+def _match_class(images: Iterable[Any], num_thresholds: int) -> _Matched:
     """Return what the library found for one class; it says nothing of images with neither boxes nor detections."""
     every = list(images)
     told = [(place, image) for place, image in enumerate(every) if image is not None]

@@ -32,7 +32,7 @@ class Pixels:
     span: np.ndarray
 
     @classmethod
-    def of(cls, inputs: np.ndarray) -> Pixels | None:
+    def find(cls, inputs: np.ndarray) -> Pixels | None:
         """Return the way for (items, 3, height, width) or (items, height, width, 3) numbers; None: they are no pictures.
 
         One channel in place of three is a grey picture.
@@ -60,7 +60,7 @@ class Pixels:
         return np.asarray(np.moveaxis(scaled, 2, 0) if self.channels_first else scaled, like.dtype)
 
 
-def corrupted(inputs: np.ndarray, kind: str, pixels: Pixels) -> np.ndarray:
+def corrupt(inputs: np.ndarray, kind: str, pixels: Pixels) -> np.ndarray:
     """Return (items, ...) inputs, spoiled; the same for the same arguments."""
     spoil = CORRUPTIONS[kind]
     return np.stack(

@@ -49,7 +49,7 @@ class Boxes:
     """(n,) float64, above 0; of what is true all 1."""
 
 
-def found_boxes(outputs: Any, num_items: int) -> list[Boxes]:
+def read_boxes(outputs: Any, num_items: int) -> list[Boxes]:
     """Return what was found in each item of a call.
 
     Args:
@@ -62,10 +62,10 @@ def found_boxes(outputs: Any, num_items: int) -> list[Boxes]:
     parts = _parts(outputs)
     if parts is None or len(parts[0]) != num_items:
         raise SettingsError(
-            f"detections are read from {LAYOUTS}; the model gives {_seen(outputs)} for {num_items} item(s). Score other "
-            "layouts by your own --metric MODULE:FUNCTION"
+            f"detections are read from {LAYOUTS}; the model gives {_describe_outputs(outputs)} for {num_items} item(s). "
+            "Score other layouts by your own --metric MODULE:FUNCTION"
         )
-    return [_kept(*rows) for rows in zip(*parts, strict=True)]
+    return [_drop_filling(*rows) for rows in zip(*parts, strict=True)]
 
 
 def are_detections(outputs: Any) -> bool:
@@ -84,7 +84,7 @@ def detections_in(outputs: Any) -> list[Boxes] | None:
     parts = _parts(outputs)
     if parts is None or not (_are_named(outputs) or _are_plausible(*parts)):
         return None
-    return [_kept(*rows) for rows in zip(*parts, strict=True)]
+    return [_drop_filling(*rows) for rows in zip(*parts, strict=True)]
 
 
 def true_boxes(truth: Mapping[str, Array]) -> list[Boxes]:
@@ -146,10 +146,10 @@ def _parts(outputs: Any) -> tuple[Array, Array, Array] | None:
         boxes, labels, scores = boxes[None], labels[None], scores[None]
     if boxes.ndim != 3 or boxes.shape[2] != 4 or not (labels.shape == scores.shape == boxes.shape[:2]):
         return None
-    return boxes, labels, _without_filling(scores, named["count"]) if "count" in named else scores
+    return boxes, labels, _clear_filling(scores, named["count"]) if "count" in named else scores
 
 
-def _without_filling(scores: Array, counts: Array) -> Array:
+def _clear_filling(scores: Array, counts: Array) -> Array:
     """Return scores that are 0 from the row on that is an item's number of detections.
 
     Raises:
@@ -175,12 +175,12 @@ def _are_plausible(boxes: Array, labels: Array, scores: Array) -> bool:
     return bool((fit | ~known).all())
 
 
-def _kept(boxes: Array, labels: Array, scores: Array) -> Boxes:
+def _drop_filling(boxes: Array, labels: Array, scores: Array) -> Boxes:
     """Return an item's detections without rows that only fill up, and without NaN and infinities."""
     real = (scores > 0) & (labels >= 0) & np.isfinite(boxes).all(axis=1) & np.isfinite(scores)
     return Boxes(boxes[real].astype(float), labels[real].round().astype(np.int64), scores[real].astype(float))
 
 
-def _seen(outputs: Any) -> str:
+def _describe_outputs(outputs: Any) -> str:
     named = outputs if isinstance(outputs, Mapping) else {"one output": outputs}
     return ", ".join(f"{name} {list(np.shape(array))}" for name, array in named.items())

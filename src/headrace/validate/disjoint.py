@@ -43,12 +43,12 @@ def check_disjoint(sets: Mapping[str, Golden | None]) -> None:
                 f"{pluralize(len(shared), 'item')} of {first} {a.name} {'is' if len(shared) == 1 else 'are'} in {second} "
                 f"{b.name} too: {such}{more}; what a model was made from cannot judge it: take them out of one of the two"
             )
-        sources = sorted(known_sources(a) & known_sources(b))
+        sources = sorted(list_known_sources(a) & list_known_sources(b))
         if sources:
             raise SettingsError(
-                f"{first} {a.name} and {second} {b.name} share {_named(sources)}; what comes from one photograph, camera or "
-                "video is too alike to judge what was made from it: put each source into one of the two sets, or call regions "
-                "that are apart by names of their own (source in labels.jsonl, the array sources in an .npz file)"
+                f"{first} {a.name} and {second} {b.name} share {_format_sources(sources)}; what comes from one photograph, "
+                "camera or video is too alike to judge what was made from it: put each source into one of the two sets, or "
+                "call regions that are apart by names of their own (source in labels.jsonl, the array sources in an .npz file)"
             )
 
 
@@ -70,7 +70,7 @@ def check_production(files: Iterable[Path], sets: Mapping[str, Golden | None]) -
             )
 
 
-def known_sources(one: Golden) -> set[str]:
+def list_known_sources(one: Golden) -> set[str]:
     """Return the sources of a set's items, as far as they are known."""
     of_all = () if one.sources is None else np.unique(one.sources)
     return {str(source) for source in of_all if str(source)} | one.some_sources
@@ -94,7 +94,7 @@ def _is_among(file: Path, sizes: Mapping[int, Sequence[str]]) -> bool:
     return bool(alike) and any(Path(one).read_bytes() == file.read_bytes() for one in alike)
 
 
-def _named(sources: Sequence[str]) -> str:
+def _format_sources(sources: Sequence[str]) -> str:
     rest = len(sources) - _NAMED
     more = f" and {rest} more" if rest > 0 else ""
     return f"{pluralize(len(sources), 'source')} ({', '.join(sources[:_NAMED])}{more})"

@@ -26,7 +26,7 @@ import numpy as np
 from headrace.base.errors import SettingsError
 from headrace.base.protocols import TensorSpec
 from headrace.validate.golden_files import read_arrays
-from headrace.validate.items import Items, NamedItems, named_items
+from headrace.validate.items import Items, NamedItems, name_items
 
 #: Names of arrays in a file.
 SOURCES, SLICE, TRUTH = "sources", "slice_", "truth_"
@@ -63,7 +63,7 @@ class Golden:
     def __len__(self) -> int:
         return len(self.inputs)
 
-    def at(self, side: int | None) -> Items:
+    def scale_to(self, side: int | None) -> Items:
         """Return (items, ...) as a model of that `input_side` takes them; None: as the module's input says.
 
         Raises:
@@ -80,12 +80,12 @@ class Golden:
             self._of_sides[side] = self.scaled(side)
         return self._of_sides[side]
 
-    def unlabelled(self, places: np.ndarray) -> Golden:
+    def drop_labels(self, places: np.ndarray) -> Golden:
         """Return the items at these places, without what is known of them."""
         whole = self.scaled
         return Golden(
             name=self.name, inputs=self.inputs[places], labels=None, sha256=self.sha256, is_made_up=self.is_made_up,
-            scaled=None if whole is None else lambda side: self.at(side)[places],
+            scaled=None if whole is None else lambda side: self.scale_to(side)[places],
         )  # fmt: skip
 
 
@@ -182,7 +182,7 @@ def _read(
     parts = {name: arrays[name] for name in known - {spec.name for spec in taken if len(taken) > 1}}
     labels = parts.pop("labels", None)
     if len(taken) > 1:
-        return named_items(arrays, taken, str(path)), labels, parts
+        return name_items(arrays, taken, str(path)), labels, parts
     if "inputs" not in arrays:
         raise SettingsError(f"{path}: no array named inputs; it has {', '.join(arrays) or 'none'}")
     inputs = arrays["inputs"]

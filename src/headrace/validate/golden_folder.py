@@ -33,10 +33,10 @@ from headrace.base.formatting import pluralize
 from headrace.stages.module import Module
 from headrace.stages.placement import Placement
 from headrace.stages.stage import Stage
+from headrace.validate.annotations import Annotations, pad_boxes, place_boxes, place_mask, read_marks
 from headrace.validate.golden import Golden, fingerprint
 from headrace.validate.golden_files import MOST_CLASSES, file_in, read_file
-from headrace.validate.marks import Marks, padded, placed_boxes, placed_mask, read_marks
-from headrace.validate.prepared import Preparation, before_model
+from headrace.validate.preparation import Preparation, find_stages_before_model
 
 LABELS = "labels.jsonl"
 _IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
@@ -55,7 +55,7 @@ class _Row:
     file: Path
     label: str | int | None
     source: str
-    marks: Marks | None = None
+    marks: Annotations | None = None
 
 
 def read_golden_folder(
@@ -85,13 +85,13 @@ def read_golden_folder(
     """
     rows = _rows(folder, labelled, names)
     numbers = _numbers(rows, names, folder) if labelled and rows[0].label is not None else None
-    before = before_model(module, stages)
+    before = find_stages_before_model(module, stages)
     prepare = Preparation(before)
     digest = hashlib.sha256()
     kept: list[int] = []
     looks: list[tuple[float, float, float]] = []
     with _Growing() as inputs, _Growing() as masks:
-        marked = _Marked(masks)
+        marked = _Annotated(masks)
         for number, row in enumerate(rows):
             data = read_file(row.file)
             try:
@@ -123,12 +123,12 @@ def read_golden_folder(
     return Golden(
         name=str(folder), inputs=arrays, labels=labels, sha256=fingerprint(digest, labels, truth, slices, sources),
         slices=slices, sources=sources, truth=truth, files=[str(path) for path in paths],
-        scaled=lambda side: _scaled(before, paths, side),
+        scaled=lambda side: _load_scaled(before, paths, side),
         some_sources=frozenset(rows[number].source for number in kept) - {""},
     )  # fmt: skip
 
 
-def _scaled(before: Sequence[Stage], files: Sequence[Path], side: int) -> np.ndarray:
+def _load_scaled(before: Sequence[Stage], files: Sequence[Path], side: int) -> np.ndarray:
     """Return images that can be decoded as a model of that `input_side` takes them, (items, ...)."""
     prepare = Preparation(before, side)
     with _Growing() as inputs:
@@ -144,10 +144,10 @@ def _rows(folder: Path, labelled: bool, names: Sequence[str] | None) -> list[_Ro
         files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in _IMAGES and file not in masks)
         if not files:
             raise SettingsError(f"{folder}: no images; expected files such as a.jpg, in folders or not")
-        sources = _known_sources(folder / LABELS)
+        sources = _read_known_sources(folder / LABELS)
         return [_Row(file, None, sources.get(file, "")) for file in files]
     manifest = folder / LABELS
-    rows = list(_listed(manifest, names) if manifest.is_file() else _in_folders(folder))
+    rows = list(_read_listed(manifest, names) if manifest.is_file() else _list_in_folders(folder))
     if not rows:
         found = sum(file.suffix.lower() in _IMAGES for file in folder.iterdir())
         what = f"{pluralize(found, 'image')} without labels" if found else "no images"
@@ -155,7 +155,7 @@ def _rows(folder: Path, labelled: bool, names: Sequence[str] | None) -> list[_Ro
     return rows
 
 
-def _listed(manifest: Path, names: Sequence[str] | None) -> Iterator[_Row]:
+def _read_listed(manifest: Path, names: Sequence[str] | None) -> Iterator[_Row]:
     kind: tuple[bool, ...] | None = None
     for number, line in enumerate(_text(manifest).splitlines(), 1):
         try:
@@ -209,7 +209,7 @@ def _masks(manifest: Path) -> set[Path]:
     return masks
 
 
-def _known_sources(manifest: Path) -> Mapping[Path, str]:
+def _read_known_sources(manifest: Path) -> Mapping[Path, str]:
     """Return {image: source}, where lines tell it; a line that cannot be read tells nothing."""
     found = {}
     for line in read_file(manifest).decode("utf-8", "replace").splitlines() if manifest.is_file() else ():
@@ -219,7 +219,7 @@ def _known_sources(manifest: Path) -> Mapping[Path, str]:
     return found
 
 
-def _in_folders(folder: Path) -> Iterator[_Row]:
+def _list_in_folders(folder: Path) -> Iterator[_Row]:
     for place in sorted(path for path in folder.iterdir() if path.is_dir()):
         for file in sorted(place.iterdir()):
             if file.suffix.lower() in _IMAGES:
@@ -260,14 +260,14 @@ def _sources(rows: Sequence[_Row]) -> np.ndarray | None:
     return np.array([row.source for row in rows]) if all(row.source for row in rows) else None
 
 
-class _Marked:
+class _Annotated:
     """Boxes or masks of the images, in pixels of the model's input."""
 
     def __init__(self, masks: _Growing) -> None:
         self._boxes: list[tuple[np.ndarray, np.ndarray]] = []
         self._masks = masks
 
-    def add(self, marks: Marks, place: Placement | None, shape: tuple[int, ...], file: Path) -> None:
+    def add(self, marks: Annotations, place: Placement | None, shape: tuple[int, ...], file: Path) -> None:
         """Append those of one image, which is at that place of what the model gets, an array of that shape."""
         if place is None or place.size not in (shape[:2], shape[-2:]):
             known = "not known" if place is None else f"{place.size[1]} x {place.size[0]} pixels as far as is known"
@@ -278,14 +278,14 @@ class _Marked:
                 "yourself as .npz, with truth_boxes and truth_classes, or truth_mask, in pixels of the model's input"
             )
         if marks.boxes is not None:
-            self._boxes.append(placed_boxes(marks, place))
+            self._boxes.append(place_boxes(marks, place))
         if marks.mask is not None:
-            self._masks.add(placed_mask(marks.mask, place), marks.mask)
+            self._masks.add(place_mask(marks.mask, place), marks.mask)
 
     def truth(self) -> Mapping[str, np.ndarray]:
         """Return the arrays of all."""
         masks = self._masks.array()
-        return {**(padded(self._boxes) if self._boxes else {}), **({"mask": masks} if len(masks) else {})}
+        return {**(pad_boxes(self._boxes) if self._boxes else {}), **({"mask": masks} if len(masks) else {})}
 
 
 class _Growing:

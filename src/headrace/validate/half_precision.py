@@ -19,7 +19,7 @@ import numpy as np
 from headrace.base.errors import EngineError
 from headrace.validate.golden import spread
 from headrace.validate.items import Items, arrays_of
-from headrace.validate.layer_errors import loaded, opened_with, operators_of
+from headrace.validate.layer_errors import load_model, open_with_outputs, operators_of
 from headrace.validate.variant_spec import VariantSpec
 
 #: Largest finite number of each precision that is not float32's.
@@ -63,7 +63,7 @@ def reaches(spec: VariantSpec, items: Items) -> tuple[Reach, ...]:
         EngineError: If it is no ONNX file, or its engine cannot show that.
     """
     operators = operators_of(spec, casts=True)
-    call = opened_with(spec, list(operators))
+    call = open_with_outputs(spec, list(operators))
     chosen = items[spread(len(items), ITEMS)]
     largest: dict[str, float] = {}
     for place in range(len(chosen)):
@@ -72,10 +72,10 @@ def reaches(spec: VariantSpec, items: Items) -> tuple[Reach, ...]:
                 largest[name] = _larger(largest.get(name, 0.0), _largest(array))
     between = [Reach(name, operator, largest[name]) for name, operator in operators.items() if name in largest]
     largest_item = max(map(_largest, arrays_of(chosen).values()), key=lambda one: (math.isnan(one), one))
-    return (Reach(_ITEMS, "input", largest_item), *_of_weights(loaded(spec)), *between)
+    return (Reach(_ITEMS, "input", largest_item), *_check_weights(load_model(spec)), *between)
 
 
-def beyond(spec: VariantSpec, items: Items, precision: str) -> tuple[Reach, ...]:
+def find_beyond(spec: VariantSpec, items: Items, precision: str) -> tuple[Reach, ...]:
     """Return what a precision cannot hold of a float32 model, in the order of computation; see `reaches`.
 
     Args:
@@ -89,7 +89,7 @@ def beyond(spec: VariantSpec, items: Items, precision: str) -> tuple[Reach, ...]
     return tuple(one for one in reaches(spec, items) if one.is_beyond(LARGEST[precision]))
 
 
-def broken(a: VariantSpec, b: VariantSpec, items: Items, b_items: Items | None = None) -> tuple[Reach, ...]:
+def find_broken(a: VariantSpec, b: VariantSpec, items: Items, b_items: Items | None = None) -> tuple[Reach, ...]:
     """Return the tensors that are NaN or infinite in B, where A's of the same name, or what was cast to half, is not.
 
     Args:
@@ -104,11 +104,11 @@ def broken(a: VariantSpec, b: VariantSpec, items: Items, b_items: Items | None =
     whole = {one.name for one in reaches(a, items) if math.isfinite(one.largest)}
     found = reaches(b, items if b_items is None else b_items)
     finite = {one.name for one in found if math.isfinite(one.largest)}
-    whole |= {name for name, source in _cast_to_half(loaded(b)).items() if source in finite}
+    whole |= {name for name, source in _cast_to_half(load_model(b)).items() if source in finite}
     return tuple(one for one in found if one.name in whole and one.name not in finite)
 
 
-def named(found: tuple[Reach, ...]) -> str:
+def format_reaches(found: tuple[Reach, ...]) -> str:
     """Return the first few in words."""
     more = len(found) - _MOST_NAMED
     return "; ".join(map(str, found[:_MOST_NAMED])) + (f"; and {more} more" if more > 0 else "")
@@ -117,7 +117,7 @@ def named(found: tuple[Reach, ...]) -> str:
 def is_half(spec: VariantSpec) -> bool:
     """Return whether a model file holds its weights in float16; False where that cannot be seen."""
     try:
-        tensors = loaded(spec).graph.initializer
+        tensors = load_model(spec).graph.initializer
     except (EngineError, ImportError):
         return False
     return any(tensor.data_type == _FLOAT16 for tensor in tensors)
@@ -133,7 +133,7 @@ def _cast_to_half(model: Any) -> dict[str, str]:
     }
 
 
-def _of_weights(model: Any) -> list[Reach]:
+def _check_weights(model: Any) -> list[Reach]:
     import onnx
 
     kinds = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)

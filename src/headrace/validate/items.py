@@ -65,7 +65,7 @@ def main_array(items: Items) -> np.ndarray:
     return max(arrays_of(items).values(), key=lambda array: array[:1].size)
 
 
-def with_main(items: Items, array: np.ndarray) -> Items:
+def replace_main(items: Items, array: np.ndarray) -> Items:
     """Return items whose input with the most numbers is another one."""
     if not isinstance(items, NamedItems):
         return array
@@ -78,7 +78,7 @@ def contents(items: Items) -> Iterator[tuple[np.ndarray, ...]]:
     yield from zip(*arrays_of(items).values(), strict=True)
 
 
-def in_words(items: Items) -> str:
+def describe_items(items: Items) -> str:
     """Return type and shape, of several inputs with their names."""
     return ", ".join(f"{name} {array.dtype}{list(array.shape)}".strip() for name, array in arrays_of(items).items())
 
@@ -96,8 +96,8 @@ def check_inputs(items: Items, specs: Sequence[TensorSpec], where: str) -> None:
     if len(names) == len(has) == 1 or names == has:
         return
     raise SettingsError(
-        f"{where} has {in_words(items)}, and the model takes {len(specs)} inputs ({', '.join(sorted(names))}): give an .npz "
-        "file with an array (items, ...) for each of them, by its name"
+        f"{where} has {describe_items(items)}, and the model takes {len(specs)} inputs ({', '.join(sorted(names))}): give an "
+        ".npz file with an array (items, ...) for each of them, by its name"
     )
 
 
@@ -112,14 +112,14 @@ def item_axis(spec: TensorSpec) -> int | None:
     return 1 if is_state else 0
 
 
-def fixed_batch(specs: Sequence[TensorSpec]) -> int:
+def find_fixed_batch(specs: Sequence[TensorSpec]) -> int:
     """Return the number of items that a model is fixed to; 0 if it takes any."""
     axes = [(spec.shape, item_axis(spec)) for spec in specs]
     fixed = (shape[axis] for shape, axis in axes if axis is not None)
     return next((length for length in fixed if isinstance(length, int)), 0)
 
 
-def named_items(arrays: Mapping[str, Any], specs: Sequence[TensorSpec], where: str) -> NamedItems:
+def name_items(arrays: Mapping[str, Any], specs: Sequence[TensorSpec], where: str) -> NamedItems:
     """Return items of a model with several inputs.
 
     Args:

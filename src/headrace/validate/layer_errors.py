@@ -22,7 +22,7 @@ from headrace.base.errors import EngineError
 from headrace.base.protocols import ShowsTensors
 from headrace.engines import engine
 from headrace.runs.formats.variants import LayerError
-from headrace.validate.items import Items, batch_of, fixed_batch
+from headrace.validate.items import Items, batch_of, find_fixed_batch
 from headrace.validate.parity import BANDS
 from headrace.validate.variant_spec import VariantSpec
 
@@ -52,7 +52,7 @@ def layer_errors(a: VariantSpec, b: VariantSpec, items: Items) -> tuple[LayerErr
     shared = [name for name in operators if name in set(operators_of(b))]
     if not shared:
         raise EngineError("the two have no tensor of the same name: nothing between their layers can be compared")
-    first, second = opened_with(a, shared), opened_with(b, shared)
+    first, second = open_with_outputs(a, shared), open_with_outputs(b, shared)
     off, size = dict.fromkeys(shared, 0.0), dict.fromkeys(shared, 0.0)
     for place in range(min(ITEMS, len(items))):
         before, after = (call(items[place : place + 1]) for call in (first, second))
@@ -90,14 +90,14 @@ def operators_of(spec: VariantSpec, *, casts: bool = False) -> dict[str, str]:
         spec: An ONNX file.
         casts: Whether numbers in another precision are tensors of their own.
     """
-    model = loaded(spec)
+    model = load_model(spec)
     skipped = ("QuantizeLinear", "DequantizeLinear", "Constant", "Shape", *(() if casts else ("Cast",)))
     return {
         name: node.op_type for node in model.graph.node if node.op_type not in skipped for name in node.output if name
     }
 
 
-def loaded(spec: VariantSpec) -> Any:
+def load_model(spec: VariantSpec) -> Any:
     """Return a variant's ONNX model.
 
     Raises:
@@ -114,7 +114,7 @@ def loaded(spec: VariantSpec) -> Any:
         raise EngineError(f"model file {path} is no ONNX file that can be read: {error}") from error
 
 
-def opened_with(spec: VariantSpec, names: list[str]) -> Call:
+def open_with_outputs(spec: VariantSpec, names: list[str]) -> Call:
     """Return what computes the tensors of these names for one item, on the variant's engine.
 
     Raises:
@@ -125,7 +125,7 @@ def opened_with(spec: VariantSpec, names: list[str]) -> Call:
         raise EngineError(f"{spec.text}: engine {spec.model.engine} does not show what lies between its layers")
     artifact, threads = Path(spec.model.artifact or ""), spec.model.threads or 1
     model = opener.open_showing(artifact, names, threads=threads, options=spec.model.options)
-    size = fixed_batch(model.inputs) or 1
+    size = find_fixed_batch(model.inputs) or 1
 
     def call(item: Items) -> Mapping[str, np.ndarray]:
         found = model(batch_of(item, size))

@@ -87,9 +87,9 @@ def worst_detections(
             a=f"{num_found(truth[place], a[place])} found",
             b=f"{num_found(truth[place], b[place])} found",
             loss=float(losses[place] / max(1, len(truth[place].boxes))),
-            boxes=_shown(truth[place], range(len(truth[place].boxes)), name),
-            boxes_a=_shown(a[place], _best(truth[place], a[place]), name),
-            boxes_b=_shown(b[place], _best(truth[place], b[place]), name),
+            boxes=_make_shown_boxes(truth[place], range(len(truth[place].boxes)), name),
+            boxes_a=_make_shown_boxes(a[place], _best(truth[place], a[place]), name),
+            boxes_b=_make_shown_boxes(b[place], _best(truth[place], b[place]), name),
         )
         for place in order
         if losses[place] > 0
@@ -101,7 +101,7 @@ def _best(truth: Boxes, found: Boxes) -> Array:
     return np.argsort(-found.scores, kind="stable")[: len(truth.boxes)]
 
 
-def _shown(boxes: Boxes, places: Array | range, name: Callable[[int], str]) -> tuple[BoxShown, ...]:
+def _make_shown_boxes(boxes: Boxes, places: Array | range, name: Callable[[int], str]) -> tuple[BoxShown, ...]:
     return tuple(
         BoxShown(
             x1=float(boxes.boxes[place][0]), y1=float(boxes.boxes[place][1]), x2=float(boxes.boxes[place][2]),

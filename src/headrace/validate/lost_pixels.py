@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from headrace.runs.formats.variants import Outline, WorstItem
-from headrace.validate.overlap import UNKNOWN
+from headrace.validate.segmentation import UNKNOWN
 
 Array = np.ndarray
 
@@ -25,7 +25,7 @@ def item_overlaps(counted: Sequence[Array]) -> Array:
     """Return (items,) mean IoU of the classes that an item truly has, 0 where it has none.
 
     Args:
-        counted: Of each item; see `overlap.counted_pixels`.
+        counted: Of each item; see `overlap.count_pixels`.
     """
     right, true, named = np.stack(counted, axis=1).astype(float)
     either = true + named - right

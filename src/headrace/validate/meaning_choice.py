@@ -17,7 +17,7 @@ from headrace.base.meaning import NOTHING_DECLARED, Declared, Meaning, Output
 from headrace.validate.box_heads import head_of
 from headrace.validate.detections import detections_in
 from headrace.validate.meanings import Classes, Detections, Embedding, Mask, Numbers, Several, Text, scale_of
-from headrace.validate.parity import by_name
+from headrace.validate.parity import name_outputs
 
 Array = np.ndarray
 
@@ -52,7 +52,7 @@ def meaning_of(answers: Sequence[Any], declared: Declared = NOTHING_DECLARED) ->
     if isinstance(output, Mapping):
         output = Several(dict(output))
     if output is None:
-        return (_seen_in(answers, declared.metadata) or Numbers(is_known=False)).fitted(answers)
+        return (_guess_outputs(answers, declared.metadata) or Numbers(is_known=False)).fitted(answers)
     try:
         fitted = output.fitted(answers)
         fitted.read(answers[0])
@@ -61,7 +61,7 @@ def meaning_of(answers: Sequence[Any], declared: Declared = NOTHING_DECLARED) ->
     return fitted
 
 
-def known_meaning(answers: Sequence[Any], output: Output, metadata: Mapping[str, str]) -> Meaning | None:
+def find_meaning(answers: Sequence[Any], output: Output, metadata: Mapping[str, str]) -> Meaning | None:
     """Return what answers mean, fitted to them; None if that is not known.
 
     Args:
@@ -105,7 +105,7 @@ def _is_counted(places: Mapping[str, Any]) -> bool:
     return set(places) == set(map(str, range(len(places))))
 
 
-def _seen_in(answers: Sequence[Any], metadata: Mapping[str, str]) -> Meaning | None:
+def _guess_outputs(answers: Sequence[Any], metadata: Mapping[str, str]) -> Meaning | None:
     """Return what outputs look like, all of them; None if one of them like nothing that is known."""
     names = class_names(metadata)
     num = None if names is None else len(names)
@@ -115,8 +115,8 @@ def _seen_in(answers: Sequence[Any], metadata: Mapping[str, str]) -> Meaning | N
         head = head_of(answers, num)
         if head is not None:
             return Detections(head=head)
-    each = [by_name(one) for one in answers]
-    found = {name: _of_array([one[name] for one in each], num) for name in each[0]}
+    each = [name_outputs(one) for one in answers]
+    found = {name: _guess_array([one[name] for one in each], num) for name in each[0]}
     if any(one is None for one in found.values()):
         return None
     known = {name: one for name, one in found.items() if one is not None}
@@ -127,7 +127,7 @@ def _is_label(array: Array) -> bool:
     return array.ndim == 1 and array.dtype.kind in "iub"
 
 
-def _of_array(arrays: Sequence[Array], num_classes: int | None) -> Meaning | None:
+def _guess_array(arrays: Sequence[Array], num_classes: int | None) -> Meaning | None:
     """Return what one output looks like; None if it is like nothing that is known."""
     first = arrays[0]
     if _is_label(first):

@@ -16,8 +16,8 @@ import numpy as np
 from headrace.base.meaning import Meaning
 from headrace.validate.box_heads import Head, head_of
 from headrace.validate.detections import OVERLAP, Boxes, detections_in, overlaps_of
-from headrace.validate.overlap import named_pixels
-from headrace.validate.parity import by_item, by_name, scores_of
+from headrace.validate.parity import name_outputs, scores_of, split_items
+from headrace.validate.segmentation import read_classes
 
 Array = np.ndarray
 Part = tuple[Hashable, float]
@@ -145,7 +145,7 @@ class Detections(Meaning):
             head = head_of(answers)
             if head is None:
                 raise ValueError(
-                    f"no boxes can be read from {_seen(answers[0])}; name the layout: Detections(layout=...)"
+                    f"no boxes can be read from {_describe_outputs(answers[0])}; name the layout: Detections(layout=...)"
                 )
         settled = replace(self, head=head)
         if self.sure is not None:
@@ -161,7 +161,7 @@ class Detections(Meaning):
         """
         found = self.head.read(outputs, _LEAST_SCORE) if self.head is not None else detections_in(outputs)
         if found is None:
-            raise ValueError(f"no boxes can be read from {_seen(outputs)}")
+            raise ValueError(f"no boxes can be read from {_describe_outputs(outputs)}")
         return found
 
     def same(self, a: Boxes, b: Boxes) -> float:
@@ -171,17 +171,17 @@ class Detections(Meaning):
     def parts(self, a: Boxes, b: Boxes) -> Iterator[Part]:
         """Give of each object that one is sure of the overlap with the other's box, less what their scores differ by."""
         sure = SURE if self.sure is None else self.sure
-        yield from _found(_above(a, sure), _above(b, sure / 2))
-        yield from _found(_above(b, sure), _above(a, sure / 2))
+        yield from _match_boxes(_select_above(a, sure), _select_above(b, sure / 2))
+        yield from _match_boxes(_select_above(b, sure), _select_above(a, sure / 2))
 
 
-def _above(found: Boxes, score: float) -> Boxes:
+def _select_above(found: Boxes, score: float) -> Boxes:
     order = np.argsort(-found.scores, kind="stable")
     order = order[found.scores[order] >= score]
     return Boxes(found.boxes[order], found.classes[order], found.scores[order])
 
 
-def _found(wanted: Boxes, found: Boxes) -> Iterator[Part]:
+def _match_boxes(wanted: Boxes, found: Boxes) -> Iterator[Part]:
     """Give of each wanted box how well one of its own among those found fits, by COCO's rule: best scores choose first."""
     overlaps = overlaps_of(wanted.boxes, found.boxes)
     overlaps[wanted.classes[:, None] != found.classes] = 0.0
@@ -211,7 +211,7 @@ class Text(Meaning):
 
     def fitted(self, answers: Sequence[Any]) -> Meaning:
         """Return it with the blank known."""
-        arrays = [_only(one) for one in answers]
+        arrays = [_get_only(one) for one in answers]
         best = np.concatenate([one.argmax(axis=-1).ravel() for one in arrays])
         last = arrays[0].shape[-1] - 1
         blank = (last if (best == last).sum() > (best == 0).sum() else 0) if self.blank is None else self.blank
@@ -219,7 +219,7 @@ class Text(Meaning):
 
     def read(self, outputs: Any) -> Sequence[tuple[list[int], float]]:
         """Return the characters of each line, repeated ones put together and blanks left out, and their mean score."""
-        return [self._line(one) for one in probabilities(_only(outputs), self.scale)]
+        return [self._line(one) for one in probabilities(_get_only(outputs), self.scale)]
 
     def _line(self, scores: Array) -> tuple[list[int], float]:
         best = scores.argmax(axis=1)
@@ -254,17 +254,19 @@ class Mask(Meaning):
 
     def fitted(self, answers: Sequence[Any]) -> Meaning:
         """Return it with the scale of a single class known."""
-        first = _only(answers[0])
+        first = _get_only(answers[0])
         return replace(self, scale=scale_of(first[..., None])) if first.dtype.kind == "f" else self
 
     def read(self, outputs: Any) -> Sequence[Array]:
         """Return (h, w) whole numbers, the class of each pixel."""
-        scores = _only(outputs)
+        scores = _get_only(outputs)
         if scores.ndim == 4 and scores.shape[1] == 1 and scores.dtype.kind == "f":
             return list((scores[:, 0] >= (0.0 if self.scale == "logits" else 0.5)).astype(np.uint8))
-        named = named_pixels(outputs)
+        named = read_classes(outputs)
         if named is None:
-            raise ValueError(f"masks are read from (items, classes, h, w); the model gives {_seen(outputs)}")
+            raise ValueError(
+                f"masks are read from (items, classes, h, w); the model gives {_describe_outputs(outputs)}"
+            )
         return list(named)
 
     def same(self, a: Array, b: Array) -> float:
@@ -291,7 +293,7 @@ class Embedding(Meaning):
 
     def read(self, outputs: Any) -> Sequence[Array]:
         """Return (n,) float64."""
-        array = _only(outputs)
+        array = _get_only(outputs)
         return list(array.reshape(len(array), -1).astype(np.float64))
 
     def same(self, a: Array, b: Array) -> float:
@@ -336,7 +338,7 @@ class Numbers(Meaning):
         Raises:
             ValueError: If there is another number of channels from call to call.
         """
-        named = [by_item(one) for one in answers]
+        named = [split_items(one) for one in answers]
         spreads = {}
         for name in named[0]:
             arrays = [_channels(one[name]) for one in named]
@@ -350,7 +352,7 @@ class Numbers(Meaning):
 
     def read(self, outputs: Any) -> Sequence[dict[str, Array]]:
         """Return {output: (channels, numbers)}."""
-        each = {name: _channels(array) for name, array in by_item(outputs).items()}
+        each = {name: _channels(array) for name, array in split_items(outputs).items()}
         return [{name: rows[item] for name, rows in each.items()} for item in range(len(next(iter(each.values()))))]
 
     def same(self, a: dict[str, Array], b: dict[str, Array]) -> float:
@@ -359,13 +361,13 @@ class Numbers(Meaning):
 
     def parts(self, a: dict[str, Array], b: dict[str, Array]) -> Iterator[Part]:
         """Give each channel."""
-        yield from ((kind, max(0.0, 1 - off)) for kind, off in self._off(a, b))
+        yield from ((kind, max(0.0, 1 - off)) for kind, off in self._compare_channels(a, b))
 
     def furthest(self, a: dict[str, Array], b: dict[str, Array]) -> float:
         """Return the difference of the worst channel in units of its spread."""
-        return max(off for _, off in self._off(a, b))
+        return max(off for _, off in self._compare_channels(a, b))
 
-    def _off(self, a: dict[str, Array], b: dict[str, Array]) -> Iterator[Part]:
+    def _compare_channels(self, a: dict[str, Array], b: dict[str, Array]) -> Iterator[Part]:
         for (name, first), second in zip(a.items(), b.values(), strict=True):
             off = np.nan_to_num(second - first, nan=0.0, posinf=0.0, neginf=0.0)
             by = np.sqrt(np.square(off).mean(axis=1)) / self.spreads.get(name, 1.0)
@@ -400,14 +402,14 @@ class Several(Meaning):
         Raises:
             ValueError: If the model has other outputs.
         """
-        each = [self._named(one) for one in answers]
+        each = [self._name_outputs(one) for one in answers]
         return replace(
             self, outputs={name: one.fitted([own[name] for own in each]) for name, one in self.outputs.items()}
         )
 
     def read(self, outputs: Any) -> Sequence[dict[str, Any]]:
         """Return {output: answer}."""
-        named = self._named(outputs)
+        named = self._name_outputs(outputs)
         each = {name: one.read(named[name]) for name, one in self.outputs.items()}
         return [dict(zip(each, rows, strict=True)) for rows in zip(*each.values(), strict=True)]
 
@@ -422,8 +424,8 @@ class Several(Meaning):
         for name, one in self.outputs.items():
             yield from ((f"{name} {kind}", agreement) for kind, agreement in one.parts(a[name], b[name]))
 
-    def _named(self, outputs: Any) -> Mapping[str, Array]:
-        named = by_name(outputs)
+    def _name_outputs(self, outputs: Any) -> Mapping[str, Array]:
+        named = name_outputs(outputs)
         if not set(self.outputs) <= set(named):
             raise ValueError(
                 f"an output is declared that there is not: {', '.join(self.outputs)}; the model gives {', '.join(named)}"
@@ -431,17 +433,17 @@ class Several(Meaning):
         return named
 
 
-def _only(outputs: Any) -> Array:
+def _get_only(outputs: Any) -> Array:
     """Return the only output.
 
     Raises:
         ValueError: If there are several.
     """
-    each = list(by_name(outputs).values())
+    each = list(name_outputs(outputs).values())
     if len(each) != 1:
-        raise ValueError(f"one output is expected; the model gives {_seen(outputs)}")
+        raise ValueError(f"one output is expected; the model gives {_describe_outputs(outputs)}")
     return each[0]
 
 
-def _seen(outputs: Any) -> str:
-    return ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in by_name(outputs).items())
+def _describe_outputs(outputs: Any) -> str:
+    return ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in name_outputs(outputs).items())

@@ -27,8 +27,8 @@ import numpy as np
 
 from headrace.base.errors import SettingsError
 from headrace.validate.detections import Boxes, true_boxes
-from headrace.validate.overlap import ClassOverlap, counted_pixels
 from headrace.validate.parity import scores_of
+from headrace.validate.segmentation import ClassOverlap, count_pixels
 
 Array = np.ndarray
 Truth = Mapping[str, np.ndarray]
@@ -101,7 +101,7 @@ def metric_named(name: str) -> Metric:
     if name in _OF_SETS:
         return Metric(name=name, score=_OF_SETS[name], needs_all=True)
     if name in _RECOUNTED:
-        return Metric(name=name, score=_not_at_once, needs_classes=False, recount=_RECOUNTED[name]())
+        return Metric(name=name, score=_refuse_at_once, needs_classes=False, recount=_RECOUNTED[name]())
     known = ", ".join((*_OF_SETS, *_RECOUNTED))
     raise SettingsError(f"--metric {name!r} is not known; expected top1, top5, {known}, or your own as MODULE:FUNCTION")
 
@@ -115,7 +115,7 @@ def own_metric(name: str, function: Callable[[Any, Truth], Any]) -> Metric:
     return Metric(name=name, score=function, needs_classes=False, needs_all=True, source=source)
 
 
-def scored(metric: Metric, outputs: Any, truth: Truth, num_items: int) -> np.ndarray | float:
+def score_outputs(metric: Metric, outputs: Any, truth: Truth, num_items: int) -> np.ndarray | float:
     """Return the scores of some items, or the one number of the set.
 
     Raises:
@@ -216,7 +216,7 @@ def _detection(thresholds: slice) -> Recount:
 def _overlap() -> Recount:
     return Recount(
         needs=("mask",),
-        kept=lambda outputs, truth: counted_pixels(outputs, truth["mask"]),
+        kept=lambda outputs, truth: count_pixels(outputs, truth["mask"]),
         of_draws=lambda counted, _: ClassOverlap(counted),
         any_order=False,
         conventions="the numbers of a mask are the places of the classes in the output, counted from 0, and 255 is nobody's",
@@ -230,7 +230,7 @@ _RECOUNTED: Mapping[str, Callable[[], Recount]] = {
 }
 
 
-def _not_at_once(outputs: Any, truth: Truth) -> float:
+def _refuse_at_once(outputs: Any, truth: Truth) -> float:
     raise AssertionError("it is counted by `recount`")
 
 

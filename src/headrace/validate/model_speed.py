@@ -8,11 +8,11 @@ A race takes as many rounds as its answer needs: it is looked at after each quar
 the first look that settles what was asked. Each look has intervals of 98.2 %, so that all four together hold with 95 %.
 
 References:
-    `headrace.compare.looks` has those of the four looks. A candidate 5 % ahead, blocks that differ by 2 % and one in twenty
-    slow by a quarter: it is surely ahead by 2 % in 97 of 100 races, of 16 rounds on average, and in 75 of 100 times 16 fixed
-    rounds (150 simulations each).
-    Sequential timing (10 warm-up calls, 20 timed ones, one model after the other) calls a model 5 % faster than itself in 39 %
-    of trials on a shared machine, blocks in turn in 7 %: measured with one model opened twice, 134 trials.
+    `headrace.compare.sequential` has those of the four looks. A candidate 5 % ahead, blocks that differ by 2 % and one in
+    twenty slow by a quarter: it is surely ahead by 2 % in 97 of 100 races, of 16 rounds on average, and in 75 of 100 times 16
+    fixed rounds (150 simulations each). Sequential timing (10 warm-up calls, 20 timed ones, one model after the other) calls
+    a model 5 % faster than itself in 39 % of trials on a shared machine, blocks in turn in 7 %: measured with one model
+    opened twice, 134 trials.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from headrace.compare.intervals import FEWEST_PAIRS, Interval, centre, paired_interval
-from headrace.compare.looks import LOOKS, once, quarters
+from headrace.compare.sequential import LOOKS, once, quarters
 from headrace.compare.turns import Turns, take_turns
 from headrace.runs.formats.profile import Estimate
 from headrace.validate.items import Feed

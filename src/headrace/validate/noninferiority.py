@@ -32,7 +32,7 @@ from headrace.base.settings import check
 from headrace.runs.formats.outcomes import Decided
 
 #: Stakes as shares of the largest that cannot lose everything at once.
-_STAKES = np.array([0.99, 0.5, 0.25, 0.125, 0.0625])
+_BETS = np.array([0.99, 0.5, 0.25, 0.125, 0.0625])
 #: Share of the capital that is staked for the number of items that there will be, and the most that is staked so.
 _PLANNED, _MOST_PLANNED = 0.6, 0.9
 #: What is taken for the mean square of the differences before there are any: that of scores about which nothing is known.
@@ -48,7 +48,7 @@ Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class DropFinding:
     """What a test came to."""
 
     outcome: Decided
@@ -69,7 +69,7 @@ class Finding:
 
 def judge_drop(
     differences: Sequence[float] | Array, margin: float, alpha: float = 0.05, *, is_all: bool = False
-) -> Finding:
+) -> DropFinding:
     """Return whether the candidate's drop is below the margin.
 
     Args:
@@ -89,8 +89,8 @@ def judge_drop(
     if len(values) and not (np.isfinite(values).all() and np.abs(values).max() <= 1):
         raise ValueError("expected differences of scores from -1 to 1; score each item from 0 to 1")
     goal = -math.log(alpha)
-    stakes = _stakes(values, goal if is_all else None)
-    for_it, against = _capital(values, margin, stakes), _capital(-values, -margin, stakes)
+    stakes = _bets(values, goal if is_all else None)
+    for_it, against = _wealth(values, margin, stakes), _wealth(-values, -margin, stakes)
     accepted, rejected = _first_above(for_it, goal), _first_above(against, goal)
     outcome: Decided = "inconclusive"
     after = None
@@ -99,7 +99,7 @@ def judge_drop(
     elif rejected is not None:
         outcome, after = "rejected", rejected
     low, high = _interval(values, alpha, is_all=is_all)
-    return Finding(
+    return DropFinding(
         outcome=outcome,
         num_items=len(values),
         decided_after=after,
@@ -120,21 +120,21 @@ def items_planned(margin: float, discordance: float, alpha: float = 0.05) -> int
         alpha: Probability of a wrong acceptance.
     """
     none_differs = math.ceil(round(-math.log(alpha), 2) / margin)  # at 5 % the rule of three
-    return max(math.ceil(_planned(alpha) * discordance / margin**2), none_differs)
+    return max(math.ceil(_square_quantiles(alpha) * discordance / margin**2), none_differs)
 
 
 def largest_discordance(margin: float, num_items: int, alpha: float = 0.05) -> float:
     """Return up to which discordance so many items can show an equal one to be equal; see `items_planned`."""
-    return num_items * margin**2 / _planned(alpha)
+    return num_items * margin**2 / _square_quantiles(alpha)
 
 
-def _planned(alpha: float) -> float:
+def _square_quantiles(alpha: float) -> float:
     """Return the square of the sum of two standard normal quantiles, of confidence and of power: 6.18 at 95 %."""
     normal = NormalDist()
     return round((normal.inv_cdf(1 - alpha) + normal.inv_cdf(_POWER)) ** 2, 2)
 
 
-def _stakes(values: Array, goal: float | None) -> tuple[Array, Array]:
+def _bets(values: Array, goal: float | None) -> tuple[Array, Array]:
     """Return the stakes of each bettor, as shares of the largest that cannot lose everything, and the bettors' shares.
 
     Args:
@@ -144,7 +144,7 @@ def _stakes(values: Array, goal: float | None) -> tuple[Array, Array]:
     Returns:
         (bettors, 1 or items), (bettors, 1) that come to 1.
     """
-    fixed = _STAKES[:, None]
+    fixed = _BETS[:, None]
     if goal is None or not len(values):
         return fixed, np.full(fixed.shape, 1.0 / len(fixed))
     before = np.concatenate([[0.0], np.square(values).cumsum()[:-1]])
@@ -154,7 +154,7 @@ def _stakes(values: Array, goal: float | None) -> tuple[Array, Array]:
     return np.vstack([np.broadcast_to(fixed, (len(fixed), len(values))), planned]), shares[:, None]
 
 
-def _capital(values: Array, margin: float, stakes: tuple[Array, Array]) -> Array:
+def _wealth(values: Array, margin: float, stakes: tuple[Array, Array]) -> Array:
     """Return the logarithm of the capital after each item of a bettor against "the mean is -margin or less"."""
     each = np.log1p(stakes[0] / (1.0 - margin) * (values + margin)).cumsum(axis=1)
     return _log_mean(each, stakes[1])
@@ -175,7 +175,7 @@ def _interval(values: Array, alpha: float, *, is_all: bool) -> tuple[float, floa
     if not len(values):
         return -1.0, 1.0
     goal = -math.log(alpha / 2)
-    stakes = _stakes(values, goal if is_all else None)
+    stakes = _bets(values, goal if is_all else None)
     return -_least_refuted(-values, goal, stakes), _least_refuted(values, goal, stakes)
 
 
@@ -200,12 +200,12 @@ def _more(values: Array, margin: float, goal: float, *, is_all: bool) -> int | N
         return None
     kinds, counts = np.unique(values.round(4), return_counts=True)  # close enough, and never very many
     weights = counts / len(values)
-    fixed = (1.0 if not is_all else 1 - _PLANNED) / len(_STAKES)
+    fixed = (1.0 if not is_all else 1 - _PLANNED) / len(_BETS)
     sizes = len(values) * 1.05 ** np.arange(1, _SIZES)
     planned = np.minimum(_MOST_PLANNED, np.sqrt(2 * goal / (_NO_ITEMS + sizes * (np.square(kinds) @ weights))))
     found = []
     for signed, at in ((kinds, margin), (-kinds, -margin)):
-        growth = float(_growth(signed, weights, at, _STAKES).max())
+        growth = float(_growth(signed, weights, at, _BETS).max())
         if growth > 0:
             found.append(math.ceil((goal - math.log(fixed)) / growth))
         if is_all:

@@ -47,7 +47,7 @@ def compare_outputs(a: Any, b: Any) -> Parity:
         a: Array (items, ...), or {name: array} where a model has several outputs.
         b: The same of the other.
     """
-    firsts, seconds = by_name(a), by_name(b)
+    firsts, seconds = name_outputs(a), name_outputs(b)
     problems = shape_problems(firsts, seconds)
     num_items = len(next(iter(firsts.values()))) if firsts else 0
     if problems:
@@ -71,21 +71,21 @@ def compare_outputs(a: Any, b: Any) -> Parity:
     )
 
 
-def by_name(outputs: Any) -> Mapping[str, np.ndarray]:
+def name_outputs(outputs: Any) -> Mapping[str, np.ndarray]:
     """Return outputs by their names; of an array alone `output`."""
     each = outputs if isinstance(outputs, Mapping) else {"output": outputs}
     return {name: np.asarray(array) for name, array in each.items()}
 
 
-def by_item(outputs: Any) -> Mapping[str, np.ndarray]:
+def split_items(outputs: Any) -> Mapping[str, np.ndarray]:
     """Return outputs by their names, each (items, ...); as of one item where they do not all have as many (a state, say)."""
-    each = by_name(outputs)
+    each = name_outputs(outputs)
     if all(array.ndim for array in each.values()) and len({len(array) for array in each.values()}) == 1:
         return each
     return {name: array[None] for name, array in each.items()}
 
 
-def joined(answers: Sequence[Any]) -> Any:
+def join_answers(answers: Sequence[Any]) -> Any:
     """Return the answers to several batches as those to one.
 
     Raises:
@@ -104,7 +104,7 @@ def scores_of(outputs: Any) -> np.ndarray | None:
     """
     if are_detections(outputs):
         return None
-    scores = [array for array in by_name(outputs).values() if array.ndim == 2 and array.dtype.kind == "f"]
+    scores = [array for array in name_outputs(outputs).values() if array.ndim == 2 and array.dtype.kind == "f"]
     return scores[0] if len(scores) == 1 and scores[0].shape[1] >= 2 else None
 
 
@@ -122,12 +122,12 @@ def num_classes(outputs: Any) -> int:
 
 def num_broken(outputs: Any) -> int:
     """Return how many items have a NaN or an infinity among their answers."""
-    return int((~np.isfinite(_flat(by_item(outputs))).all(axis=1)).sum())
+    return int((~np.isfinite(_flat(split_items(outputs))).all(axis=1)).sum())
 
 
 def has_broken(outputs: Any) -> bool:
     """Return whether any answer is a NaN or an infinity, whatever the outputs' shapes."""
-    return any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in by_name(outputs).values())
+    return any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in name_outputs(outputs).values())
 
 
 def shape_problems(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray]) -> tuple[str, ...]:

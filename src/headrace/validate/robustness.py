@@ -23,12 +23,12 @@ from headrace.base.formatting import pluralize
 from headrace.base.meaning import Meaning
 from headrace.base.protocols import Model
 from headrace.runs.formats.outcomes import Outcome
-from headrace.validate.agreement import Agreement, why_unknown
-from headrace.validate.corruptions import CORRUPTIONS, Pixels, corrupted
+from headrace.validate.agreement import Agreement, explain_unknown
+from headrace.validate.answer_cache import AnswerCache
+from headrace.validate.corruptions import CORRUPTIONS, Pixels, corrupt
 from headrace.validate.golden import Golden, spread
-from headrace.validate.items import Feed, Items, fed, in_words, main_array, with_main
-from headrace.validate.kept_answers import KeptAnswers
-from headrace.validate.meaning_choice import known_meaning
+from headrace.validate.items import Feed, Items, describe_items, fed, main_array, replace_main
+from headrace.validate.meaning_choice import find_meaning
 from headrace.validate.meanings import Classes
 from headrace.validate.noninferiority import judge_drop
 from headrace.validate.parity import top_1
@@ -63,7 +63,7 @@ def judge_robustness(
     *,
     items: int,
     stop: Callable[[], bool] = lambda: False,
-    kept: KeptAnswers | None = None,
+    kept: AnswerCache | None = None,
     sides: tuple[int | None, int | None] = (None, None),
     meaning: Meaning | None = None,
 ) -> Robustness:
@@ -82,7 +82,7 @@ def judge_robustness(
     pixels = _pixels(golden)
     if isinstance(pixels, str):
         return Robustness(outcome="skipped", says=pixels, values={})
-    kept, places = kept or KeptAnswers(0), spread(len(golden), items)
+    kept, places = kept or AnswerCache(0), spread(len(golden), items)
     chosen = golden.inputs[places]
     if meaning is None or isinstance(meaning, Classes):
         labels = None if golden.labels is None else golden.labels[places]
@@ -92,8 +92,10 @@ def judge_robustness(
     for kind in CORRUPTIONS:
         if stop():
             return Robustness(outcome="inconclusive", says="interrupted", values=judged.values)
-        spoiled = with_main(chosen, corrupted(main_array(chosen), kind, pixels))
-        taken = [spoiled if side is None else _scaled(spoiled, golden.at(side)[places], pixels) for side in sides]
+        spoiled = replace_main(chosen, corrupt(main_array(chosen), kind, pixels))
+        taken = [
+            spoiled if side is None else _scale_items(spoiled, golden.scale_to(side)[places], pixels) for side in sides
+        ]
         what = ("robustness", kind, items, judged.reads)
         first: Any = kept.once(what, partial(judged.answers, models[0], taken[0]))
         try:
@@ -101,9 +103,9 @@ def judge_robustness(
         except ValueError as error:
             return Robustness(outcome="rejected", says=f"of {kind}, B's answers: {error}", values=judged.values)
         if first is None or second is None:
-            return Robustness(outcome="skipped", says=_no_scores(models[0], chosen), values={})
+            return Robustness(outcome="skipped", says=_explain_no_scores(models[0], chosen), values={})
         judged.add(kind, first, second)
-    return judged.found()
+    return judged.summarize()
 
 
 @dataclass(slots=True)
@@ -138,7 +140,7 @@ class _ByFirsts:
         if judge_drop(mixed, self.policy.max_slice_drop, alpha, is_all=True).outcome == "rejected":
             self.failed.append(kind)
 
-    def found(self) -> Robustness:
+    def summarize(self) -> Robustness:
         """Return what all kinds came to."""
         limit = f"{100 * self.policy.max_slice_drop:g} are allowed"
         points = f"drop in points on {pluralize(self.num_items, 'spoiled item')}: {', '.join(self.told)}; {limit}"
@@ -181,11 +183,11 @@ class _ByMeaning:
         )
         self.values[f"{kind}_drop"], self.values[f"{kind}_agreement"] = agreement.changed, agreement.mean
         self._told.append(f"{kind} {agreement.mean:.3f} ({sum(borne)})")
-        why = agreement.why_not()
+        why = agreement.explain_difference()
         if why is not None:
             self._failed.append(f"{kind} ({why})")
 
-    def found(self) -> Robustness:
+    def summarize(self) -> Robustness:
         """Return what all kinds came to."""
         if not self._told:
             says = (
@@ -200,29 +202,29 @@ class _ByMeaning:
         return Robustness(outcome="passed", says=says, values=self.values)
 
 
-def why_no_robustness(model: Model, golden: Golden, policy: Policy) -> str | None:
+def explain_no_robustness(model: Model, golden: Golden, policy: Policy) -> str | None:
     """Return why spoiled images of a set cannot be asked of a model; None if they can."""
     pixels = _pixels(golden)
     if isinstance(pixels, str):
         return pixels
     some = golden.inputs[spread(len(golden), _FITTED)]
     answers = list(_outputs(model, some, policy.batch))
-    if known_meaning(answers, policy.output, model.metadata) is not None or top_1(answers[0]) is not None:
+    if find_meaning(answers, policy.output, model.metadata) is not None or top_1(answers[0]) is not None:
         return None
-    return _no_scores(model, some)
+    return _explain_no_scores(model, some)
 
 
-def _no_scores(model: Call, items: Items) -> str:
-    return f"not known: the answers are no scores of classes, and {why_unknown(model(fed(items[:1])))}"
+def _explain_no_scores(model: Call, items: Items) -> str:
+    return f"not known: the answers are no scores of classes, and {explain_unknown(model(fed(items[:1])))}"
 
 
 def _pixels(golden: Golden) -> Pixels | str:
     """Return how items are pictures, or why they cannot be spoiled and compared."""
-    found = Pixels.of(main_array(golden.inputs))
-    return f"not known: {in_words(golden.inputs)} are no pictures" if found is None else found
+    found = Pixels.find(main_array(golden.inputs))
+    return f"not known: {describe_items(golden.inputs)} are no pictures" if found is None else found
 
 
-def _scaled(given: Items, smaller: Items, pixels: Pixels) -> Items:
+def _scale_items(given: Items, smaller: Items, pixels: Pixels) -> Items:
     """Return spoiled images in the size in which a model takes the same images, unspoiled."""
     items, shape = main_array(given), main_array(smaller).shape[1:]
     height, width = shape[1:] if pixels.channels_first else shape[:2]
@@ -235,7 +237,7 @@ def _scaled(given: Items, smaller: Items, pixels: Pixels) -> Items:
         for one in last
     ]
     array = np.stack([np.moveaxis(one, 2, 0) if pixels.channels_first else one for one in scaled]).astype(items.dtype)
-    return with_main(smaller, array)
+    return replace_main(smaller, array)
 
 
 def _outputs(model: Call, items: Items, batch: int) -> Iterator[Any]:

@@ -23,12 +23,12 @@ from headrace.base.meaning import NOTHING_DECLARED, Declared
 from headrace.base.units import format_duration
 from headrace.pipeline.shadow import Failures
 from headrace.runs.formats.shadow import ShadowDocument
-from headrace.validate.agreement import Agreement, naming, why_unknown
-from headrace.validate.failures import MOST_FAILING, judge_failures
+from headrace.validate.agreement import Agreement, explain_unknown, make_namer
+from headrace.validate.failure_rate import MOST_FAILING, judge_failures
 from headrace.validate.meaning_choice import class_names, meaning_of
 from headrace.validate.meanings import Detections, Numbers
 from headrace.validate.median_sequence import median_interval
-from headrace.validate.noninferiority import Finding, judge_drop
+from headrace.validate.noninferiority import DropFinding, judge_drop
 from headrace.validate.parity import has_broken, num_broken
 
 Advice = Literal["promote", "keep", "roll back"]
@@ -97,8 +97,8 @@ class ShadowRecord:
         except ValueError as error:
             wrong = f"the answers are not what the module's output declares: {error}"
             meaning = meaning_of([incumbent], Declared(Numbers(is_known=False)))
-        self._agreement = Agreement(meaning, naming(class_names(declared.metadata)))
-        self._unknown = wrong or ("" if meaning.is_known else why_unknown(incumbent))
+        self._agreement = Agreement(meaning, make_namer(class_names(declared.metadata)))
+        self._unknown = wrong or ("" if meaning.is_known else explain_unknown(incumbent))
 
     def document(self, num_passed_by: int = 0, failures: Failures = NO_FAILURES) -> ShadowDocument:
         """Return what is known so far, and what to do.
@@ -111,7 +111,7 @@ class ShadowRecord:
             changed = np.concatenate(self._changed) if self._changed else np.empty(0)
             times, seconds, broken = list(self._times), list(self._seconds), self._broken
             agreement, unknown = self._agreement, self._unknown
-            lost = agreement.why_not_of_parts() if agreement else None
+            lost = agreement.explain_difference_of_parts() if agreement else None
             num_calls = self._num_batches + failures.num
         found = judge_drop(-changed, self._margin)
         ratio = median_interval(times)
@@ -120,7 +120,7 @@ class ShadowRecord:
         if agreement is not None:
             share += f" (compared as {agreement.meaning.name})"
         failing = judge_failures(failures.num, num_calls)
-        told = _told(failures, num_calls, failing)
+        told = _format_failures(failures, num_calls, failing)
         advice, says = _advice(broken, found, share, speed, may_fail=failing == "not known")
         if unknown and found.drop > 0 and not broken:
             advice, says = "keep", f"{share}; {unknown}"
@@ -152,7 +152,7 @@ class ShadowRecord:
         )
 
 
-def _told(failures: Failures, num_calls: int, failing: str) -> str:
+def _format_failures(failures: Failures, num_calls: int, failing: str) -> str:
     """Return in words what of its calls failed; nothing where none did."""
     if not failures.num:
         return ""
@@ -164,7 +164,7 @@ def _told(failures: Failures, num_calls: int, failing: str) -> str:
 
 
 def _advice(
-    broken: int, found: Finding, share: str, speed: tuple[float, float, float] | None, *, may_fail: bool
+    broken: int, found: DropFinding, share: str, speed: tuple[float, float, float] | None, *, may_fail: bool
 ) -> tuple[Advice, str]:
     """Return what to do, and why: a candidate is promoted that surely answers alike and surely takes less time.
 

@@ -64,7 +64,7 @@ def worst_first(slices: Iterable[SliceResult]) -> tuple[SliceResult, ...]:
     return tuple(ordered[:MOST_SLICES])
 
 
-def too_small(parts: Mapping[str, np.ndarray], margin: float) -> list[tuple[str, int]]:
+def find_too_small(parts: Mapping[str, np.ndarray], margin: float) -> list[tuple[str, int]]:
     """Return (name, items) of the parts that show no drop even where every answer was lost, the smallest first.
 
     Args:

@@ -7,13 +7,13 @@ from typing import Any
 
 from headrace.base.meaning import NOTHING_DECLARED, Declared
 from headrace.base.plan import ModelPlan
-from headrace.validate.agreement import Agreement, why_unknown
+from headrace.validate.agreement import Agreement, explain_unknown
 from headrace.validate.detections import LAYOUTS
 from headrace.validate.meaning_choice import meaning_of
-from headrace.validate.parity import by_name, has_broken
+from headrace.validate.parity import has_broken, name_outputs
 
 
-def why_not_switch(
+def explain_no_switch(
     before: Sequence[Any], after: Sequence[Any], settings: ModelPlan, declared: Declared = NOTHING_DECLARED
 ) -> str | None:
     """Return why a model may not take over; None if it may.
@@ -40,10 +40,10 @@ def why_not_switch(
             agreement = _agreement(before, after, Declared())
     except ValueError as error:
         return f"{what} cannot be held against the model in use: {error}{_shapes(before)}"
-    why = agreement.why_not()
+    why = agreement.explain_difference()
     if why is None:
         return None
-    unknown = "" if agreement.meaning.is_known else f"; {why_unknown(before[0])}"
+    unknown = "" if agreement.meaning.is_known else f"; {explain_unknown(before[0])}"
     return f"{what} gives {why} on recent items: on this machine it is not what was validated{unknown}"
 
 
@@ -56,8 +56,8 @@ def _agreement(before: Sequence[Any], after: Sequence[Any], declared: Declared) 
 
 def _shapes(answers: Sequence[Any]) -> str:
     """Return what to do where answers change their shape from batch to batch; nothing where they do not."""
-    arrays = [array for one in answers for array in by_name(one).values()]
-    if len({array.shape[1:] for array in arrays}) <= max(len(by_name(one)) for one in answers):
+    arrays = [array for one in answers for array in name_outputs(one).values()]
+    if len({array.shape[1:] for array in arrays}) <= max(len(name_outputs(one)) for one in answers):
         return ""
     shapes = sorted({str(list(array.shape)) for array in arrays})
     return (

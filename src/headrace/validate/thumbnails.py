@@ -40,7 +40,7 @@ def thumbnails(items: Iterable[WorstItem], golden: Golden | None) -> dict[WorstI
         golden: The set, for items that are no files, and for detections, whose boxes are in pixels of the model's input.
     """
     inputs = None if golden is None else main_array(golden.inputs)
-    pixels = None if inputs is None else Pixels.of(inputs)
+    pixels = None if inputs is None else Pixels.find(inputs)
     plain: dict[int, str | None] = {}
     found: dict[WorstItem, str] = {}
     for item in items:
@@ -53,7 +53,7 @@ def thumbnails(items: Iterable[WorstItem], golden: Golden | None) -> dict[WorstI
             address = None if own is None else _address(side_by_side(own, item), None)
         else:
             if item.item not in plain:
-                picture = _of_file(item.file) if item.file else None
+                picture = _read_file(item.file) if item.file else None
                 picture = own if picture is None else picture
                 plain[item.item] = None if picture is None else _address(picture, SIDE)
             address = plain[item.item]
@@ -62,7 +62,7 @@ def thumbnails(items: Iterable[WorstItem], golden: Golden | None) -> dict[WorstI
     return found
 
 
-def _of_file(file: str) -> np.ndarray | None:
+def _read_file(file: str) -> np.ndarray | None:
     """Return uint8 (height, width, 3), BGR; None if it cannot be read."""
     try:
         return decode(Path(file).read_bytes(), short_side=SIDE)[:, :, ::-1]
@@ -78,17 +78,17 @@ def side_by_side(picture: np.ndarray, item: WorstItem) -> np.ndarray:
         item: With boxes or outlines.
     """
     scale = BOXED_SIDE / max(picture.shape[:2])
-    large = _scaled(picture, scale)
+    large = _scale(picture, scale)
     gap = np.full((large.shape[0], _GAP, 3), 255, np.uint8)
     boxes, outlines = (item.boxes, item.boxes_a, item.boxes_b), (item.outlines, item.outlines_a, item.outlines_b)
     drawn = [
-        _with_outlines(_with_boxes(large, own_boxes, scale, color), own_outlines, color)
+        _draw_outlines(_draw_boxes(large, own_boxes, scale, color), own_outlines, color)
         for own_boxes, own_outlines, color in zip(boxes, outlines, _COLORS, strict=True)
     ]
     return np.hstack([drawn[0], gap, drawn[1], gap, drawn[2]])
 
 
-def _with_boxes(
+def _draw_boxes(
     picture: np.ndarray, boxes: Iterable[BoxShown], scale: float, color: tuple[int, int, int]
 ) -> np.ndarray:
     drawn = np.ascontiguousarray(picture).copy()
@@ -101,7 +101,7 @@ def _with_boxes(
     return drawn
 
 
-def _with_outlines(picture: np.ndarray, outlines: Iterable[Outline], color: tuple[int, int, int]) -> np.ndarray:
+def _draw_outlines(picture: np.ndarray, outlines: Iterable[Outline], color: tuple[int, int, int]) -> np.ndarray:
     """Return the picture with outlines drawn into it."""
     height, width = picture.shape[:2]
     for outline in outlines:
@@ -118,7 +118,7 @@ def _write(picture: np.ndarray, name: str, corner: tuple[int, int], color: tuple
     cv2.putText(picture, text, place, cv2.FONT_HERSHEY_SIMPLEX, 0.36, color, 1, cv2.LINE_AA)
 
 
-def _scaled(picture: np.ndarray, scale: float) -> np.ndarray:
+def _scale(picture: np.ndarray, scale: float) -> np.ndarray:
     """Return a picture in another size; each side keeps a pixel at least, however long the other one is."""
     height, width = (max(1, round(side * scale)) for side in picture.shape[:2])
     return cv2.resize(picture, (width, height), interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
@@ -127,6 +127,6 @@ def _scaled(picture: np.ndarray, scale: float) -> np.ndarray:
 def _address(picture: np.ndarray, side: int | None) -> str:
     scale = 1.0 if side is None else side / max(picture.shape[:2])
     if scale < 1:
-        picture = _scaled(picture, scale)
+        picture = _scale(picture, scale)
     _, data = cv2.imencode(".jpg", np.ascontiguousarray(picture), [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
     return f"data:image/jpeg;base64,{base64.b64encode(data.tobytes()).decode()}"

@@ -36,7 +36,7 @@ _LONGEST_WORDS = 200
 _TOLD, _PLAN = "told.jsonl", "model.json"
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True):
+class ModelTrial(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one call."""
 
     shapes: dict[str, list[int]] | None = None
@@ -56,7 +56,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 class Trials:
     """What came of all calls of one model."""
 
-    calls: tuple[Trial, ...]
+    calls: tuple[ModelTrial, ...]
     """In the order of the feeds; shorter where the model did not open, or enough had worked."""
     refused: str = ""
     """Why the model did not open; empty: it did."""
@@ -72,7 +72,7 @@ def try_calls(model: ModelPlan, feeds: Sequence[Feed], *, until_whole: bool = Fa
         feeds: What it is called with, one after the other.
         until_whole: Whether the calls after the first whole answer are left out.
     """
-    calls: list[Trial] = []
+    calls: list[ModelTrial] = []
     with tempfile.TemporaryDirectory(prefix="headrace-trial-") as name:
         folder = Path(name)
         (folder / _PLAN).write_bytes(encode_document(model))
@@ -81,7 +81,7 @@ def try_calls(model: ModelPlan, feeds: Sequence[Feed], *, until_whole: bool = Fa
             np.savez(folder / f"{number}.npz", **arrays)
         while True:
             how = _child(folder, len(calls), len(feeds), until_whole)
-            opened, done = _told(folder)
+            opened, done = _read_answers(folder)
             if opened is None:
                 return Trials(tuple(calls), refused=how or "it did not open")
             if opened.get("refused") or opened.get("missing"):
@@ -89,7 +89,7 @@ def try_calls(model: ModelPlan, feeds: Sequence[Feed], *, until_whole: bool = Fa
             calls += done
             if not how:
                 return Trials(tuple(calls))
-            calls.append(Trial(why=how, ended=True))
+            calls.append(ModelTrial(why=how, ended=True))
             if len(calls) >= len(feeds):
                 return Trials(tuple(calls))
 
@@ -123,12 +123,12 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _told(folder: Path) -> tuple[dict[str, str] | None, list[Trial]]:
+def _read_answers(folder: Path) -> tuple[dict[str, str] | None, list[ModelTrial]]:
     """Return what a process said of opening, None if it did not come that far, and of its calls."""
     lines = (folder / _TOLD).read_text().splitlines()
     if not lines:
         return None, []
-    return decode_document(lines[0], dict[str, str]), [decode_document(line, Trial) for line in lines[1:]]
+    return decode_document(lines[0], dict[str, str]), [decode_document(line, ModelTrial) for line in lines[1:]]
 
 
 # --- in the child
@@ -166,13 +166,13 @@ def _open(place: Path, tell: Callable[[object], None]) -> Any:
     return model
 
 
-def _call(model: Any, feed: Feed) -> Trial:
+def _call(model: Any, feed: Feed) -> ModelTrial:
     try:
         answer = model(feed)
     except Exception as error:  # engines raise their own types
-        return Trial(why=" ".join(str(error).split())[:_LONGEST_WORDS])
+        return ModelTrial(why=" ".join(str(error).split())[:_LONGEST_WORDS])
     named = answer if isinstance(answer, Mapping) else {"": np.asarray(answer)}
-    return Trial(shapes={name: list(np.shape(array)) for name, array in named.items()})
+    return ModelTrial(shapes={name: list(np.shape(array)) for name, array in named.items()})
 
 
 if __name__ == "__main__":

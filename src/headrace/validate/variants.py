@@ -45,23 +45,30 @@ from headrace.runs.formats.variants import (
 )
 from headrace.validate import measuring
 from headrace.validate.accuracy import judge_accuracy
-from headrace.validate.agreement import Agreement, naming, why_unknown
-from headrace.validate.census import LEAST_INT8_SHARE, is_quantized, take_census
+from headrace.validate.agreement import Agreement, explain_unknown, make_namer
+from headrace.validate.answer_cache import AnswerCache
 from headrace.validate.detections import LAYOUTS
+from headrace.validate.edge_inputs import (
+    BatchDifference,
+    compare_batches,
+    find_broken_inputs,
+    find_rounding,
+    largest_batch,
+    probes,
+)
 from headrace.validate.golden import Golden, spread
-from headrace.validate.half_precision import LARGEST, broken, is_half, named
+from headrace.validate.half_precision import LARGEST, find_broken, format_reaches, is_half
 from headrace.validate.items import Feed, Items, batch_of, check_inputs, fed
-from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.layer_errors import ITEMS, first_beyond, layer_errors
-from headrace.validate.made_up import MadeUp, Shapes, make_up
-from headrace.validate.meaning_choice import class_names, known_meaning
+from headrace.validate.meaning_choice import class_names, find_meaning
 from headrace.validate.meanings import Detections, Numbers
 from headrace.validate.model_speed import Settled, Speed
-from headrace.validate.parity import BANDS, compare_outputs, has_broken, joined
+from headrace.validate.parity import BANDS, compare_outputs, has_broken, join_answers
 from headrace.validate.policy import Policy
-from headrace.validate.probing import Apart, apart_in_batches, broken_by, largest_batch, probes, rounding_of
+from headrace.validate.precision_audit import LEAST_INT8_SHARE, audit_precision, is_quantized
 from headrace.validate.robustness import judge_robustness
 from headrace.validate.slices import worst_first
+from headrace.validate.synthetic_inputs import Shapes, SyntheticInputs, make_up
 from headrace.validate.trials import try_calls
 from headrace.validate.variant_spec import VariantSpec, variant_text
 
@@ -143,7 +150,7 @@ class _Validation:
     policy: Policy
     is_interrupted: Callable[[], bool]
     say: Callable[[str], object]
-    kept: KeptAnswers
+    kept: AnswerCache
     """What A answered to this set before."""
     settled: Settled | None = None
     """When its speed needs no more rounds; None: all are run."""
@@ -177,10 +184,10 @@ class _Validation:
 
     def _static(self) -> Gate:
         check_inputs(self._items(self.a), self.a.model.inputs, self.golden.name)
-        other = _other_inputs(self.a.model.inputs, self.b.model.inputs, is_same_size=self._is_same_size())
+        other = _describe_other_inputs(self.a.model.inputs, self.b.model.inputs, is_same_size=self._is_same_size())
         if other:
             return _gate("static", "rejected", other)
-        why = _why_not_as_asked(self.b)
+        why = _explain_other_precision(self.b)
         if why is not None:
             return _gate("static", "rejected", f"B {why}")
         for size in sorted({1, self.policy.batch}):
@@ -203,7 +210,7 @@ class _Validation:
         """Ask how B really runs, if it is quantized and A is not; None if there is nothing to ask."""
         if not self.b.is_quantized() or self.a.is_quantized() or self.b.spec.model.engine not in PROFILERS:
             return None
-        found = take_census(
+        found = audit_precision(
             self.b.spec, self._items(self.b)[: self.policy.batch], seconds=measuring.current().census_seconds
         )
         values = {"int8_share": found.int8_share, "conversion_share": found.conversion_share}
@@ -218,10 +225,10 @@ class _Validation:
         first, second = self.kept.once("parity", lambda: self._some(self.a)), self._some(self.b)
         if first is None or second is None:
             return _gate("parity", "inconclusive", "interrupted")
-        if isinstance(self._meaning_of(first), Detections) or self._is_any_order():
-            return self._of_detections(first, second)
+        if isinstance(self._settle_meaning(first), Detections) or self._is_any_order():
+            return self._judge_detections(first, second)
         try:
-            found = compare_outputs(joined(first), joined(second))
+            found = compare_outputs(join_answers(first), join_answers(second))
         except ValueError:
             says = (
                 "not known: the answers change their shape from call to call, so they have no like in the other's; detections "
@@ -242,7 +249,7 @@ class _Validation:
             says = (
                 f"{found.broken_b} of {found.num_items} answers of B hold a NaN or an infinity, of A {found.broken_a}"
             )
-            return _gate("parity", "rejected", says + self._where(), values, limits)
+            return _gate("parity", "rejected", says + self._describe_first_difference(), values, limits)
         overflow = self._overflow()
         if overflow:
             return _gate("parity", "rejected", overflow, values, limits)
@@ -257,10 +264,10 @@ class _Validation:
         if agreement is not None:
             values["changed"], values["agreement"] = agreement.changed, agreement.mean
             says = f"{says}; {agreement.says()}"
-        why = self._why_not_alike(agreement, first, second, found.relative_l2, band)
+        why = self._explain_difference(agreement, first, second, found.relative_l2, band)
         if why is None and found.relative_l2 <= band:
             return _gate("parity", "passed", says, values, limits)
-        says += self._where()
+        says += self._describe_first_difference()
         if why is not None and not self._is_truth_known():
             return _gate("parity", "rejected", f"{why}: that is no rounding ({says})", values, limits)
         self.warnings.append(f"the answers differ by more than {self.b.precision()} usually does: {says}")
@@ -270,14 +277,14 @@ class _Validation:
     def meaning(self) -> Meaning | None:
         """What the answers mean; None: not known."""
         if not self._meaning:
-            self._meaning_of(self.kept.once("parity", lambda: self._some(self.a)) or [])
+            self._settle_meaning(self.kept.once("parity", lambda: self._some(self.a)) or [])
         return self._meaning[0] if self._meaning else None
 
-    def _meaning_of(self, answers: Sequence[Any]) -> Meaning | None:
+    def _settle_meaning(self, answers: Sequence[Any]) -> Meaning | None:
         """Settle what answers mean, by those of A."""
         if self._meaning or not answers:
             return self._meaning[0] if self._meaning else None
-        self._meaning.append(known_meaning(answers, self.policy.output, self.a.model.metadata))
+        self._meaning.append(find_meaning(answers, self.policy.output, self.a.model.metadata))
         return self._meaning[0]
 
     def _is_any_order(self) -> bool:
@@ -291,17 +298,17 @@ class _Validation:
         """Return how far answers agree by what they mean; None if that is not known, or the items are noise."""
         if self.meaning is None or self.golden.is_made_up:
             return None
-        found = Agreement(self.meaning, naming(class_names(self.a.model.metadata)))
+        found = Agreement(self.meaning, make_namer(class_names(self.a.model.metadata)))
         for one, other in zip(a, b, strict=True):
             found.add(one, other)
         return found
 
-    def _why_not_alike(
+    def _explain_difference(
         self, agreement: Agreement | None, a: Sequence[Any], b: Sequence[Any], relative_l2: float, band: float
     ) -> str | None:
         """Return why the answers are not the same but for what a precision rounds; None if they are."""
         if agreement is not None:
-            return agreement.why_not()
+            return agreement.explain_difference()
         limit = MOST_BANDS * band
         if relative_l2 > limit:
             return f"relative L2 {relative_l2:.2g}, at most {limit:g}"
@@ -315,10 +322,10 @@ class _Validation:
             return None
         return (
             f"a channel is off by more than {limit:g} of its spread for {found.num_changed} of {found.num_items} items; "
-            f"{why_unknown(a[0])}"
+            f"{explain_unknown(a[0])}"
         )
 
-    def _of_detections(self, a: Sequence[Any], b: Sequence[Any]) -> Gate:
+    def _judge_detections(self, a: Sequence[Any], b: Sequence[Any]) -> Gate:
         """Return whether detections are whole and alike: they come in any order and number, and are matched.
 
         Args:
@@ -348,7 +355,7 @@ class _Validation:
             return _gate("parity", "passed", "no NaN or infinity that A does not have, on noise", values)
         limits = {"changed": self.meaning.most_changed, "agreement": self.meaning.usual}
         values["changed"], values["agreement"] = agreement.changed, agreement.mean
-        why = agreement.why_not()
+        why = agreement.explain_difference()
         if why is not None and not self._is_truth_known() and not self.policy.retrained:
             return _gate("parity", "rejected", f"{why}: that is no rounding ({agreement.says()})", values, limits)
         says = agreement.says() if why is None else f"{why} ({agreement.says()})"
@@ -357,7 +364,7 @@ class _Validation:
     def _batches(self) -> Gate | None:
         """Ask whether B's answer to an item depends on its neighbours; what depends on them in A as much is no defect of B."""
         size = largest_batch(self.b.model, self.policy.batch)
-        apart, limit = self._apart(self.b, size), rounding_of(self.b.precision())
+        apart, limit = self._compare_batches(self.b, size), find_rounding(self.b.precision())
         if apart is None:
             return None
         values: dict[str, float | None] = {"off": _finite(apart.off), "changed": apart.changed}
@@ -365,7 +372,7 @@ class _Validation:
         says = f"the same answers in batches of 1, 2 and {size}, but for {apart.off:.2g} of a channel's spread"
         if apart.off <= limit:
             return _gate("batches", "passed", says, values, limits)
-        own = self.kept.once(("batches", size), lambda: self._apart(self.a, size))
+        own = self.kept.once(("batches", size), lambda: self._compare_batches(self.a, size))
         if own is not None and own.off >= apart.off / 2:
             return _gate(
                 "batches", "passed", f"answers depend on the neighbours in the batch, and A's too ({says})", values
@@ -378,8 +385,8 @@ class _Validation:
             values, limits,
         )  # fmt: skip
 
-    def _apart(self, opened: _Opened, size: int) -> Apart | None:
-        return apart_in_batches(
+    def _compare_batches(self, opened: _Opened, size: int) -> BatchDifference | None:
+        return compare_batches(
             opened.model, probes(self._items(opened), size), sorted({1, min(2, size), size}), self.meaning
         )
 
@@ -388,7 +395,7 @@ class _Validation:
         if not self._is_same_size():
             return None
         engines = {one.spec.model.engine for one in (self.a, self.b)}
-        found = broken_by(
+        found = find_broken_inputs(
             self.a.model, self.b.model, probes(self._items(self.a), PARITY_ITEMS), same_engine=len(engines) == 1
         )
         values: dict[str, float | None] = {"broken": float(len(found))}
@@ -405,16 +412,16 @@ class _Validation:
         if precision not in LARGEST:
             return ""
         try:
-            found = broken(self.a.spec, self.b.spec, self._items(self.a), self._items(self.b))
+            found = find_broken(self.a.spec, self.b.spec, self._items(self.a), self._items(self.b))
         except Exception as error:  # not every engine grants a look between the layers; they raise their own types
             self.warnings.append(f"whether {precision} holds what is between the layers cannot be told: {error}")
             return ""
         if not found:
             return ""
         self.diverges_at = found[0].name
-        return f"{precision} does not hold what is between B's layers, whatever the answers: {named(found)}"
+        return f"{precision} does not hold what is between B's layers, whatever the answers: {format_reaches(found)}"
 
-    def _where(self) -> str:
+    def _describe_first_difference(self) -> str:
         """Return in words the layer at which the two begin to differ; nothing where that cannot be seen."""
         try:
             items = self._items(self.b)[spread(len(self.golden), ITEMS)]
@@ -461,7 +468,7 @@ class _Validation:
         judged = judge_accuracy(
             lambda: self._calls(self.a, everything), lambda: self._calls(self.b, everything), self.golden, self.policy,
             names=class_names(self.a.model.metadata), is_interrupted=self.is_interrupted, kept=self.kept,
-            again=self._again, meaning=self.meaning if self.golden.labels is None else None,
+            again=self._answer_again, meaning=self.meaning if self.golden.labels is None else None,
         )  # fmt: skip
         self.warnings += judged.warnings
         self.worst, self.slices = judged.worst, judged.slices
@@ -490,17 +497,17 @@ class _Validation:
         return batch_of(self._items(opened), size)
 
     def _items(self, opened: _Opened) -> Items:
-        return self.golden.at(opened.spec.model.input_side)
+        return self.golden.scale_to(opened.spec.model.input_side)
 
     def _some(self, opened: _Opened) -> list[Any] | None:
         """Return the answers to the items that are compared number by number; None if it was interrupted."""
         answers = list(self._calls(opened, spread(len(self.golden), PARITY_ITEMS)))
         return None if self.is_interrupted() else answers
 
-    def _again(self, places: np.ndarray) -> tuple[Any, Any] | None:
+    def _answer_again(self, places: np.ndarray) -> tuple[Any, Any] | None:
         """Return what both answer to the items at these places, each as of one call; None if it was interrupted."""
         a, b = list(self._calls(self.a, places)), list(self._calls(self.b, places))
-        return None if self.is_interrupted() else (joined(a), joined(b))
+        return None if self.is_interrupted() else (join_answers(a), join_answers(b))
 
     def _calls(self, opened: _Opened, places: np.ndarray) -> Iterator[Any]:
         """Give the answers to the items at these places, batch by batch."""
@@ -518,7 +525,7 @@ def validate_variants(
     *,
     gates: Sequence[GateName] = ALL_GATES,
     say: Callable[[str], object] = lambda text: None,
-    kept: KeptAnswers | None = None,
+    kept: AnswerCache | None = None,
     settled: Settled | None = None,
     prepared: tuple[int, ...] | None = None,
 ) -> ValidationDocument:
@@ -552,15 +559,15 @@ def validate_variants(
         raise
     except HeadraceError as error:
         why = f"B cannot be opened: {error}"
-        return _rejected_at_once(first.side(), b, why, golden, policy)
+        return _reject_at_once(first.side(), b, why, golden, policy)
     if golden is None:
         noise = _noise(first, second, prepared)
         why = _crash(b, noise, policy.batch)
-        golden = noise.golden(PARITY_ITEMS)
+        golden = noise.make_golden(PARITY_ITEMS)
         if why:
-            return _rejected_at_once(first.side(), b, why, golden, policy)
+            return _reject_at_once(first.side(), b, why, golden, policy)
     with measuring.current().noticing() as is_interrupted:
-        known = _known(kept, a, golden, policy)
+        known = _open_cache(kept, a, golden, policy)
         validation = _Validation(first, second, golden, policy, is_interrupted, say, known, settled)
         validation.run(gates)
         interrupted = is_interrupted()
@@ -577,7 +584,7 @@ def validate_variants(
     )
 
 
-def _rejected_at_once(
+def _reject_at_once(
     a: VariantSide, b: VariantSpec, why: str, golden: Golden | None, policy: Policy
 ) -> ValidationDocument:
     """Return the rejection of a B that was never called in this process."""
@@ -586,7 +593,7 @@ def _rejected_at_once(
     return _document(a, nothing, [_gate("static", "rejected", why)], golden or none, policy, [], interrupted=False)
 
 
-def _noise(a: _Opened, b: _Opened, prepared: tuple[int, ...] | None) -> MadeUp:
+def _noise(a: _Opened, b: _Opened, prepared: tuple[int, ...] | None) -> SyntheticInputs:
     """Return how to make up what both take: free axes as the pipeline has them, else B's file, else what A answers."""
     specs, others = a.model.inputs, b.model.inputs
     known: list[Shapes] = [{specs[0].name: ("batch", *prepared)}] if prepared else []
@@ -594,7 +601,7 @@ def _noise(a: _Opened, b: _Opened, prepared: tuple[int, ...] | None) -> MadeUp:
     return make_up(a.spec.model, specs, a.model.metadata, known)
 
 
-def _crash(b: VariantSpec, noise: MadeUp, batch: int) -> str:
+def _crash(b: VariantSpec, noise: SyntheticInputs, batch: int) -> str:
     """Return in words how B ends the process that calls it with noise of a guessed size; nothing where it does not."""
     if not noise.is_guessed:
         return ""
@@ -603,16 +610,16 @@ def _crash(b: VariantSpec, noise: MadeUp, batch: int) -> str:
     return f"B was called with noise {shapes}: {crashes[0]}" if crashes else ""
 
 
-def _known(kept: KeptAnswers | None, a: VariantSpec, golden: Golden, policy: Policy) -> KeptAnswers:
+def _open_cache(kept: AnswerCache | None, a: VariantSpec, golden: Golden, policy: Policy) -> AnswerCache:
     """Return what is kept of an incumbent's answers to this set, in batches of this size and for this metric."""
     if kept is None or not golden.sha256:  # which set it is cannot be told
-        return KeptAnswers(0)
+        return AnswerCache(0)
     # A part of a set goes by the fingerprint of the whole, and may be without its labels.
     items = (golden.sha256, len(golden), golden.labels is None)
-    return kept.of(variant_text(a.model), *items, policy.metric, policy.batch)
+    return kept.narrow(variant_text(a.model), *items, policy.metric, policy.batch)
 
 
-def _why_not_as_asked(opened: _Opened) -> str | None:
+def _explain_other_precision(opened: _Opened) -> str | None:
     """Return why a variant does not compute in the precision that it is asked for, or slowly; None if it does."""
     options = opened.spec.model.options
     asked = str(options.get("precision", "f32"))
@@ -682,7 +689,7 @@ def _cpu_values(found: Speed) -> dict[str, float | None]:
     }  # fmt: skip
 
 
-def _other_inputs(a: Sequence[TensorSpec], b: Sequence[TensorSpec], *, is_same_size: bool) -> str:
+def _describe_other_inputs(a: Sequence[TensorSpec], b: Sequence[TensorSpec], *, is_same_size: bool) -> str:
     """Return in words what B takes that A does not; nothing where they take the same. Several inputs go by their names."""
     if len(a) != len(b):
         return f"A takes {len(a)} inputs ({_inputs_in_words(a)}), B {len(b)} ({_inputs_in_words(b)})"

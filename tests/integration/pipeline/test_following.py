@@ -23,7 +23,7 @@ from headrace.pipeline.execute import Result, run
 from headrace.pipeline.following import Following
 from headrace.runs.reader import read_run
 from headrace.testing import ListSource
-from headrace.validate.switching import why_not_switch
+from headrace.validate.switching import explain_no_switch
 
 ITEMS = 4000
 FACTOR, OTHER, FAR = 1.0, 1.001, 3.0
@@ -104,7 +104,7 @@ def followed(
     delivery = Acting(actions)
     source = ListSource([np.float32([number + 1]) for number in range(ITEMS)])
     pipeline = hr.Pipeline(source, module=module, delivery=delivery)
-    follow = Following(file=folder / "plan.toml", judge=why_not_switch, settings=settings, say=said.append)
+    follow = Following(file=folder / "plan.toml", judge=explain_no_switch, settings=settings, say=said.append)
     written = ["process.batch=4", *plan, *settings]
     result = run(pipeline, Plan().with_settings(written), output=folder / "run", beside=follow)
     return result, delivery.results

@@ -10,7 +10,7 @@ import numpy as np
 from headrace.compare.comparison import Question, answer
 from headrace.compare.contenders import Blocks
 from headrace.compare.judging import Judgement
-from headrace.compare.looks import doubling
+from headrace.compare.sequential import doubling
 from headrace.compare.turns import runs_backwards
 
 MakePairs = Callable[[np.random.Generator, int, float], list[tuple[float, float]]]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace.base.errors import Interrupted
-from headrace.compare.looks import doubling, once
+from headrace.compare.sequential import doubling, once
 from headrace.compare.turns import Turns, take_turns
 
 

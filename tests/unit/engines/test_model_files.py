@@ -448,13 +448,13 @@ def test_what_runs_code_has_to_be_pinned(tmp_path: Path, suffix: str) -> None:
 
 def test_layers_of_what_runs_code_need_the_pin_too(tmp_path: Path) -> None:
     """A census of an exported program, which opens it past the engine, is refused without a pin."""
-    from headrace.validate.census import take_census
+    from headrace.validate.precision_audit import audit_precision
     from headrace.validate.variant_spec import parse_variant
 
     artifact = tmp_path / "m.pt2"
     artifact.write_bytes(b"program")
     with pytest.raises(EngineError, match="can run code"):
-        take_census(parse_variant(f"{artifact}@torch"), ONES)
+        audit_precision(parse_variant(f"{artifact}@torch"), ONES)
 
 
 class Payload:

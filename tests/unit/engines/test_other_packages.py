@@ -22,7 +22,7 @@ from headrace.optimize.techniques import deciding_versions, installed_engines
 from headrace.pipeline.thread_budget import budget
 from headrace.profiler.layers.table import measure_layers
 from headrace.runs.hardware import find_versions
-from headrace.validate.layer_errors import opened_with
+from headrace.validate.layer_errors import open_with_outputs
 from headrace.validate.variant_spec import parse_variant
 
 ENGINE = """
@@ -173,7 +173,7 @@ def test_what_it_cannot_do_is_said(make_model: Callable[..., Path]) -> None:
     ):
         measure_layers(make_model(), engine="toy", threads=1, batch_size=1, inputs=None)
     with pytest.raises(EngineError, match="engine toy does not show what lies between its layers"):
-        opened_with(parse_variant(f"{make_model()}@toy"), ["scores"])
+        open_with_outputs(parse_variant(f"{make_model()}@toy"), ["scores"])
 
 
 def test_another_version_of_it_is_another_variant() -> None:

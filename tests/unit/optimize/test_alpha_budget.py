@@ -91,8 +91,8 @@ def test_a_family_accepts_a_wrong_one_no_oftener_than_its_share(correlation: flo
         )  # 7 % lost, 2 % won: a drop of the margin
         for (number, values), (alpha, found) in itertools.product(enumerate(differences), wrong.items()):
             goal = -math.log(alpha)
-            stakes = noninferiority._stakes(values, goal)  # as of a golden set, which is all that there will be
-            found[number] |= bool((noninferiority._capital(values, margin, stakes) >= goal).any())
+            stakes = noninferiority._bets(values, goal)  # as of a golden set, which is all that there will be
+            found[number] |= bool((noninferiority._wealth(values, margin, stakes) >= goal).any())
     assert wrong[budget.alpha].mean() <= budget.share
     assert wrong[budget.share].mean() > wrong[budget.alpha].mean() + 0.01
 

@@ -21,7 +21,7 @@ from headrace.optimize.techniques import Subject
 from headrace.runs.cpu_features import explain_slowness
 from headrace.validate import measuring
 from headrace.validate.golden import Golden
-from headrace.validate.half_precision import broken, reaches
+from headrace.validate.half_precision import find_broken, reaches
 from headrace.validate.policy import Policy
 from headrace.validate.variant_spec import parse_variant
 from headrace.validate.variants import precision_of, validate_variants
@@ -183,7 +183,7 @@ def test_what_a_cast_makes_infinite_and_the_next_layer_cuts_off_is_found(
     """The tensor is in B alone: it is held against what it was cast from."""
     a, b = (parse_variant(save_cast(tmp_path / f"{half}.onnx", half)) for half in (False, True))
     items = np.full((2, 4), size, np.float32)
-    assert [one.name for one in broken(a, b, items)] == found
+    assert [one.name for one in find_broken(a, b, items)] == found
 
 
 def test_a_precision_that_the_engine_does_not_take_is_rejected(case: Any) -> None:

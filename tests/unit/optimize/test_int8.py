@@ -19,7 +19,7 @@ from headrace.optimize.onnx_files import fold
 from headrace.optimize.portability import find_portability
 from headrace.optimize.presets import PRESETS, X86, X86_VNNI, find_preset
 from headrace.optimize.techniques import LADDER, REPAIRS, Subject
-from headrace.validate.census import take_census
+from headrace.validate.precision_audit import audit_precision
 from headrace.validate.variant_spec import parse_variant
 
 
@@ -53,8 +53,10 @@ def test_activations_are_unsigned_and_weights_signed(case: Any, nets: ModuleType
 def test_the_census_tells_signed_activations_from_unsigned_ones(case: Any, nets: ModuleType, tmp_path: Path) -> None:
     """Unsigned: the products run in int8. Signed: those before a sum do not, and it says why and what to do."""
     batch, model = case.inputs[:4], nets.save_residual(tmp_path / "net.onnx")
-    good = take_census(parse_variant(str(quantized(case, model, tmp_path / "u8.onnx"))), batch, seconds=0.2)
-    bad = take_census(parse_variant(str(quantized(case, model, tmp_path / "s8.onnx", signed=True))), batch, seconds=0.2)
+    good = audit_precision(parse_variant(str(quantized(case, model, tmp_path / "u8.onnx"))), batch, seconds=0.2)
+    bad = audit_precision(
+        parse_variant(str(quantized(case, model, tmp_path / "s8.onnx", signed=True))), batch, seconds=0.2
+    )
     assert good.int8_share is not None
     assert bad.int8_share is not None
     assert good.int8_share == 1.0

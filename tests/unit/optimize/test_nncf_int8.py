@@ -13,7 +13,7 @@ import pytest
 
 from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.techniques import REPAIRS, Subject
-from headrace.validate.census import is_quantized
+from headrace.validate.precision_audit import is_quantized
 
 NNCF = next(technique for technique in REPAIRS if technique.name == "int8-nncf")
 

@@ -29,8 +29,8 @@ from headrace.optimize.techniques import LADDER
 from headrace.runs.formats.optimization import Attempt, OptimizationDocument
 from headrace.runs.formats.variants import Gate
 from headrace.validate import measuring
+from headrace.validate.answer_cache import AnswerCache
 from headrace.validate.golden import Golden, read_golden
-from headrace.validate.kept_answers import KeptAnswers
 from headrace.validate.variants import PARITY_ITEMS, validate_variants
 
 pytestmark = pytest.mark.usefixtures("speeds")
@@ -307,7 +307,7 @@ def test_why_the_golden_set_is_asked_no_more_is_said() -> None:
 
     def why_not(goal: Goal, budget: AlphaBudget) -> str | None:
         conditions = Conditions(subject=nothing, goal=goal)
-        test = GoldenTest(conditions=conditions, log=nothing, kept=KeptAnswers(), evaluate=validate_variants)
+        test = GoldenTest(conditions=conditions, log=nothing, kept=AnswerCache(), evaluate=validate_variants)
         return test.why_not(candidate, budget)
 
     assert why_not(Goal(), AlphaBudget(0.05, 8, set("abcdefgh"))) == "8 candidates were asked already"

@@ -245,7 +245,7 @@ def test_layouts_spoiled_images_and_a_second_search_know_the_size(
 def test_two_sizes_are_compared_on_the_same_items(case: Any, folders: tuple[Path, Path], tmp_path: Path) -> None:
     """Each is given the images as its pipeline would make them."""
     golden = read(folders[1], case.model)
-    narrow(case.model, FEWER, golden.at(FEWER)[0], tmp_path / "narrow.onnx")
+    narrow(case.model, FEWER, golden.scale_to(FEWER)[0], tmp_path / "narrow.onnx")
     spec = parse_variant(f"{tmp_path / 'narrow.onnx'}@onnx,input_side={FEWER}")
     assert parse_variant(variant_text(spec.model)).model == spec.model == ModelPlan(**variant_settings(spec.model))
     policy = Policy(max_drop=0.9, max_slice_drop=0.9, retrained=True, batch=4)
@@ -253,7 +253,7 @@ def test_two_sizes_are_compared_on_the_same_items(case: Any, folders: tuple[Path
         parse_variant(str(case.model)), spec, golden, policy, gates=("static", "parity", "speed", "accuracy")
     )
     assert document.verdict == "accept"
-    own = np.asarray(spec.open()(np.ascontiguousarray(golden.at(FEWER)))).argmax(1)
+    own = np.asarray(spec.open()(np.ascontiguousarray(golden.scale_to(FEWER)))).argmax(1)
     assert golden.labels is not None
     accuracy = next(gate for gate in document.gates if gate.name == "accuracy").values
     assert accuracy["b"] == pytest.approx((own == golden.labels).mean())
@@ -264,7 +264,7 @@ def test_two_variants_for_smaller_images_are_looked_into_at_their_size(
 ) -> None:
     """Where they begin to differ is found on the images that both take."""
     golden = replace(read(folders[1], case.model), labels=None)
-    narrow(case.model, FEWER, golden.at(FEWER)[0], tmp_path / "a.onnx")
+    narrow(case.model, FEWER, golden.scale_to(FEWER)[0], tmp_path / "a.onnx")
     model = onnx.load(tmp_path / "a.onnx")
     weights = next(one for one in model.graph.initializer if one.name == "pw.w")
     weights.CopyFrom(onnx.numpy_helper.from_array(-onnx.numpy_helper.to_array(weights), weights.name))
@@ -279,7 +279,7 @@ def test_two_variants_for_smaller_images_are_looked_into_at_their_size(
 def test_variants_of_two_sizes_say_so(case: Any, folders: tuple[Path, Path], tmp_path: Path) -> None:
     """Both inputs are named, and what is between the layers is not held against what has another size."""
     golden = replace(read(folders[1], case.model), labels=None)
-    narrow(case.model, FEWER, golden.at(FEWER)[0], tmp_path / "b.onnx")
+    narrow(case.model, FEWER, golden.scale_to(FEWER)[0], tmp_path / "b.onnx")
     a, b = parse_variant(str(case.model)), parse_variant(f"{tmp_path / 'b.onnx'}@onnx,input_side={FEWER}")
     document = validate_variants(a, b, golden, Policy(batch=4), gates=("static", "parity"))
     static = next(gate for gate in document.gates if gate.name == "static")

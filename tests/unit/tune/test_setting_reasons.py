@@ -7,7 +7,7 @@ from tuning_fakes import FormulaReplay, account, defaults_of
 
 from headrace.base.coordinate_search import Axis
 from headrace.base.plan import Plan, resolve
-from headrace.tune.predictor import Measured, Predictor
+from headrace.tune.predictor import MeasuredRun, Predictor
 from headrace.tune.setting_reasons import find_reasons
 from headrace.tune.space import Space
 
@@ -24,7 +24,7 @@ def predictor_of(settings: list[str]) -> Predictor:
     return Predictor(
         FormulaReplay(base, lambda plan: 10.0 * (plan.stages["fetch"].workers or 1), defaults),
         Space(axes=axes, base=values, cores=4),
-        Measured(accounts={name: account(name) for name in KINDS}),
+        MeasuredRun(accounts={name: account(name) for name in KINDS}),
         lambda changed: resolve(plan.with_settings(changed), defaults, 4),
     )
 

@@ -13,8 +13,8 @@ from headrace.base.coordinate_search import Axis
 from headrace.base.goals import LatencyGoal
 from headrace.base.plan import Plan, resolve
 from headrace.tune.objective import Objective, Outlook
-from headrace.tune.predictor import Measured, Predictor
-from headrace.tune.search import Found, choose, search
+from headrace.tune.predictor import MeasuredRun, Predictor
+from headrace.tune.search import FoundPoint, choose, search
 from headrace.tune.space import Space
 
 KINDS = {"fetch": "io", "work": "cpu", "device": "device"}
@@ -30,7 +30,7 @@ def predictor_of(
     base = resolve(plan, defaults, 4)
     values = {axis.key: _value(base, axis.key) for axis in axes}
     space = Space(axes=tuple(axes), base=values, cores=4)
-    measured = Measured(latencies={50.0: 1.0, 99.0: 1.0}, accounts={name: account(name) for name in KINDS})
+    measured = MeasuredRun(latencies={50.0: 1.0, 99.0: 1.0}, accounts={name: account(name) for name in KINDS})
     return Predictor(
         FormulaReplay(base, formula, defaults), space, measured,
         lambda changed: resolve(plan.with_settings(changed), defaults, 4), goal=goal,
@@ -184,7 +184,7 @@ def test_those_chosen_differ() -> None:
     """After the best not its nearest neighbour, but one nearly as good that differs in more; never one that is much worse."""
     outlook = Outlook(ratio=1.0, latency_p50=None, latency_goal=None, cpu_ratio=None, size=1.0, memory_bytes=None)
     best, near, other, far = (
-        Found({"a": a, "b": b, "c": c}, outlook, score)
+        FoundPoint({"a": a, "b": b, "c": c}, outlook, score)
         for a, b, c, score in ((1, 1, 1, 0.30), (2, 1, 1, 0.30), (2, 2, 2, 0.295), (9, 9, 9, 0.10))
     )
     assert choose([best, near, other, far], 2) == [best, other]
@@ -194,6 +194,6 @@ def test_those_chosen_differ() -> None:
 def test_points_that_were_measured_are_not_chosen_again() -> None:
     """The best is left out once it was measured."""
     predictor = predictor_of(bottlenecks, ["fetch.workers=1", "work.workers=1"], AXES)
-    found: list[Found] = search(predictor, Objective())
+    found: list[FoundPoint] = search(predictor, Objective())
     assert choose(found, 1, without=[found[0].point])[0].point != found[0].point
     assert choose([], 2) == []

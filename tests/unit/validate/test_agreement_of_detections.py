@@ -12,7 +12,7 @@ from headrace.validate.agreement import Agreement
 from headrace.validate.detections import OVERLAP, Boxes, detections_in
 from headrace.validate.meanings import SURE, Detections
 from headrace.validate.shadow import ShadowRecord
-from headrace.validate.switching import why_not_switch
+from headrace.validate.switching import explain_no_switch
 
 SAME = Detections()
 NEW = ModelPlan(artifact="new.onnx", engine="onnx")
@@ -138,13 +138,13 @@ def test_a_shadow_that_finds_what_is_no_number_is_rejected() -> None:
 def test_a_detector_may_take_over_that_finds_the_same() -> None:
     """In batches that are filled up to other numbers of rows, each."""
     before = [padded([[CAT], [DOG]], 1), padded([[CAT, DOG]], 2)]
-    assert why_not_switch(before, [padded([[MOVED], [DOG]], 4), padded([[DOG, CAT]], 3)], NEW) is None
-    blind = why_not_switch(before, [padded([[], []], 4), padded([[DOG, CAT]], 3)], NEW)
+    assert explain_no_switch(before, [padded([[MOVED], [DOG]], 4), padded([[DOG, CAT]], 3)], NEW) is None
+    blind = explain_no_switch(before, [padded([[], []], 4), padded([[DOG, CAT]], 3)], NEW)
     assert blind is not None
     assert "2 of 3 items" in blind
     broken = padded([[CAT], [DOG]], 1)
     broken["scores"][0] = np.nan
-    refusal = why_not_switch(before, [broken, before[1]], NEW)
+    refusal = explain_no_switch(before, [broken, before[1]], NEW)
     assert refusal is not None
     assert "NaN" in refusal
 
@@ -152,7 +152,7 @@ def test_a_detector_may_take_over_that_finds_the_same() -> None:
 def test_answers_of_changing_shapes_that_are_no_detections_are_refused_with_the_way_out() -> None:
     """As many rows as some item of the batch needs, under names that say nothing: nobody can hold them against one another."""
     before = [{"out": np.ones((2, 3, 5))}, {"out": np.ones((2, 4, 5))}]
-    refusal = why_not_switch(before, before, NEW)
+    refusal = explain_no_switch(before, before, NEW)
     assert refusal is not None
     assert "[2, 3, 5]" in refusal
     assert "start the run again" in refusal

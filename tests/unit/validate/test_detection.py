@@ -20,9 +20,9 @@ from headrace.validate import measuring
 from headrace.validate.accuracy import judge_accuracy
 from headrace.validate.box_heads import boxes_found
 from headrace.validate.coco import THRESHOLDS, AveragePrecision, _dataset, _evaluation, _quiet
-from headrace.validate.detections import Boxes, found_boxes, true_boxes
+from headrace.validate.detections import Boxes, read_boxes, true_boxes
 from headrace.validate.golden import Golden
-from headrace.validate.judged import Judged
+from headrace.validate.golden_gate import GateResult
 from headrace.validate.metrics import metric_named
 from headrace.validate.model_speed import Timing
 from headrace.validate.parity import compare_outputs, num_broken
@@ -170,11 +170,11 @@ def test_layouts_of_usual_exports_say_the_same() -> None:
         "det_scores": np.full_like(batch["scores"], 0.5),
     }
     alone = {name: array[0] for name, array in padded(images[:1]).items()}
-    assert same(found_boxes(batch, 3), images)
-    assert same(found_boxes(six, 3), images)
-    assert same(found_boxes(counted, 3), images)
-    assert same(found_boxes(alone, 1), images[:1])
-    assert len(found_boxes({"boxes": np.zeros((0, 4)), "labels": np.zeros(0), "scores": np.zeros(0)}, 1)[0].boxes) == 0
+    assert same(read_boxes(batch, 3), images)
+    assert same(read_boxes(six, 3), images)
+    assert same(read_boxes(counted, 3), images)
+    assert same(read_boxes(alone, 1), images[:1])
+    assert len(read_boxes({"boxes": np.zeros((0, 4)), "labels": np.zeros(0), "scores": np.zeros(0)}, 1)[0].boxes) == 0
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_layouts_of_usual_exports_say_the_same() -> None:
 def test_another_layout_is_told_with_what_was_seen(outputs: Any) -> None:
     """The names and shapes that there were, those that are read, and the way out; one item without its axis is no two."""
     with pytest.raises(SettingsError, match=r"\[.*\] for 2 item.*MODULE:FUNCTION") as told:
-        found_boxes(outputs, 2)
+        read_boxes(outputs, 2)
     assert "labels (items, n)" in str(told.value)
 
 
@@ -201,7 +201,7 @@ def test_numbers_of_detections_that_are_not_one_for_each_item_are_told(shape: tu
     with pytest.raises(
         SettingsError, match=r"num_dets.*int32\[.*expected .*\[2\] or \[2, 1\].*MODULE:FUNCTION"
     ) as told:
-        found_boxes(outputs, 2)
+        read_boxes(outputs, 2)
     assert str(list(shape)) in str(told.value)
 
 
@@ -233,7 +233,7 @@ def test_nothing_found_can_be_held_against_nothing() -> None:
 
 def judged(
     truth: Sequence[Boxes], b: Mapping[str, np.ndarray], metric: str = "map50", **golden: Any
-) -> tuple[Judged, Golden]:
+) -> tuple[GateResult, Golden]:
     """Judge a variant against a perfect incumbent."""
     marked = padded(truth)
     given = Golden(

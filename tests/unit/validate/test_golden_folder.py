@@ -13,7 +13,7 @@ import pytest
 
 import headrace as hr
 from headrace.base.errors import SettingsError
-from headrace.validate.disjoint import known_sources
+from headrace.validate.disjoint import list_known_sources
 from headrace.validate.golden import read_golden
 from headrace.validate.golden_folder import read_golden_folder
 
@@ -90,10 +90,10 @@ def test_a_folder_without_labels_still_tells_its_sources(tmp_path: Path) -> None
     (tmp_path / "labels.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + "broken\n")
     found = read_golden_folder(tmp_path, Small(), labelled=False)
     assert found.sources is None
-    assert known_sources(found) == {"cam1"}
+    assert list_known_sources(found) == {"cam1"}
     with (tmp_path / "labels.jsonl").open("ab") as file:
         file.write(b'\n{"file": "\xff.png", "source": 3}\nnothing')
-    assert known_sources(read_golden_folder(tmp_path, Small(), labelled=False)) == {"cam1"}
+    assert list_known_sources(read_golden_folder(tmp_path, Small(), labelled=False)) == {"cam1"}
 
 
 def test_images_are_in_thirds_by_what_they_look_like(folder: Path) -> None:

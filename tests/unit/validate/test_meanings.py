@@ -14,7 +14,7 @@ from headrace.base.meaning import Declared
 from headrace.base.plan import ModelPlan
 from headrace.validate.meaning_choice import class_names, meaning_of
 from headrace.validate.shadow import ShadowRecord
-from headrace.validate.switching import why_not_switch
+from headrace.validate.switching import explain_no_switch
 
 NEW = ModelPlan(artifact="new.onnx", engine="onnx")
 NUM_CLASSES, ANCHORS = 6, 200
@@ -168,7 +168,7 @@ def test_another_meaning_neither_takes_over_nor_is_promoted(make: Callable[[int]
     """Though some of them are next to nothing in a norm over the whole output."""
     answers = [make(seed) for seed in range(8)]
     wrong = [np.ascontiguousarray(change(one)).astype(np.float32) for one in answers]
-    assert why_not_switch(answers, wrong, NEW) is not None
+    assert explain_no_switch(answers, wrong, NEW) is not None
     record = ShadowRecord("candidate", 0.02)
     for _ in range(30):
         for before, after in zip(answers, wrong, strict=True):
@@ -181,7 +181,7 @@ def test_rounding_changes_no_meaning(make: Callable[[int], Array]) -> None:
     """Noise as large as that of bfloat16, in every number."""
     answers = [make(seed) for seed in range(8)]
     rounded = [noisy(0.01)(one) for one in answers]
-    assert why_not_switch(answers, rounded, NEW) is None
+    assert explain_no_switch(answers, rounded, NEW) is None
     record = ShadowRecord("candidate", 0.02)
     for turn in range(60):
         for before, after in zip(answers, rounded, strict=True):
@@ -193,11 +193,11 @@ def test_what_nobody_can_interpret_is_neither_switched_nor_promoted_and_says_wha
     """Unless the numbers are the same but for rounding; a declaration opens the way."""
     answers = [np.random.default_rng(seed).standard_normal((4, 7, 33)).astype(np.float32) for seed in range(8)]
     other = [noisy(0.02)(one) for one in answers]
-    refusal = why_not_switch(answers, other, NEW)
+    refusal = explain_no_switch(answers, other, NEW)
     assert refusal is not None
     assert "output = hr.Detections()" in refusal
-    assert why_not_switch(answers, [noisy(1e-6)(one) for one in answers], NEW) is None
-    assert why_not_switch(answers, other, NEW, Declared(hr.Numbers())) is None
+    assert explain_no_switch(answers, [noisy(1e-6)(one) for one in answers], NEW) is None
+    assert explain_no_switch(answers, other, NEW, Declared(hr.Numbers())) is None
     for declared, advice in ((Declared(), "keep"), (Declared(hr.Numbers()), "promote")):
         record = ShadowRecord("candidate", 0.02)
         for turn in range(480):
@@ -213,7 +213,7 @@ def test_a_channel_of_small_numbers_counts_as_much_as_one_of_large_ones() -> Non
     answers = [np.stack([300 * random.random((4, 50)), random.random((4, 50))], axis=1) for _ in range(4)]
     lost = [one * np.array([1, 0])[:, None] for one in answers]
     assert np.linalg.norm(lost[0] - answers[0]) < 0.01 * np.linalg.norm(answers[0])
-    assert why_not_switch(answers, lost, NEW, Declared(hr.Numbers())) is not None
+    assert explain_no_switch(answers, lost, NEW, Declared(hr.Numbers())) is not None
 
 
 def test_a_meaning_of_ones_own_decides() -> None:
@@ -227,8 +227,8 @@ def test_a_meaning_of_ones_own_decides() -> None:
             return float(a % 2 == b % 2)
 
     answers = [np.arange(8, dtype=np.float32)[:, None]]
-    assert why_not_switch(answers, [answers[0] + 2], NEW, Declared(Even())) is None
-    assert why_not_switch(answers, [answers[0] + 1], NEW, Declared(Even())) is not None
+    assert explain_no_switch(answers, [answers[0] + 2], NEW, Declared(Even())) is None
+    assert explain_no_switch(answers, [answers[0] + 1], NEW, Declared(Even())) is not None
 
 
 def test_a_module_says_what_is_no_meaning() -> None:
@@ -254,11 +254,13 @@ def test_a_rare_kind_is_not_called_lost_by_chance() -> None:
         other[places] = np.roll(other[places], 1, axis=1)
         return other
 
-    assert why_not_switch([first], [renamed(slice(1400, 1406))], NEW) is None  # six of six of one in a hundred classes
-    assert why_not_switch([first], [renamed(slice(0, 300))], NEW) is None  # some of a common class
+    assert (
+        explain_no_switch([first], [renamed(slice(1400, 1406))], NEW) is None
+    )  # six of six of one in a hundred classes
+    assert explain_no_switch([first], [renamed(slice(0, 300))], NEW) is None  # some of a common class
     kinds[1406:1466] = 1
     first = (20 * np.eye(200, dtype=np.float32))[kinds]
-    refusal = why_not_switch([first], [renamed(kinds == 1)], NEW)
+    refusal = explain_no_switch([first], [renamed(kinds == 1)], NEW)
     assert refusal is not None
     assert "1 (66 of 66)" in refusal
 
@@ -268,8 +270,8 @@ def test_answers_with_a_state_are_compared_call_by_call() -> None:
     random = np.random.default_rng(0)
     answers = [{"speech": random.random((4, 1)), "state": random.standard_normal((2, 4, 16))} for _ in range(6)]
     other = [{name: 1.01 * array for name, array in one.items()} for one in answers]
-    assert why_not_switch(answers, other, NEW, Declared(hr.Numbers())) is None
-    assert why_not_switch(answers, other, NEW) is not None
+    assert explain_no_switch(answers, other, NEW, Declared(hr.Numbers())) is None
+    assert explain_no_switch(answers, other, NEW) is not None
     record = ShadowRecord("candidate", 0.02)
     for before, after in zip(answers, other, strict=True):
         record.add(before, after, 0.02, 0.01)
@@ -285,6 +287,6 @@ def test_a_wrong_declaration_is_no_failure_of_a_shadow() -> None:
     found = record.document()
     assert (found.advice, found.num_failed) == ("keep", 0)
     assert "not what the module's output declares: text" in found.says
-    refusal = why_not_switch([scores], [1.01 * scores], NEW, Declared(hr.Detections()))
+    refusal = explain_no_switch([scores], [1.01 * scores], NEW, Declared(hr.Detections()))
     assert refusal is not None
     assert "no boxes can be read" in refusal

@@ -12,9 +12,9 @@ from headrace.base.errors import SettingsError
 from headrace.runs.formats.variants import ValidationDocument
 from headrace.validate.accuracy import judge_accuracy
 from headrace.validate.golden import Golden, read_golden
-from headrace.validate.metrics import Metric, metric_named, own_metric, scored
-from headrace.validate.of_sets import judge_set
+from headrace.validate.metrics import Metric, metric_named, own_metric, score_outputs
 from headrace.validate.policy import Policy
+from headrace.validate.set_noninferiority import judge_set
 
 SCORES = np.array([[0.9, 0.1, 0.0], [0.2, 0.5, 0.3], [0.4, 0.35, 0.25], [0.1, 0.2, 0.7]], np.float32)
 LABELS = np.array([0, 2, 1, 2])
@@ -22,7 +22,7 @@ LABELS = np.array([0, 2, 1, 2])
 
 def value(name: str, scores: np.ndarray = SCORES, labels: np.ndarray = LABELS) -> Any:
     """Score the answers."""
-    return scored(metric_named(name), scores, {"labels": labels}, len(scores))
+    return score_outputs(metric_named(name), scores, {"labels": labels}, len(scores))
 
 
 def test_the_right_class_among_the_first() -> None:
@@ -79,7 +79,7 @@ def test_an_unknown_metric_is_told_with_those_there_are(name: str) -> None:
 def test_a_metric_of_ones_own_that_goes_wrong_is_named(function: Any, told: str) -> None:
     """With what it returned or raised."""
     with pytest.raises(SettingsError, match=told):
-        scored(own_metric("mine:metric", function), SCORES, {"labels": LABELS}, 4)
+        score_outputs(own_metric("mine:metric", function), SCORES, {"labels": LABELS}, 4)
 
 
 def judged(metric: Metric, a: np.ndarray, b: np.ndarray, *, max_drop: float = 0.02, **changes: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headrace.compare.intervals import _critical_rank
-from headrace.compare.looks import LOOK_ALPHA, LOOKS
+from headrace.compare.sequential import LOOK_ALPHA, LOOKS
 from headrace.validate import model_speed
 from headrace.validate.model_speed import RACE_ROUNDS, ROUNDS, Speed, Timing, measure_speed, measure_turns
 

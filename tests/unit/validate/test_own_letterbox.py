@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace.base.errors import SettingsError
 from headrace.validate.golden_folder import read_golden_folder
-from headrace.validate.prepared import Preparation, before_model
+from headrace.validate.preparation import Preparation, find_stages_before_model
 
 SIDE = 64
 
@@ -80,7 +80,7 @@ def test_masks_of_a_golden_folder_follow_it_too(folder: Path) -> None:
 def test_boxes_that_are_found_lead_back_to_the_file(folder: Path) -> None:
     """Through the decoder's scale and the module's own."""
     module = OwnLetterbox()
-    Preparation(before_model(module))((folder / "a.png").read_bytes())
+    Preparation(find_stages_before_model(module))((folder / "a.png").read_bytes())
     there = module.seen.to_input(np.array([100.0, 40.0, 140.0, 80.0]))
     assert module.seen.image == (160, 200)
     assert there == pytest.approx([4 + 25, 12 + 10, 4 + 35, 12 + 20])

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from headrace.runs.formats.variants import WorstItem
-from headrace.validate.corruptions import CORRUPTIONS, Pixels, corrupted
+from headrace.validate.corruptions import CORRUPTIONS, Pixels, corrupt
 from headrace.validate.golden import Golden
-from headrace.validate.meaning_choice import known_meaning
+from headrace.validate.meaning_choice import find_meaning
 from headrace.validate.policy import Policy
 from headrace.validate.robustness import judge_robustness
 from headrace.validate.thumbnails import MOST, SIDE, thumbnails
@@ -31,26 +31,26 @@ def pictures(num_items: int) -> np.ndarray:
 def test_every_corruption_changes_the_items_and_nothing_else(kind: str) -> None:
     """Shape, type and range stay; the same again is the same."""
     inputs = pictures(6)
-    pixels = Pixels.of(inputs)
+    pixels = Pixels.find(inputs)
     assert pixels is not None
-    spoiled = corrupted(inputs, kind, pixels)
+    spoiled = corrupt(inputs, kind, pixels)
     assert (spoiled.shape, spoiled.dtype) == (inputs.shape, inputs.dtype)
     assert np.abs(spoiled - inputs).mean() > 0.01
     assert spoiled.min() >= inputs.min() - 0.1
     assert spoiled.max() <= inputs.max() + 0.1
-    assert np.array_equal(spoiled, corrupted(inputs, kind, pixels))
+    assert np.array_equal(spoiled, corrupt(inputs, kind, pixels))
 
 
 def test_pixels_there_and_back_are_the_same() -> None:
     """Up to a step of 255, channels first or last; what has no three channels is no picture."""
     inputs = pictures(3)
     for array in (inputs, np.ascontiguousarray(np.moveaxis(inputs, 1, 3))):
-        pixels = Pixels.of(array)
+        pixels = Pixels.find(array)
         assert pixels is not None
         back = pixels.inputs(pixels.picture(array[1]), array[1])
         assert np.abs(back - array[1]).max() < 0.02
-    assert Pixels.of(np.zeros((5, 7), np.float32)) is None
-    assert Pixels.of(np.zeros((5, 8, 8, 8), np.float32)) is None
+    assert Pixels.find(np.zeros((5, 7), np.float32)) is None
+    assert Pixels.find(np.zeros((5, 8, 8, 8), np.float32)) is None
 
 
 def by_light(batch: Any) -> np.ndarray:
@@ -173,7 +173,7 @@ def lost_in_noise(model: Any) -> Any:
 def test_text_and_boxes_are_compared_by_what_they_mean(model: Any, name: str) -> None:
     """The same model bears the same; one that is lost in noise is named by it."""
     items = golden(100, labelled=False)
-    meaning = known_meaning([model(items.inputs)], None, {})
+    meaning = find_meaning([model(items.inputs)], None, {})
     assert meaning is not None
     assert meaning.name == name
     same = judge_robustness((model, model), items, Policy(batch=16), items=100, meaning=meaning)
@@ -195,7 +195,7 @@ def test_items_that_the_model_in_use_cannot_bear_say_nothing() -> None:
         whole = [bool((np.abs(one - items.inputs) < 1e-6).all(axis=(1, 2, 3)).any()) for one in batch]
         return np.where(np.array(whole)[:, None, None], lines, lines[:, :, [0, 3, 4, 1, 2, 7, 8, 5, 6]])
 
-    meaning = known_meaning([fragile(items.inputs)], None, {})
+    meaning = find_meaning([fragile(items.inputs)], None, {})
     found = judge_robustness((fragile, read_lines), items, Policy(batch=16), items=40, meaning=meaning)
     assert found.outcome == "inconclusive"
     assert "give more items" in found.says
@@ -216,9 +216,9 @@ def test_answers_that_nobody_can_interpret_are_refused_with_what_to_declare() ->
 def test_grey_pictures_are_spoiled_too() -> None:
     """Of one channel, which stays one."""
     inputs = pictures(4)[:, :1]
-    pixels = Pixels.of(inputs)
+    pixels = Pixels.find(inputs)
     assert pixels is not None
-    spoiled = corrupted(inputs, "dark", pixels)
+    spoiled = corrupt(inputs, "dark", pixels)
     assert spoiled.shape == inputs.shape
     assert spoiled.mean() < inputs.mean()
 

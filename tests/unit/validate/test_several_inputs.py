@@ -15,11 +15,11 @@ from headrace.base.errors import EngineError, SettingsError
 from headrace.cli import main
 from headrace.optimize.int8 import quantize
 from headrace.validate.disjoint import check_disjoint
+from headrace.validate.edge_inputs import find_broken_inputs
 from headrace.validate.golden import Golden, read_golden
 from headrace.validate.items import NamedItems, batch_of
 from headrace.validate.memory import measure_memory
 from headrace.validate.policy import Policy
-from headrace.validate.probing import broken_by
 from headrace.validate.robustness import judge_robustness
 from headrace.validate.variant_spec import parse_variant
 from headrace.validate.variants import validate_variants
@@ -211,7 +211,7 @@ def test_extremes_are_made_of_the_input_with_the_most_numbers() -> None:
         seen.append((bool((feed["image"][0] == 0).all()), bool((feed["scale_factor"] == 0).any())))
         return np.ones((len(feed["image"]), 2), np.float32)
 
-    assert not broken_by(a, a, NamedItems(arrays(4)), same_engine=True)
+    assert not find_broken_inputs(a, a, NamedItems(arrays(4)), same_engine=True)
     assert (True, False) in seen
     assert (True, True) not in seen
 

@@ -24,7 +24,7 @@ from headrace.base.plan import ModelPlan
 from headrace.base.protocols import TensorSpec
 from headrace.validate.golden import Golden
 from headrace.validate.items import Items, NamedItems
-from headrace.validate.trials import Trial, try_calls
+from headrace.validate.trials import ModelTrial, try_calls
 
 #: Lengths of axes, by input: {name: (length, ...)}, the first axis among them, which is the batch and not looked at.
 Shapes = Mapping[str, tuple[int | str, ...]]
@@ -45,7 +45,7 @@ _WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint6
 
 
 @dataclass(frozen=True, slots=True)
-class MadeUp:
+class SyntheticInputs:
     """How to make up what a model takes."""
 
     specs: tuple[TensorSpec, ...]
@@ -70,7 +70,7 @@ class MadeUp:
         random = np.random.default_rng(0)
         return {spec.name: self._array(spec, num_items, random) for spec in self.specs}
 
-    def golden(self, num_items: int) -> Golden:
+    def make_golden(self, num_items: int) -> Golden:
         """Return noise as a golden set."""
         return Golden(name="noise", inputs=self._items(num_items), labels=None, sha256="", is_made_up=True)
 
@@ -102,7 +102,7 @@ def make_up(
     specs: Sequence[TensorSpec],
     metadata: Mapping[str, str],
     known: Sequence[Shapes] = (),
-) -> MadeUp:
+) -> SyntheticInputs:
     """Return how to make up what a model takes, tried on it unless there is nothing to choose.
 
     Args:
@@ -127,7 +127,7 @@ def make_up(
         raise SettingsError(f"{model.artifact} does not open: {tried.refused or tried.missing}")
     answered = [number for number, trial in enumerate(tried.calls) if trial.shapes is not None]
     if not answered:
-        raise SettingsError(_none_works(specs, candidates, tried.calls))
+        raise SettingsError(_explain_none_works(specs, candidates, tried.calls))
     whole = [number for number in answered if tried.calls[number].is_whole]
     return candidates[(whole or answered)[0]]
 
@@ -137,7 +137,9 @@ def _batch(spec: TensorSpec) -> int:
     return spec.shape[0] if spec.shape and isinstance(spec.shape[0], int) else 1
 
 
-def _none_works(specs: Sequence[TensorSpec], candidates: Sequence[MadeUp], trials: Sequence[Trial]) -> str:
+def _explain_none_works(
+    specs: Sequence[TensorSpec], candidates: Sequence[SyntheticInputs], trials: Sequence[ModelTrial]
+) -> str:
     """Return in words that nothing was answered, with the last attempt."""
     takes = ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in specs)
     return (
@@ -146,10 +148,12 @@ def _none_works(specs: Sequence[TensorSpec], candidates: Sequence[MadeUp], trial
     )
 
 
-def _candidates(specs: Sequence[TensorSpec], metadata: Mapping[str, str], known: Sequence[Shapes]) -> Iterator[MadeUp]:
+def _candidates(
+    specs: Sequence[TensorSpec], metadata: Mapping[str, str], known: Sequence[Shapes]
+) -> Iterator[SyntheticInputs]:
     """Give what may be made up, the likeliest first; one, where there is nothing to choose."""
     axes = {spec.name: _batch_axis(spec, is_first=spec is specs[0]) for spec in specs}
-    fixed = {spec.name: _merged(spec, [one[spec.name] for one in known if spec.name in one]) for spec in specs}
+    fixed = {spec.name: _merge_shapes(spec, [one[spec.name] for one in known if spec.name in one]) for spec in specs}
     whole = any(_kind(spec) in _WHOLE and spec.shape for spec in specs)
     sides = (*_sides_of(metadata), *_SIDES)
     images, others = _free(specs, fixed, axes, of_images=True), _free(specs, fixed, axes, of_images=False)
@@ -157,10 +161,10 @@ def _candidates(specs: Sequence[TensorSpec], metadata: Mapping[str, str], known:
     for largest, side, length in itertools.product(
         _LARGEST if whole else _LARGEST[:1], sides if images else sides[:1], _LENGTHS if others else _LENGTHS[:1]
     ):
-        shapes = {spec.name: _filled(fixed[spec.name], axes[spec.name], side, length) for spec in specs}
+        shapes = {spec.name: _fill_shape(fixed[spec.name], axes[spec.name], side, length) for spec in specs}
         if (largest, shapes) not in seen:
             seen.append((largest, shapes))
-            yield MadeUp(tuple(specs), shapes, largest, axes)
+            yield SyntheticInputs(tuple(specs), shapes, largest, axes)
 
 
 def _kind(spec: TensorSpec) -> str:
@@ -176,7 +180,7 @@ def _batch_axis(spec: TensorSpec, *, is_first: bool) -> int | None:
     return 1 if len(spec.shape) > 2 and isinstance(spec.shape[1], str) else None
 
 
-def _merged(spec: TensorSpec, known: Sequence[tuple[int | str, ...]]) -> tuple[int | str, ...]:
+def _merge_shapes(spec: TensorSpec, known: Sequence[tuple[int | str, ...]]) -> tuple[int | str, ...]:
     """Return a shape in which axes that others know are no longer free."""
     shape = list(spec.shape)
     for other in known:
@@ -195,7 +199,7 @@ def _free(specs: Sequence[TensorSpec], fixed: Shapes, axes: Mapping[str, int | N
     )
 
 
-def _filled(
+def _fill_shape(
     shape: tuple[int | str, ...], batch_axis: int | None, side: tuple[int, int], length: int
 ) -> tuple[int | str, ...]:
     """Return a shape with its free axes filled; that of the batch stays as it is."""

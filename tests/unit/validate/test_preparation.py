@@ -13,7 +13,7 @@ import pytest
 import headrace as hr
 from headrace.base.errors import SettingsError
 from headrace.validate.golden_folder import read_golden_folder
-from headrace.validate.prepared import before_model, shape_of_any
+from headrace.validate.preparation import find_stages_before_model, shape_of_any
 
 SIDE = 16
 
@@ -117,5 +117,5 @@ def test_the_shape_of_any_image_tells_what_the_model_gets() -> None:
         def preprocess(self, image: np.ndarray) -> Any:
             raise ValueError("no face")
 
-    assert shape_of_any(before_model(Sized())) == (3, SIDE, SIDE)
-    assert shape_of_any(before_model(Broken())) is None
+    assert shape_of_any(find_stages_before_model(Sized())) == (3, SIDE, SIDE)
+    assert shape_of_any(find_stages_before_model(Broken())) is None

@@ -15,9 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 from headrace.base.plan import ModelPlan
 from headrace.base.protocols import Model
 from headrace.validate import measuring
+from headrace.validate.answer_cache import AnswerCache
 from headrace.validate.golden import Golden
-from headrace.validate.judged import MOST_WORST
-from headrace.validate.kept_answers import KeptAnswers
+from headrace.validate.golden_gate import MOST_WORST
 from headrace.validate.metrics import TOP_1, metric_named, own_metric
 from headrace.validate.policy import Policy
 from headrace.validate.variant_spec import VariantSpec
@@ -103,7 +103,7 @@ def own_score(outputs: Any, truth: Any) -> np.ndarray:
 def ask(tmp_path: Path) -> Callable[..., tuple[list[Any], list[int]]]:
     """Holds two candidates, one after the other, against one incumbent."""
 
-    def asked(kept: KeptAnswers | None, policy: Policy, given: Golden | None = None) -> tuple[list[Any], list[int]]:
+    def asked(kept: AnswerCache | None, policy: Policy, given: Golden | None = None) -> tuple[list[Any], list[int]]:
         masks = policy.metric.name == "iou"
         a, *others = (str(save(tmp_path / f"{n}.onnx", one, masks)) for n, one in enumerate((WEIGHTS, *OTHERS)))
         spec = Counting(a, ModelPlan(artifact=a), [])
@@ -126,7 +126,7 @@ def test_verdicts_are_the_same_and_the_incumbent_is_asked_once(ask: Any, metric:
     """Whatever a metric reads: every number of every gate, with and without; of A the second time only whether it runs."""
     policy = Policy(batch=BATCH, metric=metric, max_drop=0.05, robustness=True)
     anew, before = ask(None, policy)
-    kept, after = ask(KeptAnswers(), policy)
+    kept, after = ask(AnswerCache(), policy)
     assert kept == anew
     assert {gate.name for gate in kept[0][1]} >= {"parity", "accuracy"}
     assert before[: len(before) // 2] == before[len(before) // 2 :]
@@ -138,14 +138,14 @@ def test_what_is_too_large_is_asked_anew(ask: Any) -> None:
     """The bound holds for each answer: 64 items of 4 scores are not kept in 1,000 bytes, a class of 200 items neither."""
     policy = Policy(batch=BATCH, max_drop=0.05)
     anew, before = ask(None, policy)
-    small = KeptAnswers(1000)
+    small = AnswerCache(1000)
     assert ask(small, policy) == (anew, before)
     assert small.kept == {}
 
 
 def test_another_question_is_asked_anew(ask: Any) -> None:
     """Other items, other batches, another metric; what has no fingerprint cannot be told from others."""
-    kept, policy = KeptAnswers(), Policy(batch=BATCH, max_drop=0.05)
+    kept, policy = AnswerCache(), Policy(batch=BATCH, max_drop=0.05)
     _, first = ask(kept, policy)
     _, same = ask(kept, policy)
     assert sum(same) < sum(first) / 2
@@ -163,7 +163,7 @@ def test_another_question_is_asked_anew(ask: Any) -> None:
 
 def test_an_interrupted_answer_is_not_kept() -> None:
     """None is asked again."""
-    kept, given = KeptAnswers().of("a"), iter([None, np.ones(3)])
+    kept, given = AnswerCache().narrow("a"), iter([None, np.ones(3)])
     assert kept.once("parity", lambda: next(given)) is None
     assert kept.once("parity", lambda: next(given)) is not None
     assert kept.once("parity", lambda: pytest.fail("it is known")) is not None

@@ -39,7 +39,7 @@ class Prepared:
     """Where the image is in what the model gets; None: nothing was decoded, or there are several children."""
 
 
-def before_model(module: Module, stages: Sequence[Stage] = ()) -> tuple[Stage, ...]:
+def find_stages_before_model(module: Module, stages: Sequence[Stage] = ()) -> tuple[Stage, ...]:
     """Return the stages that make of a file what a module's model gets.
 
     Args:
@@ -80,7 +80,7 @@ class Preparation:
     """Prepares images, one by one.
 
     Args:
-        stages: As `before_model` returns them.
+        stages: As `find_stages_before_model` returns them.
         side: `input_side` of the Plan that they follow; None: as the module's input says.
     """
 
@@ -98,11 +98,11 @@ class Preparation:
         item = _Item()
         hands.items = (item,)
         try:
-            return self._prepared(data, item)
+            return self._prepare(data, item)
         finally:
             hands.items = ()
 
-    def _prepared(self, data: bytes, item: _Item) -> Prepared:
+    def _prepare(self, data: bytes, item: _Item) -> Prepared:
         values: list[Any] = [data]
         look, decoded = (0.0, 0.0, 0.0), (0, 0)
         for stage, call in self._calls:

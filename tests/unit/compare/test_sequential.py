@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from headrace.compare.intervals import ALPHA
-from headrace.compare.looks import LOOK_ALPHA, doubling, once, quarters
+from headrace.compare.sequential import LOOK_ALPHA, doubling, once, quarters
 
 
 def test_one_look() -> None:

@@ -28,7 +28,7 @@ Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class Annotations:
     """What is true of one image, in its own pixels."""
 
     boxes: Array | None = None
@@ -38,7 +38,7 @@ class Marks:
     mask: Path | None = None
 
 
-def read_marks(said: Mapping[str, Any], names: Sequence[str] | None, where: str, folder: Path) -> Marks | None:
+def read_marks(said: Mapping[str, Any], names: Sequence[str] | None, where: str, folder: Path) -> Annotations | None:
     """Return what a line of `labels.jsonl` marks; None if it marks nothing.
 
     Args:
@@ -52,7 +52,7 @@ def read_marks(said: Mapping[str, Any], names: Sequence[str] | None, where: str,
     """
     mask = None if said.get("mask") is None else file_in(folder, said["mask"], where)
     if said.get("boxes") is None:
-        return None if mask is None else Marks(mask=mask)
+        return None if mask is None else Annotations(mask=mask)
     rows, classes = said["boxes"], said.get("classes")
     if not isinstance(rows, list) or not isinstance(classes, list) or len(rows) != len(classes):
         raise SettingsError(f'{where}: expected "boxes" and "classes", two lists of one length')
@@ -63,10 +63,10 @@ def read_marks(said: Mapping[str, Any], names: Sequence[str] | None, where: str,
     problem = box_problem(boxes)
     if problem:
         raise SettingsError(f"{where}: {problem}")
-    return Marks(boxes, np.array([_class(one, names, where) for one in classes], np.int64), mask)
+    return Annotations(boxes, np.array([_class(one, names, where) for one in classes], np.int64), mask)
 
 
-def placed_boxes(marks: Marks, place: Placement) -> tuple[Array, Array]:
+def place_boxes(marks: Annotations, place: Placement) -> tuple[Array, Array]:
     """Return (n, 4) boxes in pixels of the model's input, cut at its edges, and (n,) classes; what is cut off is gone."""
     assert marks.boxes is not None
     assert marks.classes is not None
@@ -77,7 +77,7 @@ def placed_boxes(marks: Marks, place: Placement) -> tuple[Array, Array]:
     return cut[left], marks.classes[left]
 
 
-def padded(items: Sequence[tuple[Array, Array]]) -> dict[str, Array]:
+def pad_boxes(items: Sequence[tuple[Array, Array]]) -> dict[str, Array]:
     """Return {`boxes`: (items, most, 4) float32, `classes`: (items, most) int64, -1 where a row only fills up}."""
     most = max((len(classes) for _, classes in items), default=0)
     boxes, classes = np.zeros((len(items), most, 4), np.float32), np.full((len(items), most), -1, np.int64)
@@ -86,7 +86,7 @@ def padded(items: Sequence[tuple[Array, Array]]) -> dict[str, Array]:
     return {"boxes": boxes, "classes": classes}
 
 
-def placed_mask(file: Path, place: Placement) -> Array:
+def place_mask(file: Path, place: Placement) -> Array:
     """Return (height, width) uint8 classes of the pixels of the model's input, 255 in a border and where nobody knows.
 
     Raises:

@@ -19,13 +19,13 @@ from headrace.base.formatting import pluralize
 from headrace.runs.formats.variants import SliceResult, WorstItem
 from headrace.validate import measuring
 from headrace.validate.detections import Boxes, true_boxes
-from headrace.validate.judged import MOST_WORST, GoldenGate, Judged, set_says, set_values
+from headrace.validate.golden_gate import MOST_WORST, GateResult, GoldenGate, set_says, set_values
 from headrace.validate.lost_detections import fewer_found, num_found, worst_detections
 from headrace.validate.lost_pixels import item_overlaps, worst_masks
 from headrace.validate.metrics import OfDraws, Recount
-from headrace.validate.of_sets import FEWEST_DRAWS, SetFinding, decided, draw
-from headrace.validate.overlap import named_pixels
 from headrace.validate.parity import has_broken
+from headrace.validate.segmentation import read_classes
+from headrace.validate.set_noninferiority import FEWEST_DRAWS, SetFinding, decide_set, draw
 from headrace.validate.slices import worst_of
 
 Array = np.ndarray
@@ -42,7 +42,7 @@ FEWEST_IN_PART = 20
 
 
 @dataclass(slots=True, kw_only=True)
-class RecountedGate(GoldenGate):
+class PooledGate(GoldenGate):
     """Judges one pair of variants.
 
     Args:
@@ -53,7 +53,7 @@ class RecountedGate(GoldenGate):
     recount: Recount
     again: Again | None = None
 
-    def judge(self, a: Calls, b: Calls) -> Judged:
+    def judge(self, a: Calls, b: Calls) -> GateResult:
         """Return what the gate says.
 
         Raises:
@@ -63,20 +63,20 @@ class RecountedGate(GoldenGate):
         if absent:
             needs = " and ".join(f"truth_{one}" for one in self.recount.needs)
             told = f'{name} needs {needs} in an .npz file, or "boxes" or "mask" in labels.jsonl'
-            return self.said("skipped", f"not known: {told}, and {self.golden.name} has none")
-        first, second = self.kept.once("accuracy", lambda: self._asked(a)), self._asked(b)
+            return self.conclude("skipped", f"not known: {told}, and {self.golden.name} has none")
+        first, second = self.kept.once("accuracy", lambda: self._ask(a)), self._ask(b)
         if first is None or second is None:
-            return self.said("inconclusive", "interrupted")
+            return self.conclude("inconclusive", "interrupted")
         if second[1] > first[1]:
             says = f"{pluralize(second[1], 'call')} of B give a NaN or an infinity, of A {first[1]}"
-            return self.said("rejected", says, {"broken": float(second[1])})
-        judged = self._judged(*(self.recount.of_draws(kept, self.golden.truth) for kept, _ in (first, second)))
+            return self.conclude("rejected", says, {"broken": float(second[1])})
+        judged = self._judge_answers(*(self.recount.of_draws(kept, self.golden.truth) for kept, _ in (first, second)))
         if self.recount.any_order:
-            return self._with_lost(judged, first[0], second[0])
+            return self._add_lost(judged, first[0], second[0])
         judged.worst = self._worst_masks(first[0], second[0])
         return judged
 
-    def _with_lost(self, judged: Judged, a: list[Boxes], b: list[Boxes]) -> Judged:
+    def _add_lost(self, judged: GateResult, a: list[Boxes], b: list[Boxes]) -> GateResult:
         """Return it with the share of right detections that is lost, and the items that lost most."""
         truth = true_boxes(self.golden.truth)
         found_a, found_b = (np.array(list(map(num_found, truth, one))) for one in (a, b))
@@ -97,7 +97,7 @@ class RecountedGate(GoldenGate):
         answers = self.again(places) if self.again and len(places) and not self.is_interrupted() else None
         if answers is None:
             return ()
-        named_a, named_b = map(named_pixels, answers)
+        named_a, named_b = map(read_classes, answers)
         assert named_a is not None, "they were counted before"
         assert named_b is not None, "they were counted before"
         masks = (self.golden.truth["mask"][places], named_a, named_b)
@@ -105,7 +105,7 @@ class RecountedGate(GoldenGate):
             places.tolist(), first, second, masks=masks, files=self.golden.files or (), name=self.class_name
         )
 
-    def _asked(self, calls: Calls) -> tuple[list[Any], int] | None:
+    def _ask(self, calls: Calls) -> tuple[list[Any], int] | None:
         """Return what is kept of each item, and how many calls gave what is no number; None if it was interrupted."""
         kept: list[Any] = []
         broken = 0
@@ -115,7 +115,7 @@ class RecountedGate(GoldenGate):
             kept += self.recount.kept(answers, {one: self.golden.truth[one][places] for one in self.recount.needs})
         return None if self.is_interrupted() or len(kept) < len(self.golden) else (kept, broken)
 
-    def _judged(self, a: OfDraws, b: OfDraws) -> Judged:
+    def _judge_answers(self, a: OfDraws, b: OfDraws) -> GateResult:
         policy, size = self.policy, len(self.golden)
         if not len(a.classes):
             raise SettingsError(
@@ -129,12 +129,12 @@ class RecountedGate(GoldenGate):
 
         drawn = draw(values, size, self.golden.sources, stop=self.is_interrupted)
         if self.is_interrupted():
-            return self.said("inconclusive", "interrupted")
-        found = decided(drawn, 0, policy.max_drop, policy.alpha)
+            return self.conclude("inconclusive", "interrupted")
+        found = decide_set(drawn, 0, policy.max_drop, policy.alpha)
         told, says = set_values(found, policy.alpha), set_says(found, policy, size)
         if found.a < _LEAST_VALUE:
             doubt = f"A itself finds next to nothing: {self.recount.conventions}, and preprocessing must be the model's"
-            return self.said("inconclusive", f"{doubt} ({says})", told)
+            return self.conclude("inconclusive", f"{doubt} ({says})", told)
         classes = {place: a.images_with(place) for place in range(len(a.classes))}
         judged = {place: items for place, items in classes.items() if len(items) >= FEWEST_IN_PART}
         slices = self._slices()
@@ -143,12 +143,12 @@ class RecountedGate(GoldenGate):
             (
                 f"class {self.class_name(a.classes[place])}",
                 len(items),
-                decided(drawn, place + 1, policy.max_slice_drop, alpha),
+                decide_set(drawn, place + 1, policy.max_slice_drop, alpha),
             )
             for place, items in judged.items()
         ]
         of_slices = [
-            (name, len(items), self._of_slice(a, b, items, alpha, len(slices))) for name, items in slices.items()
+            (name, len(items), self._judge_slice(a, b, items, alpha, len(slices))) for name, items in slices.items()
         ]
         self._note_undrawn([name for name, _, one in of_slices if one.draws < FEWEST_DRAWS], len(slices))
         parts += of_slices
@@ -166,9 +166,9 @@ class RecountedGate(GoldenGate):
                 f"in the part `{lost.name}` ({pluralize(lost.num_items, 'item')}) it drops by {100 * lost.drop:.1f} points, "
                 f"{100 * policy.max_slice_drop:g} are allowed; over all: {says}"
             )
-            said = self.said("rejected", says, told, {"max_slice_drop": policy.max_slice_drop})
+            said = self.conclude("rejected", says, told, {"max_slice_drop": policy.max_slice_drop})
         else:
-            said = self.said(found.outcome, says, told)
+            said = self.conclude(found.outcome, says, told)
         said.slices = every
         return said
 
@@ -181,7 +181,7 @@ class RecountedGate(GoldenGate):
         }
         return {name: items for name, items in every.items() if len(items) >= FEWEST_IN_PART}
 
-    def _of_slice(self, a: OfDraws, b: OfDraws, items: Array, alpha: float, num_slices: int) -> SetFinding:
+    def _judge_slice(self, a: OfDraws, b: OfDraws, items: Array, alpha: float, num_slices: int) -> SetFinding:
         def values(places: Array) -> tuple[float, float]:
             counts = np.bincount(items[places], minlength=len(self.golden))
             return _mean(a(counts)), _mean(b(counts))
@@ -189,7 +189,7 @@ class RecountedGate(GoldenGate):
         sources = None if self.golden.sources is None else self.golden.sources[items]
         seconds = measuring.current().slice_seconds / num_slices
         drawn = draw(values, len(items), sources, stop=self.is_interrupted, seconds=seconds)
-        return decided(drawn, 0, self.policy.max_slice_drop, alpha)
+        return decide_set(drawn, 0, self.policy.max_slice_drop, alpha)
 
     def _note_undrawn(self, names: list[str], num_slices: int) -> None:
         if names:

@@ -69,7 +69,7 @@ def judge_set(
         seconds: After which no new draw is made.
     """
     drawn = draw(value, num_items, sources, stop=stop, seconds=seconds)
-    return decided(drawn, 0, margin, alpha)
+    return decide_set(drawn, 0, margin, alpha)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def draw(
     return Drawn(a, b, np.reshape(drops, (len(drops), len(a))), len(groups), what, seconds)
 
 
-def decided(drawn: Drawn, column: int, margin: float, alpha: float) -> SetFinding:
+def decide_set(drawn: Drawn, column: int, margin: float, alpha: float) -> SetFinding:
     """Return what draws say of one of their values; see `judge_set`."""
     a, b, every = float(drawn.a[column]), float(drawn.b[column]), drawn.drops[:, column]
     drops = every[np.isfinite(every)]

@@ -20,10 +20,10 @@ from headrace.runs.formats.variants import ValidationDocument
 from headrace.validate import measuring
 from headrace.validate.accuracy import judge_accuracy
 from headrace.validate.golden import Golden
-from headrace.validate.judged import MOST_WORST, Judged
+from headrace.validate.golden_gate import MOST_WORST, GateResult
 from headrace.validate.metrics import metric_named
-from headrace.validate.overlap import ClassOverlap, counted_pixels
 from headrace.validate.policy import Policy
+from headrace.validate.segmentation import ClassOverlap, count_pixels
 from headrace.validate.thumbnails import BOXED_SIDE, thumbnails
 
 
@@ -48,9 +48,9 @@ def test_iou_counted_by_hand() -> None:
     """Class 0: 2 shared of 3 in either; class 1: 1 of 2; the unknown pixel counts nowhere, and class 3 has no truth."""
     mask = np.array([[[0, 0, 1, 255]]])
     named = np.array([[[0, 0, 0, 1]]])
-    assert ClassOverlap(counted_pixels(scores(named), mask))(np.ones(1)) == pytest.approx([2 / 3, 0])
+    assert ClassOverlap(count_pixels(scores(named), mask))(np.ones(1)) == pytest.approx([2 / 3, 0])
     better = np.array([[[0, 3, 1, 3]]])
-    values = ClassOverlap(counted_pixels(scores(better), mask))
+    values = ClassOverlap(count_pixels(scores(better), mask))
     assert values.classes.tolist() == [0, 1]
     assert values(np.ones(1)) == pytest.approx([1 / 2, 1])
 
@@ -59,7 +59,7 @@ def test_pixels_are_added_up_before_they_are_divided() -> None:
     """A draw of an item twice counts its pixels twice: 1 of 4 and 4 of 4 come to 6 of 12 when the first is there twice."""
     mask = np.zeros((2, 2, 2), np.uint8)
     named = np.array([[[0, 1], [1, 1]], [[0, 0], [0, 0]]])
-    values = ClassOverlap(counted_pixels(scores(named), mask))
+    values = ClassOverlap(count_pixels(scores(named), mask))
     assert values(np.array([1, 1])) == pytest.approx([5 / 8])
     assert values(np.array([2, 1])) == pytest.approx([6 / 12])
     assert np.isnan(values(np.zeros(2))).all()
@@ -69,7 +69,7 @@ def test_scores_and_class_numbers_say_the_same() -> None:
     """Scores of classes, numbers, numbers with an axis of one channel, and the output that torchvision calls out."""
     mask, named = masks(3), masks(3, seed=1).astype(np.int64)
     layouts: list[Any] = [scores(named), named, named[:, None], {"aux": named * 0, "out": scores(named)}]
-    found = [np.stack(counted_pixels(outputs, mask)) for outputs in layouts]
+    found = [np.stack(count_pixels(outputs, mask)) for outputs in layouts]
     assert all((one == found[0]).all() for one in found)
 
 
@@ -77,14 +77,14 @@ def test_scores_and_class_numbers_say_the_same() -> None:
 def test_another_size_or_layout_is_told_with_what_was_seen(outputs: np.ndarray) -> None:
     """And the way out."""
     with pytest.raises(SettingsError, match=r"\[8, 8\]; the model gives.*MODULE:FUNCTION"):
-        counted_pixels(outputs, masks(3))
+        count_pixels(outputs, masks(3))
 
 
 def test_masks_that_are_none_are_told() -> None:
     """A class below 0, and numbers with fractions."""
     for mask in (np.full((1, 8, 8), -2), np.zeros((1, 8, 8)), np.zeros((8, 8), int)):
         with pytest.raises(SettingsError, match="expected \\(items, h, w\\) whole numbers"):
-            counted_pixels(scores(masks(1)), mask)
+            count_pixels(scores(masks(1)), mask)
 
 
 def test_classes_that_do_not_fit_their_type_are_told() -> None:
@@ -92,18 +92,18 @@ def test_classes_that_do_not_fit_their_type_are_told() -> None:
     for wrong, seen in ((255, -1), (200, -56)):
         mask = np.full((1, 8, 8), wrong, np.uint8)
         with pytest.raises(SettingsError, match=rf"truth_mask.*int8.*{seen} to {seen}.*0 to 254.*uint8"):
-            counted_pixels(scores(masks(1)), mask.view(np.int8))
+            count_pixels(scores(masks(1)), mask.view(np.int8))
     named = np.full((3, 8, 8), 200, np.uint8).view(np.int8)
     with pytest.raises(SettingsError, match=r"the model names.*int8.*-56.*0 to 254.*uint8"):
-        counted_pixels(named, masks(3))
+        count_pixels(named, masks(3))
 
 
 def test_a_model_may_name_no_class() -> None:
     """-1 in a type that holds every class is a pixel that it gave no class: wrong, and no error."""
-    assert ClassOverlap(counted_pixels(np.full((3, 8, 8), -1), masks(3)))(np.ones(3)).max() == 0
+    assert ClassOverlap(count_pixels(np.full((3, 8, 8), -1), masks(3)))(np.ones(3)).max() == 0
 
 
-def judged(truth: np.ndarray, b: np.ndarray) -> Judged:
+def judged(truth: np.ndarray, b: np.ndarray) -> GateResult:
     """Judge a variant against a perfect incumbent."""
     golden = Golden(
         name="g", inputs=np.zeros((len(truth), 1)), labels=None, sha256="", truth={"mask": truth}

@@ -55,7 +55,7 @@ def check_can_tell(spec: VariantSpec) -> None:
         )
 
 
-def take_census(spec: VariantSpec, batch: Items, *, seconds: float = 1.0) -> CensusDocument:
+def audit_precision(spec: VariantSpec, batch: Items, *, seconds: float = 1.0) -> CensusDocument:
     """Return how a variant really runs: what its layers compute in, and what takes its time.
 
     Args:
@@ -80,11 +80,11 @@ def take_census(spec: VariantSpec, batch: Items, *, seconds: float = 1.0) -> Cen
         seconds=seconds,
         with_ceilings=False,
     )
-    return judge_layers(layers, quantized=is_quantized(artifact), written=_written(artifact))
+    return judge_layers(layers, quantized=is_quantized(artifact), written=_read_written(artifact))
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenPrecision:
     """What a quantized file asks for."""
 
     num_products: int | None = None
@@ -93,7 +93,7 @@ class Written:
     """Whether its activations are signed."""
 
 
-def judge_layers(layers: LayersDocument, *, quantized: bool, written: Written | None = None) -> CensusDocument:
+def judge_layers(layers: LayersDocument, *, quantized: bool, written: WrittenPrecision | None = None) -> CensusDocument:
     """Return the census of a table of layers.
 
     Args:
@@ -101,11 +101,11 @@ def judge_layers(layers: LayersDocument, *, quantized: bool, written: Written | 
         quantized: Whether the model file is quantized.
         written: What it asks for.
     """
-    written = written or Written()
+    written = written or WrittenPrecision()
     groups = _groups(layers.layers)
     int8_share = _int8_share(layers.layers, written.num_products)
     conversion_share = sum(group.share for group in groups if group.kind == "conversion")
-    advice = _quantized_advice(layers, conversion_share, written) if quantized else _plain_advice(groups)
+    advice = _advise_quantized(layers, conversion_share, written) if quantized else _plain_advice(groups)
     return CensusDocument(
         engine=layers.engine,
         artifact=layers.artifact,
@@ -179,7 +179,7 @@ def _says(layers: Sequence[Layer], conversion_share: float) -> str:
     )
 
 
-def _quantized_advice(layers: LayersDocument, conversion_share: float, written: Written) -> Iterator[str]:
+def _advise_quantized(layers: LayersDocument, conversion_share: float, written: WrittenPrecision) -> Iterator[str]:
     products = _products(layers.layers)
     floating = [layer for layer in products if not _is_int8(layer)]
     if any(_DYNAMIC.search(layer.operator) for layer in layers.layers):
@@ -216,14 +216,14 @@ def _plain_advice(groups: Sequence[LayerGroup]) -> Iterator[str]:
     )
 
 
-def _written(artifact: Path) -> Written:
+def _read_written(artifact: Path) -> WrittenPrecision:
     """Return what an ONNX file asks for; nothing where it cannot be read."""
     if artifact.suffix != ".onnx":
-        return Written()
+        return WrittenPrecision()
     try:
         import onnx
     except ImportError:
-        return Written()
+        return WrittenPrecision()
     graph = onnx.load(str(artifact), load_external_data=False).graph
     types = {tensor.name: tensor.data_type for tensor in graph.initializer}
     points = [node.input[2] for node in graph.node if node.op_type == "QuantizeLinear" and len(node.input) > 2]
@@ -235,4 +235,4 @@ def _written(artifact: Path) -> Written:
         if kind_of(node.op_type) == "product"
         and (_INTEGER.search(node.op_type) or all(makers.get(name) == "DequantizeLinear" for name in node.input[:2]))
     ]
-    return Written(len(quantized), signed)
+    return WrittenPrecision(len(quantized), signed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.validate.failures import FEWEST_FAILURES, MOST_FAILING, judge_failures
+from headrace.validate.failure_rate import FEWEST_FAILURES, MOST_FAILING, judge_failures
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headrace.validate.doubts import doubt_of_labels
+from headrace.validate.label_checks import doubt_of_labels
 
 
 def rare(others: int, num_items: int = 216) -> np.ndarray:

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from headrace.base.errors import SettingsError
 from headrace.base.plan import ModelPlan
 from headrace.engines import open_model
-from headrace.validate.made_up import MadeUp, make_up
 from headrace.validate.policy import Policy
+from headrace.validate.synthetic_inputs import SyntheticInputs, make_up
 from headrace.validate.trials import try_calls
 from headrace.validate.variant_spec import parse_variant
 from headrace.validate.variants import validate_variants
@@ -43,7 +43,7 @@ def save(tmp_path: Path) -> Save:
     return write
 
 
-def made(path: Path, engine: str = "onnx", **given: Any) -> MadeUp:
+def made(path: Path, engine: str = "onnx", **given: Any) -> SyntheticInputs:
     """Return what is made up for a file."""
     plan = ModelPlan(artifact=str(path), engine=engine, threads=1)
     model = open_model(plan, None, 1)

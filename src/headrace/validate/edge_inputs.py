@@ -19,9 +19,9 @@ from headrace.base.meaning import Meaning
 from headrace.base.protocols import Model
 from headrace.validate.agreement import Agreement
 from headrace.validate.golden import spread
-from headrace.validate.items import Feed, Items, fed, fixed_batch, main_array, with_main
+from headrace.validate.items import Feed, Items, fed, find_fixed_batch, main_array, replace_main
 from headrace.validate.meanings import Numbers
-from headrace.validate.parity import BANDS, by_name, has_broken, joined
+from headrace.validate.parity import BANDS, has_broken, join_answers, name_outputs
 
 Array = np.ndarray
 Call = Callable[[Feed], Any]
@@ -33,7 +33,7 @@ _ROUNDING, _MOST_BANDS = 1e-2, 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class BatchDifference:
     """How far answers to the same items in batches of two sizes are apart."""
 
     size: int
@@ -44,7 +44,7 @@ class Apart:
     """Share of the items with another answer; None: what they mean is not known."""
 
 
-def apart_in_batches(model: Call, items: Items, sizes: Sequence[int], meaning: Meaning | None) -> Apart | None:
+def compare_batches(model: Call, items: Items, sizes: Sequence[int], meaning: Meaning | None) -> BatchDifference | None:
     """Return how much answers depend on the neighbours in the batch; None if a model takes only one size of batch.
 
     Args:
@@ -56,22 +56,22 @@ def apart_in_batches(model: Call, items: Items, sizes: Sequence[int], meaning: M
     answered: dict[int, Any] = {}
     for size in sizes:
         try:
-            answered[size] = _in_batches(model, items, size)
+            answered[size] = _answer_in_batches(model, items, size)
         except Exception:  # engines raise their own types: it takes no such batch, and then none comes
             continue
     if len(answered) < 2:
         return None
     alone = answered.pop(min(answered))
-    found = [_apart(alone, other, size, meaning) for size, other in answered.items()]
+    found = [_measure_difference(alone, other, size, meaning) for size, other in answered.items()]
     return max(found, key=lambda one: one.off)
 
 
-def rounding_of(precision: str) -> float:
+def find_rounding(precision: str) -> float:
     """Return by what share of its spread a channel may differ from batch to batch: other kernels round otherwise."""
     return max(_ROUNDING, _MOST_BANDS * BANDS[precision])
 
 
-def broken_by(a: Call, b: Call, items: Items, *, same_engine: bool) -> list[str]:
+def find_broken_inputs(a: Call, b: Call, items: Items, *, same_engine: bool) -> list[str]:
     """Return the inputs, in words, to which B gives a NaN or an infinity and A does not, or which B alone refuses.
 
     Args:
@@ -86,29 +86,31 @@ def broken_by(a: Call, b: Call, items: Items, *, same_engine: bool) -> list[str]
 
 def largest_batch(model: Model, batch: int) -> int:
     """Return the largest batch to ask: the one that is asked for, at least `ITEMS`, where the model takes any."""
-    return fixed_batch(model.inputs) or max(batch, ITEMS)
+    return find_fixed_batch(model.inputs) or max(batch, ITEMS)
 
 
-def _in_batches(model: Call, items: Items, size: int) -> list[Any]:
+def _answer_in_batches(model: Call, items: Items, size: int) -> list[Any]:
     """Return the answers to the first items, batch by batch; the largest batch has others behind them."""
     last = max(size, ITEMS)
     return [model(fed(items[start : start + size])) for start in range(0, ITEMS, size) if start < last]
 
 
-def _apart(alone: Sequence[Any], together: Sequence[Any], size: int, meaning: Meaning | None) -> Apart:
+def _measure_difference(
+    alone: Sequence[Any], together: Sequence[Any], size: int, meaning: Meaning | None
+) -> BatchDifference:
     changed = None
     if meaning is not None:
         read = [[one for outputs in calls for one in meaning.read(outputs)][:ITEMS] for calls in (alone, together)]
         changed = float(Agreement(meaning).add_read(*read).mean())
     try:
-        first, second = (_first_items(joined(calls)) for calls in (alone, together))
-        return Apart(size, _worst(first, second), changed)
+        first, second = (_first_items(join_answers(calls)) for calls in (alone, together))
+        return BatchDifference(size, _worst(first, second), changed)
     except ValueError:  # as many rows as the batch needs: there is no like at the same place
-        return Apart(size, changed or 0.0, changed)
+        return BatchDifference(size, changed or 0.0, changed)
 
 
 def _first_items(outputs: Any) -> Mapping[str, Array]:
-    return {name: array[:ITEMS] for name, array in by_name(outputs).items()}
+    return {name: array[:ITEMS] for name, array in name_outputs(outputs).items()}
 
 
 def _worst(a: Mapping[str, Array], b: Mapping[str, Array]) -> float:
@@ -122,7 +124,7 @@ def _worst(a: Mapping[str, Array], b: Mapping[str, Array]) -> float:
 def _extremes(items: Items, *, same_engine: bool) -> Iterator[tuple[str, Feed, int | None]]:
     """Give (name, batch of one or two, the row whose answer counts; None: all)."""
     for name, array, row in _extreme_arrays(main_array(items), same_engine=same_engine):
-        yield name, fed(with_main(items[np.zeros(len(array), int)], array)), row
+        yield name, fed(replace_main(items[np.zeros(len(array), int)], array)), row
 
 
 def _extreme_arrays(values: Array, *, same_engine: bool) -> Iterator[tuple[str, Array, int | None]]:
@@ -154,7 +156,9 @@ def _breaks(a: Call, b: Call, batch: Feed, row: int | None) -> bool:
 
 
 def _is_broken(outputs: Any, row: int | None) -> bool:
-    return has_broken(outputs if row is None else {name: one[row : row + 1] for name, one in by_name(outputs).items()})
+    return has_broken(
+        outputs if row is None else {name: one[row : row + 1] for name, one in name_outputs(outputs).items()}
+    )
 
 
 def probes(items: Items, size: int) -> Items:

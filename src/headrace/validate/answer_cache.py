@@ -19,7 +19,7 @@ MOST_BYTES = 128 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
-class KeptAnswers:
+class AnswerCache:
     """What was asked, by everything that decides it. For one process, in which files do not change; not for threads."""
 
     most_bytes: int = MOST_BYTES
@@ -32,7 +32,7 @@ class KeptAnswers:
     decides: tuple[Hashable, ...] = ()
     """The model, the items, how they are asked: part of every key."""
 
-    def of(self, *decides: Hashable) -> KeptAnswers:
+    def narrow(self, *decides: Hashable) -> AnswerCache:
         """Return the same for what all of this decides."""
         return replace(self, decides=decides)
 

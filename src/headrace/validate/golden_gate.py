@@ -8,17 +8,17 @@ from typing import Any
 
 from headrace.runs.formats.outcomes import Outcome
 from headrace.runs.formats.variants import Gate, SliceResult, WorstItem
+from headrace.validate.answer_cache import AnswerCache
 from headrace.validate.golden import Golden
-from headrace.validate.kept_answers import KeptAnswers
-from headrace.validate.of_sets import SetFinding
 from headrace.validate.policy import Policy
+from headrace.validate.set_noninferiority import SetFinding
 
 #: Items that are shown as those that lost most.
 MOST_WORST = 12
 
 
 @dataclass(slots=True)
-class Judged:
+class GateResult:
     """What the gate said."""
 
     gate: Gate
@@ -44,10 +44,10 @@ class GoldenGate:
     policy: Policy
     names: list[str] | None
     is_interrupted: Callable[[], bool]
-    kept: KeptAnswers
+    kept: AnswerCache
     warnings: list[str] = field(default_factory=list)
 
-    def said(
+    def conclude(
         self,
         outcome: Outcome,
         says: str,
@@ -55,10 +55,10 @@ class GoldenGate:
         limits: Mapping[str, float] | None = None,
         worst: tuple[WorstItem, ...] = (),
         slices: tuple[SliceResult, ...] = (),
-    ) -> Judged:
+    ) -> GateResult:
         """Return what the gate says, with the largest drop among its limits."""
         limits = {"max_drop": self.policy.max_drop, **(limits or {})}
-        return Judged(accuracy_gate(outcome, says, values or {}, limits), self.warnings, worst, slices)
+        return GateResult(accuracy_gate(outcome, says, values or {}, limits), self.warnings, worst, slices)
 
     def class_name(self, number: Any) -> str:
         """Return what a class is called, or its number where that is not known."""

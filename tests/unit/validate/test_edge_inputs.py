@@ -15,10 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 from headrace.cli import main
 from headrace.runs.formats.variants import Gate, ValidationDocument
 from headrace.validate import measuring
+from headrace.validate.edge_inputs import compare_batches, find_broken_inputs, probes
 from headrace.validate.golden import Golden
 from headrace.validate.model_speed import Timing
 from headrace.validate.policy import Policy
-from headrace.validate.probing import apart_in_batches, broken_by, probes
 from headrace.validate.variant_spec import parse_variant
 from headrace.validate.variants import validate_variants
 
@@ -138,7 +138,7 @@ def test_inputs_of_any_type_are_probed_with_what_they_can_hold(dtype: Any) -> No
         seen.append(batch)
         return batch.astype(np.float32)
 
-    assert broken_by(spy, spy, items, same_engine=True) == []
+    assert find_broken_inputs(spy, spy, items, same_engine=True) == []
     assert {batch.dtype for batch in seen} == {np.dtype(dtype)}
     numbers = np.concatenate([batch.ravel().astype(float) for batch in seen])
     assert np.nanmin(numbers) >= 0
@@ -156,9 +156,9 @@ def test_an_item_of_nan_must_not_spoil_its_neighbour() -> None:
         return np.asarray(batch + 0 * batch.mean())
 
     items = np.ones((8, 3), np.float32)
-    assert broken_by(own, lambda batch: batch, items, same_engine=False) == []
-    assert broken_by(own, lambda batch: batch, items, same_engine=True) == ["NaN"]
-    assert broken_by(own, spoiled, items, same_engine=False) == ["an item beside one of NaN"]
+    assert find_broken_inputs(own, lambda batch: batch, items, same_engine=False) == []
+    assert find_broken_inputs(own, lambda batch: batch, items, same_engine=True) == ["NaN"]
+    assert find_broken_inputs(own, spoiled, items, same_engine=False) == ["an item beside one of NaN"]
 
 
 def test_what_a_model_refuses_is_not_held_against_it() -> None:
@@ -174,10 +174,10 @@ def test_what_a_model_refuses_is_not_held_against_it() -> None:
 
     items = probes(np.random.default_rng(0).standard_normal((3, 5)), 8)
     assert len(items) == 8
-    apart = apart_in_batches(of_sizes(1, 8), items, [1, 2, 8], None)
+    apart = compare_batches(of_sizes(1, 8), items, [1, 2, 8], None)
     assert apart is not None
     assert (apart.size, apart.off > 0.1, apart.changed) == (8, True, None)
-    assert apart_in_batches(of_sizes(1), items, [1, 2, 8], None) is None
+    assert compare_batches(of_sizes(1), items, [1, 2, 8], None) is None
 
 
 def test_the_module_of_the_pipeline_says_what_answers_mean(
