@@ -1,4 +1,4 @@
-"""What a process that receives from a queue leaves behind when it dies, in memory of the machine that outlives it.
+"""The state of a process that receives from a queue, in memory of the machine that outlives it.
 
 How this works: a supervisor, or a run without one, has a folder of its own in `/dev/shm` and keeps a lock as long as it lives.
 In the folder are the tables of what its workers have in flight, what is known about messages that were in flight at deaths
@@ -33,11 +33,11 @@ from headrace.base.policies.blame import BlameBook, Death, Record
 
 log = logging.getLogger(__name__)
 
-#: Where folders are, one for each user.
+#: Parent of the folders, one for each user.
 SHARED_MEMORY = Path("/dev/shm")
-#: What nobody took over for so long is removed: SQS keeps no message longer.
+#: A folder that nobody took over is removed after this time: SQS keeps no message longer.
 KEPT_SECONDS = 14 * 86_400.0
-#: The same for what ended before it had opened its queue.
+#: The same for a folder whose process never opened its queue.
 EMPTY_SECONDS = 60.0
 #: First line of the file `queue`, before the boot and the queue's name. Folders of other versions are left alone.
 _VERSION = "headrace-estate 1"
@@ -57,7 +57,7 @@ class _Kept(msgspec.Struct):
 
 
 _kept_decoder = msgspec.msgpack.Decoder(_Kept)
-#: What the files `blame` and `queue` may have at most: they are read whole.
+#: The most bytes of the files `blame` and `queue`, which are read whole.
 _BLAME_BYTES, _QUEUE_BYTES = 64 * 2**20, 2**16
 
 _Params = ParamSpec("_Params")
@@ -68,7 +68,7 @@ _Method = Callable[Concatenate["RecoveryFolder", _Params], _Result]
 def _or_without(
     instead: Callable[[], _Result],
 ) -> Callable[[_Method[_Params, _Result]], _Method[_Params, _Result]]:
-    """Let a method of an estate return something else where memory fails it, which is logged once: nothing ends for it."""
+    """Let a method of the recovery folder return `instead()` if memory fails; logged once, so that no run ends by it."""
 
     def decorate(method: _Method[_Params, _Result]) -> _Method[_Params, _Result]:
         @functools.wraps(method)
@@ -90,7 +90,7 @@ def _do_nothing() -> None:
 
 @dataclass
 class Recovered:
-    """What was taken over."""
+    """The content of a folder that was taken over."""
 
     folder: str
     book: BlameBook = field(default_factory=BlameBook)
@@ -151,7 +151,7 @@ class RecoveryFolder:
         return found
 
     def read_recovered(self, name: str) -> Recovered:
-        """Return what is in a folder that was taken over; nothing where it cannot be read."""
+        """Return the content of a folder that was taken over; empty if it cannot be read."""
         try:
             return _read(self._folder / name)
         except OSError as error:
@@ -237,7 +237,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _sweep(root: Path) -> None:
-    """Remove what nobody will take over any more."""
+    """Remove folders that are too old to be taken over."""
     for folder in _folders(root):
         with suppress(OSError):
             kept_seconds = KEPT_SECONDS if (folder / "queue").exists() else EMPTY_SECONDS
@@ -317,7 +317,7 @@ def _read_blame(folder: Path, book: BlameBook) -> list[str]:
 
 
 def death_of(messages: list[InFlight]) -> Death:
-    """Return the death of a process that nobody saw die: it blames nobody."""
+    """Return the death of a process whose cause is unknown: it blames no message."""
     return Death(
         _UNSEEN,
         False,

@@ -16,26 +16,26 @@ from headrace.base.errors import DeadlinePassed
 from headrace.base.records import Outcome, OutcomeKind
 
 
-class _InHand(threading.local):
+class _CurrentDeadline(threading.local):
     deadline_ns: int | None = None
 
 
-_in_hand = _InHand()
+_current = _CurrentDeadline()
 
 
 @contextlib.contextmanager
 def limit_to_deadline(deadline_ns: int) -> Iterator[None]:
     """Note the deadline (ns of the host's monotonic clock) of what this thread works on, for the length of a block."""
-    _in_hand.deadline_ns = deadline_ns
+    _current.deadline_ns = deadline_ns
     try:
         yield
     finally:
-        _in_hand.deadline_ns = None
+        _current.deadline_ns = None
 
 
 def seconds_left() -> float | None:
     """Return how long the job in this thread's hands is still wanted, perhaps less than 0; None: it has no deadline."""
-    deadline_ns = _in_hand.deadline_ns
+    deadline_ns = _current.deadline_ns
     return None if deadline_ns is None else (deadline_ns - time.monotonic_ns()) / 1e9
 
 

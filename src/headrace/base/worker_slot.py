@@ -1,6 +1,6 @@
-"""A worker's seat beside its supervisor: what the two of them share, as the worker sees it.
+"""State that a worker process shares with its supervisor, as the worker sees it.
 
-A run without a supervisor has a seat too: what it leaves behind is for the next one.
+A run without a supervisor has a slot too: the next run takes over the messages that it left in flight.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _news = msgspec.msgpack.Decoder(Death | Redriven | Known)
 
 
 class Inherited(msgspec.Struct, frozen=True, tag=True):
-    """A worker found what a process that died had left, and moved it into its supervisor's folder."""
+    """A worker found the recovery folder of a dead process, and moved it into its supervisor's folder."""
 
     folder: str
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """The last that a worker says."""
+    """The last message of a worker."""
 
     status: int | None = None
-    """Its exit status; None: the process will show."""
+    """Its exit status; None: that of the process counts."""
     document: bytes = b""
-    """What came of its run; empty: nothing."""
+    """The result of its run; empty: none."""
     queue: str = ""
     """Address of its queue, as `headrace queue` takes it and without secrets; empty: it has none."""
     is_drained: bool = False
@@ -48,33 +48,33 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 @dataclass
 class WorkerSlot:
-    """What one worker process has of its supervisor, from its fork on. Thread-safe."""
+    """State that one worker process shares with its supervisor, from the fork on. Thread-safe."""
 
     number: int
     """Which worker, from 0."""
     generation: int
-    """Which process in that seat, from 1."""
+    """Number of the process in this slot, from 1."""
     num_workers: int
     """Workers that share the machine."""
     table: InFlightTable
     blame: BlameBook
-    """What was known at the fork; `hear` brings the news."""
+    """The known deaths at the fork; `hear` adds later ones."""
     connection: Connection | None
-    """News of deaths come in, the worker's result goes out; None: there is no supervisor."""
+    """Receives news of deaths and sends the worker's result; None: there is no supervisor."""
     orphans: Sequence[InFlight] = ()
-    """What the process before had in flight."""
-    estate: RecoveryFolder | None = None
-    """Where what is in flight outlives the supervisor too; None: nowhere."""
+    """Messages that the process before had in flight."""
+    recovery: RecoveryFolder | None = None
+    """Folder in which the messages in flight outlive the supervisor too; None: there is none."""
     _is_changed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def alone(cls) -> WorkerSlot | None:
-        """Return the seat of a run without a supervisor; None where nothing could outlive it."""
-        estate = RecoveryFolder.create()
-        if estate is None:
+        """Return the slot of a run without a supervisor; None if there is no memory that outlives it."""
+        recovery = RecoveryFolder.create()
+        if recovery is None:
             return None
-        return cls(0, 1, 1, estate.table(ALONE), BlameBook(), None, (), estate)
+        return cls(0, 1, 1, recovery.table(ALONE), BlameBook(), None, (), recovery)
 
     def begin(self) -> None:
         """Give signs of life from now to the end of the process, and take the news.
@@ -96,9 +96,9 @@ class WorkerSlot:
         """Take note of what happened in other workers."""
         with self._lock:
             if self.connection is None:
-                if self._is_changed and self.estate is not None:
+                if self._is_changed and self.recovery is not None:
                     self._is_changed = False
-                    self.estate.keep(self.blame)
+                    self.recovery.keep(self.blame)
                 return
             while self.connection.poll():
                 try:
@@ -115,16 +115,16 @@ class WorkerSlot:
                 self.table.note_news()
 
     def inherit(self, queue: str) -> list[InFlight]:
-        """Take over what processes that died knew about the queue, and return what they had in flight."""
-        if self.estate is None:
+        """Take over the records of dead processes of the queue, and return the messages they had in flight."""
+        if self.recovery is None:
             return []
         messages = []
         with self._lock:
-            for left in self.estate.serve(queue):
+            for left in self.recovery.serve(queue):
                 self.blame.learn(left.book.records)
                 messages += left.messages
                 if self.connection is None:
-                    self.estate.keep(self.blame, left.folder)
+                    self.recovery.keep(self.blame, left.folder)
                 else:
                     self._say(Inherited(left.folder))
         return messages
@@ -134,12 +134,12 @@ class WorkerSlot:
         if self.connection is not None:
             return
         with self._lock:
-            estate, self.estate = self.estate, None
-            if estate is not None:
-                estate.end({} if is_drained else self.blame.records)
+            recovery, self.recovery = self.recovery, None
+            if recovery is not None:
+                recovery.end({} if is_drained else self.blame.records)
 
     def record(self, message_id: str, receive_count: int) -> Record | None:
-        """Return what is known about a message that was in flight when a worker died; None: nothing."""
+        """Return the record of a message that was in flight when a worker died; None if there is none."""
         with self._lock:
             record = self.blame.get(message_id)
             if record is None or receive_count > record.deaths:
@@ -167,13 +167,13 @@ class WorkerSlot:
 class TakesWorkerSlot(Protocol):
     """A source that several workers can share, because somebody else decides who gets what."""
 
-    def take(self, seat: WorkerSlot) -> None:
-        """Note what is received there, and heed what is known; before `open`."""
+    def take(self, slot: WorkerSlot) -> None:
+        """Record received messages in the slot, and use its records of deaths; call before `open`."""
         ...
 
 
 class OutcomeCounter(Observer):
-    """Counts how deliveries end where the supervisor can read it, whatever becomes of this process."""
+    """Counts the outcomes of deliveries in memory that the supervisor reads, even if this process dies."""
 
     def __init__(self, table: InFlightTable) -> None:
         self._table = table
@@ -184,14 +184,14 @@ class OutcomeCounter(Observer):
 
 
 @contextmanager
-def provide_own_slot(source: object, seat: WorkerSlot | None) -> Iterator[None]:
-    """Give a source a seat as long as a run without a supervisor lasts, whether or not it ever opens its queue.
+def provide_own_slot(source: object, slot: WorkerSlot | None) -> Iterator[None]:
+    """Give a source a slot as long as a run without a supervisor lasts, whether or not it ever opens its queue.
 
     Args:
         source: Any; those that no workers can share get none.
-        seat: Of a supervisor's worker, which has its own; None: there is no supervisor.
+        slot: Of a supervisor's worker, which has its own; None: there is no supervisor.
     """
-    alone = WorkerSlot.alone() if seat is None and isinstance(source, TakesWorkerSlot) else None
+    alone = WorkerSlot.alone() if slot is None and isinstance(source, TakesWorkerSlot) else None
     if alone is None or not isinstance(source, TakesWorkerSlot):
         yield
         return

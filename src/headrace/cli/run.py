@@ -121,13 +121,13 @@ def _status(result: Result) -> int:
     return EXIT_NEGATIVE if result.ended_early or result.is_in_vain else EXIT_DONE
 
 
-def _run_worker(args: argparse.Namespace, seat: WorkerSlot) -> Ended:
+def _run_worker(args: argparse.Namespace, slot: WorkerSlot) -> Ended:
     """Run the pipeline in a worker process and return what came of it, the result as JSON."""
     from headrace.base.documents import encode_document
     from headrace.base.worker_slot import Ended
     from headrace.cli import EXIT_DONE, EXIT_INTERRUPTED
 
-    result, _ = _execute(args, None, seat)
+    result, _ = _execute(args, None, slot)
     return Ended(
         queue=args.queue or "",
         status=EXIT_INTERRUPTED if result.interrupted else EXIT_DONE,
@@ -137,7 +137,7 @@ def _run_worker(args: argparse.Namespace, seat: WorkerSlot) -> Ended:
 
 
 def _execute(
-    args: argparse.Namespace, watch: Watch | None, seat: WorkerSlot | None = None
+    args: argparse.Namespace, watch: Watch | None, slot: WorkerSlot | None = None
 ) -> tuple[Result, ShadowDocument | None]:
     """Run the pipeline that the arguments name."""
     from headrace.base.plan import model_key
@@ -157,7 +157,7 @@ def _execute(
         force=args.force,
         watch=watch,
         beside=following or (candidate.shadow if candidate else None),
-        seat=seat,
+        slot=slot,
         resume=args.resume,
         checkpoint=args.checkpoint or True,
         max_failed=args.max_failed,

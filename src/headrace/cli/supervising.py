@@ -42,23 +42,23 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
     plan = open_plan(args)
     limit_library_threads()
 
-    def work(seat: WorkerSlot) -> int:
+    def work(slot: WorkerSlot) -> int:
         worker_args = argparse.Namespace(**vars(args))
         if args.output:
-            worker_args.output = str(Path(args.output) / f"worker-{seat.number}-{seat.generation}")
+            worker_args.output = str(Path(args.output) / f"worker-{slot.number}-{slot.generation}")
         ended = Ended()
 
         def run() -> int:
             nonlocal ended
-            ended = run_worker(worker_args, seat)
+            ended = run_worker(worker_args, slot)
             return ended.status or 0
 
         try:
             status = run_reporting(run)
         except BaseException:  # such as SystemExit in the user's module
-            seat.finish(Ended())
+            slot.finish(Ended())
             raise
-        seat.finish(msgspec.structs.replace(ended, status=status))
+        slot.finish(msgspec.structs.replace(ended, status=status))
         return status
 
     with stdout_kept(args.json):
@@ -70,7 +70,7 @@ def supervise(args: argparse.Namespace, run_worker: Callable[[argparse.Namespace
             grace_seconds=plan.run.grace_seconds,
             silent_seconds=plan.run.silent_seconds,
             note=functools.partial(_write, args),
-            estate=RecoveryFolder.create(),
+            recovery=RecoveryFolder.create(),
         )
         result = supervisor.run()
     if result.reason:

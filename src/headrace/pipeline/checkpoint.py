@@ -5,7 +5,7 @@ disagree with them: a line that is there is done, one that is not will be. Besid
 
     OUT.checkpoint/
       journal.jsonl   what the run is about; items that ended without a result, and why; how each start of the run ended
-      in_hand         which items the workers took last: the suspects after a crash; see `runs.in_hand`
+      in_hand         which items the workers took last: the suspects after a crash; see `runs.in_flight_file`
 
 Records of the journal, after its header:
 
@@ -158,7 +158,7 @@ class Checkpoint:
         """Entries that ended before this start of the run, or with it."""
         return 0 if self.before is None else self.before.done + len(self.before.given_up_now)
 
-    def agenda(self, is_stopping: Callable[[], bool]) -> WorkList:
+    def make_work_list(self, is_stopping: Callable[[], bool]) -> WorkList:
         """Return what the source is to follow.
 
         Args:

@@ -141,7 +141,7 @@ def run(
     instruments: Sequence[Instrument] = (),
     watch: Watch | None = None,
     beside: Following | Shadow | None = None,
-    seat: WorkerSlot | None = None,
+    slot: WorkerSlot | None = None,
     measuring: Measuring | None = None,
 ) -> Result:
     """Run a pipeline until its source has no more, or until SIGTERM, Ctrl-C or `stop`.
@@ -167,7 +167,7 @@ def run(
         watch: What lives beside the run: the profiler, a live view.
         beside: A Plan's file whose model is taken up whenever it changes, or a candidate that runs beside the model on some of
             its batches; None: the model stays, alone.
-        seat: Of a worker process that shares machine and queue with others under a supervisor; SIGINT alone ends it.
+        slot: Of a worker process that shares machine and queue with others under a supervisor; SIGINT alone ends it.
         measuring: What a run that measures does otherwise; None: it works.
 
     Raises:
@@ -175,9 +175,9 @@ def run(
         CheckpointError: If there is nothing to resume, or it is of another run; if a run that was cut off would be gone over.
         HeadraceError: If a part cannot be opened, or a worker breaks.
     """
-    context, threads = _context(pipeline, plan, seat.num_workers if seat else 1)
-    if seat is not None:
-        _seat_source(pipeline, seat)
+    context, threads = _context(pipeline, plan, slot.num_workers if slot else 1)
+    if slot is not None:
+        _give_slot(pipeline, slot)
     follow, shadow = (beside, None) if isinstance(beside, Following) else (None, beside)
     slots = _slots(pipeline, context.plan, follow, shadow)
     measuring = measuring or Measuring()
@@ -188,11 +188,11 @@ def run(
         context,
         Equipment(threads, instruments, warm_up, slots),
         Bounds(limit=limit, first_alone=measuring.first_alone, brakes=measuring.brakes),
-        signals=EndSignals([signal.SIGINT] if seat else [signal.SIGINT, signal.SIGTERM], stop),
+        signals=EndSignals([signal.SIGINT] if slot else [signal.SIGINT, signal.SIGTERM], stop),
         tick=summary.digest,
     )
-    if seat is not None:
-        runtime.before_receiving.append(seat.begin)
+    if slot is not None:
+        runtime.before_receiving.append(slot.begin)
     # After the Runtime has found the Plan possible: one that is not leaves neither checkpoint nor folder behind.
     kept = _kept(pipeline, context.plan, checkpoint, resume=resume, force=force, any_model=follow is not None)
     limit_failed = None if max_failed is None else FailureLimit(MostFailed.parse(max_failed), runtime.end)
@@ -203,9 +203,9 @@ def run(
             if not kept.left:
                 return running.result()
         running.record = _Record.create(output, pipeline, runtime, force=force, resumed=resume)
-        running.tell(observers, seat)
+        running.tell(observers, slot)
         follower = PlanFollower(follow, slots, context.plan, running.switched) if follow and slots else None
-        with provide_own_slot(pipeline.source, seat):
+        with provide_own_slot(pipeline.source, slot):
             return running.to_the_end(watch, follower or shadow)
 
 
@@ -279,9 +279,9 @@ class _Run:
         plan = self.runtime.context.plan
         self.in_force = {plan.plan_id: plan}
 
-    def tell(self, observers: Sequence[Observer], seat: WorkerSlot | None) -> None:
+    def tell(self, observers: Sequence[Observer], slot: WorkerSlot | None) -> None:
         """Let all who observe know of the run: its own summary, folder and checkpoint, the supervisor, and others."""
-        beside = [*([OutcomeCounter(seat.table)] if seat else ()), *([self.kept.observer] if self.kept else ())]
+        beside = [*([OutcomeCounter(slot.table)] if slot else ()), *([self.kept.observer] if self.kept else ())]
         beside += [self.limit_failed] if self.limit_failed else []
         self.runtime.context.observers = Observers(
             [self.summary, self.failures, *self.record.writers, *beside, *observers]
@@ -368,14 +368,14 @@ class _Run:
         )
 
 
-def _seat_source(pipeline: Pipeline, seat: WorkerSlot) -> None:
+def _give_slot(pipeline: Pipeline, slot: WorkerSlot) -> None:
     """Let the source know of its supervisor; raise SettingsError where workers could not share it."""
     if not isinstance(pipeline.source, TakesWorkerSlot):
         raise SettingsError(
             f"{type(pipeline.source).__name__} cannot be shared by several workers, and each would do all of it; "
             "--supervise needs a queue: put the items into one with `headrace submit`, or run without --supervise"
         )
-    pipeline.source.take(seat)
+    pipeline.source.take(slot)
 
 
 def _context(pipeline: Pipeline, plan: Plan | str | Path | None, share: int) -> tuple[RunContext, ThreadBudget]:

@@ -74,9 +74,9 @@ class Prefetch:
         if rate is None:
             return
         batch = max(station.max_batch for station in self._stations)
-        in_hand = sum(station.num_busy * station.max_batch for station in self._stations)
+        in_work = sum(station.num_busy * station.max_batch for station in self._stations)
         # Half, so that most are done before their loan must be extended.
-        limit = self._source.in_flight_limit(rate / 2, in_hand + batch)
+        limit = self._source.in_flight_limit(rate / 2, in_work + batch)
         self._admission.limit_in_flight(limit)
         if limit is not None and self._lends:
             self._give_back(now, limit)

@@ -28,7 +28,7 @@ def keeping(checkpoint: Checkpoint | None, pipeline: Pipeline, runtime: Runtime,
     if checkpoint is None or not isinstance(pipeline.source, FiniteSource):
         yield
         return
-    pipeline.source.follow(checkpoint.agenda(lambda: runtime.interrupted))
+    pipeline.source.follow(checkpoint.make_work_list(lambda: runtime.interrupted))
     runtime.before_receiving.append(lambda: checkpoint.check_models(runtime.variants(), force))
     ended = "failed"
     try:

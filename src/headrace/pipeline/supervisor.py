@@ -112,7 +112,7 @@ class _Worker:
     """One process."""
 
     pid: int
-    seat: WorkerSlot
+    slot: WorkerSlot
     connection: Connection
     started_at: float
     ended: Ended | None = None
@@ -128,7 +128,7 @@ class _Worker:
 
 @dataclass
 class _Post:
-    """What follows one another in one seat."""
+    """What follows one another in one slot."""
 
     number: int
     lives: int = 0
@@ -151,7 +151,7 @@ class Supervisor:
         policy: When a worker that died is started again.
         note: Takes what came of it so far: at the beginning, after each death, and now and then.
         progress: Takes a line now and then: how many workers run, and how jobs ended so far.
-        estate: Where what is known outlives this process; None: nowhere.
+        recovery: Where what is known outlives this process; None: nowhere.
         clock: For tests.
     """
 
@@ -167,7 +167,7 @@ class Supervisor:
         policy: RestartPolicy | None = None,
         note: Callable[[Supervised], object] = lambda result: None,
         progress: Callable[[str], object] = lambda text: None,
-        estate: RecoveryFolder | None = None,
+        recovery: RecoveryFolder | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.result = Supervised()
@@ -181,7 +181,7 @@ class Supervisor:
         self._restarts = Restarts(policy or RestartPolicy(), num_workers)
         self._clock = clock or SystemClock()
         self._blame = BlameBook()
-        self._estate = estate
+        self._recovery = recovery
         self._is_blame_kept = True
         self._posts = [_Post(number) for number in range(num_workers)]
         self._num_signals = 0
@@ -212,9 +212,9 @@ class Supervisor:
                 self._tell_progress(now)
                 if not self._is_blame_kept:
                     self._keep_blame()
-        if self._estate is not None:
+        if self._recovery is not None:
             is_drained = not self._stopping and not self.result.status
-            self._estate.end({} if is_drained else self._blame.records)
+            self._recovery.end({} if is_drained else self._blame.records)
         if self._num_heeded and not self.result.status:
             is_drained = self._is_drained and (self._num_signals, self._first_signal) == (1, signal.SIGTERM)
             self.result.status = 0 if is_drained else _INTERRUPTED
@@ -239,7 +239,7 @@ class Supervisor:
         pid = -1
         try:
             name = _table_name(post.number, post.lives + 1)
-            table, pipe = self._estate.table(name) if self._estate else InFlightTable(), Pipe()
+            table, pipe = self._recovery.table(name) if self._recovery else InFlightTable(), Pipe()
             pid = self._fork(pipe[0])
         except OSError as error:  # no process, memory or file to be had now, which need not last
             for end in pipe:
@@ -250,16 +250,16 @@ class Supervisor:
             self._put_off(post, error)
             return
         ours, theirs = pipe
-        seat = WorkerSlot(
-            post.number, post.lives + 1, len(self._posts), table, self._blame, theirs, post.orphans, self._estate
+        slot = WorkerSlot(
+            post.number, post.lives + 1, len(self._posts), table, self._blame, theirs, post.orphans, self._recovery
         )
         if pid == 0:
-            raise SystemExit(self._work(seat))
+            raise SystemExit(self._work(slot))
         theirs.close()
         post.lives += 1
         post.start_at = None
         post.orphans = []
-        post.worker = _Worker(pid, seat, ours, self._now())
+        post.worker = _Worker(pid, slot, ours, self._now())
 
     def _fork(self, ours: Connection) -> int:
         """Return the new worker's process id; 0 in the worker."""
@@ -319,7 +319,7 @@ class Supervisor:
         for post in self._posts:
             if post.worker is not None:
                 post.worker.connection.close()
-                post.worker.seat.table.close()
+                post.worker.slot.table.close()
 
     # --- watching
 
@@ -358,7 +358,7 @@ class Supervisor:
             self._restarts.note_delivery()
         for post in self._workers():
             worker = post.worker
-            beats = worker.seat.table.num_beats
+            beats = worker.slot.table.num_beats
             self._has_begun = self._has_begun or beats > 0
             # What this process slept through (a suspended machine) is not the worker's silence.
             worker.silent_seconds = 0.0 if beats != worker.beats else worker.silent_seconds + min(seconds, 1.0)
@@ -397,7 +397,7 @@ class Supervisor:
 
     def _ended(self, post: _Post, worker: _Worker, code: int) -> None:
         post.worker = None
-        table = worker.seat.table
+        table = worker.slot.table
         self._has_begun = self._has_begun or table.num_beats > 0
         counts = table.counts()
         self.result.outcomes.update(counts)
@@ -415,9 +415,9 @@ class Supervisor:
 
     def _inherit(self, folder: str, by: _Worker) -> None:
         """Learn what a worker found that had been left behind; it knows already."""
-        if self._estate is None:
+        if self._recovery is None:
             return
-        records = list(self._estate.read_recovered(folder).book.records.items())
+        records = list(self._recovery.read_recovered(folder).book.records.items())
         self._blame.learn(dict(records))
         self._keep_blame(folder)
         portions = range(0, len(records), _IDS_AT_ONCE)
@@ -425,18 +425,18 @@ class Supervisor:
 
     def _keep_blame(self, counted: str = "") -> None:
         self._is_blame_kept = True
-        if self._estate is not None:
-            self._estate.keep(self._blame, counted)
+        if self._recovery is not None:
+            self._recovery.keep(self._blame, counted)
 
     def _drop_table(self, number: int, life: int) -> None:
-        if self._estate is not None:
-            self._estate.drop(_table_name(number, life))
+        if self._recovery is not None:
+            self._recovery.drop(_table_name(number, life))
 
     def _finished(self, post: _Post, worker: _Worker, status: int, delivered: bool) -> None:
         """Decide about one that ended by itself: it has drained its queue, cannot begin, lost its queue, or was asked to."""
         if self._stopping:
             is_drained = worker.ended is not None and worker.ended.is_drained
-            self._is_drained = self._is_drained and (is_drained or not worker.seat.table.num_beats)
+            self._is_drained = self._is_drained and (is_drained or not worker.slot.table.num_beats)
             return
         if not self._has_begun:  # others would end likewise, and none of them is started before the first has begun
             self._end_all(
@@ -536,7 +536,7 @@ class Supervisor:
         """Tell workers the news, no more than a pipe holds: one that hangs would hold up whoever waits for it to read."""
         for post in self._workers():
             worker = post.worker
-            while worker.news and worker.num_told - worker.seat.table.num_heard < _NEWS_AT_ONCE:
+            while worker.news and worker.num_told - worker.slot.table.num_heard < _NEWS_AT_ONCE:
                 worker.num_told += 1
                 with suppress(OSError):  # it is dead, and is found so
                     worker.connection.send_bytes(worker.news.popleft())
@@ -585,7 +585,7 @@ class Supervisor:
     def _total(self) -> Counter[OutcomeKind]:
         total = self.result.outcomes.copy()
         for post in self._workers():
-            total.update(post.worker.seat.table.counts())
+            total.update(post.worker.slot.table.counts())
         return total
 
     def _now(self) -> float:

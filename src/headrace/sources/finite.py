@@ -82,7 +82,7 @@ class FiniteSource(Source):
         check(max_receives >= 1, "max_receives", max_receives, "a whole number >= 1")
         self._max_receives = max_receives
         self._open: _OpenFinite | None = None
-        self._agenda: WorkList | None = None
+        self._work_list: WorkList | None = None
 
     @property
     def where(self) -> str | None:
@@ -94,9 +94,9 @@ class FiniteSource(Source):
         """Tries of one job, unless a Plan sets them."""
         return self._max_receives
 
-    def follow(self, agenda: WorkList | None) -> None:
-        """Give out the jobs of an agenda from the next `open` on; None: all jobs."""
-        self._agenda = agenda
+    def follow(self, work_list: WorkList | None) -> None:
+        """Give out the jobs of a work list from the next `open` on; None: all jobs."""
+        self._work_list = work_list
 
     @abc.abstractmethod
     def entries(self) -> Iterator[Entry]:
@@ -109,8 +109,8 @@ class FiniteSource(Source):
     def open(self, settings: SourcePlan) -> None:
         """Find the jobs."""
         tries = self._max_receives if settings.max_receives is None else settings.max_receives
-        entries = self.entries() if self._agenda is None else iter(self._agenda.entries)
-        self._open = _OpenFinite(entries, tries, settings.max_in_flight, self._agenda)
+        entries = self.entries() if self._work_list is None else iter(self._work_list.entries)
+        self._open = _OpenFinite(entries, tries, settings.max_in_flight, self._work_list)
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         """Return up to limit jobs; [] while others may still be retried; None at the end."""
@@ -123,8 +123,8 @@ class FiniteSource(Source):
 
     def tend(self) -> None:
         """Do nothing: this source needs no upkeep."""
-        if self._agenda is not None:
-            self._agenda.tend()
+        if self._work_list is not None:
+            self._work_list.tend()
 
     def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
         """Return the Plan's limit: a finite source sets none."""
@@ -151,7 +151,7 @@ class FiniteSource(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the state of a run behind when pickled."""
-        return {**self.__dict__, "_open": None, "_agenda": None}
+        return {**self.__dict__, "_open": None, "_work_list": None}
 
     def _require_open(self) -> _OpenFinite:
         if self._open is None:
@@ -163,15 +163,15 @@ class _OpenFinite:
     """The part of a FiniteSource that exists between open and close."""
 
     def __init__(
-        self, entries: Iterator[Entry], max_receives: int, max_in_flight: int | None, agenda: WorkList | None = None
+        self, entries: Iterator[Entry], max_receives: int, max_in_flight: int | None, work_list: WorkList | None = None
     ) -> None:
         self.counts = FiniteCounts()
         self.num_in_flight = 0
         self.max_in_flight = max_in_flight
         self._entries: Iterator[Entry] | None = entries
         self._max_receives = max_receives
-        self._agenda = agenda
-        self._num_alone = agenda.num_alone if agenda else 0
+        self._work_list = work_list
+        self._num_alone = work_list.num_alone if work_list else 0
         """Jobs still to be given out alone; the last one counts until it has ended."""
         self._changed = threading.Condition()
         self._again: list[tuple[float, int, int, Entry]] = []
@@ -231,9 +231,9 @@ class _OpenFinite:
         """Return how many may be given out now that nothing is in flight: one, or any number once all of those are through."""
         if self._again:  # it has another try
             return int(self._again[0][0] <= time.monotonic())
-        self._num_alone = 0 if self._agenda is None else max(0, self._agenda.num_alone - self.counts.received)
-        if self._agenda is not None:
-            self._agenda.given_alone(self._agenda.entries[self.counts.received].id if self._num_alone else None)
+        self._num_alone = 0 if self._work_list is None else max(0, self._work_list.num_alone - self.counts.received)
+        if self._work_list is not None:
+            self._work_list.given_alone(self._work_list.entries[self.counts.received].id if self._num_alone else None)
         return 1 if self._num_alone else 2**31
 
     def _next_entry(self) -> Entry | None:
@@ -266,8 +266,8 @@ class _OpenFinite:
         counts = self.counts
         with self._changed:
             has_tries = outcome.kind is OutcomeKind.RETRY and (outcome.spared or attempt < self._max_receives)
-            if self._agenda is not None and not has_tries and outcome.kind is not OutcomeKind.RETURNED:
-                self._agenda.settled(entry.id, outcome)
+            if self._work_list is not None and not has_tries and outcome.kind is not OutcomeKind.RETURNED:
+                self._work_list.settled(entry.id, outcome)
             self.num_in_flight -= 1
             if outcome.kind is OutcomeKind.DELIVERED:
                 counts.delivered += 1

@@ -203,7 +203,7 @@ class LoanBook:
         clock: The run's clock.
         ack_items: Outcomes per call.
         ack_seconds: How long fewer outcomes wait for more.
-        seat: Shared with a supervisor, which sees the loans and knows which messages killed workers; None: no supervisor.
+        slot: Shared with a supervisor, which sees the loans and knows which messages killed workers; None: no supervisor.
     """
 
     def __init__(
@@ -215,9 +215,9 @@ class LoanBook:
         clock: Clock,
         ack_items: int = ACK_ITEMS,
         ack_seconds: float = ACK_SECONDS,
-        seat: WorkerSlot | None = None,
+        slot: WorkerSlot | None = None,
     ) -> None:
-        self._seat = seat
+        self._slot = slot
         self.settled: deque[Loan] = deque()
         self.counts = LoanCounts()
         self._queue = queue
@@ -281,18 +281,18 @@ class LoanBook:
 
     def note(self, loan: Loan, job: Job | None, outcome: Outcome) -> None:
         """Record for the supervisor how a loan ended, if nobody else does."""
-        if self._seat is None or loan.is_repeated:
+        if self._slot is None or loan.is_repeated:
             return
         if job is None:
-            self._seat.table.count(outcome.kind)
+            self._slot.table.count(outcome.kind)
         if outcome.kind is OutcomeKind.DELIVERED and loan.place is not None:
-            self._seat.table.note_delivery(loan.place)
+            self._slot.table.note_delivery(loan.place)
 
     def _enter(self, loan: Loan) -> str:
         """Enter the loan where the supervisor sees it; return why it must not run, or an empty text."""
-        if self._seat is None:
+        if self._slot is None:
             return ""
-        record = self._seat.record(loan.message.id, loan.message.receive_count)
+        record = self._slot.record(loan.message.id, loan.message.receive_count)
         if record is not None:
             loan.max_receives += record.excused
             loan.is_suspect = record.is_suspect
@@ -302,7 +302,7 @@ class LoanBook:
             _remember(self._last_tries, loan.key)
             loan.max_receives = loan.message.receive_count
             loan.is_suspect = True
-        loan.place = self._seat.table.enter(loan.message.id, loan.receipt, loan.lent_at)
+        loan.place = self._slot.table.enter(loan.message.id, loan.receipt, loan.lent_at)
         return ""
 
     def _is_to_be_tried(self, loan: Loan, record: Record | None) -> bool:
@@ -312,8 +312,8 @@ class LoanBook:
         return 0 < num_surplus <= MOST_UNKNOWN and not was_tried
 
     def _renew(self, loan: Loan) -> None:
-        if self._seat is not None and loan.place is not None:
-            self._seat.table.renew(loan.place, loan.message.id, loan.receipt, loan.lent_at)
+        if self._slot is not None and loan.place is not None:
+            self._slot.table.renew(loan.place, loan.message.id, loan.receipt, loan.lent_at)
 
     def hold_off(self) -> str:
         """Return why nothing may be received now; an empty text if it may."""
@@ -482,8 +482,8 @@ class LoanBook:
             self._aside = {key: until for key, until in self._aside.items() if until > now}
 
     def _end(self, loan: Loan) -> None:
-        if self._seat is not None and loan.place is not None:
-            self._seat.table.leave(loan.place)
+        if self._slot is not None and loan.place is not None:
+            self._slot.table.leave(loan.place)
         with self._lock:
             if self._loans.get(loan.key) is loan:
                 del self._loans[loan.key]

@@ -98,7 +98,7 @@ class QueueSource(Source):
         self._parse = None if parse is None else find_parser(parse)
         self._clock: Clock = clock or SystemClock()
         self._open: _OpenSource | None = None
-        self._seat: WorkerSlot | None = None
+        self._slot: WorkerSlot | None = None
 
     def replace_address(self, address: str | None, *, drain: bool) -> QueueSource:
         """Return this source with another address, or as one that drains its queue; all else stays.
@@ -124,9 +124,9 @@ class QueueSource(Source):
                 f"there is no queue to drain at {self.shown_address}: {path} does not exist; look at the address"
             )
 
-    def take(self, seat: WorkerSlot) -> None:
+    def take(self, slot: WorkerSlot) -> None:
         """Record received messages where the supervisor sees them, and run suspects alone; call before `open`."""
-        self._seat = seat
+        self._slot = slot
 
     @property
     def is_exhausted(self) -> bool:
@@ -180,7 +180,7 @@ class QueueSource(Source):
             parse=self._parse,
             clock=self._clock,
             owned=isinstance(self._address, str),
-            seat=self._seat,
+            slot=self._slot,
         )
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
@@ -224,7 +224,7 @@ class QueueSource(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the connection behind when pickled."""
-        return {**self.__dict__, "_open": None, "_seat": None}
+        return {**self.__dict__, "_open": None, "_slot": None}
 
     def _require_open(self) -> _OpenSource:
         if self._open is None:
@@ -245,16 +245,16 @@ class _OpenSource:
         parse: Parser | None,
         clock: Clock,
         owned: bool,
-        seat: WorkerSlot | None,
+        slot: WorkerSlot | None,
     ) -> None:
         self.queue = queue
         policy = VisibilityPolicy(timeout_seconds=queue.visibility_seconds)
-        self.book = LoanBook(queue, policy, max_receives=max_receives, clock=clock, seat=seat)
-        self._seat = seat
-        self._isolation = Quarantine() if seat else None
-        if seat is not None:
-            found = seat.inherit(queue.identity if isinstance(queue, HasIdentity) else queue.name)
-            _settle_orphans(queue, [*seat.orphans, *found], clock)
+        self.book = LoanBook(queue, policy, max_receives=max_receives, clock=clock, slot=slot)
+        self._slot = slot
+        self._quarantine = Quarantine() if slot else None
+        if slot is not None:
+            found = slot.inherit(queue.identity if isinstance(queue, HasIdentity) else queue.name)
+            _settle_orphans(queue, [*slot.orphans, *found], clock)
         self._max_in_flight = max_in_flight
         self._drain = drain
         self._parse = parse
@@ -271,7 +271,7 @@ class _OpenSource:
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         if self._closed.is_set():
             return None
-        isolation = self._isolation
+        isolation = self._quarantine
         if isolation is not None and isolation.is_holding:
             taken = isolation.take(limit, wait_seconds)
             return [job.read() if isinstance(job, _Unread) else job for job in taken]
@@ -304,14 +304,14 @@ class _OpenSource:
         if self._num_outages:
             log.info("%s answers again", self.queue.name)
             self._num_outages = 0
-        if self._seat is not None and messages:
-            self._seat.hear()
+        if self._slot is not None and messages:
+            self._slot.hear()
         return messages
 
     def _enter(self, loan: Loan) -> Job:
         """Return the job of a message just received; the body of a suspect is read only once it runs alone."""
         message = loan.message
-        settle = loan.settle if self._isolation is None else self._isolation.track_settle(loan.settle)
+        settle = loan.settle if self._quarantine is None else self._quarantine.track_settle(loan.settle)
         if loan.refused_for:
             # The same for a message that may not run again: `parse` is code of the user, and may be what kills.
             return _make_refused_job(message, settle, Outcome(OutcomeKind.DEAD_LETTERED, loan.refused_for))
@@ -338,8 +338,8 @@ class _OpenSource:
         return self._read(loan, settled)
 
     def _note_work(self, loan: Loan, change: int) -> None:
-        if self._seat is not None and loan.place is not None:
-            self._seat.table.work(loan.place, change)
+        if self._slot is not None and loan.place is not None:
+            self._slot.table.work(loan.place, change)
 
     def _read(self, loan: Loan, settle: Settle) -> Job:
         message = loan.message
@@ -353,8 +353,8 @@ class _OpenSource:
         job.sent_at = message.sent_at
         job.kept = message.kept
         job.keeps_results = job.may_wait = True
-        if self._seat is not None and loan.place is not None:
-            job.on_work = functools.partial(self._seat.table.work, loan.place)
+        if self._slot is not None and loan.place is not None:
+            job.on_work = functools.partial(self._slot.table.work, loan.place)
         return job
 
     def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:
@@ -367,8 +367,8 @@ class _OpenSource:
         if self._closed.is_set():
             return
         self._closed.set()
-        if self._isolation is not None:
-            self._isolation.give_back()
+        if self._quarantine is not None:
+            self._quarantine.give_back()
         # In a thread that may be abandoned: a service that does not answer must not keep the process beyond its grace period.
         last = threading.Thread(target=self._settle_last, name="last-acks", daemon=True)
         last.start()
@@ -380,8 +380,8 @@ class _OpenSource:
             )
         if self._owned:
             self.queue.close()
-        if self._seat is not None:
-            self._seat.leave(is_drained=self.is_exhausted and not self.book.num_in_flight)
+        if self._slot is not None:
+            self._slot.leave(is_drained=self.is_exhausted and not self.book.num_in_flight)
 
     def _wait_seconds(self, wait_seconds: float) -> float:
         """Return how long to wait for a message; it grows while none come, if calls cost money."""

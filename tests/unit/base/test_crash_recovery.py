@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.base import crash_recovery as estates
+from headrace.base import crash_recovery
 from headrace.base.crash_recovery import RecoveryFolder
 from headrace.base.policies.blame import BlameBook, Death, Record
 
@@ -22,18 +22,18 @@ QUEUE = "redis://host/0?queue=jobs"
 @pytest.fixture(autouse=True)
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Put what is left behind into a folder of the test."""
-    monkeypatch.setattr(estates, "SHARED_MEMORY", tmp_path)
-    before = set(estates._ours)
+    monkeypatch.setattr(crash_recovery, "SHARED_MEMORY", tmp_path)
+    before = set(crash_recovery._ours)
     yield tmp_path
-    estates._ours.clear()
-    estates._ours.update(before)
+    crash_recovery._ours.clear()
+    crash_recovery._ours.update(before)
 
 
 def created() -> RecoveryFolder:
-    """Return an estate of this process."""
-    estate = RecoveryFolder.create()
-    assert estate is not None
-    return estate
+    """Return a recovery folder of this process."""
+    recovery = RecoveryFolder.create()
+    assert recovery is not None
+    return recovery
 
 
 def kill_after(live: Callable[[], object]) -> None:
@@ -49,12 +49,12 @@ def kill_after(live: Callable[[], object]) -> None:
 
 def serve_with_three(queue: str = QUEUE) -> None:
     """Have one message in work, one waiting and one delivered, and know of an earlier death of two."""
-    estate = created()
-    estate.serve(queue)
+    recovery = created()
+    recovery.serve(queue)
     book = BlameBook()
     book.note_death(Death("SIGKILL from outside", False, ["a", "b"], []))
-    estate.keep(book)
-    table = estate.table("0-1")
+    recovery.keep(book)
+    table = recovery.table("0-1")
     places = [table.enter(name, f"receipt-{name}", time.monotonic()) for name in "abc"]
     table.work(places[0], 1)
     table.note_delivery(places[2])
@@ -120,14 +120,14 @@ def test_a_death_is_not_counted_twice() -> None:
 
     def note_and_die() -> None:
         serve_with_three()
-        estate = created()
-        estate.serve(QUEUE)
-        table = estate.table("0-1")
+        recovery = created()
+        recovery.serve(QUEUE)
+        table = recovery.table("0-1")
         table.enter("x", "receipt", 0.0)
         book = BlameBook()
         book.note_death(Death("SIGSEGV", True, [], ["x"]))
-        estate.drop = lambda name: None  # type: ignore[method-assign]
-        estate.keep(book, "0-1")
+        recovery.drop = lambda name: None  # type: ignore[method-assign]
+        recovery.keep(book, "0-1")
 
     kill_after(note_and_die)
     left = created().serve(QUEUE)
@@ -152,7 +152,7 @@ def test_receipts_of_another_boot_are_not_used(memory: Path) -> None:
     """Where the folder outlived the machine's clock deliveries are excused, and receipts left to their timeout."""
     kill_after(serve_with_three)
     (label,) = memory.glob("*/*/queue")
-    label.write_text(label.read_text().replace(estates._boot(), "another boot"))
+    label.write_text(label.read_text().replace(crash_recovery._boot(), "another boot"))
     (left,) = created().serve(QUEUE)
     assert excused(left.book) == {"a": 1, "b": 2}
     assert left.messages == []
@@ -162,13 +162,13 @@ def test_an_orderly_end_leaves_what_is_known(memory: Path) -> None:
     """After a drain of a queue that goes on there is no table, and excuses are there for the next."""
 
     def end() -> None:
-        estate = created()
-        estate.serve(QUEUE)
-        estate.table("0-1").enter("x", "receipt", 0.0)
+        recovery = created()
+        recovery.serve(QUEUE)
+        recovery.table("0-1").enter("x", "receipt", 0.0)
         book = BlameBook()
         book.note_death(Death("SIGSEGV", True, [], ["a"]))
-        estate.keep(book)
-        estate.end(book.records)
+        recovery.keep(book)
+        recovery.end(book.records)
 
     kill_after(end)
     assert not list(memory.glob("*/*/*.table"))
@@ -202,22 +202,22 @@ def test_a_machine_without_shared_memory(
     memory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nothing is kept there, which is logged."""
-    monkeypatch.setattr(estates, "SHARED_MEMORY", memory / "missing")
+    monkeypatch.setattr(crash_recovery, "SHARED_MEMORY", memory / "missing")
     assert RecoveryFolder.create() is None
     assert "will not be known after a kill" in caplog.text
 
 
 def test_shared_memory_that_is_removed(memory: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever is asked of an estate whose files are gone ends nobody, and is logged once."""
-    estate = created()
+    """Whatever is asked of a recovery folder whose files are gone ends nobody, and is logged once."""
+    recovery = created()
     shutil.rmtree(memory / f"headrace.{os.geteuid()}")
-    table = estate.table("0-1")
+    table = recovery.table("0-1")
     assert table.enter("a", "receipt", 0.0).slot is not None
-    assert estate.serve(QUEUE) == []
-    assert estate.read_recovered("other").messages == []
-    estate.keep(BlameBook(), "0-1")
-    estate.drop("0-1")
-    estate.end({"a": Record()})
+    assert recovery.serve(QUEUE) == []
+    assert recovery.read_recovered("other").messages == []
+    recovery.keep(BlameBook(), "0-1")
+    recovery.drop("0-1")
+    recovery.end({"a": Record()})
     assert [record.message for record in caplog.records if "will not be known" in record.message] == [
         record.message for record in caplog.records
     ]
@@ -227,16 +227,16 @@ def test_shared_memory_that_is_removed(memory: Path, caplog: pytest.LogCaptureFi
 
 def test_what_cannot_be_noted_is_counted_by_the_next(memory: Path) -> None:
     """A table stays while the blame book finds no room; once it does the death is in it, and the table goes."""
-    estate = created()
-    table = estate.table("0-1")
+    recovery = created()
+    table = recovery.table("0-1")
     (folder,) = memory.glob("*/*")
     (folder / ".blame").mkdir()  # in its way, as a full memory would be
-    estate.keep(BlameBook(), "0-1")
+    recovery.keep(BlameBook(), "0-1")
     assert (folder / "0-1.table").exists()
     (folder / ".blame").rmdir()
-    estate.keep(BlameBook())
+    recovery.keep(BlameBook())
     assert not (folder / "0-1.table").exists()
-    assert estates._read_blame(folder, BlameBook()) == ["0-1"]
+    assert crash_recovery._read_blame(folder, BlameBook()) == ["0-1"]
     table.close()
 
 
@@ -267,15 +267,15 @@ def test_what_is_too_large_is_not_read(memory: Path, caplog: pytest.LogCaptureFi
 
 def test_shared_memory_that_is_full(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """A table that finds no room is one that ends with the process; one that fills up later enters no more."""
-    estate = created()
-    table = estate.table("0-1")
+    recovery = created()
+    table = recovery.table("0-1")
 
     def no_room(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", no_room)
     assert table.enter("a", "receipt", 0.0).slot is None
-    other = estate.table("1-1")
+    other = recovery.table("1-1")
     assert other.enter("a", "receipt", 0.0).slot is not None
     assert "will not be known after a kill" in caplog.text
     table.close()

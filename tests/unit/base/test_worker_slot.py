@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import headrace as hr
-from headrace.base import crash_recovery as estates
+from headrace.base import crash_recovery
 from headrace.base.errors import HeadraceError
 from headrace.base.in_flight import InFlightTable
 from headrace.base.policies.blame import BlameBook, Death, Known, Record, Redriven
@@ -19,8 +19,8 @@ from headrace.base.worker_slot import WorkerSlot
 CRASH = Death("SIGSEGV", True, ["a"], ())
 
 
-def seat_and_supervisors_end() -> tuple[WorkerSlot, Connection]:
-    """Return a seat that knows of two crashes, and the other end of its pipe."""
+def slot_and_supervisors_end() -> tuple[WorkerSlot, Connection]:
+    """Return a slot that knows of two crashes, and the other end of its pipe."""
     ours, theirs = Pipe()
     blame = BlameBook()
     blame.note_death(CRASH)
@@ -30,30 +30,30 @@ def seat_and_supervisors_end() -> tuple[WorkerSlot, Connection]:
 
 def test_a_redriven_message_is_forgotten_and_the_supervisor_hears_of_it() -> None:
     """Its first delivery after two deaths ends what was known of it, here for its later deliveries and elsewhere by message."""
-    seat, supervisor = seat_and_supervisors_end()
-    assert [seat.record("a", count) for count in (1, 2, 3)] == [None, None, None]
+    slot, supervisor = slot_and_supervisors_end()
+    assert [slot.record("a", count) for count in (1, 2, 3)] == [None, None, None]
     assert msgspec.msgpack.decode(supervisor.recv_bytes(), type=Redriven) == Redriven("a")
 
 
 def test_what_another_worker_saw_redriven_is_forgotten() -> None:
     """A worker that hears of it judges the third delivery afresh, which it would have condemned."""
-    seat, supervisor = seat_and_supervisors_end()
-    known = seat.record("a", 3)
+    slot, supervisor = slot_and_supervisors_end()
+    known = slot.record("a", 3)
     supervisor.send_bytes(msgspec.msgpack.encode(Redriven("a")))
-    seat.hear()
+    slot.hear()
     assert known is not None
     assert known.blamed
-    assert seat.record("a", 3) is None
-    assert seat.table.num_heard == 1
+    assert slot.record("a", 3) is None
+    assert slot.table.num_heard == 1
 
 
 def test_what_another_worker_found_is_known() -> None:
     """Records that a dead supervisor left reach workers that live, and are added to what they know."""
-    seat, supervisor = seat_and_supervisors_end()
+    slot, supervisor = slot_and_supervisors_end()
     left = {"a": Record(deaths=1, excused=1), "b": Record(deaths=3, excused=3)}
     supervisor.send_bytes(msgspec.msgpack.encode(Known(left)))
-    seat.hear()
-    a, b = seat.record("a", 9), seat.record("b", 9)
+    slot.hear()
+    a, b = slot.record("a", 9), slot.record("b", 9)
     assert a is not None
     assert b is not None
     assert (a.deaths, b.excused) == (3, 3)
@@ -61,8 +61,8 @@ def test_what_another_worker_found_is_known() -> None:
 
 def test_runs_that_cannot_open_their_queue_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each ends what it began: neither a folder nor a process that counts as alive stays behind."""
-    monkeypatch.setattr(estates, "SHARED_MEMORY", tmp_path)
-    before = set(estates._ours)
+    monkeypatch.setattr(crash_recovery, "SHARED_MEMORY", tmp_path)
+    before = set(crash_recovery._ours)
     pipeline = hr.Pipeline(
         hr.queue("redis://127.0.0.1:1/0", drain=True), stages=[hr.stage("same", str)], delivery=hr.collect()
     )
@@ -70,4 +70,4 @@ def test_runs_that_cannot_open_their_queue_leave_nothing(tmp_path: Path, monkeyp
         with pytest.raises(HeadraceError):
             hr.run(pipeline)
     assert list(tmp_path.glob("*/*")) == []
-    assert estates._ours == before
+    assert crash_recovery._ours == before

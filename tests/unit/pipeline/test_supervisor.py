@@ -13,16 +13,16 @@ from headrace.base.worker_slot import Ended
 
 {hook}
 
-def work(seat):
+def work(slot):
     {work}
 
 supervisor = Supervisor(1, work, say=print, grace_seconds=1.0, leave_seconds=0.3)
 result = supervisor.run()
 print("status", result.status, "restarts", result.restarts)
 """
-STAYS = """seat.begin()
+STAYS = """slot.begin()
     threading.Thread(target=time.sleep, args=(1000,)).start()
-    seat.finish(Ended({status}))
+    slot.finish(Ended({status}))
     return {status}
 """
 ASKED_AT_THE_FORK = """
@@ -51,14 +51,14 @@ def test_a_worker_that_has_finished_and_stays_is_not_started_again() -> None:
 
 def test_a_crash_in_the_clean_up_is_no_death() -> None:
     """A worker that has finished with 0 and whose process then dies of a library's clean-up is not started again."""
-    said = supervised("seat.begin(); seat.finish(Ended(0)); os.kill(os.getpid(), signal.SIGSEGV)")
+    said = supervised("slot.begin(); slot.finish(Ended(0)); os.kill(os.getpid(), signal.SIGSEGV)")
     assert "status 0 restarts 0" in said
     assert "died" not in said
 
 
 def test_a_worker_that_is_asked_to_stop_at_its_fork_hears_it() -> None:
     """The signal that a supervisor sends before its newest worker has a handler is not lost."""
-    said = supervised('print("worked", flush=True); seat.begin(); time.sleep(1000)', ASKED_AT_THE_FORK)
+    said = supervised('print("worked", flush=True); slot.begin(); time.sleep(1000)', ASKED_AT_THE_FORK)
     assert "worked" not in said
     assert "KeyboardInterrupt" in said
     assert "restarts 0" in said
@@ -78,7 +78,7 @@ os.fork = fork
 
 def test_a_fork_that_fails_is_tried_again() -> None:
     """Where no process is to be had when a worker is started again, that is said, tried later, and ends nobody."""
-    work = "seat.begin(); seat.finish(Ended(0)) if seat.generation > 1 else os._exit(11)"
+    work = "slot.begin(); slot.finish(Ended(0)) if slot.generation > 1 else os._exit(11)"
     said = supervised(work, FORK_FAILS_ONCE.format(failing=2))
     assert "worker 0 could not be started: Resource temporarily unavailable; tried again in" in said
     assert "status 0 restarts 1" in said
@@ -87,7 +87,7 @@ def test_a_fork_that_fails_is_tried_again() -> None:
 def test_the_first_fork_may_fail_too() -> None:
     """It is tried again like any other, and counts as no life of the worker."""
     said = supervised(
-        'print("life", seat.generation, flush=True); seat.begin(); seat.finish(Ended(0))',
+        'print("life", slot.generation, flush=True); slot.begin(); slot.finish(Ended(0))',
         FORK_FAILS_ONCE.format(failing=1),
     )
     assert "life 1" in said
@@ -97,7 +97,7 @@ def test_the_first_fork_may_fail_too() -> None:
 def test_a_terminal_that_is_gone_ends_no_workers() -> None:
     """What the supervisor has to say may be refused by a closed pipe or a full disk: the workers go on."""
     hook = "import builtins\ndef print_(*a): raise BrokenPipeError\nsaid, print = print, print_"
-    work = "seat.begin(); seat.finish(Ended(0)) if seat.generation > 1 else os._exit(11)"
+    work = "slot.begin(); slot.finish(Ended(0)) if slot.generation > 1 else os._exit(11)"
     program = PROGRAM.replace('print("status"', 'said("status"').format(work=work, hook=hook)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert "status 0 restarts 1" in done.stdout, done.stderr
@@ -113,13 +113,13 @@ Supervisor.__init__.__kwdefaults__.update(
 listen = Supervisor._listen
 Supervisor._listen = lambda self: (clock.advance(4.0), listen(self))
 """
-    work = """seat.begin()
+    work = """slot.begin()
     from headrace.base.records import OutcomeKind
-    seat.table.count(OutcomeKind.REJECTED)
+    slot.table.count(OutcomeKind.REJECTED)
     until = time.monotonic() + 1.0
     while time.monotonic() < until:
         time.sleep(0.01)
-    seat.finish(Ended(0))
+    slot.finish(Ended(0))
 """
     said = supervised(work, hook)
     assert "progress: 1 of 1 workers run; 1 rejected" in said

@@ -965,15 +965,15 @@ def test_an_idle_worker_makes_few_calls_where_they_cost() -> None:
 
 
 def seated(parse: Callable[[bytes], Any] | None = None) -> tuple[MemoryQueue, QueueSource, WorkerSlot]:
-    """Return a queue of `first` and `second`, a source of three deliveries on it, and its seat, that knows nothing."""
+    """Return a queue of `first` and `second`, a source of three deliveries on it, and its slot, that knows nothing."""
     clock = FakeClock()
     queue = MemoryQueue(visibility_seconds=30.0, clock=clock)
-    seat = WorkerSlot(0, 1, 1, InFlightTable(8), BlameBook(), None)
+    slot = WorkerSlot(0, 1, 1, InFlightTable(8), BlameBook(), None)
     source = QueueSource(cast("Queue", queue), max_receives=3, parse=parse, clock=clock)
-    source.take(seat)
+    source.take(slot)
     source.open(SourcePlan())
     queue.send([encode_job("https://e.com/1", id="first"), encode_job("https://e.com/2", id="second")])
-    return queue, source, seat
+    return queue, source, slot
 
 
 def receive_and_return(queue: MemoryQueue, times: int) -> None:
@@ -989,11 +989,11 @@ def take(source: QueueSource) -> list[Job]:
 
 def test_what_was_received_too_often_and_never_tried_here_runs_alone_once() -> None:
     """Where the memory of kills is lost, messages get one try each, alone; the next time they are given up."""
-    queue, source, seat = seated()
+    queue, source, slot = seated()
     receive_and_return(queue, 6)
     (first,) = take(source)
     assert (first.id, first.verdict) == ("first", None)
-    assert [message.in_work for message in seat.table.messages()] == [True, False]
+    assert [message.in_work for message in slot.table.messages()] == [True, False]
     first.settle(RETURNED)
     (second,) = take(source)
     assert second.id == "second"
@@ -1008,14 +1008,14 @@ def test_what_was_received_too_often_and_never_tried_here_runs_alone_once() -> N
 
 def test_one_that_was_tried_here_or_came_much_too_often_is_given_up() -> None:
     """Neither a message whose death alone is known, nor one far beyond the allowed, gets another try."""
-    queue, source, seat = seated()
+    queue, source, slot = seated()
     receive_and_return(queue, 6)
     (one, other) = queue.receive(10, wait_seconds=0.0)
     queue.nack([one.receipt, other.receipt])
-    seat.blame.note_death(Death("SIGKILL", False, [one.id], []))
+    slot.blame.note_death(Death("SIGKILL", False, [one.id], []))
     jobs = {job.id: job.verdict for job in source.receive(10, 0.0) or []}
     assert jobs[one.id] is not None
-    queue, source, seat = seated()
+    queue, source, slot = seated()
     receive_and_return(queue, 3 + MOST_UNKNOWN)
     assert [job.verdict is not None for job in source.receive(10, 0.0) or []] == [True, True]
 
@@ -1025,13 +1025,13 @@ def test_a_message_that_is_parsed_is_in_work_and_the_others_are_known() -> None:
     seen: list[list[bool]] = []
 
     def parse(body: bytes) -> str:
-        seen.append([message.in_work for message in seat.table.messages()])
+        seen.append([message.in_work for message in slot.table.messages()])
         return "https://e.com/x"
 
-    _, source, seat = seated(parse)
+    _, source, slot = seated(parse)
     source.receive(10, 0.0)
     assert seen == [[True, False], [False, True]]
-    assert [message.in_work for message in seat.table.messages()] == [False, False]
+    assert [message.in_work for message in slot.table.messages()] == [False, False]
 
 
 def test_a_suspect_is_parsed_only_when_alone() -> None:
@@ -1042,11 +1042,11 @@ def test_a_suspect_is_parsed_only_when_alone() -> None:
         parsed.append(body)
         return "https://e.com/x"
 
-    queue, source, seat = seated(parse)
+    queue, source, slot = seated(parse)
     receive_and_return(queue, SUSPICIOUS_WAITS)
     ids = [message.id for message in queue.peek(10)]
     for _ in range(SUSPICIOUS_WAITS):
-        seat.blame.note_death(Death("SIGKILL", False, [], ids))
+        slot.blame.note_death(Death("SIGKILL", False, [], ids))
     assert source.receive(10, 0.0) == []
     assert parsed == []
     (job,) = source.receive(10, 0.0) or []

@@ -59,7 +59,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class _InHand:
+class _InFlight:
     prompt: dict[Call, None] = field(default_factory=dict)
     """In the order in which they began."""
     num_slow: int = 0
@@ -83,7 +83,7 @@ class Shares:
         self.num_slow_places = num_workers
         self.num_moved = 0
         self._num_workers = num_workers
-        self._in_hand = _InHand()
+        self._in_flight = _InFlight()
         self._credit: dict[str, int] = {}
         self._slow_since: dict[str, float] = {}
         self._usual_seconds = SLOW_SECONDS / _TIMES_USUAL
@@ -93,7 +93,7 @@ class Shares:
     @property
     def num_slow(self) -> int:
         """Calls in slow places now."""
-        return self._in_hand.num_slow
+        return self._in_flight.num_slow
 
     def lane(self, key: str, group: str) -> str:
         """Return the lane of a key: its own once something is known of it, until then that of its group."""
@@ -117,26 +117,26 @@ class Shares:
     def turn(self, lane: str, now: float) -> Turn:
         """Return whether a call of a lane may begin."""
         self.look(now)
-        in_hand = self._in_hand
+        in_flight = self._in_flight
         if lane in self._slow_since and not self.is_alone(now):
-            if in_hand.num_slow >= self.num_slow_places:
+            if in_flight.num_slow >= self.num_slow_places:
                 return Turn.NO
-            return Turn.NOW if in_hand.of_slow_lanes[lane] < _half(self.num_slow_places) else Turn.LAST
-        if len(in_hand.prompt) >= self._num_workers:
+            return Turn.NOW if in_flight.of_slow_lanes[lane] < _half(self.num_slow_places) else Turn.LAST
+        if len(in_flight.prompt) >= self._num_workers:
             return Turn.NO
         is_known = self._credit.get(lane, 0) > 0
-        return Turn.NOW if is_known or in_hand.new < _half(self._num_workers) else Turn.LAST
+        return Turn.NOW if is_known or in_flight.new < _half(self._num_workers) else Turn.LAST
 
     def begin(self, lane: str, key: str, now: float) -> Call:
         """Give a call a place; `turn` has let it."""
         call = Call(lane, key, now)
         if lane in self._slow_since and not self.is_alone(now):
             call.is_prompt_place = False
-            self._in_hand.num_slow += 1
-            self._in_hand.of_slow_lanes[lane] += 1
+            self._in_flight.num_slow += 1
+            self._in_flight.of_slow_lanes[lane] += 1
         else:
-            self._in_hand.prompt[call] = None
-            self._in_hand.new += self._credit.get(lane, 0) <= 0
+            self._in_flight.prompt[call] = None
+            self._in_flight.new += self._credit.get(lane, 0) <= 0
         return call
 
     def end(self, call: Call, now: float) -> None:
@@ -144,18 +144,18 @@ class Shares:
         if not call.has_place:
             return
         call.has_place = False
-        in_hand = self._in_hand
+        in_flight = self._in_flight
         if call.is_prompt_place:
-            del in_hand.prompt[call]
-            if not in_hand.prompt:
-                in_hand.new = 0
-            elif in_hand.new:
-                in_hand.new = sum(self._credit.get(other.lane, 0) <= 0 for other in in_hand.prompt)
+            del in_flight.prompt[call]
+            if not in_flight.prompt:
+                in_flight.new = 0
+            elif in_flight.new:
+                in_flight.new = sum(self._credit.get(other.lane, 0) <= 0 for other in in_flight.prompt)
         else:
-            in_hand.num_slow -= 1
-            in_hand.of_slow_lanes[call.lane] -= 1
-            if not in_hand.of_slow_lanes[call.lane]:
-                del in_hand.of_slow_lanes[call.lane]
+            in_flight.num_slow -= 1
+            in_flight.of_slow_lanes[call.lane] -= 1
+            if not in_flight.of_slow_lanes[call.lane]:
+                del in_flight.of_slow_lanes[call.lane]
         seconds = (now if call.ended is None else call.ended) - call.since
         if call.is_answered:
             self._usual_seconds *= _STEP if seconds > self._usual_seconds else 1 / _STEP
@@ -172,23 +172,23 @@ class Shares:
 
     def look(self, now: float) -> None:
         """Move calls that turn out to be slow; as late as this is called, as late another may begin in their stead."""
-        in_hand = self._in_hand
+        in_flight = self._in_flight
         slow_after = self._slow_after()
-        oldest = next(iter(in_hand.prompt), None)
+        oldest = next(iter(in_flight.prompt), None)
         if oldest is None or now - oldest.since < slow_after or self.is_alone(now):
             return
-        for call in list(in_hand.prompt):
-            if now - call.since < slow_after or in_hand.num_slow >= self.num_slow_places:
+        for call in list(in_flight.prompt):
+            if now - call.since < slow_after or in_flight.num_slow >= self.num_slow_places:
                 break
             if call.ended is not None:
                 continue
-            del in_hand.prompt[call]
+            del in_flight.prompt[call]
             call.is_prompt_place = False
-            in_hand.num_slow += 1
-            in_hand.of_slow_lanes[call.lane] += 1
+            in_flight.num_slow += 1
+            in_flight.of_slow_lanes[call.lane] += 1
             self.num_moved += 1
             self._debit(call.lane, now)
-        in_hand.new = sum(self._credit.get(call.lane, 0) <= 0 for call in in_hand.prompt)
+        in_flight.new = sum(self._credit.get(call.lane, 0) <= 0 for call in in_flight.prompt)
 
     def _slow_after(self) -> float:
         return min(_SLOWEST_SECONDS, max(SLOW_SECONDS, _TIMES_USUAL * self._usual_seconds))

@@ -1,9 +1,9 @@
 """Which items are blamed for the end of a process: those that were being worked on, tried again alone before any verdict.
 
 A process that is killed does not say why: a machine that was taken away looks like an item that makes native code crash. So
-nobody is blamed for a crash in company. Those that were in hand are suspects; they are tried one at a time before all else, the
-least suspected first, so that kills from outside do not hit the same one again and again. An item is given up after as many
-crashes as it may have tries, and only if the last of them found it alone.
+nobody is blamed for a crash in company. Those that were in flight are suspects; they are tried one at a time before all else,
+the least suspected first, so that kills from outside do not hit the same one again and again. An item is given up after as
+many crashes as it may have tries, and only if the last of them found it alone.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ class Suspects:
     """Counts crashes by item."""
 
     crashes: dict[str, int] = field(default_factory=dict)
-    """{item: crashes at which it was in hand}."""
+    """{item: crashes at which it was in flight}."""
     alone: set[str] = field(default_factory=set)
-    """Items that were alone in hand at a crash."""
+    """Items that were alone in flight at a crash."""
 
-    def note_crash(self, in_hand: Iterable[str], *, alone: bool) -> None:
-        """Note a crash and what was in hand; `alone`: it was the only item in the whole pipeline."""
-        for item in in_hand:
+    def note_crash(self, in_flight: Iterable[str], *, alone: bool) -> None:
+        """Note a crash and what was in flight; `alone`: it was the only item in the whole pipeline."""
+        for item in in_flight:
             self.crashes[item] = self.crashes.get(item, 0) + 1
             if alone:
                 self.alone.add(item)
