@@ -203,6 +203,7 @@ def test_a_model_that_is_not_there_is_said(
     assert "no.onnx" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_explain_shows_how_a_variant_runs(case: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Layers by kind and precision, as text and as JSON."""
     assert main(["optimize", str(case.model), "--explain"]) == 0

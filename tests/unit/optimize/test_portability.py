@@ -129,6 +129,7 @@ def free(path: Path, *, inputs: list[Any], nodes: list[Any], outputs: list[Any],
 FLOAT, INT32 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32
 
 
+@pytest.mark.full
 def test_free_axes_whole_numbers_and_states_are_called(tmp_path: Path) -> None:
     """An image of any size, an index into a table, a state without items: all of them run on both engines."""
     pooled = [
