@@ -131,6 +131,7 @@ def test_a_processor_without_int8_gets_weights_of_seven_bits(case: Any, nets: Mo
     assert right(case, nets, path) > 0.98
 
 
+@pytest.mark.full
 def test_tensorrt_gets_int8_around_zero(case: Any, nets: ModuleType, tmp_path: Path) -> None:
     """As far as a file tells, TensorRT takes it: signed, symmetric, biases in float."""
     path = tmp_path / "int8.onnx"

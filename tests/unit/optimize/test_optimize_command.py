@@ -95,6 +95,7 @@ def test_the_command_that_measures_the_pipeline_can_be_typed(
     assert said.startswith(f"headrace ledger rollback {plan} {ledger} && headrace optimize {case.model} ")
 
 
+@pytest.mark.full
 def test_an_existing_plan_is_changed_and_not_replaced_unasked(case: Any, tmp_path: Path) -> None:
     """`--plan` is the one that is changed; what stands at `-o` stays without --force."""
     base, output = tmp_path / "base.toml", tmp_path / "plan.toml"
@@ -142,6 +143,7 @@ def chained(case: Any, folder: Path, prefixes: tuple[str, str] = ("det.", "rec."
     return f"{file}:pipeline"
 
 
+@pytest.mark.full
 def test_of_several_modules_the_one_that_runs_the_model_is_changed(case: Any, tmp_path: Path) -> None:
     """In its own table; the settings of the others stay, and so does what a Plan says of them."""
     base, output = tmp_path / "base.toml", tmp_path / "plan.toml"
@@ -173,6 +175,7 @@ def test_a_model_that_no_module_runs_is_told_with_those_that_there_are(
     assert "give its stages a prefix or a task" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_nothing_better_is_exit_status_4(
     case: Any, tmp_path: Path, speeds: dict[tuple[str, bool], float], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,6 +44,7 @@ def test_an_ordinary_file_runs_and_what_is_missing_is_told(case: Any) -> None:
     assert "has no TensorrtExecutionProvider" in tensorrt.findings[0]
 
 
+@pytest.mark.full
 def test_pytorch_needs_a_recipe(case: Any) -> None:
     """One row, for it opens no ONNX file wherever it runs; what to name instead is told, once."""
     document = find_portability(case.model, ALL_FLAGS)
@@ -53,6 +54,7 @@ def test_pytorch_needs_a_recipe(case: Any) -> None:
     assert "not ONNX files; name a recipe as MODULE:ATTRIBUTE" in finding
 
 
+@pytest.mark.full
 def test_precisions_that_the_processor_does_not_have_are_poor(case: Any) -> None:
     """Without flags; float32 needs none."""
     document = find_portability(case.model, frozenset())
@@ -62,6 +64,7 @@ def test_precisions_that_the_processor_does_not_have_are_poor(case: Any) -> None
         assert (poor.outcome, word in poor.findings[0]) == ("poorly", True)
 
 
+@pytest.mark.full
 def test_a_fixed_batch_is_found_by_trying(case: Any, tmp_path: Path) -> None:
     """With the size that it takes, and how to get rid of it."""
 
@@ -76,6 +79,7 @@ def test_a_fixed_batch_is_found_by_trying(case: Any, tmp_path: Path) -> None:
         assert "batches of 1 alone" in one.findings[0]
 
 
+@pytest.mark.full
 def test_operators_of_one_engine_fail_elsewhere(case: Any, tmp_path: Path) -> None:
     """A contributed operator runs on ONNX Runtime's CPU; TensorRT will refuse it, which the file alone shows."""
 
@@ -93,6 +97,7 @@ def test_operators_of_one_engine_fail_elsewhere(case: Any, tmp_path: Path) -> No
     assert "QuickGelu of com.microsoft is not among the standard operators" in tensorrt.findings[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("signed", "here", "there"), [(False, "runs", "fails"), (True, "poorly", "not here")])
 def test_int8_is_for_one_target_or_the_other(case: Any, tmp_path: Path, signed: bool, here: str, there: str) -> None:
     """Unsigned activations are for the CPU, signed ones around 0 for TensorRT."""
@@ -159,6 +164,7 @@ def test_free_axes_whole_numbers_and_states_are_called(tmp_path: Path) -> None:
         assert place(document, "openvino", precision="f32").outcome == "runs"
 
 
+@pytest.mark.full
 def test_a_batch_that_is_not_the_first_axis_of_the_answer_is_known_by_its_name(tmp_path: Path) -> None:
     """Recognisers of text answer (time, items, characters)."""
     nodes = [helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0, 2])]
@@ -168,6 +174,7 @@ def test_a_batch_that_is_not_the_first_axis_of_the_answer_is_known_by_its_name(t
     assert place(find_portability(file, ALL_FLAGS), "onnx").outcome == "runs"
 
 
+@pytest.mark.full
 def test_what_was_not_called_is_not_said_to_run(tmp_path: Path) -> None:
     """Where nothing can be made up it opens, and says what to give; with that it is called."""
     nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
@@ -183,6 +190,7 @@ def test_what_was_not_called_is_not_said_to_run(tmp_path: Path) -> None:
     assert place(find_portability(file, ALL_FLAGS, items=items), "onnx").outcome == "runs"
 
 
+@pytest.mark.full
 def test_several_inputs_are_given_by_their_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """In an .npz file with an array for each, of one call."""
     nodes = [
@@ -206,6 +214,7 @@ def test_several_inputs_are_given_by_their_names(tmp_path: Path, capsys: pytest.
     )
 
 
+@pytest.mark.full
 def test_the_command_prints_it(case: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """As text and as JSON."""
     assert main(["optimize", str(case.model), "--portability"]) == 0

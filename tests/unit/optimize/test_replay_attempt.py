@@ -61,6 +61,7 @@ def test_an_attempt_comes_out_the_same(case: Any, tmp_path: Path, capsys: pytest
         assert ledger.attempts.golden_uses(attempt.validation.golden_sha256) == len(asked) + 1
 
 
+@pytest.mark.full
 def test_what_came_out_otherwise_and_what_is_otherwise(
     case: Any, tmp_path: Path, speeds: dict[tuple[str, bool], float], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,6 +81,7 @@ def test_what_came_out_otherwise_and_what_is_otherwise(
     assert "was 0.1" in told
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", ["golden", "artifact", "model", "old", "refuted"])
 def test_what_is_not_there_any_more_is_refused(
     case: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str

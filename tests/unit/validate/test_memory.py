@@ -32,6 +32,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.mark.full
 def test_weights_and_what_is_computed_count(large: Path) -> None:
     """64 MB of weights and 64 MB of a product at the least; not the memory of this process, and far from a gigabyte."""
     batch = np.ones((4, 4), np.float32)

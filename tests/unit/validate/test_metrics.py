@@ -100,6 +100,7 @@ def answers(num_items: int, share_right: float, labels: np.ndarray) -> np.ndarra
     return np.stack([first == 0, first == 1], axis=1).astype(np.float32)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["f1", "roc-auc"])
 def test_a_value_of_the_set_is_judged_by_drawing_again(name: str) -> None:
     """An equal one passes, one that is wrong far oftener is rejected, and with few items nothing is accepted."""

@@ -16,6 +16,7 @@ def draw(seed: int, count: int, drop: float, discordance: float) -> np.ndarray:
     return np.random.default_rng(seed).choice([-1.0, 1.0, 0.0], count, p=[worse, better, 1 - discordance])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_all", [False, True])
 def test_a_drop_at_the_margin_is_rarely_accepted_and_rarely_rejected(is_all: bool) -> None:
     """200 runs of 20,000 items that sit on the margin, looked at after every item: each error 5 % at most."""
@@ -25,6 +26,7 @@ def test_a_drop_at_the_margin_is_rarely_accepted_and_rarely_rejected(is_all: boo
     assert found.count("inconclusive") >= 170
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("discordance", "alpha"), [(0.005, 0.05), (0.06, 0.05), (0.06, 0.001)])
 def test_stakes_for_a_known_number_err_no_oftener(discordance: float, alpha: float) -> None:
     """Rare differences and many, and one of many questions: by Ville's bound the share of errors is alpha at most."""
@@ -33,6 +35,7 @@ def test_stakes_for_a_known_number_err_no_oftener(discordance: float, alpha: flo
     assert wrong <= 300 * alpha + 2 * (300 * alpha) ** 0.5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("discordance", [0.001, 0.004, 0.015, 0.06])
 def test_a_known_number_of_items_tells_more(discordance: float) -> None:
     """Of equals it accepts more than where nobody knows how many items will come."""

@@ -248,6 +248,7 @@ def test_memory_of_several_inputs_is_measured(net: Path) -> None:
     assert found > 0
 
 
+@pytest.mark.full
 def test_the_commands_take_models_of_several_inputs(
     golden_file: Path, net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

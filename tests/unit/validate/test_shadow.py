@@ -106,6 +106,7 @@ def test_a_candidate_that_always_fails_is_found_before_it_is_called_no_more() ->
     assert ShadowRecord("candidate", 0.02).document(failures=Failures(3, "no kernel")).advice == "roll back"
 
 
+@pytest.mark.full
 def test_a_rare_failure_among_very_many_calls_is_no_obstacle() -> None:
     """It is still said."""
     made = record(0.0, 200_000)

@@ -19,6 +19,7 @@ def test_a_class_that_is_forgotten_is_found() -> None:
     assert differences.mean() == pytest.approx(0.0)
 
 
+@pytest.mark.full
 def test_equal_variants_alarm_in_one_of_twenty_sets_at_most() -> None:
     """As many items better as worse, in 30 parts: chance alone is no finding."""
     alarms = 0

@@ -121,6 +121,7 @@ def test_what_nothing_fits_is_told(save: Save) -> None:
         made(text)
 
 
+@pytest.mark.full
 def test_a_model_of_free_size_is_not_rejected_for_it(save: Save) -> None:
     """The same file on two engines, without a golden set: noise of size 1 said that one of them was broken."""
     path = pyramid(save)
@@ -129,6 +130,7 @@ def test_a_model_of_free_size_is_not_rejected_for_it(save: Save) -> None:
     assert found.verdict == "inconclusive"
 
 
+@pytest.mark.full
 def test_noise_has_the_size_that_the_pipeline_prepares(save: Save) -> None:
     """Where it is known, nothing is guessed."""
     path = pyramid(save)
