@@ -45,8 +45,10 @@ def _parse(text: str | float, scale: dict[str, float] | dict[str, int], expected
     return value
 
 
-def format_duration(seconds: float) -> str:
-    """Return seconds as people read them: `850 us`, `12.3 ms`, `4.56 s`, `3.2 min`."""
+def format_duration(seconds: float | None) -> str:
+    """Return seconds as people read them: `850 us`, `12.3 ms`, `4.56 s`, `3.2 min`; `-` for None, which is not measured."""
+    if not seconds:
+        return "-" if seconds is None else "0"
     if seconds >= 120:
         return f"{seconds / 60:.1f} min"
     for unit, scale in (("s", 1.0), ("ms", 1e-3)):
@@ -55,8 +57,10 @@ def format_duration(seconds: float) -> str:
     return f"{_three_digits(seconds * 1e6)} us"
 
 
-def format_size(num_bytes: float) -> str:
-    """Return bytes as people read them, in powers of ten: `512 B`, `1.25 MB`."""
+def format_size(num_bytes: float | None) -> str:
+    """Return bytes as people read them, in powers of ten: `512 B`, `1.25 MB`; `-` for None, which is not measured."""
+    if num_bytes is None:
+        return "-"
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if num_bytes >= scale:
             return f"{_three_digits(num_bytes / scale)} {unit}"

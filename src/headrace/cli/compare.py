@@ -226,9 +226,6 @@ def _print(document: ComparisonDocument) -> None:
     from headrace.base.formatting import wrap_lines
     from headrace.base.units import format_duration
 
-    def time(seconds: float | None) -> str:
-        return "-" if seconds is None else format_duration(seconds)
-
     console = open_console()  # a folder may be called runs[old]
     table = Table()
     for heading in ("", "A", "B"):
@@ -238,7 +235,7 @@ def _print(document: ComparisonDocument) -> None:
     table.add_row("plan", *(side.plan_id for side in sides))
     table.add_row(f"{document.metric}, median, {document.unit}", *(_number(side.median) for side in sides))
     for stage in dict.fromkeys((*document.a.stages, *document.b.stages)):
-        table.add_row(f"{stage}, per item", *(time(side.stages.get(stage)) for side in sides))
+        table.add_row(f"{stage}, per item", *(format_duration(side.stages.get(stage)) for side in sides))
     console.print(table)
     for line in wrap_lines([*document.says, *(f"warning: {warning}" for warning in document.warnings)]):
         console.print(line, soft_wrap=True)

@@ -157,8 +157,7 @@ def _row(attempt: Attempt, document: OptimizationDocument) -> list[str]:
 
 def _costs(side: VariantSide) -> tuple[str, str]:
     """Return the memory that a variant needs and how long it takes to open."""
-    memory = "-" if side.memory_bytes is None else format_size(side.memory_bytes)
-    return memory, format_duration(side.open_seconds) if side.open_seconds else "-"
+    return format_size(side.memory_bytes), format_duration(side.open_seconds or None)
 
 
 def _bars(document: OptimizationDocument) -> list[str]:

@@ -85,12 +85,12 @@ def hot_spots_text(record: Path, *, limit: int = 12) -> str:
 
 def _head(document: ProfileDocument) -> list[str]:
     latency = ", ".join(
-        f"p{quantile.percent:g} {_time(quantile.value) if quantile.value is not None else f'- (needs {quantile.num_needed})'}"
-        for quantile in document.latency.percentiles
+        f"p{one.percent:g} {format_duration(one.value)}" + (f" (needs {one.num_needed})" if one.value is None else "")
+        for one in document.latency.percentiles
     )
     lines = [
         f"{document.pipeline or document.run}  plan {document.plan_id[:12]}  {document.status}",
-        f"throughput {_rate(document.throughput)}   latency {latency or '-'}   in {_time(document.elapsed_seconds)}",
+        f"throughput {_rate(document.throughput)}   latency {latency or '-'}   in {format_duration(document.elapsed_seconds)}",
         _jobs(document),
     ]
     if document.is_emulated:
@@ -118,13 +118,13 @@ def _times(stages: Sequence[StageAccount]) -> list[str]:
     rows = [
         (
             stage.name,
-            _time(stage.queue_wait.mean),
-            _time(stage.service.mean),
-            _time(stage.cpu),
-            _time(stage.run_delay),
-            _time(stage.blocked),
+            format_duration(stage.queue_wait.mean),
+            format_duration(stage.service.mean),
+            format_duration(stage.cpu),
+            format_duration(stage.run_delay),
+            format_duration(stage.blocked),
             _causes(stage.blocked_split),
-            _time(stage.blocked_put),
+            format_duration(stage.blocked_put),
         )
         for stage in stages
     ]
@@ -143,7 +143,7 @@ def _work(stages: Sequence[StageAccount]) -> list[str]:
             f"{stage.failed:,}",
             _rate(stage.throughput),
             _share(stage.utilization),
-            *(_time(stage.service.percentile(percent)) for percent in (50, 90, 99)),
+            *(format_duration(stage.service.percentile(percent)) for percent in (50, 90, 99)),
         )
         for stage in stages
     ]
@@ -195,12 +195,6 @@ def _missing(document: ProfileDocument) -> list[str]:
     lines = [f"  {what}: {why}" for what, why in document.not_measured.items()]
     notes = [f"warning: {text}" for text in (*document.warnings, *document.problems)]
     return (["not measured:", *lines] if lines else []) + notes
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    return format_duration(seconds) if seconds > 0 else "0"
 
 
 def _rate(per_second: float | None) -> str:

@@ -36,7 +36,7 @@ def _trials(trials: Sequence[Trial]) -> list[str]:
                 _ratio(trial.predicted),
                 _ratio(trial.measured),
                 _interval(trial.measured),
-                "-" if trial.latency_p50 is None else format_duration(trial.latency_p50),
+                format_duration(trial.latency_p50),
                 trial.outcome,
             ]
         )
@@ -58,7 +58,7 @@ def _row(point: SweepPoint) -> tuple[str, ...]:
     return (
         str(point.batch),
         "-" if point.throughput is None else f"{point.throughput:.4g}",
-        "-" if point.latency_p50 is None else format_duration(point.latency_p50),
+        format_duration(point.latency_p50),
         "-" if point.memory_bytes is None else f"+{format_size(point.memory_bytes)}",
         "sweet spot" if point.is_sweet_spot else point.source,
     )

@@ -161,8 +161,8 @@ def _print(document: ValidationDocument) -> None:
     for heading in ("", "variant", "engine", "precision", "threads", "opens in", "a call takes"):
         table.add_column(heading)
     for name, side in (("A", document.a), ("B", document.b)):
-        call = "-" if side.call_seconds is None else format_duration(side.call_seconds)
-        table.add_row(name, *(cell or "-" for cell in side.cells), format_duration(side.open_seconds), call)
+        times = map(format_duration, (side.open_seconds, side.call_seconds))
+        table.add_row(name, *(cell or "-" for cell in side.cells), *times)
     console.print(table)
     for gate in document.gates:
         console.print(f"{gate.name:9} {gate.outcome:13} {gate.says}")

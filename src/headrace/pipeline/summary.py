@@ -549,7 +549,7 @@ def _readable(document: Mapping[str, Any]) -> list[list[Any]]:
         [
             f"{counts} in {format_duration(document['elapsed_seconds'])}",
             f"throughput {format_rate(document['throughput_per_second'])}, latency "
-            + ", ".join(f"p{percent} {_time(latency[f'p{percent}'])}" for percent in _PERCENTILES),
+            + ", ".join(f"p{percent} {format_duration(latency[f'p{percent}'])}" for percent in _PERCENTILES),
         ]
     ]
     if document["reasons"]:
@@ -582,7 +582,7 @@ def _work_row(stage: Mapping[str, Any]) -> tuple[str, ...]:
 def _times_row(stage: Mapping[str, Any]) -> tuple[str, ...]:
     service, wait = stage["service_seconds"], stage["queue_wait_seconds"]
     times = [*(service[name] for name in ("p50", "p90", "p99", "mean")), wait["p50"], wait["p90"]]
-    return (stage["name"], *map(_time, times))
+    return (stage["name"], *map(format_duration, times))
 
 
 def _batches_line(stage: Mapping[str, Any]) -> str:
@@ -596,10 +596,6 @@ def _batches_line(stage: Mapping[str, Any]) -> str:
 def _shown_counts(counters: Mapping[str, Any]) -> list[str]:
     always = ["received", "delivered"]
     return always + [name for name in counters if name not in (*always, "notes") and counters[name]]
-
-
-def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else format_duration(seconds)
 
 
 def _share(ratio: float | None) -> str:

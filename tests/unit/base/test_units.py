@@ -86,7 +86,15 @@ def test_bad_sizes(value: object) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(0, "0.00 us"), (8.5e-4, "850 us"), (0.0123, "12.3 ms"), (4.56, "4.56 s"), (61, "61.0 s"), (192, "3.2 min")],
+    [
+        (None, "-"),
+        (0, "0"),
+        (8.5e-4, "850 us"),
+        (0.0123, "12.3 ms"),
+        (4.56, "4.56 s"),
+        (61, "61.0 s"),
+        (192, "3.2 min"),
+    ],
 )
 def test_durations_shown(seconds: float, shown: str) -> None:
     """A duration is shown with three digits, in the unit that suits it."""

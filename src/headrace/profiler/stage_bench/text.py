@@ -39,8 +39,8 @@ def _stage_row(stage: StageAlone) -> tuple[str, ...]:
     return (
         stage.name,
         stage.kind,
-        _time(stage.cpu_demand),
-        _time(stage.wait_demand),
+        format_duration(stage.cpu_demand),
+        format_duration(stage.wait_demand),
         format_rate(stage.best_throughput),
         _knee(stage),
     )
@@ -69,7 +69,7 @@ def _point_row(point: CurvePoint) -> tuple[str, ...]:
         "-" if point.batch_size is None else str(point.batch_size),
         format_rate(point.throughput),
         _range(point.throughput_low, point.throughput_high),
-        *map(_time, (point.service, point.cpu, point.run_delay, point.blocked)),
+        *map(format_duration, (point.service, point.cpu, point.run_delay, point.blocked)),
     )
 
 
@@ -84,7 +84,3 @@ def _variation_row(one: Variation) -> tuple[str, ...]:
 
 def _range(low: float | None, high: float | None) -> str:
     return "-" if low is None or high is None else f"{format_rate(low)[:-2]}-{format_rate(high)[:-2]}"
-
-
-def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else format_duration(seconds)
