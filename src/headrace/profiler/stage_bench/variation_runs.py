@@ -1,11 +1,12 @@
 """Runs variations in turn and measures the throughput of each one's steady part.
 
 How this works: a run goes on until its steady part has lasted long enough; then what is still queued is dropped. Variations
-take turns, there and back (A B C, C B A), and are compared within each turn, so that a drift of the machine falls on all.
+take turns and are compared within each round; see `headrace.compare.turns`.
 """
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field
 from headrace.base.observer import Observer
 from headrace.base.plan import Plan
 from headrace.base.records import Job, Outcome, OutcomeKind
+from headrace.compare.sequential import once
+from headrace.compare.turns import take_turns
 from headrace.pipeline.definition import Pipeline
 from headrace.profiler.stage_bench.background import BackgroundRun, Replay
 from headrace.profiler.stage_bench.curves import ratio_interval, steady_rate
@@ -60,20 +63,24 @@ class Scenario:
 
 def measure_all(scenarios: Mapping[str, Scenario | str], effort: Effort) -> tuple[Variation, ...]:
     """Run all variations in turn and return their throughput; what was stopped half-way counts as far as it went."""
-    rates: dict[str, list[float | None]] = {name: [] for name in scenarios}
     reasons = {name: one for name, one in scenarios.items() if isinstance(one, str)}
-    ready = [one for one in scenarios.values() if isinstance(one, Scenario)]
-    for repetition in range(effort.repetitions):
-        for scenario in ready if repetition % 2 == 0 else reversed(ready):
-            rate = None
-            if scenario.name not in reasons and not effort.stop():
-                effort.progress(f"variation {scenario.name}, {repetition + 1} of {effort.repetitions}")
-                try:
-                    rate = run_once(scenario, effort)
-                except NotPossible as reason:
-                    reasons[scenario.name] = str(reason)
-            rates[scenario.name].append(rate)
-    says = {one.name: one.says for one in ready} | reasons
+    ready = {one.name: one for one in scenarios.values() if isinstance(one, Scenario)}
+
+    def run(scenario: Scenario) -> float | None:
+        if scenario.name in reasons or effort.stop():
+            return None
+        effort.progress(f"variation {scenario.name}")
+        try:
+            return run_once(scenario, effort)
+        except NotPossible as reason:
+            reasons[scenario.name] = str(reason)
+            return None
+
+    turns = take_turns({name: functools.partial(run, one) for name, one in ready.items()}, once(effort.repetitions))
+    if turns.interrupted:
+        raise KeyboardInterrupt
+    rates = {name: [found.get(name) for found in turns.rounds] for name in scenarios}
+    says = {one.name: one.says for one in ready.values()} | reasons
     return tuple(compare(name, rates[name], rates.get("as_is", []), says[name]) for name in scenarios)
 
 
