@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headrace.optimize.gpu import GPU
 from headrace.optimize.half import FP16
+from headrace.optimize.recipe import PRUNE_SHARES
 from headrace.optimize.smaller import of_other, of_size
 from headrace.optimize.techniques import AS_GIVEN, LADDER, REPAIRS, Technique, installed_engines
 from headrace.optimize.trained import QAT, TRAINED
@@ -30,6 +31,8 @@ class Methods:
     """Tried where no repair keeps int8's full speed."""
     trained: tuple[Technique, ...] = TRAINED
     """Tried last, in this order."""
+    prune_shares: tuple[float, ...] = PRUNE_SHARES
+    """Of each layer's channels, gone after each round of pruning."""
     max_untrained: int = 8
     """Candidates that nothing is trained for that may be tested on the golden set."""
     installed_engines: Callable[[], tuple[str, ...]] = installed_engines

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from headrace.base.errors import EngineError, MissingExtra
-from headrace.optimize.recipe import MOST_LOSS, Trainable, called, right_answers
+from headrace.optimize.recipe import MOST_LOSS, PRUNE_SHARES, Trainable, called, right_answers
 from headrace.optimize.torch_files import answers, read_trained, torch, write_trained
 
 try:
@@ -32,8 +32,6 @@ try:
 except ImportError as missing:
     raise MissingExtra("structured pruning", "prune") from missing
 
-#: Share of each layer's channels that is gone after each round.
-SHARES = (0.3, 0.5, 0.65, 0.75)
 ROUND_TO = 8
 _PRUNED = "the pruned network"
 _LAYERS = (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
@@ -78,6 +76,7 @@ class Pruning:
     """Where rounds are kept."""
     key: str
     """Everything else that decides what comes out: the recipe's file, the model's."""
+    shares: tuple[float, ...] = PRUNE_SHARES
     say: Callable[[str], object] = lambda text: None
     stop: Callable[[], bool] = lambda: False
     """Asked before each training, which itself cannot be cut short."""
@@ -89,7 +88,7 @@ class Pruning:
             EngineError: If the network cannot be pruned or trained, or the budget is used up before a training.
         """
         network = self.recipe.build().eval()
-        for number in range(len(SHARES)):
+        for number in range(len(self.shares)):
             self._prune(network, number)
             found = self._trained(network, number, teacher=False)
             yield found, network
@@ -115,15 +114,15 @@ class Pruning:
         return plain[-1], self._trained(network, last, teacher=True), network
 
     def _prune(self, network: Any, number: int) -> None:
-        before = SHARES[number - 1] if number else 0.0
-        prune(self.recipe, network, (SHARES[number] - before) / (1 - before))
+        before = self.shares[number - 1] if number else 0.0
+        prune(self.recipe, network, (self.shares[number] - before) / (1 - before))
 
     def _trained(self, network: Any, number: int, *, teacher: bool) -> Round:
         """Train a network that was just pruned, or put back what was trained before."""
         kept = self._kept(number, teacher=teacher)
         found = read_trained(kept, network, Round)
         if found is None:
-            share = SHARES[number]
+            share = self.shares[number]
             if self.stop():
                 raise EngineError(f"the budget is used up: {share:.0%} of the channels were not trained for")
             self.say(f"training with {share:.0%} of the channels gone{', with a teacher' if teacher else ''}")
@@ -143,7 +142,7 @@ class Pruning:
         return found
 
     def _kept(self, number: int, *, teacher: bool) -> Path:
-        decides = f"{self.key} {SHARES[: number + 1]} {ROUND_TO} {teacher}"
+        decides = f"{self.key} {self.shares[: number + 1]} {ROUND_TO} {teacher}"
         return self.folder / f"{hashlib.sha256(decides.encode()).hexdigest()[:16]}.pt"
 
 

@@ -38,6 +38,8 @@ from headrace.base.errors import EngineError, SettingsError
 #: Loss on the recipe's own data, as a share of all items, from which on training has not repaired what was done to a network:
 #: four times the usual margin of 0.5 points, because such data are few, and the golden set decides.
 MOST_LOSS = 0.02
+#: Share of each layer's channels that is gone after each round of pruning.
+PRUNE_SHARES = (0.3, 0.5, 0.65, 0.75)
 
 
 @runtime_checkable

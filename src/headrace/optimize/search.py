@@ -105,7 +105,8 @@ def optimize(
     subject = Subject(
         original=original, store=store, calibration=calibration, threads=goal.threads,
         flags=measuring.current().cpu_flags(), engines=methods.installed_engines(), recipe=recipe,
-        recipe_key=source_hash(recipe) if recipe else "", say=say, input_sizes=goal.input_sizes, also=goal.also,
+        recipe_key=source_hash(recipe) if recipe else "", prune_shares=methods.prune_shares, say=say,
+        input_sizes=goal.input_sizes, also=goal.also,
         networks=networks, target=goal.target, incumbent=incumbent, stop=goal.is_over_budget,
         scales_before=calibration is not None and all(one.scaled for one in sets),
     )  # fmt: skip

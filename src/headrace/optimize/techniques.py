@@ -22,7 +22,7 @@ from headrace.optimize.artifacts import ArtifactStore
 from headrace.optimize.expected_speedup import INT8, ExpectedSpeedup
 from headrace.optimize.incumbent import Incumbent
 from headrace.optimize.presets import HERE, TENSORRT, Preset, find_preset, why_slow_int8
-from headrace.optimize.recipe import Buildable
+from headrace.optimize.recipe import PRUNE_SHARES, Buildable
 from headrace.runs.cpu_features import BFLOAT16_FLAGS
 from headrace.runs.formats.optimization import Artifact, TechniqueKind
 from headrace.validate.golden import Golden
@@ -69,6 +69,7 @@ class Subject:
     """How the model is made and trained; None: only its file is known."""
     recipe_key: str = ""
     """Of its code and settings before anything was trained; see `source_hash`."""
+    prune_shares: tuple[float, ...] = PRUNE_SHARES
     stop: Callable[[], bool] = lambda: False
     say: Callable[[str], object] = lambda text: None
     input_sizes: tuple[int, ...] = ()

@@ -218,8 +218,9 @@ def _pruning(subject: Subject) -> Any:
     assert isinstance(subject.recipe, Trainable)
     key = f"{subject.recipe_key} {subject.original.sha256}"
     return Pruning(
-        recipe=subject.recipe, folder=subject.store.folder / "rounds", key=key, say=subject.say, stop=subject.stop
-    )
+        recipe=subject.recipe, folder=subject.store.folder / "rounds", key=key, shares=subject.prune_shares,
+        say=subject.say, stop=subject.stop,
+    )  # fmt: skip
 
 
 def _facts(found: Any) -> dict[str, Any]:

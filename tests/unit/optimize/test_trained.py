@@ -21,6 +21,7 @@ from headrace.engines import engine  # noqa: E402
 from headrace.ledger.ledger import Ledger  # noqa: E402
 from headrace.optimize import pruning  # noqa: E402
 from headrace.optimize.artifacts import ArtifactStore  # noqa: E402
+from headrace.optimize.catalogue import METHODS, Methods  # noqa: E402
 from headrace.optimize.goal import Goal  # noqa: E402
 from headrace.optimize.recipe import check_recipe  # noqa: E402
 from headrace.optimize.search import optimize  # noqa: E402
@@ -48,8 +49,9 @@ def bars() -> Any:
 
 
 def searched(
-    bars: Any, folder: Path, recipe: Any, ledger: Ledger | None = None, input_sizes: tuple[int, ...] = ()
-) -> OptimizationDocument:
+    bars: Any, folder: Path, recipe: Any, ledger: Ledger | None = None, input_sizes: tuple[int, ...] = (),
+    methods: Methods = METHODS,
+) -> OptimizationDocument:  # fmt: skip
     """Search with the recipe."""
     store = ArtifactStore(folder / "artifacts")
     calibration, _ = bars.make_items(64, 10)
@@ -57,19 +59,19 @@ def searched(
     return optimize(
         Path(converted(recipe, "small_recipe:recipe", store).file),
         store=store, goal=Goal(max_drop=0.02, batch=8, input_sizes=input_sizes), recipe=recipe,
-        memory=ledger.attempts if ledger else None,
+        memory=ledger.attempts if ledger else None, methods=methods,
         calibration=Golden(name="calibration", inputs=calibration, labels=None, sha256="c"),
         golden=Golden(name="golden", inputs=inputs, labels=labels, sha256="g"),
     )  # fmt: skip
 
 
-def subject_of(bars: Any, folder: Path, **methods: Any) -> Subject:
+def subject_of(bars: Any, folder: Path, shares: tuple[float, ...], **methods: Any) -> Subject:
     """Return what techniques are given: the small recipe with other methods, on one engine and without int8."""
     own = {name: getattr(bars.recipe, name) for name in ("example", "build", "fit", "evaluate")}
     recipe, store = SimpleNamespace(**{**own, **methods}), ArtifactStore(folder / "artifacts")
     return Subject(
         original=converted(recipe, "small_recipe:recipe", store), store=store, threads=1, flags=frozenset(), recipe=recipe,
-        calibration=None, engines=("onnx",),
+        calibration=None, engines=("onnx",), prune_shares=shares,
     )  # fmt: skip
 
 
@@ -97,14 +99,11 @@ def test_a_pruned_and_quantized_network_is_recommended_and_the_cliff_is_kept_as_
 
 
 @pytest.mark.usefixtures("speeds")
-def test_pruned_networks_are_tried_on_smaller_inputs_too(
-    bars: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pruned_networks_are_tried_on_smaller_inputs_too(bars: Any, tmp_path: Path) -> None:
     """In int8, and no parity is asked of them; a size that is none for this model is left out."""
-    monkeypatch.setattr(pruning, "SHARES", (0.3,))
     bars.SIDE = 12
     bars.recipe.example = np.zeros((1, 1, 12, 12), np.float32)
-    document = searched(bars, tmp_path, bars.recipe, input_sizes=(8, 40))
+    document = searched(bars, tmp_path, bars.recipe, input_sizes=(8, 40), methods=Methods(prune_shares=(0.3,)))
     tried = {attempt.technique: attempt for attempt in document.attempts if attempt.settings["engine"] == "onnx"}
     both, alone = tried["pruned-1-input-8-int8"], tried["pruned-1-int8"]
     assert (both.kind, both.gate) == ("trained", alone.gate)
@@ -115,10 +114,9 @@ def test_pruned_networks_are_tried_on_smaller_inputs_too(
 
 
 @pytest.mark.usefixtures("speeds")
-def test_an_interrupted_search_does_not_train_twice(bars: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_search_does_not_train_twice(bars: Any, tmp_path: Path) -> None:
     """Rounds are read again, with the same weights, by a recipe of the same file."""
-    monkeypatch.setattr(pruning, "SHARES", (0.3, 0.5))
-    steps = pruning.Pruning(recipe=bars.recipe, folder=tmp_path, key="k")
+    steps = pruning.Pruning(recipe=bars.recipe, folder=tmp_path, key="k", shares=(0.3, 0.5))
     first = [(found, network.state_dict()) for found, network in steps.rounds()]
     assert bars.recipe.num_fits == 2
     again = [(found, network.state_dict()) for found, network in steps.rounds()]
@@ -126,17 +124,16 @@ def test_an_interrupted_search_does_not_train_twice(bars: Any, tmp_path: Path, m
     assert [found for found, _ in first] == [found for found, _ in again]
     assert all(torch.equal(first[-1][1][name], value) for name, value in again[-1][1].items())
     # What was trained costs none of a budget that is used up; no further training begins.
-    monkeypatch.setattr(pruning, "SHARES", (0.3, 0.5, 0.65))
-    rounds = pruning.Pruning(recipe=bars.recipe, folder=tmp_path, key="k", stop=lambda: True).rounds()
+    more = pruning.Pruning(recipe=bars.recipe, folder=tmp_path, key="k", shares=(0.3, 0.5, 0.65), stop=lambda: True)
+    rounds = more.rounds()
     assert [next(rounds)[0], next(rounds)[0]] == [found for found, _ in first]
     with pytest.raises(EngineError, match="the budget is used up: 65%"):
         next(rounds)
     assert bars.recipe.num_fits == 2
 
 
-def test_a_fit_that_fails_ends_pruning_alone(bars: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_that_fails_ends_pruning_alone(bars: Any, tmp_path: Path) -> None:
     """The round before stands, the reason is told, and the smallest network that was trained gets a teacher."""
-    monkeypatch.setattr(pruning, "SHARES", (0.3, 0.5))
     taught: list[bool] = []
 
     def fit(network: Any, teacher: Any = None) -> None:
@@ -144,7 +141,7 @@ def test_a_fit_that_fails_ends_pruning_alone(bars: Any, tmp_path: Path, monkeypa
         if len(taught) == 2:
             raise RuntimeError("out of memory")
 
-    subject = subject_of(bars, tmp_path, fit=fit, evaluate=lambda network: 1.0)
+    subject = subject_of(bars, tmp_path, (0.3, 0.5), fit=fit, evaluate=lambda network: 1.0)
     with pytest.raises(
         EngineError, match="the recipe's `fit` failed on the pruned network: RuntimeError: out of memory"
     ):
@@ -154,11 +151,8 @@ def test_a_fit_that_fails_ends_pruning_alone(bars: Any, tmp_path: Path, monkeypa
     assert taught == [False, False, True]
 
 
-def test_a_network_may_be_left_in_another_type_or_on_another_device(
-    bars: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_network_may_be_left_in_another_type_or_on_another_device(bars: Any, tmp_path: Path) -> None:
     """As code for a GPU leaves it, the teacher too: multiplications are counted where the example is."""
-    monkeypatch.setattr(pruning, "SHARES", (0.3,))
     elsewhere = {"device": "cuda"} if torch.cuda.is_available() else {"dtype": torch.float64}
     items, labels = (torch.from_numpy(array).to(**elsewhere) for array in bars.make_items(50, seed=2))
 
@@ -171,17 +165,14 @@ def test_a_network_may_be_left_in_another_type_or_on_another_device(
             teacher.to(**elsewhere)
 
     recipe: Any = SimpleNamespace(example=bars.Bars.example, build=bars.recipe.build, evaluate=evaluate, fit=fit)
-    _, found, network = pruning.Pruning(recipe=recipe, folder=tmp_path, key="k").distilled()
+    _, found, network = pruning.Pruning(recipe=recipe, folder=tmp_path, key="k", shares=(0.3,)).distilled()
     assert 0 < found.multiplications < 1
     assert next(network.parameters()).device.type == "cpu"
 
 
-def test_a_teacher_that_cannot_be_told_from_none_is_refused_with_that_reason(
-    bars: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_teacher_that_cannot_be_told_from_none_is_refused_with_that_reason(bars: Any, tmp_path: Path) -> None:
     """Both are right in all of the recipe's own data: that says of `evaluate` that it is too easy, not that it is no help."""
-    monkeypatch.setattr(pruning, "SHARES", (0.3,))
-    subject = subject_of(bars, tmp_path, evaluate=lambda network: 1.0)
+    subject = subject_of(bars, tmp_path, (0.3,), evaluate=lambda network: 1.0)
     assert len(list(TECHNIQUES["pruned"].tried_on(subject))) == 1
     (found,) = TECHNIQUES["distilled"].tried_on(subject)
     assert found.refuted is not None
@@ -266,14 +257,12 @@ def test_the_command_takes_a_recipe(
 ) -> None:
     """By file and attribute; the Plan that it writes names a file of the store."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pruning, "SHARES", (0.3,))
+    Path("mine.py").write_text(f"{RECIPE.read_text()}\nrecipe.spoil_after = 1\n")
     inputs, labels = bars.make_items(1200, 11)
     np.savez("golden.npz", inputs=inputs, labels=labels)
     np.savez("calibration.npz", inputs=bars.make_items(64, 10)[0])
     sets = ["--data", "calibration.npz", "--golden", "golden.npz", "--max-drop", "2pt"]
-    status = main(
-        ["optimize", f"{RECIPE}:recipe", *sets, "--ledger", "ledger.sqlite", "--no-layout", "-o", "plan.toml"]
-    )
+    status = main(["optimize", "mine.py:recipe", *sets, "--ledger", "ledger.sqlite", "--no-layout", "-o", "plan.toml"])
     out = capsys.readouterr().out
     assert status == 0
     assert "pruned-1-int8" in out
