@@ -43,6 +43,11 @@ def register(name: str, make: Callable[[], Any], *, example: Any) -> None:
     _networks[name] = Network(make, example)
 
 
+def unregister(name: str) -> None:
+    """Take a name back: Plans cannot name that network any more."""
+    _networks.pop(name, None)
+
+
 def names() -> tuple[str, ...]:
     """Return the names of all networks that are registered, in that order."""
     return tuple(_networks)

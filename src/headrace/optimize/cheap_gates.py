@@ -136,7 +136,7 @@ def run_cheap_gates(
     kept: AnswerCache | None = None,
     settled: Settled | None = None,
 ) -> ValidationDocument:
-    """Return what the cheap gates say: answers held against the model as given, speed against the variant in use.
+    """Return what the cheap gates say: answers compared with the model as given, speed with the variant in use.
 
     Args:
         given: The model as it was given.

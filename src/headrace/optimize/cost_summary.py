@@ -78,8 +78,8 @@ def _fewer_right(document: OptimizationDocument) -> Estimate | None:
 def _fewer_found(document: OptimizationDocument) -> Estimate | None:
     """Return the share of right detections that is lost."""
     variant = recommended(document)
-    told = _accuracy(variant) if variant is not None else {}
-    values = [told.get(key) for key in ("fewer_found_low", "fewer_found", "fewer_found_high")]
+    measured = _accuracy(variant) if variant is not None else {}
+    values = [measured.get(key) for key in ("fewer_found_low", "fewer_found", "fewer_found_high")]
     known = [value for value in values if value is not None]
     return Estimate(*known) if len(known) == 3 else None
 
@@ -90,7 +90,7 @@ def _accuracy(variant: Attempt) -> dict[str, float | None]:
 
 def _says(found: Business, document: OptimizationDocument) -> str:
     after, more, fewer = found.after_per_hour, found.more, found.fewer_right
-    # Speed is over what the Plan uses, answers are held against the model as given.
+    # Speed is over what the Plan uses, answers are compared with the model as given.
     than = " than the model as given" if document.in_use else ""
     what = "" if found.of == "pipeline" else " of the model alone"
     parts = [f"{_change(more, 'more', 'fewer')} images an hour{what}"]

@@ -49,7 +49,7 @@ _FEWEST_PROFILED, _MOST_PROFILED = 60, 5000
 #: What is measured: more pairs are taken until it is sure or the time is over.
 BLOCKS = Blocks(pairs=8, seconds=1.0, until_sure=True, time_limit_seconds=120.0)
 
-#: What is compared for an objective, other than throughput, and in which words less of it is told.
+#: What is compared for an objective, other than throughput, and the words for less of it.
 _METRICS = {"latency": "latency", "cost": "cpu"}
 _LESS = {"latency_p50": "an item is through {} times as soon", "cpu_per_item": "{} times less CPU time an item"}
 
@@ -60,7 +60,7 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is held against what."""
+    """The pipeline before and after, and its items."""
 
     pipeline: Pipeline
     source: FiniteSource
@@ -85,7 +85,7 @@ def judge_end_to_end(
     """Return what a search's result does for a whole pipeline.
 
     Args:
-        question: What is held against what.
+        question: The pipeline before and after.
         runs: Folder for the recording.
         recorded: A run folder to predict from, if it is of the same pipeline and Plan; else the incumbent is recorded.
         ledger: Where the prediction is written before the measurement; None: nowhere.

@@ -50,7 +50,7 @@ class Goal:
     concurrency: Concurrency | None = None
     """Workers, threads and batch of the Plan, from where better ones are searched; None if they are not searched."""
     price_per_hour: float | None = None
-    """Of this machine, in the user's currency; None: what attempts cost is not told."""
+    """Of this machine, in the user's currency; None: attempts have no cost."""
     pipeline: str = ""
     """That decoded and preprocessed the sets; empty: none did."""
     output: Output = None

@@ -1,6 +1,6 @@
-"""The same file by an NVIDIA GPU: told on every machine, tried where the provider can be used.
+"""The same file on an NVIDIA GPU: named on every machine, tried where the provider can be used.
 
-What runs on a GPU was not tried here; what is told on a machine without one was.
+Running on a GPU was not tested; the messages on a machine without one were.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The variant that a Plan uses already, where that is not the model as it was given: what is faster has to be faster than it.
 
-Two things are asked of a candidate, and each has its own comparison. How fast it is, is held against what runs today, the
-incumbent: half the speed of that is no gain, however slow the model as given is. What it answers is held against the model as
-it was given, for the incumbent may have lost something already, and who is held against it may lose as much again.
+A candidate is compared twice. Its speed is compared with what runs today, the incumbent: half the speed of that is no gain,
+however slow the model as given is. Its answers are compared with the model as it was given, because the incumbent may have lost
+something already, and compared with the incumbent a candidate could lose as much again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Incumbent:
 
     @property
     def decides(self) -> list[Any]:
-        """What a speed that was held against it depends on."""
+        """What a speed relative to it depends on."""
         return [*settings_of(self.artifact, self.spec), versions_of(self.spec.model.engine)]
 
 

@@ -14,7 +14,7 @@ from headrace.validate.variants import precision_of
 
 
 def with_layers(document: OptimizationDocument, items: Items) -> OptimizationDocument:
-    """Return a search whose recommended variant has its layers' distances; as it is where they cannot be told.
+    """Return a search whose recommended variant has its layers' distances; unchanged if they cannot be measured.
 
     Args:
         document: The search.
@@ -30,7 +30,7 @@ def with_layers(document: OptimizationDocument, items: Items) -> OptimizationDoc
     except Exception:  # it is a picture more and decides nothing; engines raise their own types
         return document
     first = first_beyond(layers, precision_of(spec))
-    told = msgspec.structs.replace(chosen.validation, layers=layers, diverges_at=first.name if first else "")
-    shown = msgspec.structs.replace(chosen, validation=told)
+    validation = msgspec.structs.replace(chosen.validation, layers=layers, diverges_at=first.name if first else "")
+    shown = msgspec.structs.replace(chosen, validation=validation)
     attempts = tuple(shown if one is chosen else one for one in document.attempts)
     return msgspec.structs.replace(document, attempts=attempts)

@@ -1,4 +1,4 @@
-"""Which variants are worth choosing from: those that none other beats on speed, accuracy, size, memory and CPU time together.
+"""The Pareto front: variants that none other beats on speed, accuracy, size, memory and CPU time together.
 
 Each is known by an interval. One is better on an axis only where the intervals do not touch; where they do, the two are equal
 there as far as anybody knows, and of equals the one that changes less is chosen.

@@ -35,7 +35,7 @@ class PipelineSpeedup:
         return None if stage is None else cls(replay, stage, str(analysis.run.path))
 
     def ratio(self, speedup: float) -> float | None:
-        """Return throughput after over before with a model so many times as fast; None if it cannot be told."""
+        """Return throughput after over before with a model that is `speedup` times as fast; None if unknown."""
         if speedup not in self._known:
             try:
                 self._known[speedup] = self.replay.ratio(Change(speedups={self.stage: speedup}))

@@ -82,11 +82,11 @@ def optimize(
         goal: What is asked for.
         calibration: Items for the ranges of int8, and to compare answers on; labels are not looked at.
         golden: Items with labels that decide; None: no other variant than the model as given can be recommended.
-        memory: Keeps attempts; None: they are told and forgotten.
+        memory: The ledger's attempts; None: nothing is kept.
         hardware: Fingerprint of this machine.
         recipe: How the model is made and trained; None: nothing is trained.
         networks: That the pipeline's module registered for the torch engine; where none is, it is not tried.
-        pipeline: Says what a faster model would make of a recorded run; None: the model's expected speed-up alone is told.
+        pipeline: Says what a faster model would make of a recorded run; None: only the model's own speed-up is predicted.
         weigh: (variant, batch) -> the memory that it needs, bytes; None: nothing is known of memory.
         in_use: The `[model]` table of the Plan in use; where that is another variant than the model as given, what is
             recommended must be faster than it. None: the model as given is in use.

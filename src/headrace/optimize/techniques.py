@@ -3,7 +3,7 @@
 A technique makes candidates: variants of the model, be it by other settings of the same file or by a new file. Whether one is
 any good is not its business: every candidate passes the same gates (`cheap_gates`, `golden_test`).
 
-A new technique is a `Technique` in `LADDER`, or in `REPAIRS` if it is worth its time only where int8 has failed.
+A new technique is a `Technique` in `LADDER`, or in `REPAIRS` if it pays only where int8 has failed.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Technique:
     option: str = ""
     """Of `headrace optimize`, without which it is not tried; empty: none is needed."""
     in_int8: bool = False
-    """Whether its file is written by the target's preset, whose types are told with it."""
+    """Whether its file is written by the target's preset, whose types its hypothesis names."""
 
     def find_obstacle(self, subject: Subject) -> Obstacle | None:
         """Return why it cannot be tried, and what would change that; None if it can."""

@@ -1,8 +1,8 @@
 """Techniques that train: for int8; pruning in rounds, with int8, bfloat16 and smaller inputs on top; a teacher at the last.
 
-They need a recipe (`headrace.optimize.recipe`). Every network becomes an ONNX file that is held against it, and passes the same
-gates as any other candidate. What the recipe's own data refute is kept as an attempt with that reason: nobody asks the golden
-set about it.
+They need a recipe (`headrace.optimize.recipe`). Every network becomes an ONNX file that is compared with it, and passes the
+same gates as any other candidate. What the recipe's own data refute is kept as an attempt with that reason, without a test on
+the golden set.
 """
 
 from __future__ import annotations

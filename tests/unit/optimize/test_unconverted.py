@@ -53,7 +53,8 @@ REGISTERED = "register('small', make, example=EXAMPLE)\n"
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a golden set, no network registered, and no compiler; without --data int8 takes no time."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(networks, "_networks", {})
+    for name in networks.names():
+        networks.unregister(name)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     random = np.random.default_rng(0)
@@ -146,15 +147,12 @@ def test_what_no_plan_could_name_is_not_tried(capsys: pytest.CaptureFixture[str]
     assert all(one["settings"]["engine"] != "torch" for one in document["attempts"])
 
 
-def test_a_network_whose_code_has_changed_is_tried_anew(
-    capsys: pytest.CaptureFixture[str], speeds: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_network_whose_code_has_changed_is_tried_anew(capsys: pytest.CaptureFixture[str], speeds: Any) -> None:
     """Its name, its weights and the converted file are what they were."""
     speeds["torch", False] = 0.66
     changed = JOBS.replace("def make():", "def make():  # with another forward")
     found = []
     for module, jobs in (("one_jobs", JOBS), ("changed_jobs", changed)):
-        monkeypatch.setattr(networks, "_networks", {})
         _, document = searched(module, jobs + REGISTERED, capsys)
         found += [one for one in document["attempts"] if one["technique"] == "torch"]
     assert [one["is_recalled"] for one in found] == [False, False]
