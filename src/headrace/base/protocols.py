@@ -343,8 +343,15 @@ class TensorSpec:
 
     name: str
     dtype: str
+    """Type of its numbers, as ONNX Runtime names it, `tensor(float)`, or as NumPy does, `float32`."""
     shape: tuple[int | str, ...]
     """Axis lengths; a str where the length is free."""
+
+    @property
+    def numpy_type(self) -> str:
+        """NumPy's name of the type."""
+        name = self.dtype.removeprefix("tensor(").removesuffix(")")
+        return {"float": "float32", "double": "float64"}.get(name, name)
 
 
 class Model(Protocol):

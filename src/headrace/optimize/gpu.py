@@ -5,16 +5,20 @@ Running on a GPU was not tested; the messages on a machine without one were.
 
 from __future__ import annotations
 
-from headrace.engines import ONNX, TORCH, why_missing, why_not
+from headrace.engines import ONNX, TORCH, reads, why_missing, why_not
 from headrace.optimize.techniques import Candidates, Subject, Technique, on_engine
 
 
 def _by_provider(provider: str, says: str) -> Technique:
     options = {"provider": provider}
     return Technique(
-        name=provider, kind="lossless", says=says, why_not=lambda subject: why_not(ONNX, options),
+        name=provider, kind="lossless", says=says, why_not=lambda subject: _no_onnx_file(subject) or why_not(ONNX, options),
         candidates=lambda subject: iter([on_engine(subject, subject.original, ONNX, options)]),
     )  # fmt: skip
+
+
+def _no_onnx_file(subject: Subject) -> str | None:
+    return None if reads(ONNX, subject.path) else f"{subject.path.name} is no ONNX file"
 
 
 def _no_torch_tensorrt(subject: Subject) -> str | None:

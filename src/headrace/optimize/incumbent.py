@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import EngineError, SettingsError
-from headrace.base.plan import ModelPlan
-from headrace.engines import engine_for, traits_of, versions_of
+from headrace.base.plan import DEFAULT_ENGINE, ModelPlan
+from headrace.engines import engine_for, reads, traits_of, versions_of
 from headrace.engines.model_files import model_files
 from headrace.runs.formats.optimization import Artifact
 from headrace.validate.variant_spec import VariantSpec, variant_text
@@ -59,7 +59,10 @@ def find_incumbent(model: ModelPlan, original: Artifact, threads: int) -> Incumb
             "--plan uses the emulated device, whose times are settings: no speed is over them; leave it out"
         )
     artifact = original if model.artifact is None else _artifact(Path(model.artifact))
-    used = dataclasses.replace(model, artifact=artifact.file, threads=model.threads or threads)
+    # A Plan that names no engine says nothing of a file that the default one does not open.
+    is_silent = model.engine == DEFAULT_ENGINE and not reads(model.engine, artifact.file)
+    engine = engine_for(artifact.file) if is_silent else model.engine
+    used = dataclasses.replace(model, artifact=artifact.file, engine=engine, threads=model.threads or threads)
     is_elsewhere = used.engine != engine_for(original.file) or bool(used.options) or used.input_side is not None
     if not is_elsewhere and (model.artifact is None or (artifact.sha256, used.threads) == (original.sha256, threads)):
         return None

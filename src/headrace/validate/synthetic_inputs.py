@@ -39,8 +39,7 @@ _LENGTHS = (128, 512, 16000, 576, 256, 64, 16, 100, 8, 1)
 _LARGEST = (100, 1)
 #: What scalars of these names mean is no secret; any other is 1.
 _SCALARS = {"sr": 16000, "sample_rate": 16000, "sampling_rate": 16000}
-#: Number types as engines name them, and as NumPy does where that is otherwise.
-_FRACTIONS = {"float": "float32", "double": "float64", "float16": "float16"}
+_FRACTIONS = ("float32", "float64", "float16")
 _WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
@@ -87,9 +86,9 @@ class SyntheticInputs:
         axis = self.batch_axes[spec.name]
         if axis is not None:
             shape[axis] = num_items
-        kind = _kind(spec)
+        kind = spec.numpy_type
         if kind in _FRACTIONS:
-            return random.standard_normal(shape).astype(_FRACTIONS[kind])
+            return random.standard_normal(shape).astype(kind)
         if kind == "bool":
             return random.integers(0, 2, shape).astype(bool)
         if not shape:
@@ -115,7 +114,7 @@ def make_up(
         SettingsError: If it takes what nothing sensible can be made up for, or nothing that was tried is answered.
     """
     for spec in specs:
-        if _kind(spec) not in (*_FRACTIONS, *_WHOLE, "bool"):
+        if spec.numpy_type not in (*_FRACTIONS, *_WHOLE, "bool"):
             raise SettingsError(
                 f"input {spec.name} takes {spec.dtype}, for which nothing sensible can be made up; give --golden"
             )
@@ -154,7 +153,7 @@ def _candidates(
     """Give what may be made up, the likeliest first; one, where there is nothing to choose."""
     axes = {spec.name: _batch_axis(spec, is_first=spec is specs[0]) for spec in specs}
     fixed = {spec.name: _merge_shapes(spec, [one[spec.name] for one in known if spec.name in one]) for spec in specs}
-    whole = any(_kind(spec) in _WHOLE and spec.shape for spec in specs)
+    whole = any(spec.numpy_type in _WHOLE and spec.shape for spec in specs)
     sides = (*_sides_of(metadata), *_SIDES)
     images, others = _free(specs, fixed, axes, of_images=True), _free(specs, fixed, axes, of_images=False)
     seen = []
@@ -165,10 +164,6 @@ def _candidates(
         if (largest, shapes) not in seen:
             seen.append((largest, shapes))
             yield SyntheticInputs(tuple(specs), shapes, largest, axes)
-
-
-def _kind(spec: TensorSpec) -> str:
-    return spec.dtype.removeprefix("tensor(").removesuffix(")")
 
 
 def _batch_axis(spec: TensorSpec, *, is_first: bool) -> int | None:

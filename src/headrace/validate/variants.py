@@ -701,7 +701,7 @@ def _describe_other_inputs(a: Sequence[TensorSpec], b: Sequence[TensorSpec], *, 
         )
     for first in a:
         second = by_name[first.name] if len(a) > 1 else b[0]
-        if first.dtype != second.dtype or (is_same_size and not _fit(first.shape, second.shape)):
+        if first.numpy_type != second.numpy_type or (is_same_size and not _fit(first.shape, second.shape)):
             said = f"B takes {second.dtype}{list(second.shape)} where A takes {first.dtype}{list(first.shape)}"
             return f"{said}{f' as {first.name}' if len(a) > 1 else ''}: it is not the same model"
     return ""

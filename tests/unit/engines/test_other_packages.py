@@ -14,18 +14,21 @@ import pytest
 
 from headrace import engines
 from headrace.base.errors import EngineError, SettingsError
-from headrace.base.plan import Plan, StageDefaults, resolve
+from headrace.base.plan import ModelPlan, Plan, StageDefaults, resolve
 from headrace.cli import main
 from headrace.engines import EngineTraits
+from headrace.optimize.incumbent import find_incumbent
 from headrace.optimize.portability import find_portability
 from headrace.optimize.techniques import deciding_versions, installed_engines
 from headrace.pipeline.thread_budget import budget
 from headrace.profiler.layers.table import measure_layers
+from headrace.runs.formats.optimization import Artifact
 from headrace.runs.hardware import find_versions
 from headrace.validate.layer_errors import open_with_outputs
 from headrace.validate.variant_spec import parse_variant
 
 ENGINE = """
+from headrace.base.protocols import TensorSpec
 from headrace.engines import EngineTraits
 from headrace.engines.onnx_engine import OnnxEngine
 
@@ -36,6 +39,7 @@ class ToyEngine:
     def open(self, artifact, *, threads, options, calls=1):
         model = OnnxEngine().open(artifact, threads=threads, options={})
         model.variant = {**model.variant, "engine": "toy"}
+        model.inputs = [TensorSpec(spec.name, "float32", spec.shape) for spec in model.inputs]
         return model
 
 
@@ -110,7 +114,7 @@ def test_a_plan_names_it(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_it_is_validated_against_another(capsys: pytest.CaptureFixture[str]) -> None:
-    """The same file on both: the answers are the same."""
+    """The same file on both: the answers are the same, and so are types of numbers by two names."""
     main(["validate", "tiny.onnx", "tiny.onnx@toy", "--json"])
     document = json.loads(capsys.readouterr().out)
     assert {gate["name"]: gate["outcome"] for gate in document["gates"]}["parity"] == "passed"
@@ -134,6 +138,13 @@ def test_a_file_of_its_own_format_is_its_own() -> None:
     """A variant that names no engine is opened by the first that reads its file."""
     assert parse_variant("a.toy").model.engine == "toy"
     assert parse_variant("a.onnx").model.engine == "onnx"
+
+
+def test_a_plan_that_names_no_engine_uses_the_model_as_given() -> None:
+    """For a file that the default engine does not open, too."""
+    given = Artifact(sha256="0" * 64, file="a.toy", num_bytes=1)
+    assert find_incumbent(ModelPlan(), given, threads=1) is None
+    assert find_incumbent(ModelPlan(engine="bare"), given, threads=1) is not None
 
 
 def test_one_that_cannot_be_imported_is_told_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ from headrace.base.protocols import TensorSpec
 from headrace.profiler.layers.protocol import Feed
 
 #: Element types by the engines' names; NumPy's own names are understood as they are.
-_DTYPES = {"float": "float32", "double": "float64", "f16": "float16", "f32": "float32", "f64": "float64"} | {
+_DTYPES = {"f16": "float16", "f32": "float32", "f64": "float64"} | {
     f"{short}{bits}": f"{long}{bits}" for short, long in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)
 }
 
@@ -48,9 +48,8 @@ def _names(specs: Sequence[TensorSpec]) -> str:
 
 
 def _dtype(spec: TensorSpec) -> np.dtype:
-    name = spec.dtype.removeprefix("tensor(").removesuffix(")")
     try:
-        return np.dtype(_DTYPES.get(name, name))
+        return np.dtype(_DTYPES.get(spec.numpy_type, spec.numpy_type))
     except TypeError:
         raise EngineError(
             f"input {spec.name} has the type {spec.dtype}, which no NumPy array holds; its layers cannot be measured"
