@@ -72,33 +72,21 @@ def take_turns(
         always_forwards: Run every round in the order given, for one that is balanced in itself, such as A B A.
     """
     turns: Turns[M] = Turns()
+    forwards = list(alternatives.items())
     try:
-        _run(turns, alternatives, looks, is_sure, may_go_on, after_round, always_forwards)
+        for num_looks, look in enumerate(looks, 1):
+            while (number := len(turns.rounds)) < look.num_rounds:
+                if number and not may_go_on():
+                    return turns
+                turns.rounds.append({})
+                backwards = runs_backwards(number) and not always_forwards
+                for name, run_block in forwards[::-1] if backwards else forwards:
+                    if (measured := run_block()) is not None:
+                        turns.rounds[-1][name] = measured
+                turns.alpha, turns.num_looks = look.alpha, num_looks
+                after_round(turns)
+            if is_sure(turns):
+                return turns
     except (Interrupted, KeyboardInterrupt):
         turns.interrupted = True
     return turns
-
-
-def _run(
-    turns: Turns[M],
-    alternatives: Mapping[str, Callable[[], M | None]],
-    looks: Iterable[Look],
-    is_sure: Callable[[Turns[M]], bool],
-    may_go_on: Callable[[], Any],
-    after_round: Callable[[Turns[M]], object],
-    always_forwards: bool,
-) -> None:
-    forwards = list(alternatives.items())
-    for num_looks, look in enumerate(looks, 1):
-        while (number := len(turns.rounds)) < look.num_rounds:
-            if number and not may_go_on():
-                return
-            turns.rounds.append({})
-            backwards = runs_backwards(number) and not always_forwards
-            for name, run_block in forwards[::-1] if backwards else forwards:
-                if (measured := run_block()) is not None:
-                    turns.rounds[-1][name] = measured
-            turns.alpha, turns.num_looks = look.alpha, num_looks
-            after_round(turns)
-        if is_sure(turns):
-            return
