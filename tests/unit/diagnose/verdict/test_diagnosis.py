@@ -164,3 +164,16 @@ def test_a_diagnosis_whose_budget_is_used_up_says_what_it_left_out(make_run: Mak
 def test_a_usual_diagnosis_leaves_nothing_out(make_run: MakeRun, decoding: Any) -> None:
     """The usual budget is many times what a run of a few stages takes."""
     assert diagnosis_document(Analysis(make_run(decoding))).left_out == ()
+
+
+def test_one_analysis_serves_profile_diagnosis_and_predictions(make_run: MakeRun, decoding: Any) -> None:
+    """Evidence is collected and the simulation calibrated once, whoever asks first."""
+    analysis = Analysis(make_run(decoding))
+    profile, replay = analysis.profile, analysis.replay
+    before = replay.num_simulations
+    found = diagnosis_document(analysis)
+    assert analysis.replay is replay
+    assert replay.document is analysis.profile is profile
+    assert replay.evidence is analysis.evidence
+    assert replay.num_simulations > before
+    assert found.throughput == profile.throughput
