@@ -122,6 +122,13 @@ def test_maps_of_the_package_have_every_folder(page: str) -> None:
     assert not missing, f"{page} does not name {', '.join(sorted(missing))}"
 
 
+def test_the_reading_order_of_the_pipeline_has_every_file() -> None:
+    """A newcomer who follows an image through `pipeline` learns what each file is for."""
+    folder = ROOT / "src" / "headrace" / "pipeline"
+    named = re.findall(r"\w+\.py", (folder / "__init__.py").read_text(encoding="utf-8"))
+    assert sorted(named) == sorted(file.name for file in folder.glob("*.py") if file.name != "__init__.py")
+
+
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "changes.d/README.md"])
 def test_links_of_the_pages_outside_the_manual_lead_somewhere(page: str) -> None:
     """Every relative link of a page that `make docs` does not build names a file that exists."""

@@ -192,7 +192,7 @@ class Source(Protocol):
         """Return up to limit jobs, [] if none came within wait_seconds, None once there are no more."""
 
     def tend(self) -> None:
-        """Do what is due: send acks, extend loans. Called by the supervisor every few tens of milliseconds."""
+        """Do what is due: send acks, extend loans. Called by the heartbeat thread every few tens of milliseconds."""
         return
 
     def in_flight_limit(self, throughput: float | None, at_least: int) -> int | None:

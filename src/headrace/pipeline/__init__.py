@@ -1,21 +1,51 @@
 """Joins sources, stages, engines and delivery into a pipeline that runs.
 
-Read in this order:
+Every file is here, in the order to read them. The first two parts follow one image from the source back to its ack.
 
-    definition.py      Pipeline: what is done
-    execute.py         run(): Plan and Pipeline in, Result and run folder out; watching.py: what may live beside a run
-    runtime.py         one run: makes the parts below, connects them, sees it from the first job to the last
-    building.py        the stations of a run, from Pipeline and Plan; workers.py: their threads
-    receivers.py       takes jobs from the source; admission.py: how many may be inside
-    router.py          the way of an item: next station, another try, fan-out and join
-    settling.py        the end of a job, once, whatever ended it; failing.py: how an error ends it
-    station.py         one queue and its workers
-    group.py           what a worker does with what it took
-    finisher.py        hands on a batch's results while the device runs the next; work_notes.py: spans of what was done
-    remote.py          the same in a child process (shared_values.py: how values get there)
-    bounded_queue.py   backpressure; batch_buffer.py: the memory of a batch
-    bookkeeping.py     spans for those who watch; punctuality.py: whether acks and heartbeats come in time
-    unflushed.py          results that are not durable yet; ordering.py: ordered output
-    thread_budget.py   cores and threads; garbage.py: the garbage collector; opening.py: stages and models of one worker
-    summary.py         counts, rates and percentiles while it runs
+Setting up a run:
+
+    definition.py       Pipeline: what is done
+    execute.py          run(): Plan and Pipeline in, Result and run folder out
+    run_context.py      what all parts of a run share: Plan, clock, observers, counters
+    thread_budget.py    how many cores there are, and which stage gets how many threads
+    runtime.py          one run: makes the parts below, connects them, waits for the end, closes them
+    building.py         the stations of a run, and the route of each task through them
+    workers.py          starts and replaces the workers' threads; threads.py: the system may have none left
+    opening.py          opens the stages and models of one worker; model_slots.py: models that can be replaced
+    warm_up.py          calls each batch size once and measures it
+
+The way of one item:
+
+    item.py             what travels: a job, or a child that a fan-out made
+    receivers.py        the threads that take jobs from the source and put them into the first queue
+    admission.py        how many jobs may be inside; receiver_totals.py, run_limit.py: what was received, `--limit`
+    bounded_queue.py    the queue before a station, with backpressure; sizes.py: bytes of a value
+    laned_queue.py      the same with a lane for each server; bulkheads.py: which worker serves which lane
+    station.py          one queue and its workers: take, run, hand on
+    group.py            runs the items through the stages that share a worker; users_code.py: what these may raise
+    batch_buffer.py     the memory of a batch
+    remote.py           a group in a child process; shared_values.py: how values get there
+    finisher.py         hands on a batch while the device runs the next
+    router.py           the next step: another station, a retry, fan-out or join, or the end; ordering.py: ordered output
+    settling.py         the end of a job, exactly once; unflushed.py: results that are not durable yet
+    failing.py          which outcome an error has; undelivered.py: the outcome of a result that nobody takes now
+
+Beside the items:
+
+    bookkeeping.py      the thread that makes spans; work_notes.py: what it makes them of
+    punctuality.py      whether acks and heartbeats are in time
+    prefetch.py         how many jobs may be in flight, by the measured throughput
+    task_shares.py      keeps a slow task from holding up the others
+    stall_watch.py      workers that hang; guard.py: threads of the run that break; end_signals.py: SIGTERM and Ctrl-C
+    garbage.py          when the garbage collector runs
+    watching.py         what may live beside a run; summary.py: its counts, rates and percentiles
+    failure_log.py      failures on the log; reasons.py: failures counted; failure_limit.py: `--max-failed`
+
+Other ways to run:
+
+    resuming.py         `--resume`: checkpoint.py keeps what is done, run_identity.py says whether it is the same run
+    following.py        `--follow`: another model while the pipeline runs
+    shadow.py           `--shadow`: a candidate beside the model
+    dry_run.py          `--dry-run`: everything but delivery and acks
+    supervisor.py       `--supervise`: several processes, started again when they die; memory_killer.py: why they died
 """

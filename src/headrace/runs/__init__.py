@@ -1,6 +1,6 @@
 """Writes and reads run folders: what happened in one run, for everything that is asked afterwards.
 
-Second in the package's order: rests on `base` alone, and is the one place that knows Parquet files. Read in this order:
+Second in the package's order: rests on `base` alone. Only here are spans, resources and errors written and read. In this order:
 
 1. `hardware`    what the run had to work with: cores, memory, kernel, versions
 2. `run_folder`  the folder and its `run.json`

@@ -1,7 +1,7 @@
 """Messages that were received and are not settled: acks in batches, loans extended in time, no work done twice.
 
 How this works: `lend` enters a message, `Loan.settle` leaves its outcome in a list (any thread, no lock, no service call),
-and `tend` (the supervisor's thread) does what is due: it extends every loan of which half is used, also those whose ack could
+and `tend` (the heartbeat thread) does what is due: it extends every loan of which half is used, also those whose ack could
 not be sent yet, and sends acks, nacks, postponements and dead letters in batches, each kind in a lane of its own. It works for
 a quarter of a second at most, and looks after the loans between two calls. Calls to the service happen outside of the lock,
 so receivers never wait for an ack.
@@ -13,9 +13,9 @@ Failures of a queue service are handled here:
 - A message comes again after it was delivered (an ack that was lost or not carried out): it is acked again, not repeated.
 - A batch call fails for some receipts: these are tried again without end, after growing pauses.
 - One kind of call fails, for instance without a permission: its lane pauses, the others go on. Dead letters that cannot be
-written stay lent; when there are many, the oldest go back to their queue for a quarter of an hour. - Outcomes pile up:
-`hold_off` returns why nothing more may be received. - The service does not answer: all calls pause with backoff; loans that
-run out meanwhile are lost, and their jobs marked so.
+  written stay lent; when there are many, the oldest go back to their queue for a quarter of an hour.
+- Outcomes pile up: `hold_off` returns why nothing more may be received.
+- The service does not answer: all calls pause with backoff; loans that run out meanwhile are lost, and their jobs marked so.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ CandidateKind = Literal[
 
 
 class VerdictClass(StrEnum):
-    """Everything that a diagnosis can come to; a closed list, each with a page in `docs/explain`."""
+    """Everything that a diagnosis can come to; a closed list, each with a page in `diagnose/explain`."""
 
     HEALTHY = "HEALTHY"
     ARRIVAL_LIMITED = "ARRIVAL_LIMITED"
