@@ -11,7 +11,7 @@ document.py        all of it (words.py: what it means; text.py: for people)
 """
 
 from headrace.profiler.stage_bench.document import isolate
-from headrace.profiler.stage_bench.page_cache import residency, resident_share
+from headrace.profiler.stage_bench.page_cache import residency
 from headrace.profiler.stage_bench.text import as_text
 
-__all__ = ["as_text", "isolate", "residency", "resident_share"]
+__all__ = ["as_text", "isolate", "residency"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,8 +21,6 @@ from headrace.pipeline.definition import Pipeline
 from headrace.pipeline.execute import Measuring, run
 from headrace.profiler.stage_bench.values import copy_of
 from headrace.sources.finite import Entry, FiniteSource
-
-logger = logging.getLogger("headrace")
 
 
 class Replay(FiniteSource):
@@ -75,7 +72,7 @@ class Discard(Collect):
 
 
 class BackgroundRun:
-    """A run of a pipeline from entering this context manager to leaving it, silent but for errors.
+    """A run of a pipeline from entering this context manager to leaving it.
 
     It runs in a thread of its own: in the main thread the runtime would take the signals that the caller waits for. Leaving
     drops what is queued; a worker in the midst of a call has a second to end it, then it is left behind (a daemon).
@@ -104,14 +101,12 @@ class BackgroundRun:
         self._thread = threading.Thread(target=self._run, name=f"run of {pipeline.name}", daemon=True)
 
     def __enter__(self) -> BackgroundRun:
-        logger.addFilter(_is_grave)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
-        logger.removeFilter(_is_grave)
 
     def goes_on(self, seconds: float) -> bool:
         """Return whether the run is still going on after these seconds; as soon as it is not."""
@@ -131,8 +126,3 @@ class BackgroundRun:
             )
         except Exception as error:
             self.error = error
-
-
-def _is_grave(record: logging.LogRecord) -> bool:
-    # The profiled run has said the rest already, and each of these would say it again.
-    return record.levelno >= logging.ERROR

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.profiler.stage_bench.stage_run import Measurement, Setting
 from headrace.runs.formats.isolation import CurvePoint
 
 #: Throughputs that differ by less count as equal: the knee is the first point this close to the best.
@@ -23,35 +23,6 @@ _NO_RISE = 1.25
 _WORTH_SPREADING_SECONDS = 20e-6
 #: Cores that threads behind one lock may seem to use together.
 _ONE_CORE = 1.1
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting to measure."""
-
-    workers: int
-    batch_size: int | None
-    """None for stages that take items one by one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """What workers did at one setting, seconds summed over workers."""
-
-    num_items: int
-    num_failed: int
-    num_calls: int
-    throughput: float
-    """Items per second."""
-    wall_seconds: float
-    cpu_seconds: float
-    """Of the workers and of the threads that their libraries started."""
-    native_cpu_seconds: float
-    """The libraries' part of it."""
-    run_delay_seconds: float | None
-    """Of the workers; None where the kernel does not tell."""
-    error: str = ""
-    """Why the first item failed."""
 
 
 def curve_point(setting: Setting, repetitions: Sequence[Measurement]) -> CurvePoint | None:

@@ -11,6 +11,7 @@ from headrace.base.plan import Plan
 from headrace.base.protocols import Model
 from headrace.base.settings import check
 from headrace.base.units import format_size
+from headrace.compare.blocks import quiet
 from headrace.pipeline.definition import Pipeline
 from headrace.profiler.stage_bench.inputs import Inputs, collect
 from headrace.profiler.stage_bench.pipeline_parts import PipelineParts
@@ -59,8 +60,9 @@ def isolate(
     parts = PipelineParts.of(pipeline, plan)
     effort.progress(f"collecting the inputs of {items} items")
     inputs = collect(parts, items, effort.stop)
-    alone = tuple(_all_alone(parts, inputs, effort, deliver=deliver))
-    variations = measure_all(build(parts, plan, inputs, alone), effort)
+    with quiet():  # the profiled run has said it already
+        alone = tuple(_all_alone(parts, inputs, effort, deliver=deliver))
+        variations = measure_all(build(parts, plan, inputs, alone), effort)
     return document(parts, inputs, alone, variations, stopped=effort.stop())
 
 

@@ -34,16 +34,6 @@ class Residency:
     reason: str = ""
 
 
-def resident_share(paths: Sequence[Path], sample: int = 200) -> float | None:
-    """Return the share of files' pages that lie in the page cache, 0 to 1; None if it cannot be told: see `residency`.
-
-    Args:
-        paths: The files.
-        sample: Look at so many of them at most, spread evenly over the list.
-    """
-    return residency(paths, sample).share
-
-
 def residency(paths: Sequence[Path], sample: int = 200) -> Residency:
     """Return how much of some files lies in the page cache, or why that cannot be told.
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from headrace.base.formatting import pluralize
 from headrace.base.policies.batching import warm_up_sizes
 from headrace.base.units import format_rate
-from headrace.profiler.stage_bench.curves import Measurement, Setting, curve_point, describe_scaling, knee
+from headrace.compare.turns import runs_backwards
+from headrace.profiler.stage_bench.curves import curve_point, describe_scaling, knee
 from headrace.profiler.stage_bench.inputs import Sample, StageInputs, same_shape_batches
 from headrace.profiler.stage_bench.pipeline_parts import PipelineParts
-from headrace.profiler.stage_bench.stage_run import Stretch, run_stretches
+from headrace.profiler.stage_bench.stage_run import Measurement, Setting, Stretch, run_stretches
 from headrace.runs.formats.isolation import CurvePoint, StageAlone
 from headrace.stages.stage import Stage
 
@@ -102,7 +103,7 @@ def _measure(
     stretches = [
         Stretch(setting, batches[setting.batch_size], effort.seconds, copies=inputs.mutates)
         for repetition in range(effort.repetitions)
-        for setting in (settings if repetition % 2 == 0 else reversed(settings))
+        for setting in (reversed(settings) if runs_backwards(repetition) else settings)
     ]
     run_stretches(parts, inputs.stage, stretches, effort.stop)
     found: dict[Setting, list[Measurement]] = {}

@@ -6,21 +6,20 @@ own cost, 36 to 100 us an item, comes once in a stretch and not with each call, 
 too. A process for the stage is opened here and not by the runtime, which would send it whole stretches: sending it each
 input is part of what such a stage costs.
 
-There are as many jobs of a stretch as workers are to take part; the next stretch begins when all have left. The first call
-of each does not count. When the last has made it, the window opens in which throughput is counted, and each worker goes on
-until the window's end has passed. Each reads its own clocks after its first and after its last call, and the cost of a call
-comes from all calls between. The CPU time of threads that the stage's libraries started is read when the window opens and by
-the first worker that leaves.
+There are as many jobs of a stretch as workers are to take part, who wait for one another; the next stretch begins when all
+have left. The first call of each does not count. When the last has made it, the window opens in which throughput is counted;
+the others are in the midst of calls by then, as they are at its end, and each goes on until the end has passed. Each reads its
+own clocks after its first and after its last call, and the cost of a call comes from all calls between. The CPU time of
+threads that the stage's libraries started is read when the window opens and by the first worker that leaves.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.plan import Plan, RunPlan, SourcePlan, StagePlan
@@ -31,10 +30,9 @@ from headrace.pipeline.item import Item
 from headrace.pipeline.remote import RemoteGroup
 from headrace.pipeline.station import RunsItems
 from headrace.profiler.stage_bench.background import BackgroundRun, Discard
-from headrace.profiler.stage_bench.curves import Measurement, Setting
 from headrace.profiler.stage_bench.inputs import Sample
 from headrace.profiler.stage_bench.pipeline_parts import PipelineParts, close
-from headrace.profiler.stage_bench.schedstat import TaskTimes, cpu_seconds_of, task_times, threads_of
+from headrace.profiler.stage_bench.schedstat import cpu_seconds_of, task_times, threads_of
 from headrace.profiler.stage_bench.values import copy_of
 from headrace.sources.finite import Entry, FiniteSource
 from headrace.stages.stage import Stage, StageContext
@@ -61,69 +59,76 @@ def run_stretches(parts: PipelineParts, stage: Stage, stretches: Sequence[Stretc
         run=RunPlan(stall_seconds=0.0),  # a stretch may be as long as the caller likes
     )
     source = _InTurn(stretches)
+    is_stopped = False
     try:
-        pipeline = Pipeline(source, stages=[repeated], delivery=Discard())
-        with BackgroundRun(pipeline, source, plan) as running:
-            while running.goes_on(_POLL_SECONDS):
-                if stop():
-                    repeated.stop(stretches)
-                    break
+        with BackgroundRun(Pipeline(source, stages=[repeated], delivery=Discard()), source, plan) as running:
+            while running.goes_on(_POLL_SECONDS) and not is_stopped:
+                is_stopped = stop()
+            for stretch in stretches:
+                stretch.stop()  # where one goes on
     finally:
-        repeated.close()
+        repeated.close(at_once=is_stopped)
     if running.error is not None:
         raise running.error
 
 
-@dataclass(slots=True)
-class Tally:
-    """Counts what one worker does, and how much of it lies in the window that all workers have in common.
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting to measure."""
 
-    A call counts by the part of it that lies in the window. Were each worker counted from the start of a call to the end of
-    one, then workers that take turns at a lock would all seem to have one turn more than time allows.
-    """
+    workers: int
+    batch_size: int | None
+    """None for stages that take items one by one."""
 
-    window: tuple[float, float]
-    """Start and end, seconds of time.monotonic."""
-    started: float
-    """When the first call that counts began."""
+
+@dataclass(slots=True, kw_only=True)
+class Measurement:
+    """What one worker did, or several together: seconds are summed over workers."""
+
     num_items: int = 0
     num_failed: int = 0
     num_calls: int = 0
-    num_in_window: float = 0.0
+    throughput: float = 0.0
+    """Items per second in the window."""
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    """Of the workers and of the threads that their libraries started."""
+    native_cpu_seconds: float = 0.0
+    """The libraries' part of it."""
+    run_delay_seconds: float | None = 0.0
+    """Runnable without a core, of the workers; None where the kernel does not tell."""
     error: str = ""
     """Why the first item failed."""
-    cpu_seconds: float = 0.0
-    run_delay_seconds: float | None = None
-    """Runnable without a core; None where the kernel does not tell."""
-    last: float = field(init=False)
-    """When the last call ended."""
 
-    def __post_init__(self) -> None:
-        """Begin."""
-        self.last = self.started
+    def add_call(self, items: Sequence[Item], began: float, ended: float, window: tuple[float, float] | None) -> None:
+        """Count a call, and in throughput the part of it that lies in the window.
 
-    @property
-    def wall_seconds(self) -> float:
-        """From the start of the first call to the end of the last."""
-        return self.last - self.started
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the last call ended after the window did; not before a call is done."""
-        return self.num_calls > 0 and self.last >= self.window[1]
-
-    def add(self, items: Sequence[Item], now: float) -> None:
-        """Count one call that ended now; it began where the one before ended."""
+        Were each worker counted from the start of a call to the end of one, then workers that take turns at a lock would all
+        seem to have one turn more than time allows.
+        """
         failed = [item for item in items if item.error is not None]
         done = len(items) - len(failed)
-        if now > self.last:
-            inside = max(0.0, min(now, self.window[1]) - max(self.last, self.window[0]))
-            self.num_in_window += done * inside / (now - self.last)
+        if window is not None and ended > began:
+            inside = max(0.0, min(ended, window[1]) - max(began, window[0]))
+            self.throughput += done * inside / (ended - began) / (window[1] - window[0])
         self.num_calls += 1
         self.num_items += done
-        self.num_failed += len(failed)
-        self.error = self.error or (str(failed[0].error) if failed else "")
-        self.last = now
+        self.wall_seconds += ended - began
+        if failed:
+            self.num_failed += len(failed)
+            self.error = self.error or str(failed[0].error)
+
+    def add(self, other: Measurement) -> None:
+        """Add what another worker did."""
+        self.num_items += other.num_items
+        self.num_failed += other.num_failed
+        self.num_calls += other.num_calls
+        self.throughput += other.throughput
+        self.wall_seconds += other.wall_seconds
+        self.cpu_seconds += other.cpu_seconds
+        is_known = self.run_delay_seconds is not None and other.run_delay_seconds is not None
+        self.run_delay_seconds = (self.run_delay_seconds or 0) + (other.run_delay_seconds or 0) if is_known else None
+        self.error = self.error or other.error
 
 
 class Stretch:
@@ -137,6 +142,8 @@ class Stretch:
 
     Attributes:
         measurement: What was measured; None before it is over, and if it was stopped.
+        window: Start and end, seconds of time.monotonic; None until all workers are ready.
+        is_stopped: Workers are to leave.
         is_over: Set when all workers have left.
     """
 
@@ -144,95 +151,66 @@ class Stretch:
         self, setting: Setting, batches: Sequence[Sequence[Sample]], seconds: float, *, copies: bool = False
     ) -> None:
         self.setting = setting
+        self.batches = batches
+        self.copies = copies
         self.measurement: Measurement | None = None
+        self.window: tuple[float, float] | None = None
+        self.is_stopped = False
         self.is_over = threading.Event()
-        self._batches = batches
         self._seconds = max(seconds, _LEAST_SECONDS)
-        self._copies = copies
-        self._start = threading.Barrier(setting.workers, action=self._open_window)
-        self._window = (0.0, 0.0)
-        self._native: NativeCpu | None = None
-        self._numbers = itertools.count()
-        self._tallies: list[Tally] = []
-        self._leaving = threading.Lock()
-        self._num_left = 0
-        self._is_stopped = False
+        self._gate = threading.Barrier(setting.workers)
+        self._lock = threading.Lock()
+        self._num_ready = self._num_left = 0
+        self._total = Measurement()
+        self._native_before: dict[tuple[int, int], float] = {}
+        self._native_cores = 0.0
 
     def stop(self) -> None:
-        """End it after the calls that workers are in."""
-        self._is_stopped = True
-        self._start.abort()
+        """Let workers leave after the calls that they are in."""
+        self.is_stopped = True
+        self._gate.abort()
 
-    def take_part(self, group: RunsItems, native: NativeCpu) -> None:
-        """Call the stage until the stretch is over; in each of its workers."""
-        try:
-            self._native = native
-            native.note_job()
-            tally = self._call_back_to_back(group)
-            with self._leaving:
-                if not self._tallies:
-                    native.end()
-                self._tallies.append(tally)
-        except BaseException:
-            self.stop()  # the others need not wait for this worker
-            raise
-        finally:
-            with self._leaving:
-                self._num_left += 1
-                if self._num_left == self.setting.workers:
-                    self.measurement = None if self._is_stopped else self._add_up(native)
-                    self.is_over.set()
+    def begin(self) -> int:
+        """Wait for the other workers, and return where in `batches` this one begins: no two work on one input at once.
 
-    def _call_back_to_back(self, group: RunsItems) -> Tally:
-        batches = self._batches
-        # Workers begin at different places, so that they do not work on the same input at the same time.
-        place = next(self._numbers) * len(batches) // self.setting.workers
-        self._call(group, batches[place % len(batches)])  # pays for allocation and caches, and does not count
-        self._start.wait()
-        tasks = _tasks_of(group)
-        before = [task_times(*task) for task in tasks]
-        cpu_before = time.thread_time()
-        tally = Tally(self._window, time.monotonic())
-        while not tally.is_over and not self._is_stopped:
-            place += 1
-            tally.add(self._call(group, batches[place % len(batches)]), time.monotonic())
-        own_cpu = time.thread_time() - cpu_before
-        cpu, tally.run_delay_seconds = _difference(before, [task_times(*task) for task in tasks])
-        tally.cpu_seconds = own_cpu + cpu
-        return tally
+        Raises:
+            BrokenBarrierError: If it was stopped.
+        """
+        return self._gate.wait() * len(self.batches) // self.setting.workers
 
-    def _open_window(self) -> None:
-        if self._native is not None:
-            self._native.begin()
-        now = time.monotonic()
-        self._window = (now, now + self._seconds)
+    def note_ready(self, read_native_cpu: Callable[[], dict[tuple[int, int], float]]) -> None:
+        """Note that a worker has made its first call; the last one opens the window."""
+        with self._lock:
+            self._num_ready += 1
+            if self._num_ready == self.setting.workers:
+                self._native_before = read_native_cpu()
+                now = time.monotonic()
+                self.window = (now, now + self._seconds)
 
-    def _call(self, group: RunsItems, samples: Sequence[Sample]) -> list[Item]:
-        values = [copy_of(sample.value) if self._copies else sample.value for sample in samples]
-        items = [Item(sample.job, value, ()) for sample, value in zip(samples, values, strict=True)]
-        unpack = group.run(items, ReleaseReason.FULL if self.setting.batch_size else None)
-        if unpack is not None:
-            unpack()
-        return items
+    def leave(self, mine: Measurement | None) -> None:
+        """Note what a worker did; None: it broke, and the others need not go on."""
+        with self._lock:
+            if mine is None or self.window is None:
+                self.stop()
+            else:
+                if not self._num_left:
+                    after, elapsed = cpu_seconds_of(self._native_before), time.monotonic() - self.window[0]
+                    used = sum(after[task] - cpu for task, cpu in self._native_before.items() if task in after)
+                    self._native_cores = used / elapsed
+                self._total.add(mine)
+            self._num_left += 1
+            if self._num_left == self.setting.workers:
+                if not self.is_stopped:
+                    self.measurement = self._with_native_cpu()
+                self.is_over.set()
 
-    def _add_up(self, native: NativeCpu) -> Measurement:
-        tallies = self._tallies
-        delays = [one.run_delay_seconds for one in tallies if one.run_delay_seconds is not None]
-        num_items = sum(one.num_items for one in tallies)
-        in_window = sum(one.num_in_window for one in tallies)
+    def _with_native_cpu(self) -> Measurement:
+        total = self._total
         # Workers are measured over whole calls, a little longer than the window.
-        native_cpu = native.cores_used * (self._seconds * num_items / in_window if in_window else self._seconds)
-        return Measurement(
-            num_items=num_items,
-            num_failed=sum(one.num_failed for one in tallies),
-            num_calls=sum(one.num_calls for one in tallies),
-            throughput=in_window / self._seconds,
-            wall_seconds=sum(one.wall_seconds for one in tallies),
-            cpu_seconds=sum(one.cpu_seconds for one in tallies) + native_cpu,
-            native_cpu_seconds=native_cpu,
-            run_delay_seconds=sum(delays) if len(delays) == len(tallies) else None,
-            error=next((one.error for one in tallies if one.error), ""),
-        )
+        seconds = total.num_items / total.throughput if total.throughput else self._seconds
+        total.native_cpu_seconds = self._native_cores * seconds
+        total.cpu_seconds += total.native_cpu_seconds
+        return total
 
 
 class _InTurn(FiniteSource):
@@ -273,81 +251,74 @@ class _Repeated(Stage):
         self._parts = parts
         self._stage = stage
         self._groups: list[RunsItems] = []
-        self._native = NativeCpu(self._groups)
-        self._is_stopped = False
+        self._others: set[int | None] = {*threads_of(os.getpid())}
+        self._has_jobs = False
 
     def open(self, context: StageContext) -> Callable[[Stretch], None]:
         """Open the stage as its worker would."""
         group = self._parts.open(self._stage, context.worker)
         self._groups.append(group)
-        return lambda stretch: stretch.take_part(group, self._native)
+        return lambda stretch: self._take_part(group, stretch)
 
-    def stop(self, stretches: Sequence[Stretch]) -> None:
-        """End the stretch that goes on after the calls that workers are in, and begin no other."""
-        self._is_stopped = True
-        for stretch in stretches:
-            stretch.stop()
-
-    def close(self) -> None:
+    def close(self, *, at_once: bool) -> None:
         """Let processes end."""
         for group in self._groups:
-            if self._is_stopped and isinstance(group, RemoteGroup):
+            if at_once and isinstance(group, RemoteGroup):
                 group.kill()  # its thread may still wait for an answer
             close(group)
 
-
-class NativeCpu:
-    """CPU time of the threads that came with a stage, such as those of its libraries.
-
-    Left out are those that were there before, and those of Python when the first job comes: they are the runtime's, and make
-    the calls.
-
-    Args:
-        groups: The stage as opened by its workers; grows while they open it.
-
-    Attributes:
-        cores_used: CPU seconds per second between `begin` and `end`.
-    """
-
-    def __init__(self, groups: Sequence[RunsItems]) -> None:
-        self.cores_used = 0.0
-        self._groups = groups
-        self._others: set[int | None] = {*threads_of(os.getpid())}
-        self._has_jobs = False
-        self._before: dict[tuple[int, int], float] = {}
-        self._began = 0.0
-
-    def note_job(self) -> None:
-        """Find out, before the first call, which threads are the runtime's."""
-        if not self._has_jobs:
+    def _take_part(self, group: RunsItems, stretch: Stretch) -> None:
+        if not self._has_jobs:  # before the first call, all new threads of Python are the runtime's
             self._others.update(thread.native_id for thread in threading.enumerate())
             self._has_jobs = True
+        mine = None
+        try:
+            mine = self._call_back_to_back(group, stretch)
+        finally:
+            stretch.leave(mine)
 
-    def begin(self) -> None:
-        """Read the clocks."""
+    def _call_back_to_back(self, group: RunsItems, stretch: Stretch) -> Measurement:
+        batches, place = stretch.batches, stretch.begin()
+        call = _caller(group, stretch)
+        call(batches[place % len(batches)])  # pays for allocation and caches, and does not count
+        stretch.note_ready(self._native_cpu)
+        here = (os.getpid(), threading.get_native_id())
+        child = (group.process_id, group.process_id)
+        tasks = [here] if child[0] == here[0] else [here, child]
+        before = [task_times(*task) for task in tasks]
+        mine, cpu_before, ended = Measurement(), time.thread_time(), time.monotonic()
+        while not stretch.is_stopped:
+            place += 1
+            began, items, ended = ended, call(batches[place % len(batches)]), time.monotonic()
+            mine.add_call(items, began, ended, window := stretch.window)
+            if window is not None and ended >= window[1]:
+                break
+        mine.cpu_seconds = time.thread_time() - cpu_before
+        after = [task_times(*task) for task in tasks]
+        pairs = [(early, late) for early, late in zip(before, after, strict=True) if early and late]
+        mine.cpu_seconds += sum(late.cpu_ns - early.cpu_ns for early, late in pairs[1:]) / 1e9  # the first's is exact
+        delay = sum(late.run_delay_ns - early.run_delay_ns for early, late in pairs) / 1e9
+        mine.run_delay_seconds = delay if len(pairs) == len(tasks) else None
+        return mine
+
+    def _native_cpu(self) -> dict[tuple[int, int], float]:
+        """Return CPU seconds by (process, thread) of what came with the stage, such as its libraries' threads."""
         here = os.getpid()
         tasks = [(here, thread) for thread in threads_of(here) - self._others]
         for child in {group.process_id for group in self._groups} - {here}:
             tasks += [(child, thread) for thread in threads_of(child) - {child}]
-        self._before, self._began = cpu_seconds_of(tasks), time.monotonic()
-
-    def end(self) -> None:
-        """Read them again."""
-        after, now = cpu_seconds_of(self._before), time.monotonic()
-        cpu = sum(after[task] - earlier for task, earlier in self._before.items() if task in after)
-        self.cores_used = cpu / (now - self._began)
+        return cpu_seconds_of(tasks)
 
 
-def _tasks_of(group: RunsItems) -> list[tuple[int, int]]:
-    """Return this thread and, where the stage runs in a process, that one's main thread."""
-    here = (os.getpid(), threading.get_native_id())
-    return [here] if group.process_id == here[0] else [here, (group.process_id, group.process_id)]
+def _caller(group: RunsItems, stretch: Stretch) -> Callable[[Sequence[Sample]], list[Item]]:
+    reason, copies = ReleaseReason.FULL if stretch.setting.batch_size else None, stretch.copies
 
+    def call(samples: Sequence[Sample]) -> list[Item]:
+        values = [copy_of(one.value) for one in samples] if copies else [one.value for one in samples]
+        items = [Item(one.job, value, ()) for one, value in zip(samples, values, strict=True)]
+        unpack = group.run(items, reason)
+        if unpack is not None:
+            unpack()
+        return items
 
-def _difference(before: Sequence[TaskTimes | None], after: Sequence[TaskTimes | None]) -> tuple[float, float | None]:
-    """Return the CPU seconds of all tasks but the first, whose clock is exact, and the run-queue delay of all."""
-    if any(times is None for times in (*before, *after)):
-        return 0.0, None
-    pairs = [(early, late) for early, late in zip(before, after, strict=True) if early is not None and late is not None]
-    cpu = sum(late.cpu_ns - early.cpu_ns for early, late in pairs[1:])
-    return cpu / 1e9, sum(late.run_delay_ns - early.run_delay_ns for early, late in pairs) / 1e9
+    return call

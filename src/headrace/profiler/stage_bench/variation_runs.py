@@ -1,7 +1,7 @@
 """Runs variations in turn and measures the throughput of each one's steady part.
 
-How this works: a run goes on until its steady part has lasted long enough; then what is still queued is dropped. Variations
-take turns and are compared within each round; see `headrace.compare.turns`.
+How this works: a run goes on until its steady part has lasted long enough; then what is still queued is dropped. The loop
+of `compare.turns` runs all of them there and back, and they are compared within each round.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.base.observer import Observer
 from headrace.base.plan import Plan
 from headrace.base.records import Job, Outcome, OutcomeKind
 from headrace.compare.sequential import once
-from headrace.compare.turns import take_turns
+from headrace.compare.turns import Turns, take_turns
 from headrace.pipeline.definition import Pipeline
 from headrace.profiler.stage_bench.background import BackgroundRun, Replay
 from headrace.profiler.stage_bench.curves import ratio_interval, steady_rate
@@ -63,48 +63,46 @@ class Scenario:
 
 def measure_all(scenarios: Mapping[str, Scenario | str], effort: Effort) -> tuple[Variation, ...]:
     """Run all variations in turn and return their throughput; what was stopped half-way counts as far as it went."""
-    reasons = {name: one for name, one in scenarios.items() if isinstance(one, str)}
-    ready = {one.name: one for one in scenarios.values() if isinstance(one, Scenario)}
+    says = {name: one if isinstance(one, str) else one.says for name, one in scenarios.items()}
+    given_up: set[str] = set()
 
-    def run(scenario: Scenario) -> float | None:
-        if scenario.name in reasons or effort.stop():
+    def measure(scenario: Scenario) -> float | None:
+        if scenario.name in given_up or effort.stop():
             return None
         effort.progress(f"variation {scenario.name}")
         try:
             return run_once(scenario, effort)
         except NotPossible as reason:
-            reasons[scenario.name] = str(reason)
+            given_up.add(scenario.name)
+            says[scenario.name] = str(reason)
             return None
 
-    turns = take_turns({name: functools.partial(run, one) for name, one in ready.items()}, once(effort.repetitions))
+    ready = {name: one for name, one in scenarios.items() if isinstance(one, Scenario)}
+    blocks = {name: functools.partial(measure, one) for name, one in ready.items()}
+    turns = take_turns(blocks, once(effort.repetitions), may_go_on=lambda: not effort.stop())
     if turns.interrupted:
         raise KeyboardInterrupt
-    rates = {name: [found.get(name) for found in turns.rounds] for name in scenarios}
-    says = {one.name: one.says for one in ready.values()} | reasons
-    return tuple(compare(name, rates[name], rates.get("as_is", []), says[name]) for name in scenarios)
+    return tuple(compare_rates(name, turns, text) for name, text in says.items())
 
 
-def compare(name: str, rates: Sequence[float | None], as_is_rates: Sequence[float | None], says: str) -> Variation:
-    """Return one variation as the document has it.
+def compare_rates(name: str, turns: Turns[float], says: str) -> Variation:
+    """Return one variation as the document has it, compared with `as_is` within each round.
 
     Args:
         name: Of the variation.
-        rates: Items per second by repetition; None where it was not run.
-        as_is_rates: The same of the pipeline as it is; those of one repetition are compared.
+        turns: Items per second of all.
         says: What it means, or why it was not run.
     """
-    values = [rate for rate in rates if rate is not None]
-    if not values:
+    rates = turns.of(name)
+    if not rates:
         return Variation(name=name, throughput=None, says=says)
-    ratios = [
-        rate / base for rate, base in zip(rates, as_is_rates, strict=False) if rate is not None and base is not None
-    ]
+    ratios = [rate / base for rate, base in turns.pairs(name, "as_is")]
     interval = ratio_interval(ratios)
     return Variation(
         name=name,
-        throughput=statistics.median(values),
-        throughput_low=min(values),
-        throughput_high=max(values),
+        throughput=statistics.median(rates),
+        throughput_low=min(rates),
+        throughput_high=max(rates),
         ratio=statistics.median(ratios) if ratios else None,
         ratio_low=interval[0] if interval else None,
         ratio_high=interval[1] if interval else None,

@@ -10,8 +10,8 @@ import pytest
 from headrace.base.plan import Plan
 from headrace.delivery.collect import Collect
 from headrace.pipeline.definition import Pipeline
-from headrace.profiler.stage_bench.curves import Measurement
 from headrace.profiler.stage_bench.pipeline_parts import PipelineParts
+from headrace.profiler.stage_bench.stage_run import Measurement
 from headrace.runs.formats.isolation import CurvePoint
 from headrace.stages.stage import Stage
 from headrace.testing import ListSource

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.profiler.stage_bench.page_cache import evict, residency, resident_share, warm
+from headrace.profiler.stage_bench.page_cache import evict, residency, warm
 
 
 def test_a_file_just_written_is_in_memory(tmp_path: Path) -> None:
@@ -36,7 +36,6 @@ def test_what_cannot_be_told_says_why(tmp_path: Path, content: bytes | None, rea
     found = residency([path])
     assert found.share is None
     assert reason in found.reason
-    assert resident_share([path]) is None
 
 
 def test_no_files_no_share() -> None:
@@ -75,4 +74,4 @@ def test_letting_go_changes_no_file(tmp_path: Path) -> None:
     evict(path)
     warm([path, tmp_path / "missing"])
     assert path.read_bytes() == b"content" * 1000
-    assert resident_share([path]) == 1.0
+    assert residency([path]).share == 1.0

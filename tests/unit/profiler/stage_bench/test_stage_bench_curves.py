@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from headrace.profiler.stage_bench.curves import (
-    Setting,
     curve_point,
     describe_scaling,
     fit_line,
@@ -17,6 +16,7 @@ from headrace.profiler.stage_bench.curves import (
     ratio_interval,
     steady_rate,
 )
+from headrace.profiler.stage_bench.stage_run import Setting
 
 
 def test_times_of_a_point_add_up_to_its_service(measured: Callable) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from pathlib import Path
@@ -16,7 +17,7 @@ from headrace.pipeline.item import Item
 from headrace.profiler.stage_bench.background import Discard, Replay
 from headrace.profiler.stage_bench.emulated_device import EmulatedDevice
 from headrace.profiler.stage_bench.schedstat import TaskTimes, cpu_seconds_of, task_times, threads_of
-from headrace.profiler.stage_bench.stage_run import Tally
+from headrace.profiler.stage_bench.stage_run import Measurement
 from headrace.profiler.stage_bench.values import copy_of, is_same
 from headrace.stages.stage import Joined, stage
 
@@ -26,42 +27,63 @@ def item() -> Item:
     return Item(Job("a", b""), b"", ())
 
 
+def count(measurement: Measurement, window: tuple[float, float] | None, *stamps: float) -> None:
+    """Count calls of one item back to back, between these moments."""
+    for began, ended in itertools.pairwise(stamps):
+        measurement.add_call([item()], began, ended, window)
+
+
 def test_a_call_across_an_edge_counts_in_part() -> None:
     """Of calls of 0.4 s from 9.8 on, half of the first and half of the last of four lie between 10 and 11.2."""
-    tally = Tally((10.0, 11.2), started=9.8)
-    for now in (10.2, 10.6, 11.0, 11.4):
-        assert not tally.is_over
-        tally.add([item()], now)
-    assert tally.is_over
-    assert tally.num_in_window == pytest.approx(3.0)
-    assert (tally.num_items, tally.wall_seconds) == (4, pytest.approx(1.6))
+    found = Measurement()
+    count(found, (10.0, 11.2), 9.8, 10.2, 10.6, 11.0, 11.4)
+    assert found.throughput == pytest.approx(3.0 / 1.2)
+    assert (found.num_items, found.num_calls, found.wall_seconds) == (4, 4, pytest.approx(1.6))
+
+
+def test_calls_before_the_window_cost_and_are_no_throughput() -> None:
+    """They count for what a call costs."""
+    found = Measurement()
+    count(found, None, 1.0, 2.0)
+    count(found, (5.0, 6.0), 2.0, 3.0)
+    assert (found.throughput, found.num_items, found.wall_seconds) == (0.0, 2, 2.0)
 
 
 def test_one_long_call_has_a_rate() -> None:
     """A batch of two in a call of four seconds around a window of one: half an item a second."""
-    tally = Tally((11.0, 12.0), started=10.0)
-    tally.add([item(), item()], 14.0)
-    assert tally.num_in_window == pytest.approx(0.5)
+    found = Measurement()
+    found.add_call([item(), item()], 10.0, 14.0, (11.0, 12.0))
+    assert found.throughput == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("start", [0.0, 0.013, 0.025, 0.04])
 def test_workers_that_take_turns_do_not_seem_to_do_more(start: float) -> None:
     """Two workers at a lock of 40 ms do 25 calls a second, wherever the window begins."""
-    window = (1.0 + start, 1.0 + start + 0.32)
-    tallies = [Tally(window, 0.0), Tally(window, 0.04)]
-    for turn in range(40):
-        tallies[turn % 2].add([item()], 0.08 + 0.04 * turn)
-    assert sum(tally.num_in_window for tally in tallies) == pytest.approx(0.32 * 25)
+    total = Measurement()
+    for first in (0.0, 0.04):
+        mine = Measurement()
+        count(mine, (1.0 + start, 1.32 + start), *(first + 0.08 * turn for turn in range(21)))
+        total.add(mine)
+    assert total.throughput == pytest.approx(25)
 
 
 def test_failed_items_are_counted_apart() -> None:
     """They take time and are no throughput."""
-    tally = Tally((0.0, 1.0), 0.0)
-    bad = item()
+    found, bad = Measurement(), item()
     bad.error = ValueError("broken")
-    tally.add([item(), bad], 1.0)
-    assert (tally.num_items, tally.num_failed, tally.num_in_window) == (1, 1, 1.0)
-    assert "broken" in tally.error
+    found.add_call([item(), bad], 0.0, 1.0, (0.0, 1.0))
+    assert (found.num_items, found.num_failed, found.throughput) == (1, 1, 1.0)
+    assert "broken" in found.error
+
+
+def test_run_delay_of_several_is_known_if_it_is_of_all() -> None:
+    """One worker of whom the kernel does not tell makes it None, never less."""
+    total = Measurement()
+    total.add(Measurement(cpu_seconds=1.0, run_delay_seconds=0.5))
+    assert (total.cpu_seconds, total.run_delay_seconds) == (1.0, 0.5)
+    total.add(Measurement(run_delay_seconds=None))
+    total.add(Measurement(run_delay_seconds=0.5))
+    assert total.run_delay_seconds is None
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,14 @@ import pytest
 import headrace as hr
 from headrace.base.plan import Plan
 from headrace.base.records import Job
+from headrace.compare.turns import Turns
 from headrace.profiler.stage_bench.background import Discard
-from headrace.profiler.stage_bench.curves import Setting
 from headrace.profiler.stage_bench.emulated_device import EmulatedDevice
 from headrace.profiler.stage_bench.files import path_of
 from headrace.profiler.stage_bench.inputs import Inputs, Sample, StageInputs, collect
 from headrace.profiler.stage_bench.scaling import list_settings, summarize
-from headrace.profiler.stage_bench.variation_runs import Scenario, compare
+from headrace.profiler.stage_bench.stage_run import Setting
+from headrace.profiler.stage_bench.variation_runs import Scenario, compare_rates
 from headrace.profiler.stage_bench.variations import build, emulated_model, from_device, plan_from
 from headrace.runs.formats.isolation import StageAlone
 
@@ -204,19 +205,21 @@ def test_children_are_counted_per_item(bench: Callable) -> None:
     assert found.outputs_per_item == 4
 
 
-def test_ratios_are_taken_within_a_turn() -> None:
+def test_ratios_are_taken_within_a_round() -> None:
     """A drift of the machine by half, which both feel, leaves the ratio alone."""
-    one = compare("cached_items", [200.0, 100.0, 50.0], [100.0, 50.0, 25.0], "")
+    turns = Turns([{"cached_items": 2 * rate, "as_is": rate} for rate in (100.0, 50.0, 25.0)])
+    one = compare_rates("cached_items", turns, "")
     assert one.ratio == 2.0
     assert (one.ratio_low, one.ratio_high) == (pytest.approx(2.0), pytest.approx(2.0))
     assert (one.throughput, one.throughput_low, one.throughput_high) == (100.0, 50.0, 200.0)
 
 
-def test_turns_that_are_missing_are_left_out() -> None:
+def test_rounds_that_lack_one_are_left_out() -> None:
     """Whichever of the two is missing; with none there is no ratio, and without values nothing."""
-    assert compare("a", [200.0, None, 60.0], [100.0, 50.0, None], "").ratio == 2.0
-    assert compare("a", [200.0], [None], "").ratio is None
-    nothing = compare("a", [None], [1.0], "why")
+    turns = Turns([{"a": 200.0, "as_is": 100.0}, {"as_is": 50.0}, {"a": 60.0}])
+    assert compare_rates("a", turns, "").ratio == 2.0
+    assert compare_rates("a", Turns([{"a": 200.0}]), "").ratio is None
+    nothing = compare_rates("a", Turns([{"as_is": 1.0}]), "why")
     assert (nothing.throughput, nothing.ratio, nothing.says) == (None, None, "why")
 
 
