@@ -28,7 +28,7 @@ class Replay(FiniteSource):
 
     Args:
         jobs: At least one; they may be settled already.
-        before: Called with each of them just before another like it is given out.
+        before: Called with each job just before it is given out.
         copies: Give each job a copy of its payload.
     """
 
@@ -43,15 +43,17 @@ class Replay(FiniteSource):
     def entries(self) -> Iterator[Entry]:
         """Return what jobs are made of; an id carries a number, because ids are unique within a run."""
         for number, job in enumerate(itertools.cycle(self._jobs)):
-            self._before(job)
-            payload = copy_of(job.payload) if self._copies else job.payload
-            yield Entry(f"{job.id}#{number}", payload, job.attributes)
+            yield Entry(f"{job.id}#{number}", job.payload, job.attributes)
 
     def receive(self, limit: int, wait_seconds: float) -> list[Job] | None:
         """Return jobs with the tasks of those that they are like."""
         received = super().receive(limit, wait_seconds)
         for job in received or ():
             job.task = self._jobs[(job.sequence or 0) % len(self._jobs)].task
+            # Here and not in `entries`, where settling would wait for it.
+            self._before(job)
+            if self._copies:
+                job.payload = copy_of(job.payload)
         return received
 
 

@@ -27,26 +27,24 @@ _ONE_CORE = 1.1
 
 def curve_point(setting: Setting, repetitions: Sequence[Measurement]) -> CurvePoint | None:
     """Return the point that the repetitions of a setting give; None if no item came through."""
-    num_items = sum(one.num_items for one in repetitions)
+    total = Measurement()
+    for one in repetitions:
+        total.add(one)
+    num_items, run_delay = total.num_items, total.run_delay_seconds
     if num_items == 0:
         return None
     rates = [one.throughput for one in repetitions]
-    wall = sum(one.wall_seconds for one in repetitions)
-    cpu = sum(one.cpu_seconds for one in repetitions)
-    own_cpu = cpu - sum(one.native_cpu_seconds for one in repetitions)
-    delays = [one.run_delay_seconds for one in repetitions if one.run_delay_seconds is not None]
-    run_delay = sum(delays) if len(delays) == len(repetitions) else None
-    calls = num_items if setting.batch_size is None else sum(one.num_calls for one in repetitions)
+    own_cpu = total.cpu_seconds - total.native_cpu_seconds
     return CurvePoint(
         workers=setting.workers,
         batch_size=setting.batch_size,
         throughput=statistics.median(rates),
         throughput_low=min(rates),
         throughput_high=max(rates),
-        cpu=cpu / num_items,
+        cpu=total.cpu_seconds / num_items,
         run_delay=None if run_delay is None else run_delay / num_items,
-        blocked=None if run_delay is None else max(0.0, wall - own_cpu - run_delay) / num_items,
-        service=wall / calls,
+        blocked=None if run_delay is None else max(0.0, total.wall_seconds - own_cpu - run_delay) / num_items,
+        service=total.wall_seconds / (num_items if setting.batch_size is None else total.num_calls),
         num_items=num_items,
     )
 

@@ -119,13 +119,14 @@ class Measurement:
             self.error = self.error or str(failed[0].error)
 
     def add(self, other: Measurement) -> None:
-        """Add what another worker did."""
+        """Add what another worker did, or the same ones at another time."""
         self.num_items += other.num_items
         self.num_failed += other.num_failed
         self.num_calls += other.num_calls
         self.throughput += other.throughput
         self.wall_seconds += other.wall_seconds
         self.cpu_seconds += other.cpu_seconds
+        self.native_cpu_seconds += other.native_cpu_seconds
         is_known = self.run_delay_seconds is not None and other.run_delay_seconds is not None
         self.run_delay_seconds = (self.run_delay_seconds or 0) + (other.run_delay_seconds or 0) if is_known else None
         self.error = self.error or other.error
