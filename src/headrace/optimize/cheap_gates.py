@@ -19,7 +19,6 @@ from headrace.optimize.search_words import cpu_words, named_candidate
 from headrace.optimize.techniques import Candidate
 from headrace.runs.formats.optimization import Attempt
 from headrace.runs.formats.outcomes import Acceptance
-from headrace.runs.formats.profile import Estimate
 from headrace.runs.formats.variants import Gate, GateName, ValidationDocument, VariantSide
 from headrace.validate.answer_cache import AnswerCache
 from headrace.validate.golden import Golden
@@ -85,11 +84,9 @@ class CheapGates:
 
     def _attempt(self, candidate: Candidate, document: ValidationDocument, began: float, key: str) -> Attempt:
         conditions, goal = self.conditions, self.conditions.goal
-        speed = find_gate(document, "speed")
-        speedup, cpu = (
-            estimate_of(speed, "low", "ratio", "high"),
-            estimate_of(speed, "cpu_low", "cpu_ratio", "cpu_high"),
-        )
+        speed = document.find_gate("speed")
+        speedup = document.interval("speed", "low", "ratio", "high")
+        cpu = document.interval("speed", "cpu_low", "cpu_ratio", "cpu_high")
         timed = f"{speed.says}{cpu_words(goal.objective, cpu)}" if speed else document.says
         gate = next((gate for gate in document.gates if gate.outcome == "rejected"), None)
         verdict: Acceptance = "inconclusive"
@@ -102,18 +99,6 @@ class CheapGates:
             hypothesis=candidate.hypothesis, verdict=verdict, gate=gate.name if gate else None, says=timed,
             predicted=predict_speedup(candidate.expected, self.pipeline), speedup=speedup, cpu=cpu, key=key,
         )  # fmt: skip
-
-
-def find_gate(document: ValidationDocument, name: str) -> Gate | None:
-    """Return a gate by its name; None if it was not run."""
-    return next((gate for gate in document.gates if gate.name == name), None)
-
-
-def estimate_of(gate: Gate | None, low: str, mid: str, high: str) -> Estimate | None:
-    """Return an interval among a gate's values; None if one of them is missing."""
-    values = [gate.values.get(key) if gate else None for key in (low, mid, high)]
-    numbers = [value for value in values if value is not None]
-    return Estimate(*numbers) if len(numbers) == 3 else None
 
 
 def _refuted(baseline: VariantSpec, candidate: Candidate, why: str, batch: int) -> ValidationDocument:

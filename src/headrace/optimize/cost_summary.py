@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from headrace.optimize.better_plan import accepted_concurrency, recommended
-from headrace.runs.formats.optimization import Attempt, Business, OptimizationDocument
+from headrace.runs.formats.optimization import Business, OptimizationDocument
 from headrace.runs.formats.profile import Estimate
 
 _HOUR = 3600.0
@@ -69,7 +69,7 @@ def _fewer_right(document: OptimizationDocument) -> Estimate | None:
     variant = recommended(document)
     if variant is None or variant.drop is None or not _SHARE_OF_RIGHT.fullmatch(variant.validation.metric):
         return None
-    before = _accuracy(variant).get("a")
+    before = variant.validation.values_of("accuracy").get("a")
     if not before:
         return None
     return Estimate(*(value / before for value in (variant.drop.low, variant.drop.mid, variant.drop.high)))
@@ -78,14 +78,9 @@ def _fewer_right(document: OptimizationDocument) -> Estimate | None:
 def _fewer_found(document: OptimizationDocument) -> Estimate | None:
     """Return the share of right detections that is lost."""
     variant = recommended(document)
-    measured = _accuracy(variant) if variant is not None else {}
-    values = [measured.get(key) for key in ("fewer_found_low", "fewer_found", "fewer_found_high")]
-    known = [value for value in values if value is not None]
-    return Estimate(*known) if len(known) == 3 else None
-
-
-def _accuracy(variant: Attempt) -> dict[str, float | None]:
-    return next((gate.values for gate in variant.validation.gates if gate.name == "accuracy"), {})
+    if variant is None:
+        return None
+    return variant.validation.interval("accuracy", "fewer_found_low", "fewer_found", "fewer_found_high")
 
 
 def _says(found: Business, document: OptimizationDocument) -> str:

@@ -12,7 +12,6 @@ from headrace.base.plan import ModelPlan
 from headrace.ledger.remedies import UNASKED
 from headrace.optimize.alpha_budget import AlphaBudget, is_tested
 from headrace.optimize.attempt_log import AttemptLog
-from headrace.optimize.cheap_gates import estimate_of, find_gate
 from headrace.optimize.conditions import Conditions
 from headrace.optimize.incumbent import IN_USE, Incumbent
 from headrace.optimize.pareto import NO_DROP, SAME_SPEED
@@ -60,7 +59,7 @@ class GoldenTest:
     def _untested(self, attempt: Attempt) -> Attempt:
         """Return what is known of a candidate without what the golden set said of it."""
         gates = tuple(gate for gate in attempt.validation.gates if gate.name not in ("accuracy", "robustness"))
-        speed = find_gate(attempt.validation, "speed")
+        speed = attempt.validation.find_gate("speed")
         validation = msgspec.structs.replace(
             attempt.validation, gates=gates, verdict="inconclusive", golden="", golden_sha256="", worst=(), slices=(),
             num_slices=0,
@@ -96,7 +95,7 @@ class GoldenTest:
         judged = msgspec.structs.replace(
             attempt, verdict=verdict, gate=blamed,
             says="; ".join([attempt.says, *(gate.says for gate in gates or document.gates)]),
-            drop=estimate_of(find_gate(document, "accuracy"), "low", "drop", "high"),
+            drop=document.interval("accuracy", "low", "drop", "high"),
             seconds=attempt.seconds + time.monotonic() - began, asked=self.conditions.record(budget.alpha),
             validation=msgspec.structs.replace(
                 attempt.validation, gates=(*attempt.validation.gates, *gates), verdict=verdict, golden=document.golden,
@@ -134,7 +133,7 @@ class GoldenTest:
             incumbent.spec, incumbent.artifact, document, began, alpha=alpha if golden else 0.0, technique=IN_USE,
             kind="lossless", hypothesis="what the Plan uses, which others must beat", verdict=verdict, gate=blamed,
             says=document.gates[-1].says, speedup=SAME_SPEED, key=key,
-            drop=estimate_of(find_gate(document, "accuracy"), "low", "drop", "high"),
+            drop=document.interval("accuracy", "low", "drop", "high"),
         )  # fmt: skip
         log.say(f"what the Plan uses: {verdict}: {attempt.says}")
         log.in_use = log.write(attempt, is_kept=golden is not None)

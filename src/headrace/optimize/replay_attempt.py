@@ -15,7 +15,7 @@ from headrace.base.plan import ModelPlan
 from headrace.engines import engine_for
 from headrace.engines.model_files import model_files
 from headrace.optimize.artifacts import ArtifactStore
-from headrace.optimize.cheap_gates import estimate_of, find_gate, run_cheap_gates
+from headrace.optimize.cheap_gates import run_cheap_gates
 from headrace.optimize.concurrency import Concurrency, compare_concurrency
 from headrace.optimize.concurrency_attempt import TECHNIQUE as CONCURRENCY
 from headrace.optimize.techniques import REFUTED
@@ -122,10 +122,10 @@ def _judge(
         judged = validate_variants(a, b, golden, policy, gates=dear)
     if cheap.interrupted or (judged and judged.interrupted):
         raise KeyboardInterrupt
-    speedup = estimate_of(find_gate(cheap, "speed"), "low", "ratio", "high")
+    speedup = cheap.interval("speed", "low", "ratio", "high")
     if cheap.verdict == "reject":
         return "reject", speedup, None
-    drop = estimate_of(find_gate(judged, "accuracy"), "low", "drop", "high") if judged else None
+    drop = judged.interval("accuracy", "low", "drop", "high") if judged else None
     if judged is not None:
         return judged.verdict, speedup, drop
     # Turned down then for its speed alone, by a rule of the search: intervals tell whether it is as slow.

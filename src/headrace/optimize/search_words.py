@@ -97,7 +97,7 @@ class Words:
 
     def _of_answers(self, chosen: Attempt) -> str:
         """Say what share is right before and after, or what the metric comes to; nothing where it was not asked."""
-        values = _values(chosen, "accuracy")
+        values = chosen.validation.values_of("accuracy")
         before, after, name = values.get("a"), values.get("b"), self.goal.metric.name
         if before is None or after is None:
             return ""
@@ -106,7 +106,7 @@ class Words:
 
     def _of_cost(self, chosen: Attempt) -> str:
         """Say what CPU time an item takes before and after, and what that costs where a price is known."""
-        values, batch = _values(chosen, "speed"), chosen.validation.batch
+        values, batch = chosen.validation.values_of("speed"), chosen.validation.batch
         before, after = values.get("a_cpu_seconds"), values.get("b_cpu_seconds")
         if chosen.cpu is None or before is None or after is None:
             return "its CPU time could not be measured"
@@ -151,7 +151,3 @@ def cpu_words(objective: str, cpu: Estimate | None) -> str:
     if objective != "cost":
         return ""
     return f", {less_cpu(cpu)}" if cpu else ", its CPU time could not be measured"
-
-
-def _values(attempt: Attempt, gate: str) -> dict[str, float | None]:
-    return next((one.values for one in attempt.validation.gates if one.name == gate), {})

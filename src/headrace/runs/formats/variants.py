@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from headrace.runs.formats.outcomes import Acceptance, Decided, Outcome
+from headrace.runs.formats.profile import Estimate
 
 SCHEMA = "headrace.validate/1"
 
@@ -193,3 +194,18 @@ class ValidationDocument(msgspec.Struct, frozen=True, kw_only=True):
     """What to do next."""
     interrupted: bool = False
     warnings: tuple[str, ...] = ()
+
+    def find_gate(self, name: GateName) -> Gate | None:
+        """Return a gate; None if it was not asked."""
+        return next((gate for gate in self.gates if gate.name == name), None)
+
+    def values_of(self, name: GateName) -> dict[str, float | None]:
+        """Return what a gate measured; empty if it was not asked."""
+        gate = self.find_gate(name)
+        return gate.values if gate else {}
+
+    def interval(self, name: GateName, low: str, mid: str, high: str) -> Estimate | None:
+        """Return three values of a gate as an interval; None if one of them is missing."""
+        values = [self.values_of(name).get(key) for key in (low, mid, high)]
+        known = [value for value in values if value is not None]
+        return Estimate(*known) if len(known) == 3 else None
