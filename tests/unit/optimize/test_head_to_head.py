@@ -151,7 +151,7 @@ def test_each_is_called_with_images_of_its_own_size(case: Any) -> None:
         name: SimpleNamespace(technique=name, settings=settings | ({"input_side": side} if side else {}))
         for name, side in (("whole", None), ("small", 8))
     }
-    items: Any = SimpleNamespace(at=lambda side: np.zeros((3, 3, side or 12, side or 12), np.float32))
+    items: Any = SimpleNamespace(scale_to=lambda side: np.zeros((3, 3, side or 12, side or 12), np.float32))
     nothing: Any = None
     pairs = Pairs(nothing, known, {}, items, 4, print)
     with measuring.using(measure_speed=lambda a, b, batch, **_: seen.append((b, batch))):
