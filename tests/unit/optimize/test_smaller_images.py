@@ -317,7 +317,7 @@ def test_explain_asks_a_variant_with_the_images_that_it_takes(
 def test_arrays_have_one_size(case: Any, tmp_path: Path) -> None:
     """And what to give instead is said."""
     with pytest.raises(SettingsError, match=r"input_side = 8 asks for another: give a folder of images .*--pipeline"):
-        case.golden.at(FEWER)
+        case.golden.scale_to(FEWER)
     spec = parse_variant(f"{case.model}@onnx,input_side={FEWER}")
     with pytest.raises(SettingsError, match="holds items of one size"):
         validate_variants(parse_variant(str(case.model)), spec, case.golden)
